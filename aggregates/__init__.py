@@ -1,0 +1,1 @@
+"""What can happen: event types, aggregates, their invariants, the rules as pure functions."""

@@ -1,0 +1,21 @@
+"""Errors of the aggregates package; one root, so that callers catch one thing."""
+
+
+class AggregateError(Exception):
+    """Something that must not happen to an aggregate was asked of it."""
+
+
+class InvariantError(AggregateError):
+    """A command came out of order or would contradict what is already recorded."""
+
+
+class SpecError(AggregateError):
+    """A model specification or an edit of it is malformed or cannot be applied."""
+
+
+class DecisionError(AggregateError):
+    """A decision is malformed, out of bounds, or cites what did not fire."""
+
+
+class MeasurementError(AggregateError):
+    """The measured part of an epoch lacks a field or holds a value of the wrong kind."""

@@ -1,0 +1,265 @@
+"""The seven rules: pure functions of the measured history, evaluated in one place only.
+
+Two parties call evaluate_rules(): the monitor while a run goes on, and the judge again, from
+verified bytes. It never sees what the training loop reports.
+
+Source: docs/reference/rules.md.  I/O: none.  Units: epochs from 0; see EpochSignals.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from aggregates.canonical import digest
+from aggregates.signals import EpochSignals
+
+RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7")
+RULE_TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        "R1": "learning rate",
+        "R2": "batch size",
+        "R3": "early stopping",
+        "R4": "capacity",
+        "R5": "activations",
+        "R6": "vanishing gradients",
+        "R7": "exploding gradients",
+    }
+)
+RULE_CLASSES: Mapping[str, str] = MappingProxyType(
+    {
+        "R7": "stability",
+        "R6": "stability",
+        "R4": "capacity",
+        "R5": "capacity",
+        "R1": "tuning",
+        "R2": "tuning",
+        "R3": "process",
+    }
+)
+PRECEDENCE = tuple(RULE_CLASSES)  # first goes first
+
+
+@dataclass(frozen=True)
+class RulesConfig:
+    """Signals, thresholds and windows of the rules; frozen, and named by its hash in every run."""
+
+    profile: str
+    restart_after_remedy: bool  # a rule's EMA and window start afresh once its remedy was applied
+    r1_signal: str
+    r1_low: float
+    r1_high: float
+    r2_signal: str
+    r2_low: float
+    r2_high: float
+    r5_signal: str
+    r5_high: float  # share
+    r6_low: float  # gradient norm
+    r7_high: float  # gradient norm
+    r1_patience: int  # epochs without a better validation loss
+    r1_min_delta: float  # nats
+    r3_patience: int  # epochs
+    r3_min_delta: float  # nats
+    r4_saturation_gap: float  # change of training accuracy per epoch
+    r4_ceiling: float  # training accuracy at which nothing is left to gain
+    ema_alpha: float = 0.1
+    persistence: int = 3  # consecutive epochs
+    action_window: int = 2  # epochs within which a firing must be decided on
+    deferral_limit: int = 7  # epochs within which a deferral must clear: one for each rule
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as run.started holds them."""
+        return asdict(self)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the configuration in canonical JSON."""
+        return digest(self.to_dict())
+
+
+DOCUMENT = RulesConfig(
+    profile="document",
+    restart_after_remedy=False,
+    r1_signal="epoch_update_ratio",
+    r1_low=1e-4,
+    r1_high=1e-2,
+    r2_signal="norm_noise_scale",
+    r2_low=50.0,
+    r2_high=5000.0,
+    r5_signal="sparsity",
+    r5_high=0.40,
+    r6_low=1e-5,
+    r7_high=10.0,
+    r1_patience=3,
+    r1_min_delta=0.0,
+    r3_patience=5,
+    r3_min_delta=1e-3,
+    r4_saturation_gap=0.02,
+    r4_ceiling=0.99,
+)
+CALIBRATED = RulesConfig(
+    profile="calibrated",
+    restart_after_remedy=True,
+    r1_signal="update_ratio",
+    r1_low=1e-4,
+    r1_high=1e-2,
+    r2_signal="signal_to_noise",
+    r2_low=0.05,
+    r2_high=20.0,
+    r5_signal="dead_share",
+    r5_high=0.40,
+    r6_low=1e-5,
+    r7_high=10.0,
+    r1_patience=4,
+    r1_min_delta=0.0,
+    r3_patience=7,
+    r3_min_delta=1e-3,
+    r4_saturation_gap=0.01,
+    r4_ceiling=0.90,
+)
+PROFILES: Mapping[str, RulesConfig] = MappingProxyType(
+    {"calibrated": CALIBRATED, "document": DOCUMENT}
+)
+
+
+@dataclass(frozen=True)
+class AppliedRemedy:
+    """A rule's remedy took effect after the evaluation of `epoch`."""
+
+    epoch: int
+    rule: str
+
+
+@dataclass(frozen=True)
+class RuleEvaluation:
+    """What one rule says of the latest epoch, and the numbers it says it from."""
+
+    rule: str
+    fired: bool
+    side: str | None  # high, low, plateau, stalled or not_finite; None while silent
+    value: float | None  # this epoch's signal
+    ema: float | None
+    streak: int  # consecutive epochs, the latest included, in which the condition held
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as run.rules_evaluated holds them."""
+        return asdict(self)
+
+
+def evaluate_rules(
+    history: Sequence[EpochSignals], remedies: Sequence[AppliedRemedy], config: RulesConfig
+) -> dict[str, RuleEvaluation]:
+    """Evaluate all seven rules for the latest epoch of `history`, which must not be empty."""
+    r5 = _outside_band("R5", config.r5_signal, None, config.r5_high)
+    r6 = _outside_band("R6", "min_layer_grad_norm", config.r6_low, None)
+    r7 = _outside_band("R7", "max_layer_grad_norm", None, config.r7_high)
+    evaluations = {
+        "R1": _r1(_window("R1", history, remedies, config), config),
+        "R2": _outside_band("R2", config.r2_signal, config.r2_low, config.r2_high)(
+            _window("R2", history, remedies, config), config
+        ),
+        "R3": _plateau(
+            "R3",
+            _window("R3", history, remedies, config),
+            config.r3_patience,
+            config.r3_min_delta,
+        ),
+        "R5": r5(_window("R5", history, remedies, config), config),
+        "R6": r6(_window("R6", history, remedies, config), config),
+        "R7": _r7(r7(_window("R7", history, remedies, config), config), history[-1]),
+    }
+    healthy = not any(evaluations[rule].fired for rule in ("R5", "R6", "R7"))
+    evaluations["R4"] = _r4(_window("R4", history, remedies, config), config, others_silent=healthy)
+    return {rule: evaluations[rule] for rule in RULES}
+
+
+def fired_in_precedence(evaluations: Mapping[str, RuleEvaluation]) -> tuple[str, ...]:
+    """Return the rules that fired, the one to act on first in front."""
+    return tuple(rule for rule in PRECEDENCE if evaluations[rule].fired)
+
+
+def _window(
+    rule: str,
+    history: Sequence[EpochSignals],
+    remedies: Sequence[AppliedRemedy],
+    config: RulesConfig,
+) -> Sequence[EpochSignals]:
+    """Return the epochs that count for `rule`: those after its last remedy, or all."""
+    if not config.restart_after_remedy:
+        return history
+    last = max((remedy.epoch for remedy in remedies if remedy.rule == rule), default=-1)
+    return [signals for signals in history if signals.epoch > last]
+
+
+def _outside_band(
+    rule: str, signal: str, low: float | None, high: float | None
+) -> Callable[[Sequence[EpochSignals], RulesConfig], RuleEvaluation]:
+    def evaluate(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
+        ema: float | None = None
+        streak, side, value = 0, None, None
+        for signals in window:
+            value = getattr(signals, signal)
+            # A value that is missing or not finite says nothing: it enters neither EMA nor streak,
+            # so that one NaN cannot silence the rule for the rest of the run.
+            if value is None or not math.isfinite(value):
+                continue
+            ema = value if ema is None else config.ema_alpha * value + (1 - config.ema_alpha) * ema
+            left = (
+                "low"
+                if low is not None and ema < low
+                else "high"
+                if high is not None and ema > high
+                else None
+            )
+            streak = 0 if left is None else streak + 1 if left == side else 1
+            side = left
+        fired = streak >= config.persistence
+        return RuleEvaluation(rule, fired, side if fired else None, value, ema, streak)
+
+    return evaluate
+
+
+def _plateau(
+    rule: str, window: Sequence[EpochSignals], patience: int, min_delta: float
+) -> RuleEvaluation:
+    """Fire when the validation loss has not beaten its best by min_delta for `patience` epochs."""
+    best, since = math.inf, 0
+    for signals in window:
+        if signals.val_loss < best - min_delta:  # false for NaN: a diverged loss is no progress
+            best, since = signals.val_loss, 0
+        else:
+            since += 1
+    fired = since >= patience
+    value = window[-1].val_loss if window else None
+    return RuleEvaluation(
+        rule, fired, "plateau" if fired else None, value, best if window else None, since
+    )
+
+
+def _r1(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
+    band = _outside_band("R1", config.r1_signal, config.r1_low, config.r1_high)(window, config)
+    if band.fired:
+        return band
+    plateau = _plateau("R1", window, config.r1_patience, config.r1_min_delta)
+    return plateau if plateau.fired else band
+
+
+def _r4(
+    window: Sequence[EpochSignals], config: RulesConfig, *, others_silent: bool
+) -> RuleEvaluation:
+    streak, value = 0, None
+    for before, now in pairwise(window):
+        value = now.train_accuracy - before.train_accuracy
+        stalled = abs(value) < config.r4_saturation_gap and now.train_accuracy < config.r4_ceiling
+        streak = streak + 1 if stalled else 0
+    fired = streak >= config.persistence and others_silent
+    return RuleEvaluation("R4", fired, "stalled" if fired else None, value, None, streak)
+
+
+def _r7(band: RuleEvaluation, latest: EpochSignals) -> RuleEvaluation:
+    finite = latest.gradients_finite and math.isfinite(latest.train_loss)
+    if finite:
+        return band
+    return RuleEvaluation("R7", True, "not_finite", band.value, band.ema, band.streak)

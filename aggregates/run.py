@@ -1,0 +1,390 @@
+"""The run: one training under watch, from its start to its only end.
+
+Every epoch goes measured, evaluated, decided, done, saved, in that order. Commands check that
+order and raise InvariantError; events hold plain values only (see docs/reference/events.md).
+The rules are evaluated here, from what was measured, and nowhere else.
+I/O: none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from eventsourcing.domain import Aggregate
+
+from aggregates.decisions import (
+    NO_ACTION,
+    Decision,
+    PastDecision,
+    parse_decision,
+)
+from aggregates.errors import InvariantError
+from aggregates.rules import (
+    AppliedRemedy,
+    RuleEvaluation,
+    RulesConfig,
+    evaluate_rules,
+    fired_in_precedence,
+)
+from aggregates.signals import EpochSignals, signals_of
+from aggregates.spec import ModelSpec
+
+SOURCES = ("driver", "human", "policy")
+END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
+WEIGHTS_KINDS = ("best", "last")
+
+
+class Run(Aggregate):
+    """One training, rebuilt from its events."""
+
+    class Started(Aggregate.Created):
+        """Everything that goes into the run before its first step."""
+
+        config: dict[str, Any]
+        config_hash: str
+        rules: dict[str, Any]
+        rules_hash: str
+        spec: dict[str, Any]
+        data: dict[str, Any]
+        environment: dict[str, Any]
+        policy: dict[str, Any]
+        parent_run: str | None
+        campaign: str | None
+        checkpoint: str | None
+
+    class EpochMeasured(Aggregate.Event):
+        """What the hooks saw, and apart from it what the loop says of itself."""
+
+        epoch: int
+        measured: dict[str, Any]
+        reported: dict[str, Any]
+
+        def apply(self, aggregate: "Run") -> None:
+            """Add the epoch to the history that the rules read."""
+            aggregate.history.append(signals_of(self.epoch, self.measured))
+
+    class RulesEvaluated(Aggregate.Event):
+        """The seven rules on the epoch just measured."""
+
+        epoch: int
+        evaluations: dict[str, Any]
+
+        def apply(self, aggregate: "Run") -> None:
+            """Keep the evaluation of the epoch."""
+            aggregate.evaluations[self.epoch] = {
+                rule: RuleEvaluation(**value) for rule, value in self.evaluations.items()
+            }
+
+    class DecisionMade(Aggregate.Event):
+        """What a policy, a human or the driver said, in its own words."""
+
+        number: int
+        epoch: int
+        source: str
+        event_type: str
+        cites: list[str]
+        direction: str
+        params: dict[str, Any]
+        justification: str
+
+        def apply(self, aggregate: "Run") -> None:
+            """Keep the decision, still without an outcome."""
+            decision = parse_decision(
+                {
+                    "event_type": self.event_type,
+                    "cites": self.cites,
+                    "direction": self.direction,
+                    "params": self.params,
+                    "justification": self.justification,
+                }
+            )
+            aggregate.decisions.append(
+                PastDecision(self.number, self.epoch, self.source, decision, None)
+            )
+
+    class RemedyApplied(Aggregate.Event):
+        """What the harness did on the live run because of a decision."""
+
+        decision: int
+        epoch: int
+        changes: list[dict[str, Any]]
+        settings: dict[str, Any]
+        spec: dict[str, Any]
+
+        def apply(self, aggregate: "Run") -> None:
+            """Settle the decision; its rules start afresh."""
+            done = aggregate.settle(self.decision, "applied")
+            aggregate.remedies.extend(
+                AppliedRemedy(self.epoch, rule) for rule in done.decision.cites
+            )
+            aggregate.spec = ModelSpec.from_dict(self.spec)
+
+    class RemedyRefused(Aggregate.Event):
+        """The harness could not do what a decision asked for."""
+
+        decision: int
+        epoch: int
+        reason: str
+
+        def apply(self, aggregate: "Run") -> None:
+            """Settle the decision as not done."""
+            aggregate.settle(self.decision, "refused")
+
+    class RestartScheduled(Aggregate.Event):
+        """A structural change is left to a following run, which starts from `spec`."""
+
+        decision: int
+        epoch: int
+        spec: dict[str, Any]
+
+        def apply(self, aggregate: "Run") -> None:
+            """Settle the decision; only the end may follow."""
+            aggregate.settle(self.decision, "restart")
+            aggregate.restart_spec = ModelSpec.from_dict(self.spec)
+
+    class WeightsSaved(Aggregate.Event):
+        """Weights stored by hash, with gradient norms on the fixed probe batch."""
+
+        epoch: int
+        kind: str
+        sha256: str
+        size: int
+        spec: dict[str, Any]
+        probe: dict[str, Any]
+
+        def apply(self, aggregate: "Run") -> None:
+            """Remember the newest weights of each kind."""
+            aggregate.weights[self.kind] = (self.epoch, self.sha256)
+
+    class Ended(Aggregate.Event):
+        """Nothing follows."""
+
+        reason: str
+        detail: str
+        deliverables: dict[str, str]
+
+        def apply(self, aggregate: "Run") -> None:
+            """Close the run."""
+            aggregate.end_reason = self.reason
+
+    def __init__(  # noqa: PLR0917 - the library fills it from the first event's fields
+        self,
+        config: dict[str, Any],
+        config_hash: str,
+        rules: dict[str, Any],
+        rules_hash: str,
+        spec: dict[str, Any],
+        data: dict[str, Any],
+        environment: dict[str, Any],
+        policy: dict[str, Any],
+        parent_run: str | None,
+        campaign: str | None,
+        checkpoint: str | None,
+    ) -> None:
+        self.config = config
+        self.config_hash = config_hash
+        self.rules = RulesConfig(**rules)
+        self.rules_hash = rules_hash
+        self.initial_spec = self.spec = ModelSpec.from_dict(spec)
+        self.data = data
+        self.environment = environment
+        self.policy = policy
+        self.parent_run = parent_run
+        self.campaign = campaign
+        self.checkpoint = checkpoint
+        self.history: list[EpochSignals] = []
+        self.evaluations: dict[int, dict[str, RuleEvaluation]] = {}
+        self.decisions: list[PastDecision] = []
+        self.remedies: list[AppliedRemedy] = []
+        self.weights: dict[str, tuple[int, str]] = {}
+        self.restart_spec: ModelSpec | None = None
+        self.end_reason: str | None = None
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        config: Mapping[str, Any],
+        config_hash: str,
+        rules: RulesConfig,
+        spec: ModelSpec,
+        data: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        policy: Mapping[str, Any],
+        parent_run: str | None = None,
+        campaign: str | None = None,
+        checkpoint: str | None = None,
+        run_id: UUID | None = None,
+    ) -> "Run":
+        """Open a run; its first event records everything that goes into it."""
+        return cls._create(
+            event_class=cls.Started,
+            id=run_id or uuid4(),
+            config=dict(config),
+            config_hash=config_hash,
+            rules=rules.to_dict(),
+            rules_hash=rules.hash,
+            spec=spec.to_dict(),
+            data=dict(data),
+            environment=dict(environment),
+            policy=dict(policy),
+            parent_run=parent_run,
+            campaign=campaign,
+            checkpoint=checkpoint,
+        )
+
+    @property
+    def epoch(self) -> int:
+        """The latest measured epoch, -1 before the first."""
+        return len(self.history) - 1
+
+    @property
+    def waived(self) -> tuple[str, ...]:
+        """Rules that are advisory in this run."""
+        return tuple(self.config.get("waived", ()))
+
+    def measure_epoch(self, measured: Mapping[str, Any], reported: Mapping[str, Any]) -> int:
+        """Record the next epoch; its number is counted here and cannot be passed in."""
+        self._check_open()
+        if self.epoch >= 0 and self.epoch not in self.evaluations:
+            raise InvariantError(f"epoch {self.epoch} was measured but its rules not evaluated")
+        self._check_settled()
+        epoch = self.epoch + 1
+        signals_of(epoch, measured)  # raises MeasurementError before anything is recorded
+        self.trigger_event(
+            self.EpochMeasured, epoch=epoch, measured=dict(measured), reported=dict(reported)
+        )
+        return epoch
+
+    def evaluate_rules(self) -> dict[str, RuleEvaluation]:
+        """Evaluate the rules on the epoch just measured, once, and record the outcome."""
+        self._check_open()
+        if self.epoch < 0 or self.epoch in self.evaluations:
+            raise InvariantError("rules are evaluated once after each measured epoch")
+        evaluations = evaluate_rules(self.history, self.remedies, self.rules)
+        self.trigger_event(
+            self.RulesEvaluated,
+            epoch=self.epoch,
+            evaluations={rule: value.to_dict() for rule, value in evaluations.items()},
+        )
+        return evaluations
+
+    def fired(self, epoch: int | None = None) -> tuple[str, ...]:
+        """Return the rules that fired in `epoch` (default: the latest), by precedence."""
+        evaluations = self.evaluations.get(self.epoch if epoch is None else epoch)
+        return fired_in_precedence(evaluations) if evaluations else ()
+
+    def decide(self, decision: Decision, *, source: str) -> int:
+        """Record a decision as it was said; it must cite rules that fired within its window."""
+        self._check_open()
+        if self.epoch not in self.evaluations:
+            raise InvariantError("a decision follows the evaluation of the rules")
+        if source not in SOURCES:
+            raise InvariantError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
+        if self.weights.get("last", (-1, ""))[0] == self.epoch:
+            raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
+        self._check_settled()
+        window = range(self.epoch - self.rules.action_window, self.epoch + 1)
+        recent = {rule for epoch in window for rule in self.fired(epoch)}
+        if strange := [rule for rule in decision.cites if rule not in recent]:
+            raise InvariantError(
+                f"{', '.join(strange)} cited in epoch {self.epoch} did not fire in the "
+                f"{self.rules.action_window} epochs before"
+            )
+        parse_decision(decision.to_dict())
+        number = len(self.decisions) + 1
+        self.trigger_event(
+            self.DecisionMade, number=number, epoch=self.epoch, source=source, **decision.to_dict()
+        )
+        return number
+
+    def apply_remedy(
+        self,
+        changes: Sequence[Mapping[str, Any]],
+        *,
+        settings: Mapping[str, Any],
+        spec: ModelSpec,
+    ) -> None:
+        """Record what was done for the decision made last."""
+        self.trigger_event(
+            self.RemedyApplied,
+            decision=self._unsettled(),
+            epoch=self.epoch,
+            changes=[dict(change) for change in changes],
+            settings=dict(settings),
+            spec=spec.to_dict(),
+        )
+
+    def refuse_remedy(self, reason: str) -> None:
+        """Record that the decision made last cannot be carried out, and why."""
+        self.trigger_event(
+            self.RemedyRefused, decision=self._unsettled(), epoch=self.epoch, reason=reason
+        )
+
+    def schedule_restart(self, spec: ModelSpec) -> None:
+        """Record that a following run starts from `spec` because of the decision made last."""
+        self.trigger_event(
+            self.RestartScheduled,
+            decision=self._unsettled(),
+            epoch=self.epoch,
+            spec=spec.to_dict(),
+        )
+
+    def save_weights(
+        self, kind: str, *, sha256: str, size: int, spec: ModelSpec, probe: Mapping[str, Any]
+    ) -> None:
+        """Record weights of the latest epoch, which are stored under their hash."""
+        self._check_open()
+        if kind not in WEIGHTS_KINDS:
+            raise InvariantError(f"weights are {' or '.join(WEIGHTS_KINDS)}, not {kind!r}")
+        if self.epoch not in self.evaluations:
+            raise InvariantError("weights are saved after an epoch's rules are evaluated")
+        self.trigger_event(
+            self.WeightsSaved,
+            epoch=self.epoch,
+            kind=kind,
+            sha256=sha256,
+            size=size,
+            spec=spec.to_dict(),
+            probe=dict(probe),
+        )
+
+    def end(
+        self, reason: str, *, detail: str = "", deliverables: Mapping[str, str] | None = None
+    ) -> None:
+        """Close the run, once; a crashed or interrupted run may end anywhere."""
+        self._check_open()
+        if reason not in END_REASONS:
+            raise InvariantError(f"a run ends {', '.join(END_REASONS)}, not {reason!r}")
+        if (reason == "restart") != (self.restart_spec is not None):
+            raise InvariantError("a run ends for a restart exactly when one is scheduled")
+        if reason in ("completed", "stopped", "restart"):
+            self._check_settled()
+        self.trigger_event(
+            self.Ended, reason=reason, detail=detail, deliverables=dict(deliverables or {})
+        )
+
+    def settle(self, number: int, outcome: str) -> PastDecision:
+        """Note what became of a decision; called by events only."""
+        old = self.decisions[number - 1]
+        settled = PastDecision(old.number, old.epoch, old.source, old.decision, outcome)
+        self.decisions[number - 1] = settled
+        return settled
+
+    def _check_open(self) -> None:
+        if self.end_reason is not None:
+            raise InvariantError(f"run {self.id} has ended ({self.end_reason}): nothing follows")
+
+    def _check_settled(self) -> None:
+        if self.restart_spec is not None and self.end_reason is None:
+            raise InvariantError("a restart is scheduled: only the end may follow")
+        last = self.decisions[-1] if self.decisions else None
+        if last and last.decision.event_type != NO_ACTION and last.outcome is None:
+            raise InvariantError(f"decision {last.number} was neither applied nor refused")
+
+    def _unsettled(self) -> int:
+        self._check_open()
+        last = self.decisions[-1] if self.decisions else None
+        if last is None or not last.decision.acts or last.outcome is not None:
+            raise InvariantError("no decision waits to be carried out")
+        return last.number

@@ -1,0 +1,97 @@
+"""The measured part of an epoch, and the numbers that the rules read from it.
+
+Source: docs/reference/diagnostics.md.  I/O: none.
+Units: norms in parameter units, shares from 0 to 1, losses in nats.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from aggregates.errors import MeasurementError
+
+
+@dataclass(frozen=True)
+class EpochSignals:
+    """What the rules may look at; None is a value that could not be measured in this epoch."""
+
+    epoch: int  # from 0
+    train_loss: float
+    train_accuracy: float
+    val_loss: float
+    gradients_finite: bool
+    max_layer_grad_norm: float | None  # largest of the weight tensors of rank two and more
+    min_layer_grad_norm: float | None  # smallest of them
+    update_ratio: float | None  # per step, median over weight tensors
+    epoch_update_ratio: float | None  # over the whole epoch, median over weight tensors
+    signal_to_noise: float | None  # batch size over the gradient noise scale
+    norm_noise_scale: float | None  # mean squared over variance of the total norm between steps
+    dead_share: float | None  # share of units that never rose above zero
+    sparsity: float | None  # mean share of activations that are exactly zero
+
+
+def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
+    """Read the rules' signals from an epoch's measured part.
+
+    `measured` holds (see docs/reference/events.md): train {loss, accuracy, examples, steps},
+    validation {loss, accuracy, examples}, gradients {finite, signal_to_noise, norm_noise_scale},
+    layers [{name, rank, grad_norm, update_ratio, epoch_update_ratio}],
+    activations [{name, units, dead_units, sparsity, p50, p99}], settings {lr, batch_size,
+    accumulation, clip_norm}.
+
+    Raises MeasurementError naming the field that is missing or of the wrong kind.
+    """
+    weights = [layer for layer in _get(measured, "layers", list) if _get(layer, "rank", int) >= 2]
+    activations = _get(measured, "activations", list)
+    units = sum(_get(layer, "units", int) for layer in activations)
+    dead = sum(_get(layer, "dead_units", int) for layer in activations)
+    train, gradients = _get(measured, "train", dict), _get(measured, "gradients", dict)
+    norms = _numbers(weights, "grad_norm")
+    return EpochSignals(
+        epoch=epoch,
+        train_loss=_get(train, "loss", float),
+        train_accuracy=_get(train, "accuracy", float),
+        val_loss=_get(_get(measured, "validation", dict), "loss", float),
+        gradients_finite=_get(gradients, "finite", bool),
+        max_layer_grad_norm=_reduce(max, norms),
+        min_layer_grad_norm=_reduce(min, norms),
+        update_ratio=_reduce(median, _numbers(weights, "update_ratio")),
+        epoch_update_ratio=_reduce(median, _numbers(weights, "epoch_update_ratio")),
+        signal_to_noise=_optional(gradients, "signal_to_noise"),
+        norm_noise_scale=_optional(gradients, "norm_noise_scale"),
+        dead_share=dead / units if units else None,
+        sparsity=_reduce(_mean, _numbers(activations, "sparsity")),
+    )
+
+
+def _get(value: Mapping[str, Any], key: str, kind: type) -> Any:
+    if not isinstance(value, Mapping) or key not in value:
+        raise MeasurementError(f"the measured part lacks {key!r}")
+    found = value[key]
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        raise MeasurementError(f"measured {key!r} must be a {kind.__name__}, not {found!r}")
+    return found
+
+
+def _optional(value: Mapping[str, Any], key: str) -> float | None:
+    if key in value and value[key] is None:
+        return None
+    found: float = _get(value, key, float)
+    return found
+
+
+def _numbers(layers: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    return [number for layer in layers if (number := _optional(layer, key)) is not None]
+
+
+def _reduce(how: Callable[[list[float]], float], numbers: list[float]) -> float | None:
+    if not numbers:
+        return None
+    if any(number != number for number in numbers):  # noqa: PLR0124 - NaN has no order
+        return float("nan")
+    return how(numbers)
+
+
+def _mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
