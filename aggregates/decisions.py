@@ -7,7 +7,7 @@ I/O: none.  Units: learning rates per step, batch sizes in examples, windows in 
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -143,6 +143,7 @@ class Observation:
     due: tuple[str, ...]  # fired rules that want a decision now, in order of precedence
     evaluations: Mapping[str, RuleEvaluation]
     settings: Settings
+    max_batch_size: int  # examples that fit into memory; beyond it, gradients are accumulated
     spec: ModelSpec
     history: tuple[EpochSignals, ...]
     decisions: tuple[PastDecision, ...]
@@ -291,8 +292,8 @@ def _check_params(direction: str, params: Mapping[str, Any]) -> None:
 
 def _check_range(name: str, value: Any) -> None:
     kind, low, high = _RANGES[name]
-    numeric: Iterable[type] = (int,) if kind is int else (int, float)
-    if isinstance(value, bool) or not isinstance(value, tuple(numeric)):
+    numeric = (int,) if kind is int else (int, float)
+    if isinstance(value, bool) or not isinstance(value, numeric):
         raise DecisionError(f"{name} must be a {kind.__name__}, not {value!r}")
     if not low <= value <= high:  # false for NaN too
         raise DecisionError(f"{name} must lie from {low:g} to {high:g}, not {value!r}")

@@ -129,11 +129,12 @@ def apply_edit(spec: ModelSpec, edit: Edit) -> ModelSpec:
         last = spec.blocks[-1]
         new = BlockSpec(last.width, residual=True, norm="batch", activation=last.activation)
         return replace(spec, blocks=(*spec.blocks, new))
-    change: dict[str, Any] = {
+    changes: dict[str, dict[str, Any]] = {
         "add_norm": {"norm": "batch"},
         "add_residual": {"residual": True},
         "swap_activation": {"activation": edit.to},
-    }.get(edit.op, {})
+    }
+    change = changes.get(edit.op, {})
     blocks = tuple(
         replace(block, **(change or {"width": block.width * (edit.factor or 1)}))
         if edit.block in (None, number)
