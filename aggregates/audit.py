@@ -1,0 +1,153 @@
+"""The audit: eleven steps over one run and one tree head, in strict order, then two scores.
+
+I/O: none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from eventsourcing.domain import Aggregate
+
+from aggregates.errors import InvariantError
+
+STEPS = (
+    "deliverables",
+    "load_model",
+    "weights",
+    "run_config",
+    "ledger",
+    "architecture",
+    "probe",
+    "coverage",
+    "defensibility",
+    "test_accuracy",
+    "scores",
+)
+GATES = 7  # steps 1 to 7 fail hard
+STATUSES = ("failed", "not_run", "passed", "violations")
+
+
+class Audit(Aggregate):
+    """One judgment of one run, rebuilt from its events."""
+
+    class Started(Aggregate.Created):
+        """Which run is judged, over which signed tree head, by which settings."""
+
+        run: str
+        tree_head: str
+        config: dict[str, Any]
+        environment: dict[str, Any]
+
+    class StepCompleted(Aggregate.Event):
+        """One step's outcome with its evidence."""
+
+        step: int
+        name: str
+        status: str
+        summary: str
+        evidence: dict[str, Any]
+
+        def apply(self, aggregate: "Audit") -> None:
+            """Count the step."""
+            aggregate.statuses.append(self.status)
+
+    class Scored(Aggregate.Event):
+        """Two scores that do not trade, and whether the second was put to the test."""
+
+        hard_fail: bool
+        accuracy_score: float
+        process_score: float
+        process_axis_exercised: bool
+        test_accuracy: float | None
+        validation_accuracy: float | None
+        obligations: int
+        decisions: int
+        violations: list[dict[str, Any]]
+
+        def apply(self, aggregate: "Audit") -> None:
+            """Close the audit."""
+            aggregate.scored = True
+
+    def __init__(
+        self, run: str, tree_head: str, config: dict[str, Any], environment: dict[str, Any]
+    ) -> None:
+        self.run = run
+        self.tree_head = tree_head
+        self.config = config
+        self.environment = environment
+        self.statuses: list[str] = []
+        self.scored = False
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        run: str,
+        tree_head: str,
+        config: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        audit_id: UUID | None = None,
+    ) -> "Audit":
+        """Open an audit over the ledger as `tree_head` signs it."""
+        return cls._create(
+            event_class=cls.Started,
+            id=audit_id or uuid4(),
+            run=run,
+            tree_head=tree_head,
+            config=dict(config),
+            environment=dict(environment),
+        )
+
+    @property
+    def hard_fail(self) -> bool:
+        """Whether a gate, one of the steps 1 to 7, did not hold."""
+        return any(status in ("failed", "not_run") for status in self.statuses[:GATES])
+
+    def complete_step(
+        self, name: str, status: str, *, summary: str, evidence: Mapping[str, Any]
+    ) -> None:
+        """Record the next step; behind a failed gate nothing but `not_run` is possible."""
+        number = len(self.statuses) + 1
+        if self.scored or number > len(STEPS) or STEPS[number - 1] != name:
+            raise InvariantError(f"step {name!r} is not the next: {number - 1} are completed")
+        if status not in STATUSES:
+            raise InvariantError(f"a step ends {', '.join(STATUSES)}, not {status!r}")
+        self.trigger_event(
+            self.StepCompleted,
+            step=number,
+            name=name,
+            status=status,
+            summary=summary,
+            evidence=dict(evidence),
+        )
+
+    def score(
+        self,
+        *,
+        accuracy_score: float,
+        process_score: float,
+        process_axis_exercised: bool,
+        test_accuracy: float | None,
+        validation_accuracy: float | None,
+        obligations: int,
+        decisions: int,
+        violations: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Record the scores; a hard fail leaves nothing of either."""
+        if self.scored or len(self.statuses) != len(STEPS):
+            raise InvariantError("scores follow the eleventh step, once")
+        if self.hard_fail and (accuracy_score or process_score):
+            raise InvariantError("a hard fail zeroes both scores")
+        self.trigger_event(
+            self.Scored,
+            hard_fail=self.hard_fail,
+            accuracy_score=accuracy_score,
+            process_score=process_score,
+            process_axis_exercised=process_axis_exercised,
+            test_accuracy=test_accuracy,
+            validation_accuracy=validation_accuracy,
+            obligations=obligations,
+            decisions=decisions,
+            violations=[dict(violation) for violation in violations],
+        )

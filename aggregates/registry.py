@@ -1,0 +1,27 @@
+"""The closed list of event names: what may be stored, and which class reads it back.
+
+docs/reference/events.md lists the fields. An event whose fields change gets an upcaster here.
+"""
+
+from aggregates.audit import Audit
+from aggregates.campaign import Campaign
+from aggregates.run import Run
+from ledger.mapper import EventRegistry
+
+REGISTRY = EventRegistry()
+REGISTRY.register("run.started", Run.Started, aggregate=Run)
+REGISTRY.register("run.epoch_measured", Run.EpochMeasured)
+REGISTRY.register("run.rules_evaluated", Run.RulesEvaluated)
+REGISTRY.register("run.decision_made", Run.DecisionMade)
+REGISTRY.register("run.remedy_applied", Run.RemedyApplied)
+REGISTRY.register("run.remedy_refused", Run.RemedyRefused)
+REGISTRY.register("run.restart_scheduled", Run.RestartScheduled)
+REGISTRY.register("run.weights_saved", Run.WeightsSaved)
+REGISTRY.register("run.ended", Run.Ended)
+REGISTRY.register("campaign.started", Campaign.Started, aggregate=Campaign)
+REGISTRY.register("campaign.attempt_started", Campaign.AttemptStarted)
+REGISTRY.register("campaign.feedback_given", Campaign.FeedbackGiven)
+REGISTRY.register("campaign.ended", Campaign.Ended)
+REGISTRY.register("audit.started", Audit.Started, aggregate=Audit)
+REGISTRY.register("audit.step_completed", Audit.StepCompleted)
+REGISTRY.register("audit.scored", Audit.Scored)
