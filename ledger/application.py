@@ -1,0 +1,55 @@
+"""Event-sourced applications over a ledger, or over plain memory.
+
+Source: eventsourcing 9.5, application.py.
+I/O: the ledger's directory; none in memory.
+"""
+
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID
+
+from eventsourcing.application import Application
+from eventsourcing.persistence import Mapper
+from eventsourcing.utils import Environment, EnvType
+
+from ledger.mapper import EventRegistry, LedgerMapper
+from ledger.sqlite import LedgerFactory
+
+__all__ = ["LedgerApplication"]
+
+
+class LedgerApplication(Application[UUID]):
+    """The library's application, with a closed registry and settings from its caller only."""
+
+    def __init__(self, registry: EventRegistry, *, env: EnvType) -> None:
+        self.registry = registry
+        super().__init__(env)
+
+    @classmethod
+    def open(
+        cls, directory: Path, registry: EventRegistry, *, passphrase: bytes | None = None
+    ) -> Self:
+        """Open the ledger in a directory, beginning it if there is none.
+
+        Without its private key the ledger is read-only. Raises StorageError or KeyFileError.
+        """
+        env = {
+            "PERSISTENCE_MODULE": "ledger.sqlite",
+            LedgerFactory.LEDGER_DIRECTORY: str(directory),
+        }
+        if passphrase is not None:
+            env[LedgerFactory.LEDGER_KEY_PASSPHRASE] = passphrase.decode(errors="surrogateescape")
+        return cls(registry, env=env)
+
+    @classmethod
+    def in_memory(cls, registry: EventRegistry) -> Self:
+        """Run without files and signatures; events are encoded and decoded all the same."""
+        return cls(registry, env={"PERSISTENCE_MODULE": "eventsourcing.popo"})
+
+    def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
+        """Leave the process's environment out: it could add a cipher or exchange the mapper."""
+        return Environment(name, {**type(self).env, **(env or {})})
+
+    def construct_mapper(self) -> Mapper[Any]:
+        """Construct the mapper over the registry."""
+        return LedgerMapper(self.registry)

@@ -1,0 +1,156 @@
+"""The ledger's SQLite file: its schema, its transactions, and its errors in plain words.
+
+Source: docs/reference/ledger-format.md, "Database".
+I/O: the database file.  Units: seconds.
+"""
+
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Lock
+
+from ledger.errors import ConflictError, StorageError
+from ledger.keys import publish_exclusively
+
+__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "Database", "create_database", "explained"]
+
+APPLICATION_ID = 0x50524C31  # "PRL1"
+SCHEMA_VERSION = 1
+_LOCK_TIMEOUT = 30.0  # seconds to wait for another process's transaction
+
+_SCHEMA = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
+    "CREATE TABLE entries (idx INTEGER PRIMARY KEY, stream_id BLOB NOT NULL,"
+    " stream_version INTEGER NOT NULL, name TEXT NOT NULL, entry BLOB NOT NULL,"
+    " UNIQUE (stream_id, stream_version)) STRICT",
+    "CREATE TABLE tree_heads (size INTEGER PRIMARY KEY, note TEXT NOT NULL,"
+    " edge BLOB NOT NULL) STRICT",
+)
+
+_REMEDIES = {
+    "SQLITE_FULL": "Nothing of this batch was written; free some space and append again",
+    "SQLITE_IOERR": "Nothing of this batch was written; check the disk and its free space",
+    "SQLITE_BUSY": f"Another process has held the file for {_LOCK_TIMEOUT:.0f} s; try again later",
+    "SQLITE_READONLY": "Check the permissions of the file and its folder",
+    "SQLITE_CANTOPEN": "Check that the path is right, and the permissions of file and folder",
+    "SQLITE_PERM": "Check the permissions of the file and its folder",
+    "SQLITE_NOTADB": "This is not a ledger; check the path, or restore the file from a copy",
+    "SQLITE_CORRUPT": "The file is damaged; restore it from a copy",
+}
+
+
+class Database:
+    """One connection to a ledger's file, shared by the threads of this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = Lock()  # held through a transaction: threads take turns
+        check_file(path)
+        with explained(path):
+            self._connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode=rw",
+                uri=True,
+                timeout=_LOCK_TIMEOUT,
+                isolation_level=None,
+                cached_statements=128,
+                check_same_thread=False,
+            )
+        try:
+            with explained(path):
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute("PRAGMA trusted_schema = OFF")
+                check_schema(self._connection, path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        """Run a block all or nothing; a writer keeps other writers out from its first line."""
+        with self._lock, explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite may have rolled back by itself
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def meta(self, key: str) -> str:
+        """Return a row of the meta table."""
+        with self.transaction(write=False) as c:
+            row = c.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            raise StorageError(f"{self.path}: the {key} is missing; restore the file from a copy")
+        return str(row[0])
+
+    def close(self) -> None:
+        """Close the connection; a second time does nothing."""
+        with self._lock:
+            self._connection.close()
+
+
+def create_database(path: Path, *, meta: dict[str, str]) -> None:
+    """Make an empty ledger under this name; if another process was faster, leave its own."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with explained(path):
+            with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                connection.execute("BEGIN")
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+                connection.execute("COMMIT")
+            publish_exclusively(new, path)
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+def check_file(path: Path) -> None:
+    """Raise StorageError unless there is a file with something in it."""
+    try:
+        size = path.stat().st_size if path.is_file() else None
+    except OSError as e:
+        raise StorageError(f"{path}: cannot be looked at: {e.strerror}") from e
+    if size is None:
+        raise StorageError(f"{path}: there is no ledger; check the path")
+    if size == 0:
+        raise StorageError(f"{path}: the file is empty, which no ledger is; restore it from a copy")
+
+
+def check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StorageError unless the file says that it is a ledger of this version."""
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    if application_id != APPLICATION_ID:
+        raise StorageError(f"{path}: this is an SQLite file, but not a ledger; check the path")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != SCHEMA_VERSION:
+        raise StorageError(
+            f"{path}: the ledger has schema version {version}, this program knows version "
+            f"{SCHEMA_VERSION}; use the program that wrote it"
+        )
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and the operating system into the ledger's own."""
+    try:
+        yield
+    except sqlite3.IntegrityError as e:
+        raise ConflictError(
+            f"{path}: another writer has appended to this stream ({e}); load it again and retry"
+        ) from e
+    except sqlite3.Error as e:
+        name = getattr(e, "sqlite_errorname", "")
+        family = "_".join(name.split("_")[:2])
+        remedy = _REMEDIES.get(family, "Check the file, or restore it from a copy")
+        raise StorageError(f"{path}: {e}. {remedy}") from e
+    except OSError as e:
+        raise StorageError(f"{path}: {e.strerror or e}. Check the folder and its space") from e

@@ -1,0 +1,87 @@
+"""Errors of the ledger, under one root.
+
+Those that the eventsourcing library expects by its own names are both.
+Trust: messages may quote a path or an index, never bytes of an entry.
+"""
+
+from eventsourcing.persistence import IntegrityError, NotSupportedError, OperationalError
+
+__all__ = [
+    "BlobError",
+    "ConflictError",
+    "ConsistencyError",
+    "EncodingError",
+    "KeyFileError",
+    "LedgerError",
+    "LinkError",
+    "MalformedError",
+    "ReadOnlyError",
+    "SignatureError",
+    "StorageError",
+    "UnknownEventError",
+    "UnsupportedError",
+    "VerificationError",
+]
+
+
+class LedgerError(Exception):
+    """Anything that the ledger refuses or cannot do; the message says what to do next."""
+
+
+class EncodingError(LedgerError):
+    """A value that the format cannot hold."""
+
+
+class UnknownEventError(LedgerError):
+    """An event name, class or schema version that the registry does not know."""
+
+
+class ConflictError(LedgerError, IntegrityError):
+    """Somebody else has appended to this stream: load it again and retry."""
+
+
+class StorageError(LedgerError, OperationalError):
+    """The file cannot be read or written; nothing was changed."""
+
+
+class ReadOnlyError(StorageError):
+    """A ledger without its private key can be read and verified, not appended to."""
+
+
+class UnsupportedError(LedgerError, NotSupportedError):
+    """A facility of the library that a ledger does not offer, on purpose."""
+
+
+class KeyFileError(LedgerError):
+    """A key that is missing, unprotected, unreadable or another ledger's."""
+
+
+class VerificationError(LedgerError):
+    """The ledger is not what it claims to be; trying again will not help.
+
+    `index` is the first bad entry, or None if the fault is not at one entry.
+    """
+
+    def __init__(self, message: str, *, index: int | None = None) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class MalformedError(VerificationError):
+    """Bytes that do not follow the format."""
+
+
+class LinkError(VerificationError):
+    """An entry that does not continue the one before it."""
+
+
+class SignatureError(VerificationError):
+    """A tree head or statement without a valid signature by the expected key."""
+
+
+class ConsistencyError(VerificationError):
+    """Entries, tree heads, columns or a kept head that contradict each other."""
+
+
+class BlobError(VerificationError):
+    """A blob whose content is not what its name says."""

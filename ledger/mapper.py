@@ -1,0 +1,205 @@
+"""Domain events to stored events and back, by a closed registry of event names.
+
+Stored bytes name an event ("run.started"), never a Python path: what gets
+imported is decided by the program that builds the registry.
+
+Source: docs/reference/ledger-format.md, "Body".
+Trust: bodies are hostile until decode_body() returns; unknown names and versions are refused.
+I/O: none.  Units: "at" in nanoseconds since the POSIX epoch.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from eventsourcing.domain import DomainEventProtocol
+from eventsourcing.persistence import Mapper, StoredEvent, Transcoder
+from eventsourcing.utils import get_topic
+
+from ledger.bodies import decode_body, encode_body
+from ledger.errors import EncodingError, MalformedError, UnknownEventError
+
+__all__ = [
+    "EventRegistry",
+    "EventType",
+    "LedgerMapper",
+    "Upcaster",
+    "datetime_to_ns",
+    "decode_body",
+    "encode_body",
+    "ns_to_datetime",
+]
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+"""Pure: a body of version n (without its "v") in, one of version n + 1 out."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LIBRARY_FIELDS = frozenset({"originator_id", "originator_version", "originator_topic"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventType:
+    """What the registry knows of one event name."""
+
+    name: str
+    event_class: type
+    upcasters: tuple[Upcaster, ...]
+    aggregate: type | None  # set for the events that create an aggregate
+
+    @property
+    def version(self) -> int:
+        """The newest schema version: one more than there are upcasters."""
+        return len(self.upcasters) + 1
+
+
+class EventRegistry:
+    """The event names that a program knows; built once, at the start."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, EventType] = {}
+        self._by_class: dict[type, EventType] = {}
+
+    def register(
+        self,
+        name: str,
+        event_class: type,
+        *,
+        upcasters: Sequence[Upcaster] = (),
+        aggregate: type | None = None,
+    ) -> None:
+        """Give a class its stored name.
+
+        upcasters[0] lifts version 1 to 2 and so on, so their number says which
+        version is the newest. An event that creates an aggregate names its class.
+        """
+        if name in self._by_name or event_class in self._by_class:
+            raise ValueError(f"{name!r} or {event_class.__name__} is registered already")
+        event_type = EventType(
+            name=name, event_class=event_class, upcasters=tuple(upcasters), aggregate=aggregate
+        )
+        self._by_name[name] = self._by_class[event_class] = event_type
+
+    def __iter__(self) -> Iterator[EventType]:
+        return iter(self._by_name.values())
+
+    def for_name(self, name: str) -> EventType:
+        """Return what is known of a stored name."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnknownEventError(
+                f"event name {name!r} is not known here; was the ledger written by a newer program?"
+            ) from None
+
+    def for_class(self, event_class: type) -> EventType:
+        """Return what is known of an event class."""
+        try:
+            return self._by_class[event_class]
+        except KeyError:
+            raise UnknownEventError(
+                f"{event_class.__qualname__} has no event name; register it before saving"
+            ) from None
+
+    def upcast(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the body at the newest version of its event, "v" included."""
+        event_type = self.for_name(name)
+        state = dict(body)
+        version = state.pop("v", None)
+        if type(version) is not int or version < 1:
+            raise MalformedError(f"{name} has no schema version under 'v'")
+        if version > event_type.version:
+            raise UnknownEventError(
+                f"{name} has schema version {version}, this program knows up to "
+                f"{event_type.version}; use the program that wrote it, or a newer one"
+            )
+        for upcaster in event_type.upcasters[version - 1 :]:
+            state = upcaster(state)
+        return {"v": event_type.version, **state}
+
+
+class LedgerMapper(Mapper[UUID]):
+    """The library's mapper, with names from a registry and strict bodies."""
+
+    def __init__(self, registry: EventRegistry) -> None:
+        super().__init__(transcoder=_BodyTranscoder())
+        self.registry = registry
+
+    def to_stored_event(self, domain_event: DomainEventProtocol[UUID]) -> StoredEvent:
+        """Encode an event; raise EncodingError or UnknownEventError."""
+        event_type = self.registry.for_class(type(domain_event))
+        state = dict(vars(domain_event))
+        originator_id = state.pop("originator_id")
+        originator_version = state.pop("originator_version")
+        topic = state.pop("originator_topic", None)
+        if topic != _topic(event_type):
+            raise EncodingError(
+                f"{event_type.name} creates {topic!r}, but is registered for {_topic(event_type)!r}"
+            )
+        body: dict[str, Any] = {"v": event_type.version}
+        if "timestamp" in state:
+            body["at"] = datetime_to_ns(state.pop("timestamp"))
+        if not body.keys().isdisjoint(state):
+            raise EncodingError(f"{event_type.name} has a field named 'v' or 'at'; rename it")
+        return StoredEvent(
+            originator_id=originator_id,
+            originator_version=originator_version,
+            topic=event_type.name,
+            state=encode_body(body | state),
+        )
+
+    def to_domain_event(self, stored_event: StoredEvent) -> DomainEventProtocol[UUID]:
+        """Decode an event; raise MalformedError or UnknownEventError."""
+        event_type = self.registry.for_name(stored_event.topic)
+        state = self.registry.upcast(event_type.name, decode_body(stored_event.state))
+        del state["v"]
+        if "at" in state:
+            state["timestamp"] = ns_to_datetime(state.pop("at"))
+        _check_fields(event_type, state)
+        if event_type.aggregate is not None:
+            state["originator_topic"] = _topic(event_type)
+        state["originator_id"] = stored_event.originator_id
+        state["originator_version"] = stored_event.originator_version
+        event: DomainEventProtocol[UUID] = object.__new__(event_type.event_class)
+        vars(event).update(state)  # as the library does: stored events skip __init__
+        return event
+
+
+class _BodyTranscoder(Transcoder):
+    def encode(self, obj: Any) -> bytes:
+        return encode_body(obj)
+
+    def decode(self, data: bytes) -> dict[str, Any]:
+        return decode_body(data)
+
+
+def datetime_to_ns(moment: datetime) -> int:
+    """Return an aware datetime as ns; exact, since datetimes count microseconds."""
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1_000
+
+
+def ns_to_datetime(ns: object) -> datetime:
+    """Return ns as an aware datetime in UTC, cut to whole microseconds."""
+    if not isinstance(ns, int):
+        raise MalformedError(f"'at' is of type {type(ns).__name__}, not an integer")
+    try:
+        return _EPOCH + timedelta(microseconds=ns // 1_000)
+    except OverflowError as e:
+        raise MalformedError(f"'at' is not a time in nanoseconds: {e}") from e
+
+
+def _topic(event_type: EventType) -> str | None:
+    return None if event_type.aggregate is None else get_topic(event_type.aggregate)
+
+
+def _check_fields(event_type: EventType, state: dict[str, Any]) -> None:
+    if not is_dataclass(event_type.event_class):
+        return
+    declared = {f.name for f in fields(event_type.event_class)} - _LIBRARY_FIELDS
+    if declared != state.keys():
+        differing = sorted(declared.symmetric_difference(state))
+        raise MalformedError(
+            f"{event_type.name} of version {event_type.version} does not have the fields "
+            f"that its class declares; these are missing or too many: {', '.join(differing)}"
+        )
