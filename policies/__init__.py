@@ -1,0 +1,1 @@
+"""Who decides: the playbook policy, one that does nothing, one that answers from a record."""

@@ -1,0 +1,1 @@
+"""Texts that a policy is guided by; data, not code."""

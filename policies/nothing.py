@@ -1,0 +1,27 @@
+"""The policy that never acts, for comparison: what the remedies are worth is the difference to it.
+
+I/O: none.
+"""
+
+from typing import Any
+
+from aggregates.decisions import DEFER, NO_ACTION, Decision, Observation
+
+
+class NothingPolicy:
+    """Answers every due rule with no action."""
+
+    name = "nothing"
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of its policy."""
+        return {"name": self.name}
+
+    def decide(self, observation: Observation) -> list[Decision]:
+        """Return a deferral, without anything that would clear it, for each due rule."""
+        return [
+            Decision(
+                NO_ACTION, (rule,), DEFER, {}, f"{rule} is left alone: this policy never acts."
+            )
+            for rule in observation.due
+        ]

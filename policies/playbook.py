@@ -1,0 +1,217 @@
+"""The playbook policy: the playbook of policies/prompts/playbook.md, followed to the letter.
+
+In each epoch it acts on the due rule that goes first and defers the others to it, so that the
+effect of each remedy can be told from the next one's. It comes back to what it deferred as long
+as the rule keeps firing.
+I/O: none.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any
+
+from aggregates.decisions import (
+    ARCHITECTURE_CHANGE,
+    ARCHITECTURE_DIRECTIONS,
+    DEFER,
+    HYPERPARAMETER_CHANGE,
+    MAX_LR,
+    MIN_LR,
+    NO_ACTION,
+    Decision,
+    Observation,
+)
+from aggregates.rules import RULE_TITLES, RuleEvaluation
+from aggregates.spec import MAX_WIDTH
+
+
+@dataclass(frozen=True)
+class PlaybookNumbers:
+    """The policy's own numbers, within the bounds that the playbook sets."""
+
+    least_lr_factor: float = 3.0  # R1 moves the learning rate by 3 to 10
+    most_lr_factor: float = 10.0
+    clip_norm: float = 1.0  # R7
+    most_blocks: int = 6  # R4 adds blocks up to here, then widens
+    lag_patience: int = 4  # epochs to wait for an EMA that lags behind an applied remedy
+
+
+@dataclass(frozen=True)
+class _Remedy:
+    direction: str
+    params: Mapping[str, Any]
+    why: str
+
+
+class PlaybookPolicy:
+    """Decides for every rule that is due, by precedence."""
+
+    name = "playbook"
+
+    def __init__(self, numbers: PlaybookNumbers | None = None) -> None:
+        self.numbers = numbers or PlaybookNumbers()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of its policy."""
+        return {"name": self.name, **asdict(self.numbers)}
+
+    def decide(self, observation: Observation) -> list[Decision]:
+        """Return one decision for each due rule, the acting one first."""
+        decisions: list[Decision] = []
+        first: str | None = None  # the rule that the others are deferred to
+        for rule in observation.due:
+            evaluation = observation.evaluations[rule]
+            if first is not None:
+                decisions.append(_defer(rule, f"{first} goes first", deferred_to=first))
+                continue
+            if wait := self._reason_to_wait(rule, observation):
+                decisions.append(_defer(rule, wait.reason))
+                first = None if wait.lets_others_act else rule
+                continue
+            remedy = _REMEDIES[rule](self.numbers, observation, evaluation)
+            first = rule
+            if remedy is None:
+                decisions.append(_defer(rule, "every remedy of the playbook is at its limit"))
+                continue
+            decisions.append(_act(rule, evaluation, remedy))
+        return decisions
+
+    def _reason_to_wait(self, rule: str, observation: Observation) -> "_Wait | None":
+        """Return why `rule` is not acted on in this epoch, if there is a reason."""
+        acted = {
+            cited: past.epoch
+            for past in observation.decisions
+            if past.outcome == "applied"
+            for cited in past.decision.cites
+        }
+        since_r1 = observation.epoch - acted["R1"] if "R1" in acted else None
+        if rule == "R2" and since_r1 is not None and since_r1 <= 1:
+            reason = (
+                "the noise scale moves with the learning rate: one epoch is left to R1's remedy"
+            )
+            return _Wait(reason, lets_others_act=False)
+        since = observation.epoch - acted[rule] if rule in acted else None
+        lagging = not observation.rules.restart_after_remedy
+        if lagging and since is not None and since <= self.numbers.lag_patience:
+            reason = f"its remedy was applied {since} epochs ago and the average still lags behind"
+            return _Wait(reason, lets_others_act=True)
+        return None
+
+
+@dataclass(frozen=True)
+class _Wait:
+    reason: str
+    lets_others_act: bool
+
+
+def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _Remedy | None:
+    lr = seen.settings.lr / 10
+    if lr < MIN_LR:
+        return None
+    params: dict[str, Any] = {"lr": lr, "clip_norm": numbers.clip_norm}
+    if evaluation.side == "not_finite":
+        # Parameters that met a gradient that is not finite are lost.
+        return _Remedy(
+            "decrease_lr", {**params, "reinitialise": True}, "the loss or a gradient is not finite"
+        )
+    return _Remedy("decrease_lr", params, "the largest layer gradient norm is above its limit")
+
+
+def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
+    why = "the smallest layer gradient norm is below its limit"
+    if seen.spec.norm == "none" or any(block.norm == "none" for block in seen.spec.blocks):
+        return _Remedy("add_norm", {}, why + " and there are layers without normalisation")
+    if not all(block.residual for block in seen.spec.blocks):
+        return _Remedy("add_residual", {}, why + " and there are blocks without a shortcut")
+    return _swap(seen, why)
+
+
+def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
+    return _swap(seen, "too many units never rise above zero")
+
+
+def _swap(seen: Observation, why: str) -> _Remedy:
+    order = ("leaky_relu", "gelu", "prelu")
+    now = seen.spec.blocks[-1].activation
+    to = order[(order.index(now) + 1) % len(order)] if now in order else order[0]
+    return _Remedy("swap_activation", {"to": to}, why)
+
+
+def _r4(numbers: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
+    why = "training accuracy stands still while gradients and activations are healthy"
+    if len(seen.spec.blocks) < numbers.most_blocks:
+        return _Remedy("add_block", {}, why)
+    if all(block.width * 2 <= MAX_WIDTH for block in seen.spec.blocks):
+        return _Remedy("widen", {"factor": 2}, why)
+    return None
+
+
+def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _Remedy | None:
+    lr, low, high = seen.settings.lr, seen.rules.r1_low, seen.rules.r1_high
+    least, most = numbers.least_lr_factor, numbers.most_lr_factor
+    ema = found.ema
+    if found.side == "low":
+        factor = most if not ema else min(most, max(least, low / ema))
+        if lr * least > MAX_LR:
+            return None
+        return _Remedy(
+            "increase_lr", {"lr": min(lr * factor, MAX_LR)}, "updates are too small for the weights"
+        )
+    if lr / least < MIN_LR:
+        return None
+    if found.side == "high":
+        factor = most if ema is None else min(most, max(least, ema / high))
+        return _Remedy(
+            "decrease_lr", {"lr": max(lr / factor, MIN_LR)}, "updates are too large for the weights"
+        )
+    return _Remedy("decrease_lr", {"lr": lr / least}, "validation loss no longer improves")
+
+
+def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _Remedy | None:
+    size = seen.settings.batch_size
+    if evaluation.side == "high":
+        if size % 2:
+            return None
+        return _Remedy(
+            "decrease_batch_size",
+            {"batch_size": size // 2},
+            "batches are larger than noise asks for",
+        )
+    why = "noise outweighs the gradient's signal"
+    if size * 2 <= seen.max_batch_size:
+        return _Remedy("increase_batch_size", {"batch_size": size * 2}, why)
+    more = seen.settings.accumulation * 2
+    return _Remedy("accumulate_gradients", {"accumulation": more}, f"{why} and memory is full")
+
+
+def _r3(_: PlaybookNumbers, __: Observation, ___: RuleEvaluation) -> _Remedy | None:
+    return _Remedy("stop", {}, "validation loss has stopped improving; the best weights are kept")
+
+
+_REMEDIES: Mapping[
+    str, Callable[[PlaybookNumbers, Observation, RuleEvaluation], _Remedy | None]
+] = MappingProxyType({"R1": _r1, "R2": _r2, "R3": _r3, "R4": _r4, "R5": _r5, "R6": _r6, "R7": _r7})
+
+
+def _act(rule: str, evaluation: RuleEvaluation, remedy: _Remedy) -> Decision:
+    architecture = remedy.direction in ARCHITECTURE_DIRECTIONS
+    number = evaluation.ema if evaluation.ema is not None else evaluation.value
+    shown = "" if number is None else f" (at {number:.3g})"
+    return Decision(
+        event_type=ARCHITECTURE_CHANGE if architecture else HYPERPARAMETER_CHANGE,
+        cites=(rule,),
+        direction=remedy.direction,
+        params=dict(remedy.params),
+        justification=f"{rule} ({RULE_TITLES[rule]}): {remedy.why}{shown}.",
+    )
+
+
+def _defer(rule: str, why: str, *, deferred_to: str | None = None) -> Decision:
+    return Decision(
+        event_type=NO_ACTION,
+        cites=(rule,),
+        direction=DEFER,
+        params={} if deferred_to is None else {"deferred_to": deferred_to},
+        justification=f"{rule} ({RULE_TITLES[rule]}) waits: {why}.",
+    )
