@@ -1,0 +1,391 @@
+-- Tables: one row for each fact that an event states; what follows from them is left to views.sql.
+-- Epochs and layer places count from 0, decisions and steps from 1. Every idx is the ledger index
+-- of the event that the row comes from; its time stands in events. In JSON, numbers that are not
+-- finite are the texts "NaN", "Infinity" and "-Infinity" (a cast to DOUBLE reads them), and bytes
+-- are hexadecimal.
+
+CREATE TABLE position (
+    next_idx BIGINT NOT NULL,
+    last_hash VARCHAR,
+    schema_hash VARCHAR NOT NULL
+);
+COMMENT ON TABLE position IS 'A single row: how far the ledger has been applied';
+COMMENT ON COLUMN position.next_idx IS 'Index of the next entry to apply';
+COMMENT ON COLUMN position.last_hash IS 'Entry hash of the last entry applied, hexadecimal; it fixes all before it';
+COMMENT ON COLUMN position.schema_hash IS 'SHA-256 over what these tables were made by; another one means a rebuild';
+
+CREATE TABLE events (
+    idx BIGINT NOT NULL,
+    time TIMESTAMP NOT NULL,
+    stream_id VARCHAR NOT NULL,
+    version BIGINT NOT NULL,
+    name VARCHAR NOT NULL
+);
+COMMENT ON TABLE events IS 'Every entry of the ledger, whatever its kind';
+COMMENT ON COLUMN events.idx IS 'Ledger index, from 0';
+COMMENT ON COLUMN events.time IS 'When the ledger took the entry, UTC, cut to microseconds';
+COMMENT ON COLUMN events.stream_id IS 'The run, campaign or audit';
+COMMENT ON COLUMN events.version IS 'Position in the stream, from 1';
+COMMENT ON COLUMN events.name IS 'Kind of event, such as run.started';
+
+CREATE TABLE run_starts (
+    run_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    config JSON NOT NULL,
+    config_hash VARCHAR NOT NULL,
+    rules JSON NOT NULL,
+    rules_hash VARCHAR NOT NULL,
+    spec JSON NOT NULL,
+    policy JSON NOT NULL,
+    data JSON NOT NULL,
+    environment JSON NOT NULL,
+    parent_run VARCHAR,
+    campaign VARCHAR,
+    checkpoint VARCHAR
+);
+COMMENT ON TABLE run_starts IS 'How each run began; the view runs is easier to ask';
+COMMENT ON COLUMN run_starts.run_id IS 'The run';
+COMMENT ON COLUMN run_starts.idx IS 'Ledger index';
+COMMENT ON COLUMN run_starts.config IS 'Configuration as recorded';
+COMMENT ON COLUMN run_starts.config_hash IS 'SHA-256 of the configuration, as recorded';
+COMMENT ON COLUMN run_starts.rules IS 'Signals, thresholds and windows of the rules';
+COMMENT ON COLUMN run_starts.rules_hash IS 'SHA-256 of the rules configuration, as recorded';
+COMMENT ON COLUMN run_starts.spec IS 'Model specification at the start';
+COMMENT ON COLUMN run_starts.policy IS 'What the policy says of itself';
+COMMENT ON COLUMN run_starts.data IS 'Dataset, sizes and fingerprints';
+COMMENT ON COLUMN run_starts.environment IS 'Versions, machine, threads, identity of the code';
+COMMENT ON COLUMN run_starts.parent_run IS 'The run that this one restarts from';
+COMMENT ON COLUMN run_starts.campaign IS 'The campaign that this run is an attempt of';
+COMMENT ON COLUMN run_starts.checkpoint IS 'Version of the infrastructure that the run was made under';
+
+CREATE TABLE run_ends (
+    run_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    reason VARCHAR NOT NULL,
+    detail VARCHAR NOT NULL,
+    deliverables JSON NOT NULL
+);
+COMMENT ON TABLE run_ends IS 'How each run ended; a run that goes on has no row';
+COMMENT ON COLUMN run_ends.run_id IS 'The run';
+COMMENT ON COLUMN run_ends.idx IS 'Ledger index';
+COMMENT ON COLUMN run_ends.reason IS 'completed, crashed, failed, interrupted, restart or stopped';
+COMMENT ON COLUMN run_ends.detail IS 'The reason in words';
+COMMENT ON COLUMN run_ends.deliverables IS 'SHA-256 of each submitted file, by name';
+
+CREATE TABLE epochs (
+    run_id VARCHAR NOT NULL,
+    epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    train_loss DOUBLE,
+    train_accuracy DOUBLE,
+    val_loss DOUBLE,
+    val_accuracy DOUBLE,
+    gradients_finite BOOLEAN,
+    max_layer_grad_norm DOUBLE,
+    min_layer_grad_norm DOUBLE,
+    update_ratio DOUBLE,
+    epoch_update_ratio DOUBLE,
+    signal_to_noise DOUBLE,
+    norm_noise_scale DOUBLE,
+    noise_scale DOUBLE,
+    dead_share DOUBLE,
+    sparsity DOUBLE,
+    lr DOUBLE,
+    batch_size BIGINT,
+    accumulation BIGINT,
+    clip_norm DOUBLE,
+    reported JSON NOT NULL
+);
+COMMENT ON TABLE epochs IS 'What was measured in each epoch; NaN is a measured value, NULL was not measurable';
+COMMENT ON COLUMN epochs.run_id IS 'The run';
+COMMENT ON COLUMN epochs.epoch IS 'From 0';
+COMMENT ON COLUMN epochs.idx IS 'Ledger index';
+COMMENT ON COLUMN epochs.train_loss IS 'Mean over the training examples, nats';
+COMMENT ON COLUMN epochs.train_accuracy IS 'Share of training examples';
+COMMENT ON COLUMN epochs.val_loss IS 'Mean over the validation examples, nats';
+COMMENT ON COLUMN epochs.val_accuracy IS 'Share of validation examples';
+COMMENT ON COLUMN epochs.gradients_finite IS 'Whether every gradient of the epoch was finite';
+COMMENT ON COLUMN epochs.max_layer_grad_norm IS 'Largest gradient norm of the weight tensors of rank two and more';
+COMMENT ON COLUMN epochs.min_layer_grad_norm IS 'Smallest of them';
+COMMENT ON COLUMN epochs.update_ratio IS 'Update over parameter norm per step, median over weight tensors';
+COMMENT ON COLUMN epochs.epoch_update_ratio IS 'The same over the whole epoch';
+COMMENT ON COLUMN epochs.signal_to_noise IS 'Batch size over the gradient noise scale';
+COMMENT ON COLUMN epochs.norm_noise_scale IS 'Mean squared over variance of the total gradient norm between steps';
+COMMENT ON COLUMN epochs.noise_scale IS 'Gradient noise scale, examples';
+COMMENT ON COLUMN epochs.dead_share IS 'Share of units that never rose above zero';
+COMMENT ON COLUMN epochs.sparsity IS 'Mean share of activations that are exactly zero';
+COMMENT ON COLUMN epochs.lr IS 'Learning rate in force';
+COMMENT ON COLUMN epochs.batch_size IS 'Examples';
+COMMENT ON COLUMN epochs.accumulation IS 'Batches per optimizer step';
+COMMENT ON COLUMN epochs.clip_norm IS 'Bound of the total gradient norm; NULL is none';
+COMMENT ON COLUMN epochs.reported IS 'What the training loop says of itself; no rule reads it';
+
+CREATE TABLE layer_metrics (
+    run_id VARCHAR NOT NULL,
+    epoch INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    layer VARCHAR NOT NULL,
+    rank INTEGER NOT NULL,
+    grad_norm DOUBLE,
+    update_ratio DOUBLE,
+    epoch_update_ratio DOUBLE
+);
+COMMENT ON TABLE layer_metrics IS 'Measured values of each parameter tensor';
+COMMENT ON COLUMN layer_metrics.run_id IS 'The run';
+COMMENT ON COLUMN layer_metrics.epoch IS 'From 0';
+COMMENT ON COLUMN layer_metrics.place IS 'Order in the model, from 0';
+COMMENT ON COLUMN layer_metrics.layer IS 'Name of the tensor';
+COMMENT ON COLUMN layer_metrics.rank IS 'Dimensions of the tensor; rules look at two and more';
+COMMENT ON COLUMN layer_metrics.grad_norm IS 'L2 norm before clipping, mean over the steps';
+COMMENT ON COLUMN layer_metrics.update_ratio IS 'Update over parameter norm per step';
+COMMENT ON COLUMN layer_metrics.epoch_update_ratio IS 'The same over the whole epoch';
+
+CREATE TABLE activation_metrics (
+    run_id VARCHAR NOT NULL,
+    epoch INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    layer VARCHAR NOT NULL,
+    units BIGINT NOT NULL,
+    dead_units BIGINT NOT NULL,
+    sparsity DOUBLE,
+    p50 DOUBLE,
+    p99 DOUBLE
+);
+COMMENT ON TABLE activation_metrics IS 'Measured values of each activation module';
+COMMENT ON COLUMN activation_metrics.run_id IS 'The run';
+COMMENT ON COLUMN activation_metrics.epoch IS 'From 0';
+COMMENT ON COLUMN activation_metrics.place IS 'Order in the model, from 0';
+COMMENT ON COLUMN activation_metrics.layer IS 'Name of the module';
+COMMENT ON COLUMN activation_metrics.units IS 'Channels or features';
+COMMENT ON COLUMN activation_metrics.dead_units IS 'Units whose largest activation of the epoch was not above zero';
+COMMENT ON COLUMN activation_metrics.sparsity IS 'Share of activations that are exactly zero';
+COMMENT ON COLUMN activation_metrics.p50 IS 'Median activation of a sample';
+COMMENT ON COLUMN activation_metrics.p99 IS '99th percentile of the same sample';
+
+CREATE TABLE rule_evaluations (
+    run_id VARCHAR NOT NULL,
+    epoch INTEGER NOT NULL,
+    rule VARCHAR NOT NULL,
+    fired BOOLEAN NOT NULL,
+    side VARCHAR,
+    value DOUBLE,
+    ema DOUBLE,
+    streak INTEGER NOT NULL,
+    precedence INTEGER NOT NULL
+);
+COMMENT ON TABLE rule_evaluations IS 'What each of the seven rules said of each epoch';
+COMMENT ON COLUMN rule_evaluations.run_id IS 'The run';
+COMMENT ON COLUMN rule_evaluations.epoch IS 'From 0';
+COMMENT ON COLUMN rule_evaluations.rule IS 'R1 to R7';
+COMMENT ON COLUMN rule_evaluations.fired IS 'Whether the rule wants a decision';
+COMMENT ON COLUMN rule_evaluations.side IS 'high, low, plateau, stalled or not_finite; NULL while silent';
+COMMENT ON COLUMN rule_evaluations.value IS 'The signal of the epoch';
+COMMENT ON COLUMN rule_evaluations.ema IS 'Moving average, or the best value so far where a rule keeps one';
+COMMENT ON COLUMN rule_evaluations.streak IS 'Consecutive epochs in which the condition held';
+COMMENT ON COLUMN rule_evaluations.precedence IS 'Among the seven rules; 1 is acted on first';
+
+CREATE TABLE decisions (
+    run_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    source VARCHAR NOT NULL,
+    event_type VARCHAR NOT NULL,
+    direction VARCHAR NOT NULL,
+    params JSON NOT NULL,
+    justification VARCHAR NOT NULL,
+    deferred_to VARCHAR GENERATED ALWAYS AS (params ->> '$.deferred_to') VIRTUAL
+);
+COMMENT ON TABLE decisions IS 'Answers to fired rules, as their author said them';
+COMMENT ON COLUMN decisions.run_id IS 'The run';
+COMMENT ON COLUMN decisions.number IS 'From 1 in each run';
+COMMENT ON COLUMN decisions.epoch IS 'The epoch whose evaluation is answered';
+COMMENT ON COLUMN decisions.idx IS 'Ledger index';
+COMMENT ON COLUMN decisions.source IS 'driver, human or policy';
+COMMENT ON COLUMN decisions.event_type IS 'hyperparameter_change, architecture_change or rule_triggered_no_action';
+COMMENT ON COLUMN decisions.direction IS 'The remedy asked for, or defer';
+COMMENT ON COLUMN decisions.params IS 'Arguments of the remedy';
+COMMENT ON COLUMN decisions.justification IS 'The author''s words';
+COMMENT ON COLUMN decisions.deferred_to IS 'The rule that goes first, where a deferral names one';
+
+CREATE TABLE citations (
+    run_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    rule VARCHAR NOT NULL
+);
+COMMENT ON TABLE citations IS 'The rules that each decision cites';
+COMMENT ON COLUMN citations.run_id IS 'The run';
+COMMENT ON COLUMN citations.number IS 'The decision';
+COMMENT ON COLUMN citations.rule IS 'R1 to R7';
+
+CREATE TABLE remedies (
+    run_id VARCHAR NOT NULL,
+    decision INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    outcome VARCHAR NOT NULL,
+    changes JSON,
+    reason VARCHAR,
+    settings JSON,
+    spec JSON
+);
+COMMENT ON TABLE remedies IS 'What became of each decision that asked for something';
+COMMENT ON COLUMN remedies.run_id IS 'The run';
+COMMENT ON COLUMN remedies.decision IS 'Number of the decision';
+COMMENT ON COLUMN remedies.epoch IS 'The epoch behind which it took effect';
+COMMENT ON COLUMN remedies.idx IS 'Ledger index';
+COMMENT ON COLUMN remedies.outcome IS 'applied, refused or restart';
+COMMENT ON COLUMN remedies.changes IS 'What was changed, from what to what; of an applied remedy';
+COMMENT ON COLUMN remedies.reason IS 'Why not; of a refused remedy';
+COMMENT ON COLUMN remedies.settings IS 'Hyperparameters in force from then on; of an applied remedy';
+COMMENT ON COLUMN remedies.spec IS 'Model specification from then on, or that of the restart; NULL when refused';
+
+CREATE TABLE weights (
+    run_id VARCHAR NOT NULL,
+    epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    kind VARCHAR NOT NULL,
+    sha256 VARCHAR NOT NULL,
+    size BIGINT NOT NULL,
+    spec JSON NOT NULL,
+    probe JSON NOT NULL
+);
+COMMENT ON TABLE weights IS 'Saved parameters; the newest of a kind is the one that counts';
+COMMENT ON COLUMN weights.run_id IS 'The run';
+COMMENT ON COLUMN weights.epoch IS 'The epoch behind which they were saved';
+COMMENT ON COLUMN weights.idx IS 'Ledger index';
+COMMENT ON COLUMN weights.kind IS 'best or last';
+COMMENT ON COLUMN weights.sha256 IS 'Name of the stored file';
+COMMENT ON COLUMN weights.size IS 'Bytes';
+COMMENT ON COLUMN weights.spec IS 'Model specification that the weights belong to';
+COMMENT ON COLUMN weights.probe IS 'Gradient norms on the fixed probe batch';
+
+CREATE TABLE campaign_starts (
+    campaign_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    mode VARCHAR NOT NULL,
+    config JSON NOT NULL,
+    max_attempts INTEGER NOT NULL
+);
+COMMENT ON TABLE campaign_starts IS 'How each campaign began; the view campaigns is easier to ask';
+COMMENT ON COLUMN campaign_starts.campaign_id IS 'The campaign';
+COMMENT ON COLUMN campaign_starts.idx IS 'Ledger index';
+COMMENT ON COLUMN campaign_starts.mode IS 'What kind of improvement it is';
+COMMENT ON COLUMN campaign_starts.config IS 'Configuration as recorded';
+COMMENT ON COLUMN campaign_starts.max_attempts IS 'How many runs it may have';
+
+CREATE TABLE campaign_ends (
+    campaign_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    reason VARCHAR NOT NULL,
+    ranking JSON NOT NULL
+);
+COMMENT ON TABLE campaign_ends IS 'How each campaign ended; one that goes on has no row';
+COMMENT ON COLUMN campaign_ends.campaign_id IS 'The campaign';
+COMMENT ON COLUMN campaign_ends.idx IS 'Ledger index';
+COMMENT ON COLUMN campaign_ends.reason IS 'Why no attempt follows';
+COMMENT ON COLUMN campaign_ends.ranking IS 'Runs, the best first';
+
+CREATE TABLE attempts (
+    campaign_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    parent_run VARCHAR
+);
+COMMENT ON TABLE attempts IS 'The runs of each campaign';
+COMMENT ON COLUMN attempts.campaign_id IS 'The campaign';
+COMMENT ON COLUMN attempts.number IS 'From 1';
+COMMENT ON COLUMN attempts.idx IS 'Ledger index';
+COMMENT ON COLUMN attempts.run_id IS 'The run';
+COMMENT ON COLUMN attempts.parent_run IS 'The earlier attempt that it goes on from';
+
+CREATE TABLE feedback (
+    campaign_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    feedback JSON NOT NULL
+);
+COMMENT ON TABLE feedback IS 'What an attempt was told of the earlier ones';
+COMMENT ON COLUMN feedback.campaign_id IS 'The campaign';
+COMMENT ON COLUMN feedback.number IS 'The attempt that was told';
+COMMENT ON COLUMN feedback.idx IS 'Ledger index';
+COMMENT ON COLUMN feedback.feedback IS 'What it was told';
+
+CREATE TABLE audit_starts (
+    audit_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    tree_head VARCHAR NOT NULL,
+    config JSON NOT NULL,
+    environment JSON NOT NULL
+);
+COMMENT ON TABLE audit_starts IS 'What each audit judges; the view audits is easier to ask';
+COMMENT ON COLUMN audit_starts.audit_id IS 'The audit';
+COMMENT ON COLUMN audit_starts.idx IS 'Ledger index';
+COMMENT ON COLUMN audit_starts.run_id IS 'The run that is judged';
+COMMENT ON COLUMN audit_starts.tree_head IS 'The signed state of the ledger that is judged';
+COMMENT ON COLUMN audit_starts.config IS 'Settings of the judge';
+COMMENT ON COLUMN audit_starts.environment IS 'Versions and machine of the judge';
+
+CREATE TABLE audit_steps (
+    audit_id VARCHAR NOT NULL,
+    step INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    name VARCHAR NOT NULL,
+    status VARCHAR NOT NULL,
+    summary VARCHAR NOT NULL,
+    evidence JSON NOT NULL
+);
+COMMENT ON TABLE audit_steps IS 'The eleven steps of each audit';
+COMMENT ON COLUMN audit_steps.audit_id IS 'The audit';
+COMMENT ON COLUMN audit_steps.step IS '1 to 11; the first seven fail hard';
+COMMENT ON COLUMN audit_steps.idx IS 'Ledger index';
+COMMENT ON COLUMN audit_steps.name IS 'What the step looks at';
+COMMENT ON COLUMN audit_steps.status IS 'passed, violations, failed or not_run';
+COMMENT ON COLUMN audit_steps.summary IS 'The outcome in a sentence';
+COMMENT ON COLUMN audit_steps.evidence IS 'What the outcome rests on';
+
+CREATE TABLE audit_scores (
+    audit_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    hard_fail BOOLEAN NOT NULL,
+    accuracy_score DOUBLE NOT NULL,
+    process_score DOUBLE NOT NULL,
+    process_axis_exercised BOOLEAN NOT NULL,
+    test_accuracy DOUBLE,
+    validation_accuracy DOUBLE,
+    obligations INTEGER NOT NULL,
+    decisions INTEGER NOT NULL
+);
+COMMENT ON TABLE audit_scores IS 'How each audit came out; one that goes on has no row';
+COMMENT ON COLUMN audit_scores.audit_id IS 'The audit';
+COMMENT ON COLUMN audit_scores.idx IS 'Ledger index';
+COMMENT ON COLUMN audit_scores.hard_fail IS 'A gate did not hold, which zeroes both scores';
+COMMENT ON COLUMN audit_scores.accuracy_score IS 'From 0 to 1';
+COMMENT ON COLUMN audit_scores.process_score IS 'From 0 to 1; says little unless the axis was exercised';
+COMMENT ON COLUMN audit_scores.process_axis_exercised IS 'Whether enough rules fired and were answered';
+COMMENT ON COLUMN audit_scores.test_accuracy IS 'On the split that only the judge reads';
+COMMENT ON COLUMN audit_scores.validation_accuracy IS 'The one that attempts are ranked by';
+COMMENT ON COLUMN audit_scores.obligations IS 'Firings that wanted an answer';
+COMMENT ON COLUMN audit_scores.decisions IS 'Decisions that were made';
+
+CREATE TABLE audit_violations (
+    audit_id VARCHAR NOT NULL,
+    place INTEGER NOT NULL,
+    kind VARCHAR NOT NULL,
+    rule VARCHAR,
+    epoch INTEGER,
+    decision INTEGER,
+    emitter VARCHAR,
+    detail VARCHAR
+);
+COMMENT ON TABLE audit_violations IS 'What an audit found; the view violations names the run too';
+COMMENT ON COLUMN audit_violations.audit_id IS 'The audit';
+COMMENT ON COLUMN audit_violations.place IS 'Order in the audit, from 0';
+COMMENT ON COLUMN audit_violations.kind IS 'What was violated';
+COMMENT ON COLUMN audit_violations.rule IS 'R1 to R7';
+COMMENT ON COLUMN audit_violations.epoch IS 'From 0';
+COMMENT ON COLUMN audit_violations.decision IS 'Number of the decision';
+COMMENT ON COLUMN audit_violations.emitter IS 'driver, harness, human or policy';
+COMMENT ON COLUMN audit_violations.detail IS 'In words';
