@@ -1,0 +1,302 @@
+-- Views: what follows from the tables. Columns that come straight from a table keep their name.
+
+CREATE VIEW runs AS
+SELECT
+    s.run_id,
+    s.idx AS started_idx,
+    started.time AS started_at,
+    e.idx AS ended_idx,
+    ended.time AS ended_at,
+    e.reason AS end_reason,
+    (s.config ->> '$.dataset') AS dataset,
+    TRY_CAST((s.config ->> '$.seed') AS BIGINT) AS seed,
+    TRY_CAST((s.config ->> '$.epochs') AS INTEGER) AS epochs_planned,
+    s.config,
+    s.config_hash,
+    (s.rules ->> '$.profile') AS profile,
+    s.rules,
+    s.rules_hash,
+    s.spec,
+    s.policy,
+    (s.policy ->> '$.name') AS policy_name,
+    (s.config ->> '$.edits') AS edits,
+    TRY_CAST((s.config ->> '$.target_accuracy') AS DOUBLE) AS target_accuracy,
+    s.parent_run,
+    s.campaign,
+    s.checkpoint,
+    s.environment,
+    s.data
+FROM run_starts AS s
+JOIN events AS started ON started.idx = s.idx
+LEFT JOIN run_ends AS e ON e.run_id = s.run_id
+LEFT JOIN events AS ended ON ended.idx = e.idx;
+COMMENT ON VIEW runs IS 'Each run with its configuration, its start and its end';
+COMMENT ON COLUMN runs.ended_at IS 'NULL while the run goes on, as all of its end';
+COMMENT ON COLUMN runs.profile IS 'Profile of the rules';
+COMMENT ON COLUMN runs.edits IS 'live, or restart: structural changes are left to a following run';
+COMMENT ON COLUMN runs.policy_name IS 'Who decided';
+
+CREATE VIEW run_waived AS
+SELECT run_id, UNNEST(CAST(config -> '$.waived' AS VARCHAR [])) AS rule
+FROM run_starts
+WHERE JSON_TYPE(config, '$.waived') = 'ARRAY';
+COMMENT ON VIEW run_waived IS 'Rules that are advisory in a run';
+COMMENT ON COLUMN run_waived.rule IS 'R1 to R7';
+
+CREATE VIEW campaigns AS
+SELECT
+    s.campaign_id,
+    s.idx AS started_idx,
+    started.time AS started_at,
+    e.idx AS ended_idx,
+    ended.time AS ended_at,
+    e.reason AS end_reason,
+    s.mode,
+    s.config,
+    s.max_attempts,
+    (SELECT COUNT(*) FROM attempts AS a WHERE a.campaign_id = s.campaign_id) AS attempts,
+    e.ranking
+FROM campaign_starts AS s
+JOIN events AS started ON started.idx = s.idx
+LEFT JOIN campaign_ends AS e ON e.campaign_id = s.campaign_id
+LEFT JOIN events AS ended ON ended.idx = e.idx;
+COMMENT ON VIEW campaigns IS 'Each campaign with its start and its end';
+COMMENT ON COLUMN campaigns.attempts IS 'Runs so far';
+
+CREATE VIEW audits AS
+SELECT
+    s.audit_id,
+    s.idx AS started_idx,
+    started.time AS started_at,
+    s.run_id,
+    s.tree_head,
+    s.config,
+    s.environment,
+    e.idx AS scored_idx,
+    scored.time AS scored_at,
+    e.hard_fail,
+    e.accuracy_score,
+    e.process_score,
+    e.process_axis_exercised,
+    e.test_accuracy,
+    e.validation_accuracy,
+    e.obligations,
+    e.decisions,
+    (SELECT COUNT(*) FROM audit_violations AS v WHERE v.audit_id = s.audit_id) AS violations
+FROM audit_starts AS s
+JOIN events AS started ON started.idx = s.idx
+LEFT JOIN audit_scores AS e ON e.audit_id = s.audit_id
+LEFT JOIN events AS scored ON scored.idx = e.idx;
+COMMENT ON VIEW audits IS 'Each audit with its scores';
+COMMENT ON COLUMN audits.scored_at IS 'NULL while the audit goes on, as are the scores';
+COMMENT ON COLUMN audits.violations IS 'How many were found';
+
+CREATE VIEW violations AS
+SELECT
+    v.audit_id,
+    s.run_id,
+    v.place,
+    v.kind,
+    v.rule,
+    v.epoch,
+    v.decision,
+    v.emitter,
+    v.detail
+FROM audit_violations AS v
+JOIN audit_starts AS s USING (audit_id);
+COMMENT ON VIEW violations IS 'What audits found, with the run that it was found in';
+
+CREATE VIEW decision_outcomes AS
+SELECT
+    d.run_id,
+    d.number,
+    d.epoch,
+    d.source,
+    (
+        SELECT LIST(c.rule ORDER BY c.rule)
+        FROM citations AS c
+        WHERE c.run_id = d.run_id AND c.number = d.number
+    ) AS cites,
+    d.event_type,
+    d.direction,
+    d.params,
+    d.deferred_to,
+    d.justification,
+    CASE
+        WHEN d.event_type = 'rule_triggered_no_action' THEN 'deferred'
+        ELSE COALESCE(r.outcome, 'open')
+    END AS outcome,
+    r.changes,
+    r.reason
+FROM decisions AS d
+LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number;
+COMMENT ON VIEW decision_outcomes IS 'Each decision with the rules that it cites and what became of it';
+COMMENT ON COLUMN decision_outcomes.cites IS 'Rules, in the order of their names';
+COMMENT ON COLUMN decision_outcomes.outcome IS 'applied, refused, restart, deferred, or open: neither done nor refused yet';
+
+CREATE VIEW deferrals AS
+WITH deferred AS (
+    SELECT d.run_id, d.number, d.epoch, c.rule, d.deferred_to
+    FROM decisions AS d
+    JOIN citations AS c ON c.run_id = d.run_id AND c.number = d.number
+    WHERE d.event_type = 'rule_triggered_no_action'
+),
+
+silences AS (
+    SELECT run_id, rule, epoch FROM rule_evaluations WHERE NOT fired
+),
+
+acts AS (
+    SELECT c.run_id, c.rule, r.epoch
+    FROM citations AS c
+    JOIN remedies AS r ON r.run_id = c.run_id AND r.decision = c.number
+    WHERE r.outcome IN ('applied', 'restart')
+),
+
+answered AS (
+    SELECT
+        d.*,
+        (
+            SELECT MIN(s.epoch) FROM silences AS s
+            WHERE s.run_id = d.run_id AND s.rule = d.rule AND s.epoch > d.epoch
+        ) AS silent_epoch,
+        (
+            SELECT MIN(a.epoch) FROM acts AS a
+            WHERE a.run_id = d.run_id AND a.rule = d.rule AND a.epoch >= d.epoch
+        ) AS acted_epoch
+    FROM deferred AS d
+)
+
+SELECT *, LEAST(silent_epoch, acted_epoch) AS cleared_epoch FROM answered;
+COMMENT ON VIEW deferrals IS 'Each rule that a decision put off, and when that was made good';
+COMMENT ON COLUMN deferrals.rule IS 'The rule that was put off';
+COMMENT ON COLUMN deferrals.silent_epoch IS 'First later epoch in which the rule was silent';
+COMMENT ON COLUMN deferrals.acted_epoch IS 'First epoch, the same or later, behind which a remedy of the rule took effect';
+COMMENT ON COLUMN deferrals.cleared_epoch IS 'The earlier of the two; NULL: not cleared';
+
+CREATE VIEW rule_heatmap AS
+SELECT
+    e.run_id,
+    e.epoch,
+    e.rule,
+    e.precedence,
+    e.fired,
+    e.side,
+    e.streak,
+    EXISTS (
+        SELECT 1 FROM run_waived AS w WHERE w.run_id = e.run_id AND w.rule = e.rule
+    ) AS waived,
+    (
+        SELECT ARG_MAX(o.outcome, o.number)
+        FROM decision_outcomes AS o
+        WHERE o.run_id = e.run_id AND o.epoch = e.epoch AND LIST_CONTAINS(o.cites, e.rule)
+    ) AS outcome
+FROM rule_evaluations AS e;
+COMMENT ON VIEW rule_heatmap IS 'One cell for each run, epoch and rule';
+COMMENT ON COLUMN rule_heatmap.waived IS 'Whether the rule is advisory in the run';
+COMMENT ON COLUMN rule_heatmap.outcome IS 'Of the last decision in the epoch that cites the rule; NULL: none does';
+
+CREATE VIEW layer_extremes AS
+SELECT
+    run_id,
+    epoch,
+    ARG_MAX(layer, grad_norm) AS largest_layer,
+    MAX(grad_norm) AS largest_grad_norm,
+    ARG_MIN(layer, grad_norm) AS smallest_layer,
+    MIN(grad_norm) AS smallest_grad_norm
+FROM layer_metrics
+WHERE rank >= 2
+GROUP BY run_id, epoch;
+COMMENT ON VIEW layer_extremes IS 'The layers behind R7 and R6 in each epoch, among weight tensors of rank two and more';
+COMMENT ON COLUMN layer_extremes.largest_grad_norm IS 'NaN counts as larger than any number';
+COMMENT ON COLUMN layer_extremes.smallest_grad_norm IS 'NaN only where nothing else was measured';
+
+CREATE VIEW run_lineage AS
+WITH RECURSIVE lineage AS (
+    SELECT run_id, run_id AS ancestor, 0 AS distance, [run_id] AS path
+    FROM run_starts
+    UNION ALL
+    SELECT l.run_id, s.parent_run, l.distance + 1, LIST_APPEND(l.path, s.parent_run)
+    FROM lineage AS l
+    JOIN run_starts AS s ON s.run_id = l.ancestor
+    WHERE s.parent_run IS NOT NULL AND NOT LIST_CONTAINS(l.path, s.parent_run)
+)
+
+SELECT run_id, ancestor, distance FROM lineage;
+COMMENT ON VIEW run_lineage IS 'Each run with itself and all that it descends from';
+COMMENT ON COLUMN run_lineage.ancestor IS 'A run; the nearest have the smallest distance';
+COMMENT ON COLUMN run_lineage.distance IS '0 is the run itself, 1 its parent';
+
+CREATE VIEW run_summary AS
+WITH measured AS (
+    SELECT
+        run_id,
+        COUNT(*) AS epochs,
+        MAX(val_accuracy) FILTER (ISFINITE(val_accuracy)) AS best_val_accuracy,
+        MIN(val_loss) FILTER (ISFINITE(val_loss)) AS best_val_loss
+    FROM epochs
+    GROUP BY run_id
+),
+
+firings AS (
+    SELECT run_id, COUNT(*) AS firings FROM rule_evaluations WHERE fired GROUP BY run_id
+),
+
+answers AS (
+    SELECT
+        run_id,
+        COUNT(*) AS decisions,
+        COUNT(*) FILTER (outcome = 'applied') AS applied,
+        COUNT(*) FILTER (outcome = 'refused') AS refused,
+        COUNT(*) FILTER (outcome = 'deferred') AS deferred
+    FROM decision_outcomes
+    GROUP BY run_id
+),
+
+latest AS (
+    SELECT * FROM audits
+    WHERE scored_idx IS NOT NULL
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY run_id ORDER BY scored_idx DESC) = 1
+)
+
+SELECT
+    r.run_id,
+    r.started_at,
+    r.ended_at,
+    COALESCE(r.end_reason, 'running') AS state,
+    r.dataset,
+    r.seed,
+    r.profile,
+    r.policy_name,
+    r.parent_run,
+    COALESCE(m.epochs, 0) AS epochs,
+    r.epochs_planned,
+    m.best_val_accuracy,
+    m.best_val_loss,
+    COALESCE(f.firings, 0) AS firings,
+    COALESCE(a.decisions, 0) AS decisions,
+    COALESCE(a.applied, 0) AS applied,
+    COALESCE(a.refused, 0) AS refused,
+    COALESCE(a.deferred, 0) AS deferred,
+    l.audit_id,
+    CASE WHEN l.hard_fail THEN 'failed' WHEN NOT l.hard_fail THEN 'held' END AS verdict,
+    l.accuracy_score,
+    l.process_score,
+    CASE WHEN l.process_axis_exercised THEN 'exercised'
+        WHEN NOT l.process_axis_exercised THEN 'unexercised' END AS process_axis,
+    l.violations
+FROM runs AS r
+LEFT JOIN measured AS m ON m.run_id = r.run_id
+LEFT JOIN firings AS f ON f.run_id = r.run_id
+LEFT JOIN answers AS a ON a.run_id = r.run_id
+LEFT JOIN latest AS l ON l.run_id = r.run_id;
+COMMENT ON VIEW run_summary IS 'One line for each run, with the scores of its latest finished audit';
+COMMENT ON COLUMN run_summary.state IS 'running, or the reason of its end';
+COMMENT ON COLUMN run_summary.epochs IS 'Measured so far';
+COMMENT ON COLUMN run_summary.best_val_accuracy IS 'Largest finite one';
+COMMENT ON COLUMN run_summary.best_val_loss IS 'Smallest finite one';
+COMMENT ON COLUMN run_summary.firings IS 'Rules that fired, counted once in each epoch';
+COMMENT ON COLUMN run_summary.deferred IS 'Decisions that put something off';
+COMMENT ON COLUMN run_summary.audit_id IS 'The latest finished audit; NULL: not audited, as all behind it';
+COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate did not hold; held: every gate did';
+COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: too few rules fired for the process score to mean much';
