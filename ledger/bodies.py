@@ -7,7 +7,7 @@ I/O: none.
 
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]  # it ships no types
+import msgpack
 
 from ledger.errors import EncodingError, MalformedError
 

@@ -136,6 +136,11 @@ def check_schema(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: the ledger has schema version {version}, this program knows version "
             f"{SCHEMA_VERSION}; use the program that wrote it"
         )
+    found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    if sorted(sql for (sql,) in found) != sorted(_SCHEMA):  # a view or trigger could do anything
+        raise StorageError(
+            f"{path}: the tables are not those of a ledger; restore the file from a copy"
+        )
 
 
 @contextmanager

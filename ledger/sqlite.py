@@ -25,6 +25,7 @@ from eventsourcing.utils import Environment, EnvType
 from ledger.database import Database
 from ledger.entries import NO_PREVIOUS, Entry, decode_entry, encode_entry, entry_hash
 from ledger.errors import (
+    ConflictError,
     ConsistencyError,
     EncodingError,
     ReadOnlyError,
@@ -84,6 +85,7 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
             return []
         with self._database.transaction(write=True) as c:
             tree, previous, last_time = self._newest(c)
+            _check_versions(c, stored_events)
             now = max(self._clock(), last_time)
             first = tree.size
             rows = []
@@ -248,6 +250,25 @@ class LedgerFactory(persistence.InfrastructureFactory[persistence.TrackingRecord
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+
+def _check_versions(c: sqlite3.Connection, stored_events: Sequence[StoredEvent]) -> None:
+    """Raise ConflictError unless each event is the next of its stream."""
+    newest: dict[bytes, int | None] = {}
+    for stored in stored_events:
+        stream = _stream(stored.originator_id)
+        if stream not in newest:
+            row = c.execute(
+                "SELECT MAX(stream_version) FROM entries WHERE stream_id = ?", (stream,)
+            ).fetchone()
+            newest[stream] = row[0]
+        version, last = stored.originator_version, newest[stream]
+        if version not in ((0, 1) if last is None else (last + 1,)):
+            raise ConflictError(
+                f"stream {stored.originator_id} is at version {last}, so {version} cannot follow; "
+                "another writer may have appended to it: load it again and retry"
+            )
+        newest[stream] = version
 
 
 def _stream(originator_id: UUID | str) -> bytes:
