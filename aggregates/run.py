@@ -118,6 +118,7 @@ class Run(Aggregate):
                 AppliedRemedy(self.epoch, rule) for rule in done.decision.cites
             )
             aggregate.spec = ModelSpec.from_dict(self.spec)
+            aggregate.settings = dict(self.settings)
 
     class RemedyRefused(Aggregate.Event):
         """The harness could not do what a decision asked for."""
@@ -186,6 +187,7 @@ class Run(Aggregate):
         self.rules = RulesConfig(**rules)
         self.rules_hash = rules_hash
         self.initial_spec = self.spec = ModelSpec.from_dict(spec)
+        self.settings: dict[str, Any] = {}  # as the last remedy left them
         self.data = data
         self.environment = environment
         self.policy = policy
@@ -356,10 +358,10 @@ class Run(Aggregate):
         self._check_open()
         if reason not in END_REASONS:
             raise InvariantError(f"a run ends {', '.join(END_REASONS)}, not {reason!r}")
-        if (reason == "restart") != (self.restart_spec is not None):
-            raise InvariantError("a run ends for a restart exactly when one is scheduled")
         if reason in ("completed", "stopped", "restart"):
-            self._check_settled()
+            if (reason == "restart") != (self.restart_spec is not None):
+                raise InvariantError("a run ends for a restart exactly when one is scheduled")
+            self._check_carried_out()
         self.trigger_event(
             self.Ended, reason=reason, detail=detail, deliverables=dict(deliverables or {})
         )
@@ -376,8 +378,11 @@ class Run(Aggregate):
             raise InvariantError(f"run {self.id} has ended ({self.end_reason}): nothing follows")
 
     def _check_settled(self) -> None:
-        if self.restart_spec is not None and self.end_reason is None:
+        if self.restart_spec is not None:
             raise InvariantError("a restart is scheduled: only the end may follow")
+        self._check_carried_out()
+
+    def _check_carried_out(self) -> None:
         last = self.decisions[-1] if self.decisions else None
         if last and last.decision.event_type != NO_ACTION and last.outcome is None:
             raise InvariantError(f"decision {last.number} was neither applied nor refused")

@@ -1,0 +1,125 @@
+"""Decisions: the form is checked whoever sends them, the fit against what was observed."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregates.decisions import (
+    DIRECTIONS,
+    PARAMETERS,
+    Decision,
+    Settings,
+    direction_problem,
+    parse_decision,
+)
+from aggregates.errors import DecisionError
+from aggregates.rules import RULES
+
+GOOD: dict[str, Any] = {
+    "event_type": "hyperparameter_change",
+    "cites": ["R7"],
+    "direction": "decrease_lr",
+    "params": {"lr": 0.01, "clip_norm": 1.0, "reinitialise": True},
+    "justification": "gradients explode",
+}
+
+
+def test_decision_survives_the_trip_through_plain_values() -> None:
+    assert parse_decision(GOOD).to_dict() == GOOD
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"event_type": "change"}, "event_type"),
+        ({"cites": []}, "cites"),
+        ({"cites": ["R8"]}, "cites"),
+        ({"cites": ["R7", "R7"]}, "cites"),
+        ({"cites": [["R7"]]}, "cites"),
+        ({"cites": "R7"}, "cites"),
+        ({"direction": "explode"}, "direction"),
+        ({"direction": ["stop"]}, "direction"),
+        ({"direction": "swap_activation", "params": {"to": "gelu"}}, "architecture_change"),
+        ({"params": {}}, "needs"),
+        ({"params": {"lr": 0.01, "epochs": 3}}, "needs"),
+        ({"params": {"lr": math.nan}}, "lr must lie"),
+        ({"params": {"lr": math.inf}}, "lr must lie"),
+        ({"params": {"lr": -1.0}}, "lr must lie"),
+        ({"params": {"lr": 10**400}}, "lr must lie"),
+        ({"params": {"lr": True}}, "lr must be"),
+        ({"params": {"lr": "0.1"}}, "lr must be"),
+        ({"params": {"lr": 0.01, "reinitialise": 1}}, "reinitialise"),
+        ({"params": None}, "params"),
+        ({"justification": " "}, "justification"),
+        ({"justification": "x" * 5000}, "justification"),
+        ({"justification": 7}, "justification"),
+        ({"extra": 1}, "exactly"),
+    ],
+)
+def test_malformed_decision_is_rejected(damage: dict[str, Any], message: str) -> None:
+    with pytest.raises(DecisionError, match=message):
+        parse_decision({**GOOD, **damage})
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from([*RULES, *PARAMETERS, "architecture_change", "hyperparameter_change"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["lr", "to", "block", "factor", "batch_size"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.fixed_dictionaries({key: st.just(value) | plain for key, value in GOOD.items()}) | plain)
+def test_parsing_raises_nothing_but_its_own_error(value: Any) -> None:
+    try:
+        decision = parse_decision(value)
+    except DecisionError:
+        return
+    assert parse_decision(decision.to_dict()) == decision
+
+
+SETTINGS = Settings(lr=0.1, batch_size=64)
+
+
+def problem(rule: str, side: str, direction: str, **params: Any) -> str | None:
+    event_type = "architecture_change" if direction == "add_block" else "hyperparameter_change"
+    decision = Decision(event_type, (rule,), direction, params, "because")
+    return direction_problem(rule, side, decision, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("rule", "side", "direction", "good", "bad"),
+    [
+        ("R1", "high", "decrease_lr", {"lr": 0.1 / 3}, {"lr": 0.1 / 2}),
+        ("R1", "high", "decrease_lr", {"lr": 0.01}, {"lr": 0.001}),
+        ("R1", "low", "increase_lr", {"lr": 1.0}, {"lr": 0.05}),
+        ("R7", "high", "decrease_lr", {"lr": 0.01}, {"lr": 0.02}),
+        ("R2", "low", "increase_batch_size", {"batch_size": 128}, {"batch_size": 4096}),
+        ("R2", "high", "decrease_batch_size", {"batch_size": 32}, {"batch_size": 1}),
+        ("R2", "low", "accumulate_gradients", {"accumulation": 2}, {"accumulation": 64}),
+    ],
+)
+def test_factor_must_be_the_playbooks(rule, side, direction, good, bad) -> None:
+    assert problem(rule, side, direction, **good) is None
+    assert "factor" in str(problem(rule, side, direction, **bad))
+
+
+def test_direction_must_fit_the_side() -> None:
+    assert problem("R1", "plateau", "decrease_lr", lr=0.02) is None
+    assert "side high" in str(problem("R1", "high", "increase_lr", lr=0.5))
+    assert "none of" in str(problem("R7", "high", "add_block"))
+
+
+def test_every_side_of_every_rule_has_a_direction() -> None:
+    assert set(DIRECTIONS) == set(RULES)
+    assert all(set(known) <= set(PARAMETERS) for s in DIRECTIONS.values() for known in s.values())
