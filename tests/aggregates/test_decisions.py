@@ -109,7 +109,9 @@ def problem(rule: str, side: str, direction: str, **params: Any) -> str | None:
         ("R2", "low", "accumulate_gradients", {"accumulation": 2}, {"accumulation": 64}),
     ],
 )
-def test_factor_must_be_the_playbooks(rule, side, direction, good, bad) -> None:
+def test_factor_must_be_the_playbooks(
+    rule: str, side: str, direction: str, good: dict[str, Any], bad: dict[str, Any]
+) -> None:
     assert problem(rule, side, direction, **good) is None
     assert "factor" in str(problem(rule, side, direction, **bad))
 

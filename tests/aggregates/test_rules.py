@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from aggregates.rules import (
     RULES,
     AppliedRemedy,
     RuleEvaluation,
+    RulesConfig,
     evaluate_rules,
     fired_in_precedence,
 )
@@ -35,7 +38,7 @@ HEALTHY = EpochSignals(
 )
 
 
-def history(epochs: int, **changes: object) -> list[EpochSignals]:
+def history(epochs: int, **changes: Any) -> list[EpochSignals]:
     """Return a learning run: losses fall and accuracy climbs unless `changes` says otherwise."""
     return [
         dataclasses.replace(
@@ -54,13 +57,17 @@ def history(epochs: int, **changes: object) -> list[EpochSignals]:
     ]
 
 
-def fired(signals: list[EpochSignals], config=CALIBRATED, remedies=()) -> dict[str, str | None]:
+def fired(
+    signals: list[EpochSignals],
+    config: RulesConfig = CALIBRATED,
+    remedies: Sequence[AppliedRemedy] = (),
+) -> dict[str, str | None]:
     evaluations = evaluate_rules(signals, remedies, config)
     return {rule: found.side for rule, found in evaluations.items() if found.fired}
 
 
 @pytest.mark.parametrize("config", [CALIBRATED, DOCUMENT])
-def test_rules_stay_silent_when_the_run_is_healthy(config) -> None:
+def test_rules_stay_silent_when_the_run_is_healthy(config: RulesConfig) -> None:
     assert fired(history(8), config) == {}
 
 
@@ -140,7 +147,7 @@ def test_r4_stays_silent_while_activations_are_dead() -> None:
 @pytest.mark.parametrize(
     "change", [{"train_loss": math.nan}, {"train_loss": math.inf}, {"gradients_finite": False}]
 )
-def test_r7_fires_at_once_when_something_is_not_finite(change: dict[str, object]) -> None:
+def test_r7_fires_at_once_when_something_is_not_finite(change: dict[str, Any]) -> None:
     assert fired(history(1, **change)) == {"R7": "not_finite"}
 
 
@@ -191,7 +198,9 @@ numbers = st.floats() | st.none()
     st.lists(st.tuples(st.integers(0, 12), st.sampled_from(RULES)), max_size=4),
     st.sampled_from([CALIBRATED, DOCUMENT]),
 )
-def test_rules_answer_whatever_was_measured(signals, remedies, config) -> None:
+def test_rules_answer_whatever_was_measured(
+    signals: list[EpochSignals], remedies: list[tuple[int, str]], config: RulesConfig
+) -> None:
     numbered = [dataclasses.replace(each, epoch=epoch) for epoch, each in enumerate(signals)]
     applied = [AppliedRemedy(epoch, rule) for epoch, rule in remedies]
     found = evaluate_rules(numbered, applied, config)

@@ -1,5 +1,7 @@
 """Specifications and edits of models, free of torch."""
 
+from collections.abc import Callable
+
 import pytest
 
 from aggregates.errors import SpecError
@@ -37,7 +39,7 @@ def test_specification_survives_the_trip_through_plain_values() -> None:
         ),
     ],
 )
-def test_edit_changes_what_it_names(edit: Edit, change) -> None:
+def test_edit_changes_what_it_names(edit: Edit, change: Callable[[ModelSpec], bool]) -> None:
     edited = apply_edit(PLAIN, edit)
     assert change(edited)
     assert Edit.from_dict(edit.to_dict()) == edit

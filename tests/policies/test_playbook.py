@@ -1,0 +1,192 @@
+"""The playbook policy on observations written by hand; its answers are checked like a stranger's."""
+
+import dataclasses
+import math
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregates.decisions import (
+    DIRECTIONS,
+    NO_ACTION,
+    Decision,
+    Observation,
+    PastDecision,
+    Settings,
+    parse_decision,
+    validate_decision,
+)
+from aggregates.rules import (
+    CALIBRATED,
+    DOCUMENT,
+    PRECEDENCE,
+    RULES,
+    RuleEvaluation,
+    fired_in_precedence,
+)
+from aggregates.spec import BlockSpec, ModelSpec
+from policies.catalogue import POLICIES, create_policy
+from policies.errors import PolicyError
+from policies.nothing import NothingPolicy
+from policies.playbook import PlaybookNumbers, PlaybookPolicy
+from policies.recorded import RecordedPolicy
+
+SPEC = ModelSpec(10, 8, 2, (BlockSpec(8, True, "batch", "relu"),), "batch", "relu")
+
+
+def observe(fired: dict[str, str], *, ema: float | None = 1.0, **changes: Any) -> Observation:
+    evaluations = {
+        rule: RuleEvaluation(rule, rule in fired, fired.get(rule), ema, ema, 3) for rule in RULES
+    }
+    observation = Observation(
+        run_id="run",
+        epoch=5,
+        due=fired_in_precedence(evaluations),
+        evaluations=evaluations,
+        settings=Settings(lr=0.1, batch_size=64),
+        max_batch_size=256,
+        spec=SPEC,
+        history=(),
+        decisions=(),
+        waived=(),
+        rules=CALIBRATED,
+        edits="live",
+    )
+    return dataclasses.replace(observation, **changes)
+
+
+def answer(observation: Observation) -> list[Decision]:
+    decisions = PlaybookPolicy().decide(observation)
+    for decision in decisions:
+        validate_decision(parse_decision(decision.to_dict()), observation)
+    return decisions
+
+
+def past(rule: str, epoch: int) -> PastDecision:
+    done = Decision("hyperparameter_change", (rule,), "decrease_lr", {"lr": 0.1}, "before")
+    return PastDecision(1, epoch, "policy", done, "applied")
+
+
+@pytest.mark.parametrize(
+    ("rule", "side", "direction"),
+    [
+        ("R1", "high", "decrease_lr"),
+        ("R1", "low", "increase_lr"),
+        ("R1", "plateau", "decrease_lr"),
+        ("R2", "low", "increase_batch_size"),
+        ("R2", "high", "decrease_batch_size"),
+        ("R3", "plateau", "stop"),
+        ("R4", "stalled", "add_block"),
+        ("R5", "high", "swap_activation"),
+        ("R6", "low", "swap_activation"),
+        ("R7", "high", "decrease_lr"),
+        ("R7", "not_finite", "decrease_lr"),
+    ],
+)
+def test_playbook_acts_on_each_rule_as_its_page_says(rule: str, side: str, direction: str) -> None:
+    (decision,) = answer(observe({rule: side}))
+    assert (decision.cites, decision.direction) == ((rule,), direction)
+
+
+def test_playbook_reinitialises_only_when_weights_are_lost() -> None:
+    (steep,), (lost,) = answer(observe({"R7": "high"})), answer(observe({"R7": "not_finite"}))
+    assert steep.params == {"lr": pytest.approx(0.01), "clip_norm": 1.0}
+    assert lost.params["reinitialise"] is True
+
+
+def test_playbook_acts_on_the_first_rule_and_defers_the_others_to_it() -> None:
+    decisions = answer(observe({"R1": "high", "R5": "high", "R2": "low", "R3": "plateau"}))
+    assert [d.cites[0] for d in decisions] == ["R5", "R1", "R2", "R3"]
+    assert [d.acts for d in decisions] == [True, False, False, False]
+    assert all(d.params == {"deferred_to": "R5"} for d in decisions[1:])
+
+
+def test_r2_waits_one_epoch_for_r1_and_nothing_overtakes_it() -> None:
+    fired = {"R2": "low", "R3": "plateau"}
+    waiting = answer(observe(fired, decisions=(past("R1", 4),)))
+    assert [d.event_type for d in waiting] == [NO_ACTION, NO_ACTION]
+    acting = answer(observe(fired, decisions=(past("R1", 3),)))
+    assert acting[0].direction == "increase_batch_size"
+
+
+def test_gradients_are_accumulated_when_memory_is_full() -> None:
+    (decision,) = answer(observe({"R2": "low"}, max_batch_size=100))
+    assert (decision.direction, decision.params) == ("accumulate_gradients", {"accumulation": 2})
+
+
+def test_vanishing_gradients_get_norms_then_shortcuts_then_another_activation() -> None:
+    bare = dataclasses.replace(SPEC, blocks=(BlockSpec(8, False, "none", "relu"),))
+    half = dataclasses.replace(SPEC, blocks=(BlockSpec(8, False, "batch", "relu"),))
+    found = [answer(observe({"R6": "low"}, spec=spec))[0].direction for spec in (bare, half, SPEC)]
+    assert found == ["add_norm", "add_residual", "swap_activation"]
+
+
+def test_capacity_grows_in_depth_then_in_width() -> None:
+    deep = dataclasses.replace(SPEC, blocks=SPEC.blocks * PlaybookNumbers().most_blocks)
+    assert answer(observe({"R4": "stalled"}, spec=deep))[0].direction == "widen"
+
+
+def test_document_profile_waits_for_the_lagging_average_and_lets_others_act() -> None:
+    seen = observe({"R5": "high", "R1": "high"}, rules=DOCUMENT, decisions=(past("R5", 4),))
+    assert [(d.cites[0], d.acts) for d in answer(seen)] == [("R5", False), ("R1", True)]
+
+
+sides = st.fixed_dictionaries(
+    {}, optional={rule: st.sampled_from(sorted(DIRECTIONS[rule])) for rule in RULES}
+)
+
+
+@given(
+    sides.filter(bool),
+    st.floats() | st.none(),
+    st.floats(1e-8, 10.0),
+    st.integers(1, 512),
+    st.sampled_from([CALIBRATED, DOCUMENT]),
+    st.lists(st.tuples(st.sampled_from(RULES), st.integers(0, 5)), max_size=4),
+)
+def test_playbook_answers_every_due_rule_once_and_never_outside_the_bounds(
+    fired: dict[str, str], ema: float | None, lr: float, batch: int, rules: Any, done: Any
+) -> None:
+    ema = ema if ema is None or math.isfinite(ema) else None
+    seen = observe(
+        fired,
+        ema=ema,
+        settings=Settings(lr=lr, batch_size=batch),
+        rules=rules,
+        decisions=tuple(past(rule, epoch) for rule, epoch in done),
+    )
+    decisions = answer(seen)
+    assert [d.cites[0] for d in decisions] == list(seen.due)
+    assert sum(d.acts for d in decisions) <= 1
+
+
+def test_nothing_policy_answers_and_never_acts() -> None:
+    seen = observe({"R7": "high", "R3": "plateau"})
+    decisions = NothingPolicy().decide(seen)
+    assert [d.cites[0] for d in decisions] == ["R7", "R3"]
+    assert not any(d.acts for d in decisions)
+
+
+def test_recorded_policy_says_again_what_was_said_in_that_epoch() -> None:
+    policy = RecordedPolicy([past("R7", 5), past("R7", 6)], {"name": "playbook"})
+    assert policy.decide(observe({"R7": "high"})) == [past("R7", 5).decision]
+    assert policy.describe() == {"name": "playbook"}
+
+
+def test_unknown_policy_is_refused_with_the_list_of_those_that_exist() -> None:
+    with pytest.raises(PolicyError, match="nothing, playbook"):
+        create_policy("oracle")
+    assert all(create_policy(name).name == name for name in POLICIES)
+
+
+def test_playbook_document_has_a_page_for_every_rule() -> None:
+    text = files("policies.prompts").joinpath("playbook.md").read_text(encoding="utf-8")
+    for rule in PRECEDENCE:
+        page = text.split(f"## {rule}:")[1].split("\n## ")[0]
+        for part in ("**Symptoms.**", "**Cause.**", "**Remedy.**", "**Caveat.**"):
+            assert part in page
+        named = {direction for known in DIRECTIONS[rule].values() for direction in known}
+        assert any(f"`{direction}`" in page for direction in named)
