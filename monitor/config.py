@@ -1,0 +1,183 @@
+"""The configuration of a run: one frozen dataclass, strict about what it takes.
+
+Trust: files and maps are hostile until a RunConfig exists; every instance holds allowed values.
+I/O: from_toml() reads one file; nothing is read from the environment.
+Units: learning rates per step, batch sizes in examples.
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from aggregates.canonical import digest
+from aggregates.decisions import MAX_BATCH_SIZE, MAX_LR, MIN_LR
+from aggregates.errors import SpecError
+from aggregates.rules import PROFILES, RULES
+from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, NORMS, BlockSpec, ModelSpec
+from monitor.errors import ConfigurationError
+
+EDITS = ("live", "restart")
+DEVICES = ("cpu", "cuda")
+DATASETS = ("shapes", "cifar10")  # and imagefolder:DIR
+IMAGE_FOLDER = "imagefolder:"
+
+
+def _number(default: float | None, low: float, high: float, *, optional: bool = False) -> Any:
+    return field(
+        default=default, metadata={"kind": float, "low": low, "high": high, "optional": optional}
+    )
+
+
+def _whole(default: int | None, low: int, high: int, *, optional: bool = False) -> Any:
+    return field(
+        default=default, metadata={"kind": int, "low": low, "high": high, "optional": optional}
+    )
+
+
+def _choice(default: str, choices: tuple[str, ...]) -> Any:
+    return field(default=default, metadata={"choices": choices})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that a training is made from, beside the code and the data."""
+
+    dataset: str = "shapes"  # or cifar10, or imagefolder:DIR
+    data_dir: str | None = None  # where cifar10 lies
+    download: bool = False  # whether cifar10 may be fetched into data_dir
+    # None takes all that there are: for shapes a fixed number, see docs/reference/diagnostics.md.
+    train_examples: int | None = _whole(None, 2, 10_000_000, optional=True)
+    val_examples: int | None = _whole(None, 2, 10_000_000, optional=True)
+    test_examples: int | None = _whole(None, 2, 10_000_000, optional=True)
+    data_seed: int = _whole(0, 0, 2**53)  # of the split: runs of different seeds share a test set
+    seed: int = _whole(0, 0, 2**53)  # of initialisation and data order
+    epochs: int = _whole(12, 1, 10_000)
+    batch_size: int = _whole(64, 1, MAX_BATCH_SIZE)
+    max_batch_size: int = _whole(512, 1, MAX_BATCH_SIZE)  # examples that fit into memory
+    lr: float = _number(0.05, MIN_LR, MAX_LR)
+    momentum: float = _number(0.9, 0.0, 0.9999)
+    weight_decay: float = _number(5e-4, 0.0, 1.0)
+    warm_up_epochs: int = _whole(1, 0, 1_000)
+    clip_norm: float | None = _number(None, 1e-6, 1e6, optional=True)
+    channels: int = _whole(32, 1, MAX_WIDTH)  # of the trunk
+    blocks: int = _whole(2, 1, MAX_BLOCKS)
+    width: int = _whole(32, 1, MAX_WIDTH)  # between the two convolutions of a block
+    stem_stride: int = _whole(2, 1, 4)
+    activation: str = _choice("relu", ACTIVATIONS)
+    norm: str = _choice("batch", NORMS)
+    residual: bool = True
+    profile: str = _choice("calibrated", tuple(sorted(PROFILES)))
+    edits: str = _choice("live", EDITS)
+    waived: tuple[str, ...] = ()  # rules that are advisory
+    threads: int = _whole(2, 1, 1_024)
+    target_accuracy: float = _number(0.8, 0.0, 1.0)
+    device: str = _choice("cpu", DEVICES)
+
+    def __post_init__(self) -> None:
+        """Refuse a value that is not allowed, by its name."""
+        for item in fields(self):
+            _check(item.name, getattr(self, item.name), item.metadata)
+        if self.batch_size > self.max_batch_size:
+            raise ConfigurationError(
+                f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
+            )
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "RunConfig":
+        """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
+        known = {item.name for item in fields(cls)}
+        if unknown := sorted(set(map(str, value)) - known):
+            raise ConfigurationError(
+                f"unknown key {', '.join(unknown)}: a configuration may hold {sorted(known)}"
+            )
+        waived = value.get("waived", ())
+        if not isinstance(waived, list | tuple):
+            raise ConfigurationError(f"waived must be a list of rules, not {waived!r}")
+        return cls(**{**value, "waived": tuple(waived)})
+
+    @classmethod
+    def from_toml(cls, path: Path) -> "RunConfig":
+        """Read a configuration file; raises ConfigurationError naming the file."""
+        try:
+            value = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigurationError(f"{path} cannot be read as TOML: {error}") from error
+        try:
+            return cls.from_dict(value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as run.started holds them."""
+        return {**asdict(self), "waived": list(self.waived)}
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the configuration in canonical JSON."""
+        return digest(self.to_dict())
+
+    def spec(self, classes: int) -> ModelSpec:
+        """Return the model that the run starts with."""
+        block = BlockSpec(self.width, self.residual, self.norm, self.activation)
+        try:
+            return ModelSpec(
+                classes=classes,
+                channels=self.channels,
+                stem_stride=self.stem_stride,
+                blocks=(block,) * self.blocks,
+                norm=self.norm,
+                activation=self.activation,
+            )
+        except SpecError as error:
+            raise ConfigurationError(str(error)) from error
+
+
+def _check(name: str, value: Any, rule: Mapping[str, Any]) -> None:
+    if "choices" in rule:
+        if not isinstance(value, str) or value not in rule["choices"]:
+            raise ConfigurationError(
+                f"{name} must be one of {', '.join(rule['choices'])}, not {value!r}"
+            )
+    elif "kind" in rule:
+        if value is None and rule["optional"]:
+            return
+        _check_range(name, value, rule)
+    elif name in ("download", "residual"):
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"{name} must be true or false, not {value!r}")
+    elif name == "waived":
+        if any(entry not in RULES for entry in value) or len(set(value)) != len(value):
+            raise ConfigurationError(f"waived must be different rules R1 to R7, not {value!r}")
+    elif name == "data_dir":
+        if value is not None and (not isinstance(value, str) or not value):
+            raise ConfigurationError(f"data_dir must be a folder, not {value!r}")
+    elif not isinstance(value, str) or not (
+        value in DATASETS or (value.startswith(IMAGE_FOLDER) and value != IMAGE_FOLDER)
+    ):
+        raise ConfigurationError(
+            f"dataset must be one of {', '.join(DATASETS)}, {IMAGE_FOLDER}DIR, not {value!r}"
+        )
+
+
+def _check_range(name: str, value: Any, rule: Mapping[str, Any]) -> None:
+    kind, low, high = rule["kind"], rule["low"], rule["high"]
+    allowed = f"a {'whole number' if kind is int else 'number'} from {low:g} to {high:g}"
+    numeric = (int,) if kind is int else (int, float)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numeric)
+        or not math.isfinite(value)
+        or not low <= value <= high
+    ):
+        raise ConfigurationError(f"{name} must be {allowed}, not {value!r}")
+
+
+# A field without metadata is checked by name in _check(); this catches one that was forgotten.
+assert all(
+    item.metadata or item.name in ("dataset", "data_dir", "download", "residual", "waived")
+    for item in fields(RunConfig)
+    if item.default is not MISSING
+)

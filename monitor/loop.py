@@ -1,0 +1,270 @@
+"""The training under watch: epochs, rules, decisions, remedies, weights, in that order.
+
+A run is a function of its configuration, its data and its policy's decisions: every draw has a
+generator of its own, algorithms are deterministic and the number of threads is part of the
+configuration. See docs/explanation/determinism.md.
+
+I/O: reads the dataset; appends to the log and the blob store that are passed in.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+import torch
+
+from aggregates.decisions import Decision, Observation
+from aggregates.errors import AggregateError, SpecError
+from aggregates.rules import PROFILES
+from aggregates.run import Run
+from aggregates.spec import ModelSpec, apply_edit
+from ledger.errors import LedgerError
+from monitor.config import RunConfig
+from monitor.datasets import Splits, load_splits, normalise
+from monitor.diagnostics import EpochWatch
+from monitor.environment import describe_environment
+from monitor.errors import ConfigurationError, MonitorError, PolicyError, RemedyRefused
+from monitor.remedies import execute_decision
+from monitor.schedule import learning_rate
+from monitor.seeds import generator
+from monitor.session import Blobs, Log, MonitorSession
+from monitor.state import LiveState
+from monitor.submission import write_submission
+
+OnEpoch = Callable[[Run, dict[str, Any]], None]  # the run so far, the measured part
+OnStep = Callable[[int, int, int], None]  # epoch, optimizer steps done, of how many
+
+
+class Policy(Protocol):
+    """Who decides when rules fire."""
+
+    @property
+    def name(self) -> str:
+        """The policy's name, as runs record it."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of the policy."""
+
+    def decide(self, observation: Observation, /) -> Sequence[Decision]:
+        """Answer the rules that are due."""
+
+
+def train(
+    config: RunConfig,
+    policy: Policy,
+    *,
+    log: Log,
+    blobs: Blobs,
+    spec: ModelSpec | None = None,
+    parent_run: str | None = None,
+    campaign: str | None = None,
+    checkpoint: str | None = None,
+    run_id: UUID | None = None,
+    submission_dir: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
+) -> Run:
+    """Train one model under watch and return its closed run.
+
+    `spec` replaces the configuration's model, for a run that follows a restart. Raises MonitorError
+    or, from the log, LedgerError; a run that was opened has then been closed as failed, and as
+    interrupted if the reason was no error of ours (Ctrl-C).
+    """
+    with _deterministic(config):
+        splits = load_splits(config)
+        spec = spec or config.spec(len(splits.classes))
+        if spec.classes != len(splits.classes):
+            raise ConfigurationError(
+                f"the model tells {spec.classes} classes apart, the data has {len(splits.classes)}"
+            )
+        state = LiveState.start(config, spec, train_examples=len(splits.train))
+        run = Run.start(
+            config=config.to_dict(),
+            config_hash=config.hash,
+            rules=PROFILES[config.profile],
+            spec=spec,
+            data={
+                "dataset": config.dataset,
+                "classes": list(splits.classes),
+                "sizes": dict(splits.sizes),
+                "fingerprints": dict(splits.fingerprints),
+            },
+            environment=describe_environment(threads=config.threads, device=config.device),
+            policy={"name": policy.name, **policy.describe()},
+            parent_run=parent_run,
+            campaign=campaign,
+            checkpoint=checkpoint,
+            run_id=run_id,
+        )
+        session = MonitorSession(run, log=log, blobs=blobs, splits=splits)
+        try:
+            reason = _train_epochs(
+                session, state, splits, policy, on_epoch=on_epoch, on_step=on_step
+            )
+            deliverables = None
+            if submission_dir is not None:
+                deliverables = write_submission(
+                    submission_dir, run, blobs, config, saved=session.saved
+                )
+            session.end(reason, deliverables=deliverables)
+        except (MonitorError, LedgerError) as error:
+            session.abort(error)
+            raise
+        except Exception as error:
+            session.abort(error)
+            raise MonitorError(
+                f"run {run.id} failed in epoch {run.epoch}: {type(error).__name__}: {error}"
+            ) from error
+        except BaseException as error:
+            session.abort(error)
+            raise
+        return run
+
+
+def _train_epochs(
+    session: MonitorSession,
+    state: LiveState,
+    splits: Splits,
+    policy: Policy,
+    *,
+    on_epoch: OnEpoch | None,
+    on_step: OnStep | None,
+) -> str:
+    """Train until the last epoch, a stop or a restart; return why it ended."""
+    best, reason = math.inf, "completed"
+    for epoch in range(state.config.epochs):
+        watch = session.watch(state.model, state.settings)
+        try:
+            reported = _train_epoch(state, watch, splits, epoch, on_step)
+        finally:
+            watch.close()
+        measured = session.measure(state.model, watch, state.settings, reported=reported)
+        if measured["validation"]["loss"] < best:  # false for NaN; before any remedy
+            best = measured["validation"]["loss"]
+            session.save_weights("best", state.model)
+        reason = _answer_rules(session, state, policy)
+        if on_epoch is not None:
+            on_epoch(session.run, measured)
+        if reason != "completed":
+            break
+    session.save_weights("last", state.model)
+    return reason
+
+
+def _train_epoch(
+    state: LiveState, watch: EpochWatch, splits: Splits, epoch: int, on_step: OnStep | None
+) -> dict[str, Any]:
+    """Train one epoch; return what the loop has to say of itself, which no rule reads."""
+    started, clipped = time.monotonic(), 0
+    train, settings, device = splits.train, state.settings, state.config.device
+    order = torch.randperm(len(train), generator=generator(state.config.seed, "order", epoch))
+    size = settings.batch_size * settings.accumulation
+    steps = len(train) // size  # what does not fill a step is left for another epoch's order
+    state.model.train()
+    for step in range(steps):
+        rate = learning_rate(settings, epoch=epoch, fraction=(step + 1) / steps)
+        state.optimizer.param_groups[0]["lr"] = rate
+        state.optimizer.zero_grad(set_to_none=True)
+        for indices in torch.split(order[step * size : (step + 1) * size], settings.batch_size):
+            logits = state.model(normalise(train.images[indices].to(device)))
+            loss = watch.loss(logits, train.labels[indices].to(device))
+            torch.autograd.backward(loss / settings.accumulation)
+        watch.gradients()
+        if settings.clip_norm is not None:
+            norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip_norm)
+            clipped += int(norm > settings.clip_norm)
+        state.optimizer.step()
+        watch.updated()
+        if on_step is not None:
+            on_step(epoch, step + 1, steps)
+    return {
+        "seconds": time.monotonic() - started,
+        "clipped_steps": clipped,
+        "last_lr": float(state.optimizer.param_groups[0]["lr"]),
+    }
+
+
+def _answer_rules(session: MonitorSession, state: LiveState, policy: Policy) -> str:
+    """Ask the policy about the rules that fired and do what it says; return how the run goes on."""
+    run = session.run
+    due = tuple(rule for rule in run.fired() if rule not in run.waived)
+    if not due:
+        return "completed"
+    restarts = state.config.edits == "restart"
+    outcome = "completed"
+    for decision in _ask(policy, _observe(run, state, due), structural_last=restarts):
+        try:
+            said = session.decide(decision)
+        except AggregateError as error:
+            raise PolicyError(f"policy {policy.name}: {error}") from error
+        if not said.acts:
+            continue
+        try:
+            if restarts and said.edit is not None:
+                session.restart(apply_edit(state.model.spec(), said.edit))
+                return "restart"
+            changes = execute_decision(state, said, epoch=run.epoch)
+        except (RemedyRefused, SpecError) as error:
+            session.refused(str(error))
+            continue
+        session.applied(changes, settings=state.settings, spec=state.model.spec())
+        if said.direction == "stop":
+            outcome = "stopped"
+    return outcome
+
+
+def _observe(run: Run, state: LiveState, due: tuple[str, ...]) -> Observation:
+    return Observation(
+        run_id=str(run.id),
+        epoch=run.epoch,
+        due=due,
+        evaluations=dict(run.evaluations[run.epoch]),
+        settings=state.settings,
+        max_batch_size=state.config.max_batch_size,
+        spec=state.model.spec(),
+        history=tuple(run.history),
+        decisions=tuple(run.decisions),
+        waived=run.waived,
+        rules=run.rules,
+        edits=state.config.edits,
+    )
+
+
+def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> list[Decision]:
+    """Return the policy's decisions, each as it was said.
+
+    Nothing may follow a scheduled restart, so where structural edits restart the run they come
+    last; the order is otherwise the policy's.
+    """
+    try:
+        decisions = list(policy.decide(observation))
+    except Exception as error:
+        raise PolicyError(f"policy {policy.name} raised {type(error).__name__}: {error}") from error
+    if any(not isinstance(decision, Decision) for decision in decisions):
+        raise PolicyError(f"policy {policy.name} answered with something that is no decision")
+    if structural_last:
+        decisions.sort(key=lambda decision: decision.edit is not None)
+    return decisions
+
+
+@contextmanager
+def _deterministic(config: RunConfig) -> Iterator[None]:
+    """Make torch deterministic with the configured threads; restore both afterwards."""
+    if config.device == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigurationError("device cuda is configured, and torch finds none: use cpu")
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads nothing else
+    threads = torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(config.threads)
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(deterministic)
+        torch.set_num_threads(threads)

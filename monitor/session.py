@@ -1,0 +1,168 @@
+"""The monitor's session: the only way by which a run's events come to be.
+
+It owns the criterion, the hooks and the validation; what the loop says of itself is kept apart
+from what was measured. Once appending has failed, nothing more is appended: the run in memory and
+the one in the log may differ, and whoever opens the log next closes the run as crashed.
+
+I/O: appends to the log and the blob store that were passed in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.nn import functional
+
+from aggregates.decisions import Decision, Settings, parse_decision
+from aggregates.run import Run
+from aggregates.spec import ModelSpec
+from monitor.datasets import Split, Splits, normalise
+from monitor.diagnostics import EpochWatch
+from monitor.model import ResidualCNN
+from monitor.probe import probe_batch, probe_model
+from monitor.weights import dump_weights
+
+_VALIDATION_BATCH = 256  # examples; fixed, so that sums are made in the same order in every run
+
+
+class Log(Protocol):
+    """Where runs are kept: the ledger's application, or one in memory."""
+
+    def save(self, run: Run, /) -> Any:
+        """Append the events that the run has gained."""
+
+
+class Blobs(Protocol):
+    """Where bytes are kept under their SHA-256."""
+
+    def put(self, content: bytes, /) -> str:
+        """Store bytes and return their hex SHA-256."""
+
+    def get(self, digest: str, /) -> bytes:
+        """Return stored bytes."""
+
+
+@dataclass(frozen=True)
+class SavedWeights:
+    """Weights that were saved: which, from when, and of what model."""
+
+    kind: str
+    epoch: int
+    sha256: str
+    spec: ModelSpec
+
+
+class MonitorSession:
+    """Watches one run and appends its events."""
+
+    def __init__(self, run: Run, *, log: Log, blobs: Blobs, splits: Splits) -> None:
+        self.run = run
+        self.saved: dict[str, SavedWeights] = {}
+        self._log = log
+        self._blobs = blobs
+        self._validation = splits.validation
+        self._probe = probe_batch(splits.validation)
+        self._broken = False
+        self._save()
+
+    def watch(self, model: ResidualCNN, settings: Settings) -> EpochWatch:
+        """Set the hooks for one epoch of training; measure() takes them away."""
+        return EpochWatch(model, effective_batch=settings.batch_size * settings.accumulation)
+
+    def measure(
+        self,
+        model: ResidualCNN,
+        watch: EpochWatch,
+        settings: Settings,
+        *,
+        reported: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """End the epoch: validate, record what was measured, evaluate the rules."""
+        watch.close()
+        measured = {
+            **watch.measured(),
+            "validation": validate_model(model, self._validation),
+            "settings": settings.to_dict(),
+        }
+        self.run.measure_epoch(measured, reported)
+        self.run.evaluate_rules()
+        self._save()
+        return measured
+
+    def decide(self, decision: Decision) -> Decision:
+        """Record what the policy said, and return it as it was recorded."""
+        said = parse_decision(decision.to_dict())
+        self.run.decide(said, source="policy")
+        self._save()
+        return said
+
+    def applied(
+        self, changes: list[dict[str, Any]], *, settings: Settings, spec: ModelSpec
+    ) -> None:
+        """Record what was done for the decision made last."""
+        self.run.apply_remedy(changes, settings=settings.to_dict(), spec=spec)
+        self._save()
+
+    def refused(self, reason: str) -> None:
+        """Record why the decision made last is not carried out."""
+        self.run.refuse_remedy(reason)
+        self._save()
+
+    def restart(self, spec: ModelSpec) -> None:
+        """Record that a following run starts from `spec`."""
+        self.run.schedule_restart(spec)
+        self._save()
+
+    def save_weights(self, kind: str, model: ResidualCNN) -> None:
+        """Store the model's weights and record them, with the norms on the probe batch."""
+        data = dump_weights(model)
+        sha256 = self._blobs.put(data)
+        self.run.save_weights(
+            kind,
+            sha256=sha256,
+            size=len(data),
+            spec=model.spec(),
+            probe=probe_model(model, self._probe),
+        )
+        self._save()
+        self.saved[kind] = SavedWeights(kind, self.run.epoch, sha256, model.spec())
+
+    def end(self, reason: str, *, deliverables: Mapping[str, str] | None = None) -> None:
+        """Close the run."""
+        self.run.end(reason, deliverables=deliverables)
+        self._save()
+
+    def abort(self, error: BaseException) -> None:
+        """Close the run because of `error`, unless it is closed or the log is out of reach."""
+        if self._broken or self.run.end_reason is not None:
+            return
+        reason = "failed" if isinstance(error, Exception) else "interrupted"
+        self.run.end(reason, detail=f"{type(error).__name__}: {error}"[:2_000])
+        self._save()
+
+    def _save(self) -> None:
+        self._broken = True  # until it is known that the log has everything
+        self._log.save(self.run)
+        self._broken = False
+
+
+@torch.no_grad()
+def validate_model(model: ResidualCNN, split: Split) -> dict[str, Any]:
+    """Return loss, accuracy and number of examples, in evaluation mode."""
+    training, device = model.training, model.head.weight.device
+    model.eval()
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    correct = torch.zeros((), dtype=torch.int64, device=device)
+    for at in range(0, len(split), _VALIDATION_BATCH):
+        images = split.images[at : at + _VALIDATION_BATCH].to(device)
+        labels = split.labels[at : at + _VALIDATION_BATCH].to(device)
+        logits = model(normalise(images))
+        loss += functional.cross_entropy(logits, labels, reduction="sum")
+        correct += (logits.argmax(dim=1) == labels).sum()
+    model.train(training)
+    return {
+        "loss": float(loss) / len(split),
+        "accuracy": int(correct) / len(split),
+        "examples": len(split),
+    }

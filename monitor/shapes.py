@@ -1,0 +1,115 @@
+"""Shapes: procedural 32x32 RGB images in ten classes, with nothing to download.
+
+Each image holds one shape of varying size, place, angle, stretch and colour on a shaded
+background, with distractors of both colours and noise on top. Nothing but the form tells the class.
+
+I/O: none.  Units: image coordinates from -1 to 1.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.seeds import derive_seed
+
+Floats = NDArray[np.float32]
+SIZE = 32  # pixels
+_DISTRACTORS = 3
+_CHUNK = 1024  # images drawn at once, so that memory stays small
+
+
+def draw_shapes(
+    split: str, count: int, *, seed: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return images (count, 3, 32, 32) and labels (count,), balanced over the classes."""
+    rng = np.random.Generator(np.random.PCG64(derive_seed("shapes", split, seed)))
+    labels = rng.permutation(np.arange(count, dtype=np.int64) % len(CLASSES))
+    chunks = [_draw(labels[at : at + _CHUNK], rng) for at in range(0, count, _CHUNK)]
+    return np.concatenate(chunks), labels
+
+
+def _draw(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.uint8]:
+    n = len(labels)
+    y, x = np.meshgrid(*[np.linspace(-1, 1, SIZE, dtype=np.float32)] * 2, indexing="ij")
+    u, v = _local(x, y, rng, n, size=(0.42, 0.72), offset=0.3)
+    distance = np.empty((n, SIZE, SIZE), np.float32)
+    for label, name in enumerate(CLASSES):
+        chosen = labels == label
+        distance[chosen] = _FORMS[name](u[chosen], v[chosen])
+    mask = _soft(distance)[:, None]  # (n, 1, SIZE, SIZE)
+
+    front = _uniform(rng, (n, 3, 1, 1), 0.0, 1.0)
+    contrast = _uniform(rng, (n, 1, 1, 1), 0.25, 0.7)
+    away = rng.standard_normal((n, 3, 1, 1)).astype(np.float32)
+    away /= np.linalg.norm(away, axis=1, keepdims=True)
+    back = front + contrast * away
+    shade = _uniform(rng, (n, 2, 1, 1, 1), -0.15, 0.15)
+    background = back + shade[:, 0] * x + shade[:, 1] * y  # (n, 3, SIZE, SIZE)
+    image = background * (1 - mask) + front * mask
+    for _ in range(_DISTRACTORS):
+        du, dv = _local(x, y, rng, n, size=(0.06, 0.16), offset=0.95)
+        blot = _soft(np.maximum(np.abs(du), np.abs(dv)) - 1)[:, None]
+        colour = np.where(rng.random((n, 1, 1, 1)) < 0.5, front, back)
+        image = image * (1 - blot) + colour.astype(np.float32) * blot
+    noise = rng.standard_normal(image.shape, dtype=np.float32)
+    image += noise * _uniform(rng, (n, 1, 1, 1), 0.02, 0.16)
+    bytes_: NDArray[np.uint8] = np.clip(image * 255, 0, 255).astype(np.uint8)
+    return bytes_
+
+
+def _local(
+    x: Floats,
+    y: Floats,
+    rng: np.random.Generator,
+    n: int,
+    *,
+    size: tuple[float, float],
+    offset: float,
+) -> tuple[Floats, Floats]:
+    """Return image coordinates seen from shapes of random place, angle, size and stretch."""
+    angle = _uniform(rng, (n, 1, 1), -np.pi, np.pi)
+    cx, cy = _uniform(rng, (n, 1, 1), -offset, offset), _uniform(rng, (n, 1, 1), -offset, offset)
+    scale = _uniform(rng, (n, 1, 1), *size)
+    stretch = _uniform(rng, (n, 1, 1), 0.85, 1.18)
+    dx, dy = x - cx, y - cy
+    u = (dx * np.cos(angle) + dy * np.sin(angle)) / (scale * stretch)
+    v = (dy * np.cos(angle) - dx * np.sin(angle)) / (scale / stretch)
+    return u, v
+
+
+def _soft(distance: Floats) -> Floats:
+    """Return 1 inside, 0 outside and a ramp of about one pixel between."""
+    soft: Floats = np.clip(0.5 - distance * 5, 0, 1)
+    return soft
+
+
+def _uniform(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> Floats:
+    return (low + (high - low) * rng.random(shape, dtype=np.float32)).astype(np.float32)
+
+
+def _polygon(u: Floats, v: Floats, sides: int, radius: float) -> Any:
+    angles = np.arange(sides, dtype=np.float32) * np.float32(2 * np.pi / sides)
+    edges = [u * np.cos(angle) + v * np.sin(angle) for angle in angles]
+    return np.maximum.reduce(edges) - radius
+
+
+def _box(u: Any, v: Any, half_width: float, half_height: float) -> Any:
+    return np.maximum(np.abs(u) - half_width, np.abs(v) - half_height)
+
+
+# Signed distances, roughly: negative inside, each form about one unit in radius.
+_FORMS: dict[str, Callable[[Floats, Floats], Any]] = {
+    "circle": lambda u, v: np.hypot(u, v) - 0.85,
+    "crescent": lambda u, v: np.maximum(np.hypot(u, v) - 0.95, 0.72 - np.hypot(u - 0.45, v)),
+    "cross": lambda u, v: np.minimum(_box(u, v, 0.95, 0.28), _box(u, v, 0.28, 0.95)),
+    "hexagon": lambda u, v: _polygon(u, v, 6, 0.8),
+    "ring": lambda u, v: np.abs(np.hypot(u, v) - 0.72) - 0.2,
+    "square": lambda u, v: _box(u, v, 0.75, 0.75),
+    "star": lambda u, v: np.hypot(u, v) - 0.68 - 0.32 * np.cos(5 * np.arctan2(v, u)),
+    "stripes": lambda u, v: _box(np.abs(u) - 0.55, v, 0.2, 0.85),
+    "tee": lambda u, v: np.minimum(_box(u, v + 0.6, 0.9, 0.28), _box(u, v - 0.1, 0.28, 0.85)),
+    "triangle": lambda u, v: _polygon(u, v, 3, 0.55),
+}
+CLASSES = tuple(sorted(_FORMS))

@@ -1,0 +1,75 @@
+"""The live state of a training: what steps and remedies change.
+
+I/O: none.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aggregates.decisions import Settings
+from aggregates.spec import ModelSpec
+from monitor.config import RunConfig
+from monitor.errors import ConfigurationError
+from monitor.model import ResidualCNN, region
+
+
+@dataclass
+class LiveState:
+    """Model, optimizer and the settings in force."""
+
+    config: RunConfig
+    model: ResidualCNN
+    optimizer: torch.optim.SGD
+    settings: Settings
+    train_examples: int
+
+    @classmethod
+    def start(cls, config: RunConfig, spec: ModelSpec, *, train_examples: int) -> "LiveState":
+        """Build what the first step needs; raises ConfigurationError."""
+        if config.batch_size > train_examples:
+            raise ConfigurationError(
+                f"batch_size {config.batch_size} is above the {train_examples} training examples"
+            )
+        warm_up = {"kind": "warm_up", "epochs": config.warm_up_epochs, "since": 0}
+        settings = Settings(
+            lr=float(config.lr),
+            batch_size=config.batch_size,
+            clip_norm=None if config.clip_norm is None else float(config.clip_norm),
+            schedule=warm_up if config.warm_up_epochs else {"kind": "constant"},
+        )
+        model = ResidualCNN(spec, seed=config.seed).to(config.device)
+        return cls(config, model, new_optimizer(model, config), settings, train_examples)
+
+    def momentum(self) -> dict[str, Tensor]:
+        """Return the optimizer's buffers by parameter name."""
+        return {
+            name: buffer
+            for name, parameter in self.model.named_parameters()
+            if (buffer := self.optimizer.state.get(parameter, {}).get("momentum_buffer"))
+            is not None
+        }
+
+    def renew_optimizer(self, momentum: dict[str, Tensor]) -> None:
+        """Take a fresh optimizer for the model as it is now, and put `momentum` into it.
+
+        A buffer whose tensor has grown is padded with zeros; one whose tensor is gone is dropped.
+        """
+        self.optimizer = new_optimizer(self.model, self.config)
+        for name, parameter in self.model.named_parameters():
+            if name in momentum:
+                buffer = torch.zeros_like(parameter)
+                buffer[region(momentum[name])] = momentum[name]
+                self.optimizer.state[parameter]["momentum_buffer"] = buffer
+
+
+def new_optimizer(model: ResidualCNN, config: RunConfig) -> torch.optim.SGD:
+    """Return SGD over the model's parameters; the loop sets the learning rate before each step."""
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=config.lr,
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        foreach=True,
+    )

@@ -1,0 +1,80 @@
+"""What a run hands in: the model's code, its weights, and how they came about.
+
+I/O: writes three files into one folder, each whole or not at all.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from pprint import pformat
+
+from aggregates.run import Run
+from monitor.config import RunConfig
+from monitor.errors import MonitorError
+from monitor.session import Blobs, SavedWeights
+
+FILES = ("model.py", "run_config.json", "weights.safetensors")
+MODE = "iterative_self_refine"  # rounds of refinement, no RL
+
+_MODEL = '''"""The submitted model, without its weights, which are in weights.safetensors."""
+
+from aggregates.spec import ModelSpec
+from monitor.model import ResidualCNN
+
+SPEC = {spec}
+
+
+def load_model() -> ResidualCNN:
+    """Return the model, He-initialised."""
+    return ResidualCNN(ModelSpec.from_dict(SPEC), seed={seed})
+'''
+
+
+def write_submission(
+    directory: Path,
+    run: Run,
+    blobs: Blobs,
+    config: RunConfig,
+    *,
+    saved: Mapping[str, SavedWeights],
+) -> dict[str, str]:
+    """Write the best weights (the last, if none were best) and return each file's SHA-256."""
+    weights = saved.get("best") or saved.get("last")
+    if weights is None:
+        raise MonitorError(f"run {run.id} has saved no weights: there is nothing to submit")
+    spec = weights.spec.to_dict()
+    about = {
+        "mode": MODE,
+        "run": str(run.id),
+        "config": config.to_dict(),
+        "config_hash": config.hash,
+        "spec": spec,
+        "weights": {"kind": weights.kind, "epoch": weights.epoch, "sha256": weights.sha256},
+    }
+    text = _MODEL.format(spec=pformat(spec, sort_dicts=False), seed=config.seed)
+    contents = {
+        "model.py": text.encode(),
+        "run_config.json": (json.dumps(about, indent=2, sort_keys=True) + "\n").encode(),
+        "weights.safetensors": blobs.get(weights.sha256),
+    }
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            _write_whole(directory / name, content)
+    except OSError as error:
+        raise MonitorError(f"the submission cannot be written to {directory}: {error}") from error
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,44 @@
+"""Weights as bytes: safetensors, never pickles.
+
+Trust: bytes are hostile until load_weights() returns.  I/O: none.
+"""
+
+import hashlib
+
+import safetensors
+from safetensors.torch import load, save
+from torch import nn
+
+from monitor.errors import WeightsError
+
+
+def dump_weights(model: nn.Module) -> bytes:
+    """Return the model's parameters and buffers; equal models give equal bytes."""
+    state = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
+    return save(state)
+
+
+def load_weights(model: nn.Module, data: bytes) -> None:
+    """Put `data` into `model`; raises WeightsError, the model untouched, unless all of it fits."""
+    try:
+        state = load(data)
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise WeightsError(f"these bytes are no safetensors file: {error}") from error
+    own = model.state_dict()
+    if set(state) != set(own):
+        raise WeightsError(
+            f"weights lack {sorted(set(own) - set(state))} "
+            f"and have {sorted(set(state) - set(own))} that the model has not"
+        )
+    for name, value in state.items():
+        if value.shape != own[name].shape or value.dtype != own[name].dtype:
+            raise WeightsError(
+                f"{name} is {tuple(value.shape)} {value.dtype} in the weights and "
+                f"{tuple(own[name].shape)} {own[name].dtype} in the model"
+            )
+    model.load_state_dict(state)
+
+
+def weights_sha256(data: bytes) -> str:
+    """Return the hex SHA-256 by which weights are named."""
+    return hashlib.sha256(data).hexdigest()
