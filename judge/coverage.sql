@@ -1,0 +1,241 @@
+-- What the decisions of a run leave uncovered, over the tables of projections/schema.sql.
+-- Every view holds all runs. Waived rules are advisory: they oblige nobody and accuse nobody.
+-- The windows come from the rules configuration of the run itself, whose hash is checked before.
+
+CREATE TEMP VIEW coverage_limits AS
+SELECT
+    run_id,
+    CAST(rules ->> '$.action_window' AS INTEGER) AS action_window,
+    CAST(rules ->> '$.deferral_limit' AS INTEGER) AS deferral_limit,
+    reason,
+    (SELECT max(epoch) FROM rule_evaluations e WHERE e.run_id = s.run_id) AS last_epoch
+FROM run_starts s
+LEFT JOIN run_ends USING (run_id);
+
+CREATE TEMP VIEW coverage_waived AS
+SELECT run_id, unnest(CAST(config -> '$.waived' AS VARCHAR[])) AS rule
+FROM run_starts;
+
+-- One row for each rule in each epoch, without the rules that are waived.
+CREATE TEMP VIEW coverage_rules AS
+SELECT run_id, epoch, rule, fired, side, precedence
+FROM rule_evaluations
+ANTI JOIN coverage_waived USING (run_id, rule);
+
+-- One row for each rule that a decision cites. `acts` is what was asked, `took_effect` what was done.
+CREATE TEMP VIEW coverage_answers AS
+SELECT
+    d.run_id,
+    d.number,
+    d.epoch,
+    d.source,
+    d.direction,
+    c.rule,
+    d.event_type <> 'rule_triggered_no_action' AS acts,
+    coalesce(r.outcome IN ('applied', 'restart'), false) AS took_effect,
+    coalesce(r.outcome = 'applied', false) AS applied,
+    coalesce(r.outcome = 'restart', false) AS restarts,
+    coalesce(r.outcome = 'refused', false) AS refused
+FROM decisions d
+JOIN citations c USING (run_id, number)
+LEFT JOIN remedies r ON r.run_id = d.run_id AND r.decision = d.number
+ANTI JOIN coverage_waived w ON w.run_id = d.run_id AND w.rule = c.rule;
+
+-- The obligations: each firing of a rule, and whether a decision near it answers.
+CREATE TEMP VIEW coverage_firings AS
+SELECT
+    f.run_id,
+    f.epoch,
+    f.rule,
+    f.precedence,
+    EXISTS (
+        FROM coverage_answers a
+        WHERE a.run_id = f.run_id AND a.rule = f.rule
+            AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
+    ) AS answered
+FROM coverage_rules f
+JOIN coverage_limits l USING (run_id)
+WHERE f.fired;
+
+-- A firing that no decision answers. Behind a scheduled restart nothing can be said any more, so
+-- rules that rank lower than the one that was acted on are not missing there.
+CREATE TEMP VIEW coverage_missing_decision AS
+SELECT
+    f.run_id,
+    'missing_decision' AS kind,
+    f.rule,
+    f.epoch,
+    CAST(NULL AS INTEGER) AS decision,
+    CASE
+        WHEN coalesce(l.reason, 'crashed') IN ('crashed', 'failed', 'interrupted')
+            AND f.epoch = l.last_epoch
+            AND NOT EXISTS (
+                FROM decisions d WHERE d.run_id = f.run_id AND d.epoch = f.epoch
+            ) THEN 'harness'
+        ELSE 'policy'
+    END AS emitter,
+    f.rule || ' fired in epoch ' || f.epoch || ' and no decision within '
+    || l.action_window || ' epochs cites it' AS detail
+FROM coverage_firings f
+JOIN coverage_limits l USING (run_id)
+WHERE NOT f.answered
+    AND NOT EXISTS (
+        FROM coverage_answers a
+        JOIN coverage_rules h
+            ON h.run_id = a.run_id AND h.epoch = a.epoch AND h.rule = a.rule AND h.fired
+        WHERE a.run_id = f.run_id AND a.epoch = f.epoch
+            AND a.restarts AND h.precedence < f.precedence
+    );
+
+-- A decision that cites what did not fire.
+CREATE TEMP VIEW coverage_false_citation AS
+SELECT
+    a.run_id,
+    'false_citation' AS kind,
+    a.rule,
+    a.epoch,
+    a.number AS decision,
+    a.source AS emitter,
+    'decision ' || a.number || ' cites ' || a.rule || ', which did not fire in the '
+    || l.action_window || ' epochs up to ' || a.epoch AS detail
+FROM coverage_answers a
+JOIN coverage_limits l USING (run_id)
+WHERE NOT EXISTS (
+    FROM coverage_rules f
+    WHERE f.run_id = a.run_id AND f.rule = a.rule AND f.fired
+        AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
+);
+
+-- A deferral that nothing came of. It clears when the rule falls silent, when a remedy for it takes
+-- effect, or when the training is stopped or restarted, all of it within the limit. Where the run
+-- ends before the limit, it is held against the policy only if the rule fired in a later epoch with
+-- nothing else going on, and still was not acted on.
+CREATE TEMP VIEW coverage_unresolved_deferral AS
+SELECT
+    d.run_id,
+    'unresolved_deferral' AS kind,
+    d.rule,
+    d.epoch,
+    d.number AS decision,
+    CASE
+        WHEN EXISTS (
+            FROM coverage_answers a
+            WHERE a.run_id = d.run_id AND a.rule = d.rule AND a.refused
+                AND a.epoch BETWEEN d.epoch AND d.epoch + l.deferral_limit
+        ) THEN 'harness'
+        ELSE d.source
+    END AS emitter,
+    d.rule || ', deferred by decision ' || d.number || ' in epoch ' || d.epoch
+    || ', had neither fallen silent nor been remedied by epoch '
+    || least(l.last_epoch, d.epoch + l.deferral_limit) AS detail
+FROM coverage_answers d
+JOIN coverage_limits l USING (run_id)
+WHERE NOT d.acts
+    AND NOT EXISTS (
+        FROM coverage_rules s
+        WHERE s.run_id = d.run_id AND s.rule = d.rule AND NOT s.fired
+            AND s.epoch BETWEEN d.epoch + 1 AND d.epoch + l.deferral_limit
+    )
+    AND NOT EXISTS (
+        FROM coverage_answers a
+        WHERE a.run_id = d.run_id AND a.rule = d.rule AND a.took_effect
+            AND a.epoch BETWEEN d.epoch AND d.epoch + l.deferral_limit
+    )
+    AND NOT (
+        coalesce(l.reason, '') IN ('restart', 'stopped')
+        AND l.last_epoch <= d.epoch + l.deferral_limit
+    )
+    AND (
+        l.last_epoch >= d.epoch + l.deferral_limit
+        OR EXISTS (
+            FROM coverage_rules turn
+            WHERE turn.run_id = d.run_id AND turn.rule = d.rule AND turn.fired
+                AND turn.epoch > d.epoch
+                AND NOT EXISTS (
+                    FROM coverage_answers o
+                    WHERE o.run_id = d.run_id AND o.rule <> d.rule AND o.acts
+                        AND o.epoch BETWEEN turn.epoch - 1 AND turn.epoch
+                )
+        )
+    );
+
+-- A remedy for one rule while a rule that goes first was left alone. A rule that was remedied within
+-- the deferral limit may still fire because its moving average lags.
+CREATE TEMP VIEW coverage_precedence AS
+WITH acting AS (
+    SELECT a.run_id, a.number, a.epoch, a.source, min(r.precedence) AS precedence
+    FROM coverage_answers a
+    JOIN coverage_rules r USING (run_id, epoch, rule)
+    WHERE a.acts
+    GROUP BY ALL
+)
+SELECT
+    a.run_id,
+    'precedence' AS kind,
+    arg_min(h.rule, h.precedence) AS rule,
+    a.epoch,
+    a.number AS decision,
+    a.source AS emitter,
+    'decision ' || a.number || ' acts in epoch ' || a.epoch || ' while '
+    || arg_min(h.rule, h.precedence) || ', which goes first, fires and is not acted on' AS detail
+FROM acting a
+JOIN coverage_limits l USING (run_id)
+JOIN coverage_rules h
+    ON h.run_id = a.run_id AND h.epoch = a.epoch AND h.fired AND h.precedence < a.precedence
+WHERE NOT EXISTS (
+    FROM coverage_answers o
+    WHERE o.run_id = a.run_id AND o.rule = h.rule
+        AND (
+            (o.acts AND o.epoch = a.epoch)
+            OR (o.took_effect AND o.epoch BETWEEN a.epoch - l.deferral_limit AND a.epoch - 1)
+        )
+)
+GROUP BY a.run_id, a.number, a.epoch, a.source;
+
+-- The playbook's caveats: the learning rate is left alone for R1 while gradients are unstable, and
+-- the batch size waits an epoch behind a change of the learning rate.
+CREATE TEMP VIEW coverage_caveat AS
+SELECT
+    a.run_id,
+    'caveat' AS kind,
+    a.rule,
+    a.epoch,
+    a.number AS decision,
+    a.source AS emitter,
+    'decision ' || a.number || ' moves the learning rate for R1 in epoch ' || a.epoch
+    || ' while gradients explode or vanish (R7, R6)' AS detail
+FROM coverage_answers a
+WHERE a.rule = 'R1'
+    AND a.direction IN ('cycle_lr', 'decrease_lr', 'increase_lr', 'warm_up_lr')
+    AND EXISTS (
+        FROM coverage_rules s
+        WHERE s.run_id = a.run_id AND s.epoch = a.epoch AND s.rule IN ('R6', 'R7') AND s.fired
+            AND NOT EXISTS (
+                FROM coverage_answers own
+                WHERE own.run_id = a.run_id AND own.number = a.number AND own.rule = s.rule
+            )
+    )
+UNION ALL
+SELECT
+    a.run_id,
+    'caveat' AS kind,
+    a.rule,
+    a.epoch,
+    a.number AS decision,
+    a.source AS emitter,
+    'decision ' || a.number || ' acts on R2 in epoch ' || a.epoch
+    || ', too soon behind a remedy for R1' AS detail
+FROM coverage_answers a
+WHERE a.rule = 'R2' AND a.acts
+    AND EXISTS (
+        FROM coverage_answers o
+        WHERE o.run_id = a.run_id AND o.rule = 'R1' AND o.applied AND o.number <> a.number
+            AND o.epoch BETWEEN a.epoch - 1 AND a.epoch
+    );
+
+CREATE TEMP VIEW coverage_violations AS
+FROM coverage_missing_decision
+UNION ALL FROM coverage_false_citation
+UNION ALL FROM coverage_unresolved_deferral
+UNION ALL FROM coverage_precedence
+UNION ALL FROM coverage_caveat;
