@@ -1,0 +1,1 @@
+"""Read models: events in, DuckDB tables and SQL views out; disposable, never evidence."""

@@ -1,0 +1,207 @@
+"""The DuckDB file: brought up to date, built anew, asked. A cache of the ledger, never evidence.
+
+DuckDB lets one process write, and none read meanwhile, so the file is held for no longer than one
+call. Writers take turns at a lock file beside it, which also covers its replacement.
+
+Trust: file and SQL are hostile. A file that is damaged, foreign, of another schema or ahead of its
+ledger is replaced; SQL can reach nothing outside of the file.
+I/O: the DuckDB file with its neighbours .lock, .old and .wal; reads the ledger.  Units: seconds.
+"""
+
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from projections.errors import BusyError, ProjectionError, QueryError, TableError
+from projections.projector import create_schema, project, read_position, schema_hash
+from projections.source import LedgerSnapshot, open_snapshot
+
+__all__ = ["CatchUp", "QueryResult", "catch_up", "query", "rebuild"]
+
+WAIT = 10.0  # for other processes, in all
+_PAUSE = 0.05  # between two attempts
+# DuckDB would otherwise fetch extensions for files it does not know, and read what SQL names.
+_CONFIG = {
+    "allow_community_extensions": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "enable_external_access": False,
+    "lock_configuration": True,
+    "python_enable_replacements": False,
+}
+
+
+@dataclass(frozen=True)
+class CatchUp:
+    """What was done to the file."""
+
+    applied: int  # entries
+    position: int  # index of the next entry
+    note: str | None = None  # why the file was built anew, where it was not asked for
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The answer to a question; JSON columns are text."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+class _StaleError(Exception):
+    """The file is no good beginning; its text says why."""
+
+    def __init__(self, reason: str, *, ours: bool = True) -> None:
+        super().__init__(reason)
+        self.ours = ours
+
+
+def catch_up(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
+    """Apply to the DuckDB file what the ledger in a directory has since gained.
+
+    Raises BusyError when others hold the file for longer than `wait`, ProjectionError for entries
+    that cannot be applied, LedgerError for a ledger that cannot be read.
+    """
+    deadline = time.monotonic() + wait
+    with _writing(database, deadline), open_snapshot(directory) as ledger:  # in this order: a
+        try:  # snapshot older than the lock could be behind the file
+            return _apply(database, ledger, deadline)
+        except _StaleError as why:
+            _discard(database, keep=not why.ours)
+            return replace(_apply(database, ledger, deadline), note=f"built anew: {why}")
+
+
+def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
+    """Build the DuckDB file anew from the whole ledger; raises as catch_up() does."""
+    deadline = time.monotonic() + wait
+    with _writing(database, deadline), open_snapshot(directory) as ledger:
+        _discard(database, keep=False)
+        return _apply(database, ledger, deadline)
+
+
+def query(
+    database: Path, sql: str, parameters: Sequence[Any] = (), *, wait: float = WAIT
+) -> QueryResult:
+    """Answer SQL from the DuckDB file alone; it can neither write nor see any other file.
+
+    Raises QueryError with DuckDB's words, BusyError as catch_up() does.
+    """
+    if not database.is_file():
+        raise ProjectionError(f"{database}: there is no projection yet; catch up with a ledger")
+    if not _is_duckdb(database):
+        raise ProjectionError(f"{database}: this is no DuckDB file; rebuild the projection")
+    deadline = time.monotonic() + wait
+    with _connected(database, deadline, read_only=True) as connection:
+        try:
+            cursor = connection.execute(sql, parameters or None)
+            columns = tuple(str(column[0]) for column in cursor.description or ())
+            return QueryResult(columns, cursor.fetchall() if columns else [])
+        except (duckdb.Error, RuntimeError) as e:
+            raise QueryError(str(e)) from e
+
+
+def _apply(database: Path, ledger: LedgerSnapshot, deadline: float) -> CatchUp:
+    fresh = not database.exists()
+    if not fresh and not _is_duckdb(database):
+        raise _StaleError("it was no DuckDB file", ours=False)
+    try:
+        with _connected(database, deadline, read_only=False) as connection:
+            if fresh:
+                create_schema(connection)
+            start = _start(connection, ledger)
+            applied = project(connection, ledger.entries(start=start))
+    except (duckdb.Error, TableError) as e:
+        if fresh:
+            raise ProjectionError(f"{database}: {e}") from e
+        raise _StaleError(f"it was damaged or foreign ({_first_line(e)})", ours=False) from e
+    return CatchUp(applied, start + applied)
+
+
+def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSnapshot) -> int:
+    """Return where to go on; raise _StaleError unless the file is of this schema and ledger."""
+    try:
+        start, last_hash, schema = read_position(connection)
+    except ProjectionError as e:
+        raise _StaleError(str(e), ours=False) from e
+    if schema != schema_hash():
+        raise _StaleError("its tables were of another version")
+    if start and ledger.hash_at(start - 1) != last_hash:
+        raise _StaleError(f"the ledger no longer has the entry {start - 1} that was applied")
+    return start
+
+
+@contextmanager
+def _writing(database: Path, deadline: float) -> Iterator[None]:
+    """Hold the lock file: nobody else changes or replaces the DuckDB file."""
+    lock = database.with_name(f"{database.name}.lock")
+    try:
+        if database.exists() and not database.is_file():
+            raise ProjectionError(f"{database}: this is not a file; give another path")
+        database.parent.mkdir(parents=True, exist_ok=True)
+        handle = lock.open("a")
+    except OSError as e:
+        raise ProjectionError(f"{lock}: cannot be opened: {e.strerror}") from e
+    with handle:  # closing it releases the lock
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                _pause(database, deadline)
+        yield
+
+
+@contextmanager
+def _connected(
+    database: Path, deadline: float, *, read_only: bool
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    while True:
+        try:
+            connection = duckdb.connect(str(database), read_only=read_only, config=dict(_CONFIG))
+            break
+        except duckdb.ConnectionException:  # this process has it open in the other mode
+            _pause(database, deadline)
+        except duckdb.IOException as e:
+            if "Could not set lock" not in str(e):
+                if read_only:
+                    raise ProjectionError(f"{database}: {_first_line(e)}") from e
+                raise
+            _pause(database, deadline)
+    with closing(connection):
+        yield connection
+
+
+def _pause(database: Path, deadline: float) -> None:
+    if time.monotonic() >= deadline:
+        raise BusyError(f"{database}: another process holds the file; try again when it is done")
+    time.sleep(_PAUSE)
+
+
+def _is_duckdb(database: Path) -> bool:
+    """Look before DuckDB does: it opens other formats by extensions."""
+    try:
+        with database.open("rb") as file:
+            return file.read(12)[8:] == b"DUCK"
+    except OSError as e:
+        raise ProjectionError(f"{database}: cannot be read: {e.strerror}") from e
+
+
+def _discard(database: Path, *, keep: bool) -> None:
+    """Take the file away; what may be somebody else's is kept as .old."""
+    try:
+        if keep:
+            database.replace(database.with_name(f"{database.name}.old"))
+        database.unlink(missing_ok=True)
+        database.with_name(f"{database.name}.wal").unlink(missing_ok=True)
+    except OSError as e:
+        raise ProjectionError(f"{database}: cannot be replaced: {e.strerror}") from e
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

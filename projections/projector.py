@@ -1,0 +1,258 @@
+"""Entries into tables, in order, each batch with its position in one transaction.
+
+Rows go in column by column: unnested list parameters took 226,000 rows a second where executemany
+took 1,600, and unlike numpy arrays they do not turn NaN into NULL.
+
+Trust: whoever calls has verified the entries, or knows that it has not; malformed bodies raise
+ProjectionError naming the index.
+I/O: the DuckDB connection; this package's own sources.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from typing import Any, Protocol
+from uuid import UUID
+
+import duckdb
+
+from aggregates.errors import AggregateError
+from aggregates.registry import REGISTRY
+from ledger.errors import LedgerError
+from ledger.mapper import decode_body
+from projections.errors import ProjectionError, TableError
+from projections.rows import Row, rows_of
+
+__all__ = [
+    "ProjectedEvent",
+    "create_schema",
+    "project",
+    "read_position",
+    "schema_hash",
+    "table_digests",
+]
+
+BATCH_ROWS = 20_000  # some 30 MB of Python values
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What of a body a column takes; JSON takes everything.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "BIGINT": (int,),
+    "BOOLEAN": (bool,),
+    "DOUBLE": (float, int),
+    "INTEGER": (int,),
+    "TIMESTAMP": (datetime,),
+    "VARCHAR": (str,),
+}
+
+
+class ProjectedEvent(Protocol):
+    """What the projector reads of an entry."""
+
+    @property
+    def index(self) -> int: ...  # noqa: D102
+    @property
+    def time_ns(self) -> int: ...  # noqa: D102
+    @property
+    def stream_id(self) -> UUID: ...  # noqa: D102
+    @property
+    def stream_version(self) -> int: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def body(self) -> bytes: ...  # noqa: D102
+    @property
+    def entry_hash(self) -> bytes: ...  # noqa: D102
+
+
+def schema_hash() -> str:
+    """Return the SHA-256 over everything that decides what the tables hold."""
+    own, domain = files("projections"), files("aggregates")
+    sources = (own / "schema.sql", own / "views.sql", own / "rows.py", own / "projector.py")
+    texts = [source.read_text() for source in (*sources, domain / "signals.py")]
+    versions = {event_type.name: event_type.version for event_type in REGISTRY}
+    return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()
+
+
+def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create tables and views in an empty database, all or nothing, at the ledger's first entry."""
+    with _transaction(connection):
+        for name in ("schema.sql", "views.sql"):
+            connection.execute((files("projections") / name).read_text())
+        connection.execute("INSERT INTO position VALUES (0, NULL, ?)", [schema_hash()])
+
+
+def read_position(connection: duckdb.DuckDBPyConnection) -> tuple[int, str | None, str]:
+    """Return the index of the next entry, the last entry's hash and the schema's hash."""
+    row = connection.execute("SELECT next_idx, last_hash, schema_hash FROM position").fetchone()
+    if row is None:
+        raise ProjectionError("the position is missing; rebuild the projection")
+    return int(row[0]), row[1], str(row[2])
+
+
+def project(connection: duckdb.DuckDBPyConnection, entries: Iterable[ProjectedEvent]) -> int:
+    """Apply entries that follow the position and return how many.
+
+    Raises ProjectionError for an entry that is out of order, unknown or malformed, and TableError
+    where DuckDB refuses; batches before that one stay.
+    """
+    first, last_hash, _ = read_position(connection)
+    batch = _Batch(connection)
+    next_idx = first
+    for entry in entries:
+        if entry.index != next_idx:
+            raise ProjectionError(f"entry {next_idx} should follow, not entry {entry.index}")
+        for row in _rows(entry):
+            batch.add(row, idx=entry.index)
+        next_idx, last_hash = entry.index + 1, entry.entry_hash.hex()
+        if batch.rows >= BATCH_ROWS:
+            batch.write(next_idx, last_hash)
+    if batch.rows:
+        batch.write(next_idx, last_hash)
+    return next_idx - first
+
+
+def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return each table's SHA-256 over its columns and its rows in sorted order."""
+    tables = connection.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE NOT internal ORDER BY table_name"
+    ).fetchall()
+    return {table: _digest(connection, table) for (table,) in tables}
+
+
+class _Batch:
+    """Rows waiting to be written, as one list for each column."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection = connection
+        self.rows = 0
+        self._types = _column_types(connection)
+        self._clear()
+
+    def add(self, row: Row, *, idx: int) -> None:
+        """Take a row in; raise ProjectionError if it does not fit its table."""
+        table, values = row
+        types = self._types[table]
+        if values.keys() != types.keys():
+            differing = sorted(values.keys() ^ types.keys())
+            raise ProjectionError(f"entry {idx}: {table} and its row differ in {differing}")
+        columns = self._columns.setdefault(table, {column: [] for column in types})
+        for column, (kind, nullable) in types.items():
+            value = values[column]
+            if value is None and not nullable:
+                raise ProjectionError(f"entry {idx}: {table}.{column} is missing")
+            if value is not None and kind == "JSON":
+                value = _json(value)
+            elif value is not None and type(value) not in _TYPES[kind]:
+                raise ProjectionError(
+                    f"entry {idx}: {table}.{column} must be a {kind}, not {value!r:.80}"
+                )
+            columns[column].append(value)
+        self.rows += 1
+
+    def write(self, next_idx: int, last_hash: str | None) -> None:
+        """Write all rows and the position behind them, all or nothing."""
+        try:
+            with _transaction(self.connection):
+                for table, columns in self._columns.items():
+                    lists = ", ".join(
+                        f"UNNEST(${number}::{self._types[table][column][0]}[])"
+                        for number, column in enumerate(columns, start=1)
+                    )
+                    self.connection.execute(
+                        f"INSERT INTO {table} ({', '.join(columns)}) SELECT {lists}",
+                        list(columns.values()),
+                    )
+                self.connection.execute(
+                    "UPDATE position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
+                )
+        except duckdb.Error as e:
+            raise TableError(f"the entries before {next_idx} do not fit the tables: {e}") from e
+        self._clear()
+
+    def _clear(self) -> None:
+        self._columns: dict[str, dict[str, list[Any]]] = {}
+        self.rows = 0
+
+
+class _transaction:  # noqa: N801 - read as a statement
+    """A transaction that is rolled back when its block raises."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._connection.commit()
+        else:
+            self._connection.rollback()
+
+
+def _rows(entry: ProjectedEvent) -> list[Row]:
+    stream = str(entry.stream_id)
+    event = {
+        "idx": entry.index,
+        "time": (_EPOCH + timedelta(microseconds=entry.time_ns // 1_000)).replace(tzinfo=None),
+        "stream_id": stream,
+        "version": entry.stream_version,
+        "name": entry.name,
+    }
+    try:
+        body = REGISTRY.upcast(entry.name, decode_body(entry.body))
+        return [
+            ("events", event),
+            *rows_of(entry.name, body, stream=stream, idx=entry.index),
+        ]
+    except KeyError as e:
+        raise ProjectionError(f"entry {entry.index} ({entry.name}) lacks {e}") from e
+    except (AggregateError, AttributeError, LedgerError, TypeError, ValueError) as e:
+        raise ProjectionError(f"entry {entry.index} ({entry.name}): {e}") from e
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, default=bytes.hex, ensure_ascii=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=bytes.hex, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with numbers that JSON does not have written as text."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _column_types(
+    connection: duckdb.DuckDBPyConnection,
+) -> dict[str, dict[str, tuple[str, bool]]]:
+    """Return type and nullability of every column of every table that takes a value."""
+    rows = connection.execute(
+        "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
+        "JOIN duckdb_tables() USING (database_oid, schema_oid, table_name) "
+        "WHERE NOT duckdb_tables.internal "
+        "AND NOT (table_name = 'decisions' AND column_name = 'deferred_to') "  # generated
+        "ORDER BY table_name, column_index"
+    ).fetchall()
+    types: dict[str, dict[str, tuple[str, bool]]] = {}
+    for table, column, kind, nullable in rows:
+        types.setdefault(table, {})[column] = (kind, nullable)
+    return types
+
+
+def _digest(connection: duckdb.DuckDBPyConnection, table: str) -> str:
+    cursor = connection.execute(f'SELECT * FROM "{table}" ORDER BY ALL')  # noqa: S608 - a table's own name
+    hashed = hashlib.sha256(repr(cursor.description).encode())
+    while rows := cursor.fetchmany(10_000):
+        for row in rows:
+            hashed.update(repr(row).encode() + b"\n")
+    return hashed.hexdigest()

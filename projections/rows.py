@@ -1,0 +1,185 @@
+"""One event in, its rows out: what each kind of event means to the tables.
+
+Bodies are those of each event's newest version. A row maps column to value; values keep the types
+of the body, and whoever inserts them checks these against the columns.
+
+Trust: bodies may be malformed; KeyError, TypeError and MeasurementError are the caller's to expect.
+I/O: none.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+from aggregates.rules import PRECEDENCE
+from aggregates.signals import signals_of
+
+Body = Mapping[str, Any]
+Row = tuple[str, dict[str, Any]]  # table, column -> value
+
+_SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
+_START = ("config_hash", "rules_hash", "parent_run", "campaign", "checkpoint")
+_START_JSON = ("config", "rules", "spec", "policy", "data", "environment")
+_LAYER = ("rank", "grad_norm", "update_ratio", "epoch_update_ratio")
+_ACTIVATION = ("units", "dead_units", "sparsity", "p50", "p99")
+_SCORES = (
+    "hard_fail",
+    "accuracy_score",
+    "process_score",
+    "process_axis_exercised",
+    "test_accuracy",
+    "validation_accuracy",
+    "obligations",
+    "decisions",
+)
+
+
+def rows_of(name: str, body: Body, *, stream: str, idx: int) -> Iterator[Row]:
+    """Yield the rows of one event; raises KeyError for a kind that has no rows defined."""
+    return _BY_NAME[name](body, stream, idx)
+
+
+def _run_started(body: Body, run: str, idx: int) -> Iterator[Row]:
+    yield "run_starts", {"run_id": run, "idx": idx, **_pick(body, (*_START, *_START_JSON))}
+
+
+def _epoch_measured(body: Body, run: str, idx: int) -> Iterator[Row]:
+    measured = body["measured"]
+    key = {"run_id": run, "epoch": body["epoch"]}
+    yield (
+        "epochs",
+        {
+            **key,
+            "idx": idx,
+            **asdict(signals_of(body["epoch"], measured)),
+            "val_accuracy": measured["validation"]["accuracy"],
+            "noise_scale": measured["gradients"].get("noise_scale"),
+            **_pick(measured["settings"], _SETTINGS),
+            "reported": body["reported"],
+        },
+    )
+    for table, part, columns in (
+        ("layer_metrics", "layers", _LAYER),
+        ("activation_metrics", "activations", _ACTIVATION),
+    ):
+        for place, layer in enumerate(measured[part]):
+            named = {"place": place, "layer": layer["name"]}
+            yield table, {**key, **named, **_pick(layer, columns)}
+
+
+def _rules_evaluated(body: Body, run: str, idx: int) -> Iterator[Row]:  # noqa: ARG001
+    columns = ("fired", "side", "value", "ema", "streak")
+    for rule, evaluation in body["evaluations"].items():
+        yield (
+            "rule_evaluations",
+            {
+                "run_id": run,
+                "epoch": body["epoch"],
+                "rule": rule,
+                **_pick(evaluation, columns),
+                "precedence": PRECEDENCE.index(rule) + 1,
+            },
+        )
+
+
+def _decision_made(body: Body, run: str, idx: int) -> Iterator[Row]:
+    columns = (
+        "number",
+        "epoch",
+        "source",
+        "event_type",
+        "direction",
+        "params",
+        "justification",
+    )
+    yield "decisions", {"run_id": run, "idx": idx, **_pick(body, columns)}
+    for rule in body["cites"]:
+        yield "citations", {"run_id": run, "number": body["number"], "rule": rule}
+
+
+def _remedy(outcome: str, *columns: str) -> Callable[[Body, str, int], Iterator[Row]]:
+    def rows(body: Body, run: str, idx: int) -> Iterator[Row]:
+        empty = {"changes": None, "reason": None, "settings": None, "spec": None}
+        told = _pick(body, ("decision", "epoch", *columns))
+        yield "remedies", {"run_id": run, "idx": idx, "outcome": outcome, **empty, **told}
+
+    return rows
+
+
+def _weights_saved(body: Body, run: str, idx: int) -> Iterator[Row]:
+    columns = ("epoch", "kind", "sha256", "size", "spec", "probe")
+    yield "weights", {"run_id": run, "idx": idx, **_pick(body, columns)}
+
+
+def _run_ended(body: Body, run: str, idx: int) -> Iterator[Row]:
+    columns = ("reason", "detail", "deliverables")
+    yield "run_ends", {"run_id": run, "idx": idx, **_pick(body, columns)}
+
+
+def _campaign_started(body: Body, campaign: str, idx: int) -> Iterator[Row]:
+    told = {**_pick(body, ("mode", "config")), "max_attempts": body["attempts"]}
+    yield "campaign_starts", {"campaign_id": campaign, "idx": idx, **told}
+
+
+def _attempt_started(body: Body, campaign: str, idx: int) -> Iterator[Row]:
+    told = {"run_id": body["run"], **_pick(body, ("number", "parent_run"))}
+    yield "attempts", {"campaign_id": campaign, "idx": idx, **told}
+
+
+def _feedback_given(body: Body, campaign: str, idx: int) -> Iterator[Row]:
+    told = _pick(body, ("number", "feedback"))
+    yield "feedback", {"campaign_id": campaign, "idx": idx, **told}
+
+
+def _campaign_ended(body: Body, campaign: str, idx: int) -> Iterator[Row]:
+    told = _pick(body, ("reason", "ranking"))
+    yield "campaign_ends", {"campaign_id": campaign, "idx": idx, **told}
+
+
+def _audit_started(body: Body, audit: str, idx: int) -> Iterator[Row]:
+    told = {"run_id": body["run"], **_pick(body, ("tree_head", "config", "environment"))}
+    yield "audit_starts", {"audit_id": audit, "idx": idx, **told}
+
+
+def _step_completed(body: Body, audit: str, idx: int) -> Iterator[Row]:
+    told = _pick(body, ("step", "name", "status", "summary", "evidence"))
+    yield "audit_steps", {"audit_id": audit, "idx": idx, **told}
+
+
+def _audit_scored(body: Body, audit: str, idx: int) -> Iterator[Row]:
+    yield "audit_scores", {"audit_id": audit, "idx": idx, **_pick(body, _SCORES)}
+    optional = ("rule", "epoch", "decision", "emitter", "detail")
+    for place, violation in enumerate(body["violations"]):
+        told = {column: violation.get(column) for column in optional}
+        yield (
+            "audit_violations",
+            {"audit_id": audit, "place": place, "kind": violation["kind"], **told},
+        )
+
+
+def _pick(source: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
+    return {column: source[column] for column in columns}
+
+
+_BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxyType(
+    {
+        "run.started": _run_started,
+        "run.epoch_measured": _epoch_measured,
+        "run.rules_evaluated": _rules_evaluated,
+        "run.decision_made": _decision_made,
+        "run.remedy_applied": _remedy("applied", "changes", "settings", "spec"),
+        "run.remedy_refused": _remedy("refused", "reason"),
+        "run.restart_scheduled": _remedy("restart", "spec"),
+        "run.weights_saved": _weights_saved,
+        "run.ended": _run_ended,
+        "campaign.started": _campaign_started,
+        "campaign.attempt_started": _attempt_started,
+        "campaign.feedback_given": _feedback_given,
+        "campaign.ended": _campaign_ended,
+        "audit.started": _audit_started,
+        "audit.step_completed": _step_completed,
+        "audit.scored": _audit_scored,
+    }
+)
+EVENT_NAMES = frozenset(_BY_NAME)

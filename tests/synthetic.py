@@ -1,0 +1,241 @@
+"""Runs, audits and campaigns without any training: quick ledgers for tests.
+
+synthetic_run() goes through the Run aggregate and saves after each step, as the monitor does.
+Epochs named in `exploding`, `dead` or `diverged` misbehave; by default the first rule that fired
+is answered with a remedy of the playbook and all others are deferred to it.
+"""
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+from uuid import UUID
+
+from aggregates.audit import STEPS, Audit
+from aggregates.campaign import Campaign
+from aggregates.canonical import digest
+from aggregates.decisions import (
+    ARCHITECTURE_CHANGE,
+    ARCHITECTURE_DIRECTIONS,
+    DEFER,
+    DIRECTIONS,
+    HYPERPARAMETER_CHANGE,
+    NO_ACTION,
+    Decision,
+)
+from aggregates.rules import CALIBRATED, RulesConfig
+from aggregates.run import Run
+from aggregates.spec import BlockSpec, ModelSpec, apply_edit
+
+SPEC = ModelSpec(
+    classes=10,
+    channels=8,
+    stem_stride=2,
+    blocks=(BlockSpec(8, residual=True, norm="batch", activation="relu"),),
+    norm="batch",
+    activation="relu",
+)
+SETTINGS: Mapping[str, Any] = {
+    "lr": 0.1,
+    "batch_size": 64,
+    "accumulation": 1,
+    "clip_norm": None,
+    "schedule": {"kind": "constant"},
+}
+PARAMS: Mapping[str, Mapping[str, Any]] = {
+    "decrease_lr": {"lr": 0.01},
+    "increase_lr": {"lr": 0.5},
+    "increase_batch_size": {"batch_size": 128},
+    "decrease_batch_size": {"batch_size": 32},
+    "swap_activation": {"to": "gelu"},
+}
+
+
+class Log(Protocol):
+    """Where aggregates are saved."""
+
+    def save(self, *aggregates: Any) -> Any: ...
+
+
+def measured(
+    epoch: int, *, exploding: bool = False, dead: bool = False, diverged: bool = False
+) -> dict[str, Any]:
+    """Return the measured part of an epoch of a run that learns unless told otherwise."""
+    loss = math.nan if diverged else 2.0 * 0.9**epoch
+    norm = 100.0 if exploding else 1.0 + 0.01 * epoch
+    if diverged:
+        norm = math.inf
+    accuracy = 1 - 0.9 ** (epoch + 1)
+    ratio = {"update_ratio": 2e-3, "epoch_update_ratio": 2e-3}
+    return {
+        "train": {"loss": loss, "accuracy": accuracy, "examples": 256, "steps": 4},
+        "validation": {"loss": loss * 1.1, "accuracy": accuracy * 0.9, "examples": 64},
+        "gradients": {
+            "finite": not diverged,
+            "signal_to_noise": None if epoch == 0 else 1.5,
+            "norm_noise_scale": 300.0,
+            "noise_scale": None if epoch == 0 else 64 / 1.5,
+            "total_norm_mean": norm * 1.5,
+        },
+        "layers": [
+            {"name": "stem.weight", "rank": 4, "grad_norm": norm, **ratio},
+            {"name": "blocks.0.conv1.weight", "rank": 4, "grad_norm": 0.5, **ratio},
+            {
+                "name": "head.bias",
+                "rank": 1,
+                "grad_norm": 0.1,
+                "update_ratio": None,
+                "epoch_update_ratio": None,
+            },
+        ],
+        "activations": [
+            {
+                "name": "blocks.0.act1",
+                "units": 8,
+                "dead_units": 6 if dead else 0,
+                "sparsity": 0.5,
+                "p50": 0.0,
+                "p99": math.nan if diverged else 2.5,
+            }
+        ],
+        "settings": {"lr": 0.1, "batch_size": 64, "accumulation": 1, "clip_norm": None},
+    }
+
+
+def synthetic_run(
+    log: Log,
+    *,
+    epochs: int = 5,
+    exploding: Collection[int] = (),
+    dead: Collection[int] = (),
+    diverged: Collection[int] = (),
+    waived: Collection[str] = (),
+    refuse: bool = False,
+    end: str | None = "completed",
+    edits: str = "live",
+    seed: int = 0,
+    rules: RulesConfig = CALIBRATED,
+    run_id: UUID | None = None,
+    parent_run: str | None = None,
+    campaign: str | None = None,
+) -> Run:
+    """Save a whole run to `log`; with `end` None it stays open."""
+    config = {
+        "dataset": "shapes",
+        "seed": seed,
+        "epochs": epochs,
+        "lr": 0.1,
+        "batch_size": 64,
+        "profile": rules.profile,
+        "edits": edits,
+        "waived": list(waived),
+        "target_accuracy": 0.8,
+    }
+    run = Run.start(
+        config=config,
+        config_hash=digest(config),
+        rules=rules,
+        spec=SPEC,
+        data={"dataset": "shapes", "train": 256, "validation": 64, "fingerprint": "00" * 32},
+        environment={"python": "3.11", "threads": 1},
+        policy={"name": "synthetic"},
+        run_id=run_id,
+        parent_run=parent_run,
+        campaign=campaign,
+    )
+    log.save(run)
+    for epoch in range(epochs):
+        run.measure_epoch(
+            measured(
+                epoch,
+                exploding=epoch in exploding,
+                dead=epoch in dead,
+                diverged=epoch in diverged,
+            ),
+            {"seconds": 0.5, "note": math.nan if epoch in diverged else None},
+        )
+        run.evaluate_rules()
+        log.save(run)
+        save_weights(run, "best")
+        due = [rule for rule in run.fired() if rule not in waived]
+        for rule in due:
+            answer(run, rule, defer_to=None if rule == due[0] else due[0], refuse=refuse)
+        log.save(run)
+        if run.restart_spec is not None:
+            run.end("restart")
+            log.save(run)
+            return run
+    save_weights(run, "last")
+    if end is not None:
+        run.end(end, deliverables={"model.py": "11" * 32})
+    log.save(run)
+    return run
+
+
+def answer(run: Run, rule: str, *, defer_to: str | None, refuse: bool) -> None:
+    """Decide on a rule that fired, and carry the decision out."""
+    direction = DIRECTIONS[rule][str(run.evaluations[run.epoch][rule].side)][0]
+    if defer_to is not None or (direction not in PARAMS and direction != "add_block"):
+        params = {} if defer_to is None else {"deferred_to": defer_to}
+        run.decide(Decision(NO_ACTION, (rule,), DEFER, params, f"{rule} waits"), source="policy")
+        return
+    structural = direction in ARCHITECTURE_DIRECTIONS
+    kind = ARCHITECTURE_CHANGE if structural else HYPERPARAMETER_CHANGE
+    params = dict(PARAMS.get(direction, {}))
+    decision = Decision(kind, (rule,), direction, params, f"{rule} wants it")
+    edit = decision.edit
+    run.decide(decision, source="policy")
+    if refuse or (edit is not None and run.spec.activation == params.get("to")):
+        run.refuse_remedy("the memory does not hold it")
+    elif edit is not None and run.config["edits"] == "restart":
+        run.schedule_restart(apply_edit(run.spec, edit))
+    else:
+        spec = run.spec if edit is None else apply_edit(run.spec, edit)
+        change = {"what": direction, "from": None, "to": params}
+        run.apply_remedy([change], settings={**SETTINGS, **params}, spec=spec)
+
+
+def save_weights(run: Run, kind: str) -> None:
+    """Record weights that exist nowhere."""
+    name = f"{run.id} {run.epoch} {kind}".encode()
+    run.save_weights(
+        kind,
+        sha256=hashlib.sha256(name).hexdigest(),
+        size=1_000,
+        spec=run.spec,
+        probe={"mode": "eval", "layer_norms": {"stem.weight": 1.0}},
+    )
+
+
+def synthetic_audit(
+    log: Log, run: Run, *, violations: Collection[Mapping[str, Any]] = (), hard_fail: bool = False
+) -> Audit:
+    """Save a whole audit of a run to `log`."""
+    audit = Audit.start(run=str(run.id), tree_head="note", config={"disabled": []}, environment={})
+    for number, name in enumerate(STEPS, start=1):
+        status = "passed" if not hard_fail else "failed" if number == 1 else "not_run"
+        audit.complete_step(name, status, summary=f"{name}: {status}", evidence={"value": 1.0})
+    audit.score(
+        accuracy_score=0.0 if hard_fail else 0.9,
+        process_score=0.0 if hard_fail else 1.0,
+        process_axis_exercised=bool(run.decisions),
+        test_accuracy=None if hard_fail else 0.72,
+        validation_accuracy=None if hard_fail else 0.75,
+        obligations=len(run.decisions),
+        decisions=len(run.decisions),
+        violations=[dict(violation) for violation in violations],
+    )
+    log.save(audit)
+    return audit
+
+
+def synthetic_campaign(log: Log, runs: Collection[Run]) -> Campaign:
+    """Save a whole campaign over runs to `log`, ranked in the order given."""
+    campaign = Campaign.start(config={"attempts": len(runs)}, attempts=len(runs))
+    for run in runs:
+        if campaign.runs:
+            campaign.give_feedback({"scores": [0.5]})
+        campaign.start_attempt(str(run.id))
+    campaign.end("completed", ranking=[str(run.id) for run in runs])
+    log.save(campaign)
+    return campaign
