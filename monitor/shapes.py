@@ -1,7 +1,7 @@
 """Shapes: procedural 32x32 RGB images in ten classes, with nothing to download.
 
-Each image holds one shape of varying size, place, angle, stretch and colour on a shaded
-background, with distractors of both colours and noise on top. Nothing but the form tells the class.
+Each image holds one bright shape of varying size, place, angle, stretch and colour on a darker,
+shaded background, with blots of both colours and noise on top. Only the form tells the class.
 
 I/O: none.  Units: image coordinates from -1 to 1.
 """
@@ -16,7 +16,8 @@ from monitor.seeds import derive_seed
 
 Floats = NDArray[np.float32]
 SIZE = 32  # pixels
-_DISTRACTORS = 3
+_DISTRACTORS = 2
+_MAX_ANGLE = 1.0  # radians
 _CHUNK = 1024  # images drawn at once, so that memory stays small
 
 
@@ -33,18 +34,15 @@ def draw_shapes(
 def _draw(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.uint8]:
     n = len(labels)
     y, x = np.meshgrid(*[np.linspace(-1, 1, SIZE, dtype=np.float32)] * 2, indexing="ij")
-    u, v = _local(x, y, rng, n, size=(0.42, 0.72), offset=0.3)
+    u, v = _local(x, y, rng, n, size=(0.5, 0.8), offset=0.25)
     distance = np.empty((n, SIZE, SIZE), np.float32)
     for label, name in enumerate(CLASSES):
         chosen = labels == label
         distance[chosen] = _FORMS[name](u[chosen], v[chosen])
     mask = _soft(distance)[:, None]  # (n, 1, SIZE, SIZE)
 
-    front = _uniform(rng, (n, 3, 1, 1), 0.0, 1.0)
-    contrast = _uniform(rng, (n, 1, 1, 1), 0.25, 0.7)
-    away = rng.standard_normal((n, 3, 1, 1)).astype(np.float32)
-    away /= np.linalg.norm(away, axis=1, keepdims=True)
-    back = front + contrast * away
+    front = _uniform(rng, (n, 3, 1, 1), 0.6, 1.0)
+    back = _uniform(rng, (n, 3, 1, 1), 0.0, 0.4)
     shade = _uniform(rng, (n, 2, 1, 1, 1), -0.15, 0.15)
     background = back + shade[:, 0] * x + shade[:, 1] * y  # (n, 3, SIZE, SIZE)
     image = background * (1 - mask) + front * mask
@@ -54,7 +52,7 @@ def _draw(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.uin
         colour = np.where(rng.random((n, 1, 1, 1)) < 0.5, front, back)
         image = image * (1 - blot) + colour.astype(np.float32) * blot
     noise = rng.standard_normal(image.shape, dtype=np.float32)
-    image += noise * _uniform(rng, (n, 1, 1, 1), 0.02, 0.16)
+    image += noise * _uniform(rng, (n, 1, 1, 1), 0.02, 0.10)
     bytes_: NDArray[np.uint8] = np.clip(image * 255, 0, 255).astype(np.uint8)
     return bytes_
 
@@ -69,7 +67,7 @@ def _local(
     offset: float,
 ) -> tuple[Floats, Floats]:
     """Return image coordinates seen from shapes of random place, angle, size and stretch."""
-    angle = _uniform(rng, (n, 1, 1), -np.pi, np.pi)
+    angle = _uniform(rng, (n, 1, 1), -_MAX_ANGLE, _MAX_ANGLE)
     cx, cy = _uniform(rng, (n, 1, 1), -offset, offset), _uniform(rng, (n, 1, 1), -offset, offset)
     scale = _uniform(rng, (n, 1, 1), *size)
     stretch = _uniform(rng, (n, 1, 1), 0.85, 1.18)
