@@ -66,13 +66,12 @@ def main(folder: Path) -> None:
         begin("weights")
         model.load_state_dict(tensors.load(weights), strict=True)
         model.eval()
-        if any(module.training for module in model.modules()):
-            raise RuntimeError("the model does not go into evaluation mode")
+        _check_evaluates(model)
         begin("logits")
         with torch.no_grad():
             logits.write(tensors.save({"logits": model(batch).contiguous()}))
         begin("done")
-    except BaseException as error:  # noqa: BLE001 - foreign code may raise SystemExit as well
+    except BaseException as error:  # foreign code may raise SystemExit as well
         said["problem"] = f"{type(error).__name__}: {error}"[:MAX_WORDS]
         report.write(json.dumps(said).encode())
 
@@ -90,6 +89,11 @@ def _load_model(source: bytes) -> Any:
     if not isinstance(model, nn.Module):
         raise TypeError(f"load_model() returns a {type(model).__name__}, not a torch Module")
     return model
+
+
+def _check_evaluates(model: Any) -> None:
+    if any(module.training for module in model.modules()):
+        raise RuntimeError("the model does not go into evaluation mode")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from aggregates.audit import GATES, STEPS
 from judge.coverage import Violation
 
 MAX_LISTED = 50  # an entry of the ledger has room for so many items of evidence
+MAX_WORDS = 500  # characters of one text in it
 
 
 @dataclass(frozen=True)
@@ -89,3 +90,21 @@ class AuditReport:
 def capped(items: Sequence[Any], limit: int = MAX_LISTED) -> dict[str, Any]:
     """Return the first items of a list of evidence, and how many there are."""
     return {"total": len(items), "first": list(items[:limit])}
+
+
+def recordable(value: Any) -> Any:
+    """Return evidence as an event can hold it: plain, short texts, whole numbers of 64 bits.
+
+    Evidence quotes what hostile files say.
+    """
+    if isinstance(value, Mapping):
+        return {recordable(str(key)): recordable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [recordable(item) for item in value[: 2 * MAX_LISTED]]
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    text = str(value)
+    shown = text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}..."
+    return shown.encode("utf-8", "replace").decode()

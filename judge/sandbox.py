@@ -72,7 +72,7 @@ def examine(model: bytes, weights: bytes, batch: Tensor, *, config: JudgeConfig)
 
 def _run(folder: Path, config: JudgeConfig) -> tuple[str, str]:
     """Run the child; return how it ended, in words, and what it printed."""
-    child = subprocess.Popen(
+    child = subprocess.Popen(  # noqa: S603 - a fixed command of our own
         [sys.executable, "-I", "-B", "-m", "judge.child", str(folder)],
         cwd=folder / "cwd",
         env=_environment(folder),
@@ -157,7 +157,8 @@ def _read_answer(folder: Path, ended: str, printed: str, config: JudgeConfig) ->
         )
     if said["stage"] != "done" and said["problem"] is None:
         said["problem"] = ended
-    stage, problem, states = said["stage"], said["problem"], {}
+    stage, problem = said["stage"], said["problem"]
+    states: dict[str, dict[str, Tensor]] = {}
     for name, needed in (("fresh", "load"), ("logits", "logits")):
         states[name] = {}
         if STAGES.index(stage) > STAGES.index(needed):
@@ -183,16 +184,16 @@ def _read_answer(folder: Path, ended: str, printed: str, config: JudgeConfig) ->
 def _read_report(path: Path) -> dict[str, Any]:
     """Return the report with nothing in it but what is expected; raises ValueError."""
     if path.stat().st_size > _MAX_REPORT:
-        raise ValueError(f"longer than {_MAX_REPORT} bytes")
+        raise _MalformedError(f"longer than {_MAX_REPORT} bytes")
     found = json.loads(path.read_bytes())
     if not isinstance(found, dict) or found.get("stage") not in STAGES:
-        raise ValueError("no stage")
+        raise _MalformedError("no stage")
     problem = found.get("problem")
     parameters, modules = found.get("parameters", []), found.get("modules", [])
     if not isinstance(problem, str | None) or not isinstance(found.get("isolation"), str):
-        raise ValueError("a problem and an isolation in words are expected")
+        raise _MalformedError("a problem and an isolation in words are expected")
     if not isinstance(parameters, list) or not isinstance(modules, list):
-        raise ValueError("parameters and modules in lists are expected")
+        raise _MalformedError("parameters and modules in lists are expected")
     return {
         "stage": found["stage"],
         "problem": problem if problem is None else problem[:_SHOWN],
@@ -202,20 +203,24 @@ def _read_report(path: Path) -> dict[str, Any]:
     }
 
 
+class _MalformedError(ValueError):
+    """An answer that is not what was asked for."""
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 500:
-        raise ValueError("a short name is expected")
+        raise _MalformedError("a short name is expected")
     return value
 
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError("a whole number is expected")
+        raise _MalformedError("a whole number is expected")
     return value
 
 
 def _read_tensors(path: Path, config: JudgeConfig) -> dict[str, Tensor]:
     if path.stat().st_size > config.max_deliverable_bytes:
-        raise ValueError(f"longer than {config.max_deliverable_bytes} bytes")
+        raise _MalformedError(f"longer than {config.max_deliverable_bytes} bytes")
     state: dict[str, Tensor] = load(path.read_bytes())
     return state

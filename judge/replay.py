@@ -1,0 +1,336 @@
+"""A run's stream, gone through again from verified entries: steps 5 and 6 rest on it.
+
+Each event is done a second time through the aggregate's own command, which checks the order, and
+has to come out as it was recorded. The rules are evaluated again from what was measured; settings
+and specification are followed from the start through every remedy.
+
+Trust: bodies are hostile, whoever signed them, until replay_run() returns.
+I/O: none.  Units: epochs from 0.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eventsourcing.persistence import StoredEvent
+
+from aggregates.decisions import Decision, Settings
+from aggregates.errors import AggregateError, SpecError
+from aggregates.registry import REGISTRY
+from aggregates.rules import PROFILES, RulesConfig
+from aggregates.run import Run
+from aggregates.spec import ModelSpec, apply_edit
+from judge.compare import Difference, differences
+from judge.config import JudgeConfig
+from judge.errors import StepError
+from judge.report import capped
+from ledger.errors import LedgerError
+from ledger.mapper import LedgerMapper
+from ledger.verify import VerifiedEntry
+from monitor.config import RunConfig
+from monitor.errors import MonitorError
+
+_LIBRARY_FIELDS = frozenset(
+    {"originator_id", "originator_version", "originator_topic", "timestamp"}
+)
+_HOSTILE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class SavedWeights:
+    """Weights that the run has saved, with the specification that the replay has reached there."""
+
+    kind: str
+    epoch: int
+    sha256: str
+    spec: ModelSpec
+    probe: Mapping[str, Any]
+
+
+@dataclass
+class Replay:
+    """A run rebuilt, and what the way there has shown."""
+
+    run: Run
+    started: Any  # the first event
+    config: RunConfig
+    settings: Settings  # in force after the last event
+    spec: ModelSpec  # by the edits that were decided on
+    measured: list[Mapping[str, Any]] = field(default_factory=list)  # by epoch
+    settings_at: list[Settings] = field(default_factory=list)  # in force at each decision
+    weights: dict[str, SavedWeights] = field(default_factory=dict)  # the newest of each kind
+    deliverables: Mapping[str, str] = field(default_factory=dict)
+    spec_problems: list[str] = field(default_factory=list)
+    settings_problems: list[str] = field(default_factory=list)
+
+    @property
+    def submitted(self) -> SavedWeights | None:
+        """The weights that a submission must hold: the best, or else the last."""
+        return self.weights.get("best") or self.weights.get("last")
+
+
+def decode_events(entries: Sequence[VerifiedEntry]) -> list[Any]:
+    """Return the domain events of a stream; raises StepError naming the entry."""
+    mapper = LedgerMapper(REGISTRY)
+    events = []
+    for entry in entries:
+        stored = StoredEvent(
+            originator_id=entry.stream_id,
+            originator_version=entry.stream_version,
+            topic=entry.name,
+            state=entry.body,
+        )
+        try:
+            events.append(mapper.to_domain_event(stored))
+        except (LedgerError, *_HOSTILE) as error:
+            raise StepError(
+                f"entry {entry.index} ({entry.name}) cannot be read: {error}", index=entry.index
+            ) from error
+    return events
+
+
+def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Replay:
+    """Go through a run's entries in order; raises StepError at the first that does not hold.
+
+    What speaks against the specification alone is collected, for step 6.
+    """
+    events = decode_events(entries)
+    if not events or type(events[0]) is not Run.Started:
+        raise StepError("the stream does not begin with run.started")
+    with _Explained(entries[0]):
+        replay = _start(events[0], config)
+    before = entries[0].time_ns
+    for entry, event in zip(entries[1:], events[1:], strict=True):
+        with _Explained(entry):
+            if config.checks("order"):
+                if entry.time_ns < before:
+                    raise StepError(f"entry {entry.index} is earlier than the one before it")
+                _repeat(replay.run, event, config)
+            else:
+                event.mutate(replay.run)
+            _follow(replay, event)
+        before = entry.time_ns
+    if config.checks("order") and replay.run.end_reason is None:
+        raise StepError("the run has a start and no end: close it before it is judged")
+    if config.checks("settings") and replay.settings_problems:
+        raise StepError(
+            f"settings do not follow from the decisions: {replay.settings_problems[0]}",
+            problems=capped(replay.settings_problems),
+        )
+    return replay
+
+
+class _Explained:
+    """Turns what hostile bodies make the aggregate raise into a failed step."""
+
+    def __init__(self, entry: VerifiedEntry) -> None:
+        self._entry = entry
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
+        if isinstance(error, (AggregateError, MonitorError, *_HOSTILE)):
+            raise StepError(
+                f"entry {self._entry.index} ({self._entry.name}) does not replay: "
+                f"{type(error).__name__}: {error}",
+                index=self._entry.index,
+            ) from error
+
+
+def _start(started: Any, config: JudgeConfig) -> Replay:
+    run = started.mutate(None)
+    run_config = RunConfig.from_dict(started.config)
+    if config.checks("rules_profile"):
+        _check_hashes(started, run_config)
+    return Replay(
+        run=run,
+        started=started,
+        config=run_config,
+        settings=initial_settings(run_config),
+        spec=ModelSpec.from_dict(started.spec),
+    )
+
+
+def _check_hashes(started: Any, config: RunConfig) -> None:
+    if different := next(differences(started.config, config.to_dict()), None):
+        raise StepError(f"the configuration is not complete: {different.place}")
+    if started.config_hash != config.hash:
+        raise StepError(
+            "the configuration is not the one whose hash is recorded",
+            recorded=started.config_hash,
+            found=config.hash,
+        )
+    rules = RulesConfig(**started.rules)
+    if PROFILES.get(rules.profile) != rules or config.profile != rules.profile:
+        raise StepError(
+            f"the rules are not the profile {config.profile!r}: thresholds are not the run's to set"
+        )
+    if started.rules_hash != rules.hash:
+        raise StepError(
+            "the rules are not those whose hash is recorded",
+            recorded=started.rules_hash,
+            found=rules.hash,
+        )
+
+
+def initial_settings(config: RunConfig) -> Settings:
+    """Return the hyperparameters that a run of this configuration begins with."""
+    warm_up = {"kind": "warm_up", "epochs": config.warm_up_epochs, "since": 0}
+    return Settings(
+        lr=float(config.lr),
+        batch_size=config.batch_size,
+        clip_norm=None if config.clip_norm is None else float(config.clip_norm),
+        schedule=warm_up if config.warm_up_epochs else {"kind": "constant"},
+    )
+
+
+def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
+    """Do what the event tells, once more, and compare; raises StepError or an aggregate's error."""
+    match event:
+        case Run.EpochMeasured():
+            run.measure_epoch(event.measured, event.reported)
+        case Run.RulesEvaluated():
+            run.evaluate_rules()
+        case Run.DecisionMade():
+            if _cites_falsely(run, event):  # which is for step 8 to say
+                event.mutate(run)
+                return
+            run.decide(_decision(event), source=event.source)
+        case Run.RemedyApplied():
+            spec = ModelSpec.from_dict(event.spec)
+            run.apply_remedy(event.changes, settings=event.settings, spec=spec)
+        case Run.RemedyRefused():
+            run.refuse_remedy(event.reason)
+        case Run.RestartScheduled():
+            run.schedule_restart(ModelSpec.from_dict(event.spec))
+        case Run.WeightsSaved():
+            run.save_weights(
+                event.kind,
+                sha256=event.sha256,
+                size=event.size,
+                spec=ModelSpec.from_dict(event.spec),
+                probe=event.probe,
+            )
+        case Run.Ended():
+            run.end(event.reason, detail=event.detail, deliverables=event.deliverables)
+        case _:
+            raise StepError(f"a {type(event).__qualname__} does not belong into a run")
+    (again,) = run.collect_events()
+    found = list(differences(_fields(event), _fields(again)))
+    if isinstance(event, Run.RulesEvaluated):
+        _check_rules(run, event, found, config)
+    elif found:
+        raise StepError(
+            f"{found[0].place} is {found[0].recorded!r} where {found[0].found!r} follows",
+            differences=capped([difference.to_dict() for difference in found]),
+        )
+
+
+def _check_rules(run: Run, event: Any, found: list[Difference], config: JudgeConfig) -> None:
+    if not found:
+        return
+    if config.checks("rules_recomputed"):
+        raise StepError(
+            f"the rules of epoch {event.epoch}, evaluated again from what was measured, differ "
+            f"from what is recorded: {found[0].place} is {found[0].recorded!r} "
+            f"and should be {found[0].found!r}",
+            epoch=event.epoch,
+            differences=capped([difference.to_dict() for difference in found]),
+        )
+    event.apply(run)  # go on with what is recorded
+
+
+def _cites_falsely(run: Run, event: Any) -> bool:
+    window = range(run.epoch - run.rules.action_window, run.epoch + 1)
+    recent = {rule for epoch in window for rule in run.fired(epoch)}
+    in_order = event.epoch == run.epoch and event.number == len(run.decisions) + 1
+    return in_order and run.end_reason is None and not set(event.cites) <= recent
+
+
+def _decision(event: Any) -> Decision:
+    return Decision(
+        event_type=event.event_type,
+        cites=tuple(event.cites),
+        direction=event.direction,
+        params=event.params,
+        justification=event.justification,
+    )
+
+
+def _fields(event: Any) -> dict[str, Any]:
+    return {key: value for key, value in vars(event).items() if key not in _LIBRARY_FIELDS}
+
+
+def _follow(replay: Replay, event: Any) -> None:
+    """Keep what later steps compare with: measurements, settings, specification, weights."""
+    match event:
+        case Run.EpochMeasured():
+            replay.measured.append(event.measured)
+            recorded = event.measured["settings"]
+            for difference in differences(replay.settings.to_dict(), recorded):
+                replay.settings_problems.append(
+                    f"epoch {event.epoch} was trained with {difference.place} "
+                    f"{difference.found!r}, in force was {difference.recorded!r}"
+                )
+        case Run.DecisionMade():
+            replay.settings_at.append(replay.settings)
+        case Run.RemedyApplied():
+            decision = replay.run.decisions[event.decision - 1].decision
+            _follow_settings(replay, event, decision)
+            _follow_spec(replay, decision, ModelSpec.from_dict(event.spec), event.epoch)
+        case Run.RestartScheduled():
+            decision = replay.run.decisions[event.decision - 1].decision
+            _follow_spec(replay, decision, ModelSpec.from_dict(event.spec), event.epoch)
+        case Run.WeightsSaved():
+            if ModelSpec.from_dict(event.spec) != replay.spec:
+                replay.spec_problems.append(
+                    f"the {event.kind} weights of epoch {event.epoch} are recorded for another "
+                    "model than the edits lead to"
+                )
+            replay.weights[event.kind] = SavedWeights(
+                event.kind, event.epoch, event.sha256, replay.spec, event.probe
+            )
+        case Run.Ended():
+            replay.deliverables = event.deliverables
+
+
+def _follow_settings(replay: Replay, event: Any, decision: Decision) -> None:
+    replay.settings = _read_settings(event.settings)
+    found = event.settings
+    asked = dict(decision.params)
+    if "lr_max" in asked:
+        asked["lr"] = asked["lr_max"]
+    for key in ("lr", "batch_size", "accumulation", "clip_norm"):
+        if key in asked and asked[key] != found[key]:
+            replay.settings_problems.append(
+                f"decision {event.decision} asks for {key} {asked[key]!r}, "
+                f"{found[key]!r} is recorded as applied"
+            )
+
+
+def _follow_spec(replay: Replay, decision: Decision, recorded: ModelSpec, epoch: int) -> None:
+    expected = replay.spec
+    if decision.edit is not None:
+        try:
+            expected = apply_edit(replay.spec, decision.edit)
+        except SpecError as error:
+            replay.spec_problems.append(f"the edit of epoch {epoch} is impossible: {error}")
+    if recorded != expected:
+        replay.spec_problems.append(
+            f"behind epoch {epoch} another specification is recorded than {decision.direction} "
+            "leads to"
+        )
+    replay.spec = expected
+
+
+def _read_settings(value: Mapping[str, Any]) -> Settings:
+    settings = Settings(**value)
+    for name, kind in (("lr", float), ("batch_size", int), ("accumulation", int)):
+        number = getattr(settings, name)
+        if type(number) is not kind or not math.isfinite(number) or number <= 0:
+            raise ValueError(f"{name} must be a positive {kind.__name__}, not {number!r}")
+    if settings.clip_norm is not None and type(settings.clip_norm) is not float:
+        raise ValueError(f"clip_norm must be a float or nothing, not {settings.clip_norm!r}")
+    return settings
