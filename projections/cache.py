@@ -20,7 +20,7 @@ import duckdb
 
 from projections.errors import BusyError, ProjectionError, QueryError, TableError
 from projections.projector import create_schema, project, read_position, schema_hash
-from projections.source import LedgerSnapshot, open_snapshot
+from projections.source import LedgerSource, open_source
 
 __all__ = ["CatchUp", "QueryResult", "catch_up", "query", "rebuild"]
 
@@ -69,8 +69,8 @@ def catch_up(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
     that cannot be applied, LedgerError for a ledger that cannot be read.
     """
     deadline = time.monotonic() + wait
-    with _writing(database, deadline), open_snapshot(directory) as ledger:  # in this order: a
-        try:  # snapshot older than the lock could be behind the file
+    with _writing(database, deadline), open_source(directory) as ledger:
+        try:
             return _apply(database, ledger, deadline)
         except _StaleError as why:
             _discard(database, keep=not why.ours)
@@ -80,7 +80,7 @@ def catch_up(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
 def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
     """Build the DuckDB file anew from the whole ledger; raises as catch_up() does."""
     deadline = time.monotonic() + wait
-    with _writing(database, deadline), open_snapshot(directory) as ledger:
+    with _writing(database, deadline), open_source(directory) as ledger:
         _discard(database, keep=False)
         return _apply(database, ledger, deadline)
 
@@ -106,7 +106,7 @@ def query(
             raise QueryError(str(e)) from e
 
 
-def _apply(database: Path, ledger: LedgerSnapshot, deadline: float) -> CatchUp:
+def _apply(database: Path, ledger: LedgerSource, deadline: float) -> CatchUp:
     fresh = not database.exists()
     if not fresh and not _is_duckdb(database):
         raise _StaleError("it was no DuckDB file", ours=False)
@@ -123,7 +123,7 @@ def _apply(database: Path, ledger: LedgerSnapshot, deadline: float) -> CatchUp:
     return CatchUp(applied, start + applied)
 
 
-def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSnapshot) -> int:
+def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSource) -> int:
     """Return where to go on; raise _StaleError unless the file is of this schema and ledger."""
     try:
         start, last_hash, schema = read_position(connection)

@@ -13,12 +13,13 @@ import json
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
 import duckdb
 
+from aggregates import signals
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from ledger.errors import LedgerError
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 BATCH_ROWS = 20_000  # some 30 MB of Python values
+_HERE = Path(__file__).parent
+_SQL = (_HERE / "schema.sql", _HERE / "views.sql")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a body a column takes; JSON takes everything.
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -69,9 +72,8 @@ class ProjectedEvent(Protocol):
 
 def schema_hash() -> str:
     """Return the SHA-256 over everything that decides what the tables hold."""
-    own, domain = files("projections"), files("aggregates")
-    sources = (own / "schema.sql", own / "views.sql", own / "rows.py", own / "projector.py")
-    texts = [source.read_text() for source in (*sources, domain / "signals.py")]
+    sources = (*_SQL, _HERE / "rows.py", _HERE / "projector.py", Path(signals.__file__))
+    texts = [source.read_text(encoding="utf-8") for source in sources]
     versions = {event_type.name: event_type.version for event_type in REGISTRY}
     return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()
 
@@ -79,8 +81,8 @@ def schema_hash() -> str:
 def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
     """Create tables and views in an empty database, all or nothing, at the ledger's first entry."""
     with _transaction(connection):
-        for name in ("schema.sql", "views.sql"):
-            connection.execute((files("projections") / name).read_text())
+        for source in _SQL:
+            connection.execute(source.read_text(encoding="utf-8"))
         connection.execute("INSERT INTO position VALUES (0, NULL, ?)", [schema_hash()])
 
 
@@ -92,7 +94,12 @@ def read_position(connection: duckdb.DuckDBPyConnection) -> tuple[int, str | Non
     return int(row[0]), row[1], str(row[2])
 
 
-def project(connection: duckdb.DuckDBPyConnection, entries: Iterable[ProjectedEvent]) -> int:
+def project(
+    connection: duckdb.DuckDBPyConnection,
+    entries: Iterable[ProjectedEvent],
+    *,
+    batch_rows: int = BATCH_ROWS,
+) -> int:
     """Apply entries that follow the position and return how many.
 
     Raises ProjectionError for an entry that is out of order, unknown or malformed, and TableError
@@ -107,7 +114,7 @@ def project(connection: duckdb.DuckDBPyConnection, entries: Iterable[ProjectedEv
         for row in _rows(entry):
             batch.add(row, idx=entry.index)
         next_idx, last_hash = entry.index + 1, entry.entry_hash.hex()
-        if batch.rows >= BATCH_ROWS:
+        if batch.rows >= batch_rows:
             batch.write(next_idx, last_hash)
     if batch.rows:
         batch.write(next_idx, last_hash)
@@ -240,7 +247,6 @@ def _column_types(
         "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
         "JOIN duckdb_tables() USING (database_oid, schema_oid, table_name) "
         "WHERE NOT duckdb_tables.internal "
-        "AND NOT (table_name = 'decisions' AND column_name = 'deferred_to') "  # generated
         "ORDER BY table_name, column_index"
     ).fetchall()
     types: dict[str, dict[str, tuple[str, bool]]] = {}

@@ -21,7 +21,8 @@ Written by `python -m projections.reference` from the comments in `projections/s
 Epochs and layer places count from 0, decisions and steps from 1; runs, campaigns and audits are
 named by the UUID of their stream. Times are UTC. An `idx` is the ledger index of the event that a
 row comes from. A `DOUBLE` may be NaN or infinite; inside JSON these are the texts `"NaN"`,
-`"Infinity"` and `"-Infinity"`, and bytes are hexadecimal.
+`"Infinity"` and `"-Infinity"`, and bytes are hexadecimal. A column of a view for which no meaning
+is given has the one of the table, or of the configuration, that it is taken from.
 """
 _COLUMNS = """
     SELECT column_name, data_type, is_nullable, COALESCE(comment, '')

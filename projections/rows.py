@@ -93,7 +93,9 @@ def _decision_made(body: Body, run: str, idx: int) -> Iterator[Row]:
         "params",
         "justification",
     )
-    yield "decisions", {"run_id": run, "idx": idx, **_pick(body, columns)}
+    deferred_to = body["params"].get("deferred_to")
+    told = {"deferred_to": deferred_to, **_pick(body, columns)}
+    yield "decisions", {"run_id": run, "idx": idx, **told}
     for rule in body["cites"]:
         yield "citations", {"run_id": run, "number": body["number"], "rule": rule}
 

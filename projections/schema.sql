@@ -184,6 +184,8 @@ COMMENT ON COLUMN rule_evaluations.ema IS 'Moving average, or the best value so 
 COMMENT ON COLUMN rule_evaluations.streak IS 'Consecutive epochs in which the condition held';
 COMMENT ON COLUMN rule_evaluations.precedence IS 'Among the seven rules; 1 is acted on first';
 
+-- deferred_to is in params too: as a generated column it needs a function that DuckDB does not have
+-- yet when it replays the log of a process that was killed.
 CREATE TABLE decisions (
     run_id VARCHAR NOT NULL,
     number INTEGER NOT NULL,
@@ -193,8 +195,8 @@ CREATE TABLE decisions (
     event_type VARCHAR NOT NULL,
     direction VARCHAR NOT NULL,
     params JSON NOT NULL,
-    justification VARCHAR NOT NULL,
-    deferred_to VARCHAR GENERATED ALWAYS AS (params ->> '$.deferred_to') VIRTUAL
+    deferred_to VARCHAR,
+    justification VARCHAR NOT NULL
 );
 COMMENT ON TABLE decisions IS 'Answers to fired rules, as their author said them';
 COMMENT ON COLUMN decisions.run_id IS 'The run';
@@ -205,8 +207,8 @@ COMMENT ON COLUMN decisions.source IS 'driver, human or policy';
 COMMENT ON COLUMN decisions.event_type IS 'hyperparameter_change, architecture_change or rule_triggered_no_action';
 COMMENT ON COLUMN decisions.direction IS 'The remedy asked for, or defer';
 COMMENT ON COLUMN decisions.params IS 'Arguments of the remedy';
-COMMENT ON COLUMN decisions.justification IS 'The author''s words';
 COMMENT ON COLUMN decisions.deferred_to IS 'The rule that goes first, where a deferral names one';
+COMMENT ON COLUMN decisions.justification IS 'The author''s words';
 
 CREATE TABLE citations (
     run_id VARCHAR NOT NULL,

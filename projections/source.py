@@ -1,9 +1,8 @@
 """A ledger's entries as they stand, unverified: whether they hold is for `verify` to say.
 
-I/O: reads the ledger's database, in one transaction.
+I/O: reads the ledger's database, a page in each transaction.
 """
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,36 +12,39 @@ from ledger.entries import entry_hash
 from ledger.paths import LedgerPaths
 from ledger.verify import VerifiedEntry, parse_entry
 
-__all__ = ["LedgerSnapshot", "open_snapshot"]
+__all__ = ["LedgerSource", "open_source"]
+
+_PAGE = 1_000  # entries, of at most 64 KiB each
 
 
-class LedgerSnapshot:
-    """A ledger at one moment; for use inside of open_snapshot() only."""
+class LedgerSource:
+    """An open ledger; for use inside of open_source() only."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def hash_at(self, index: int) -> str | None:
         """Return the hash of the entry at this index, hexadecimal, or None if there is none."""
-        row = self._connection.execute(
-            "SELECT entry FROM entries WHERE idx = ?", (index,)
-        ).fetchone()
-        return None if row is None else entry_hash(row[0]).hex()
+        page = self._page(index, limit=1)
+        return entry_hash(page[0][1]).hex() if page and page[0][0] == index else None
 
     def entries(self, *, start: int) -> Iterator[VerifiedEntry]:
         """Yield the entries from this index on; raises MalformedError for what is not one."""
-        rows = self._connection.execute(
-            "SELECT idx, entry FROM entries WHERE idx >= ? ORDER BY idx", (start,)
-        )
-        for index, entry in rows:
-            yield parse_entry(entry, index=index)
+        while page := self._page(start, limit=_PAGE):
+            for index, entry in page:
+                yield parse_entry(entry, index=index)
+            start = page[-1][0] + 1
+
+    def _page(self, start: int, *, limit: int) -> list[tuple[int, bytes]]:
+        with self._database.transaction(write=False) as connection:
+            return connection.execute(
+                "SELECT idx, entry FROM entries WHERE idx >= ? ORDER BY idx LIMIT ?",
+                (start, limit),
+            ).fetchall()
 
 
 @contextmanager
-def open_snapshot(directory: Path) -> Iterator[LedgerSnapshot]:
+def open_source(directory: Path) -> Iterator[LedgerSource]:
     """Open the ledger in a directory for reading; raises StorageError if there is none."""
-    with (
-        closing(Database(LedgerPaths(directory).database)) as database,
-        database.transaction(write=False) as connection,
-    ):
-        yield LedgerSnapshot(connection)
+    with closing(Database(LedgerPaths(directory).database)) as database:
+        yield LedgerSource(database)

@@ -1,0 +1,60 @@
+"""A ledger with some of everything, written once, and copies of it to spoil."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+from synthetic import synthetic_audit, synthetic_campaign, synthetic_run
+
+from aggregates.registry import REGISTRY
+from ledger.application import LedgerApplication
+from ledger.verify import VerifiedEntry
+from projections.projector import create_schema
+from projections.source import open_source
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger that nobody may change."""
+    directory = tmp_path_factory.mktemp("projections") / "ledger"
+    with LedgerApplication.open(directory, REGISTRY) as log:
+        first = synthetic_run(log, epochs=8, exploding=range(2, 6), dead=range(1, 7))
+        second = synthetic_run(log, diverged=(3,), waived=("R3",), parent_run=str(first.id))
+        synthetic_run(log, dead=range(5), edits="restart")
+        synthetic_run(log, dead=range(5), refuse=True, end="crashed")
+        synthetic_run(log, epochs=2, end=None)
+        synthetic_audit(log, first, violations=[{"kind": "padding", "rule": "R5", "epoch": 2}])
+        synthetic_audit(log, second, hard_fail=True)
+        synthetic_campaign(log, [first, second])
+    return directory
+
+
+@pytest.fixture
+def directory(written: Path, tmp_path: Path) -> Path:
+    """A ledger of the test's own."""
+    return Path(shutil.copytree(written, tmp_path / "ledger"))
+
+
+@pytest.fixture(scope="session")
+def entries(written: Path) -> list[VerifiedEntry]:
+    with open_source(written) as ledger:
+        return list(ledger.entries(start=0))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "projection.duckdb"
+
+
+@pytest.fixture(scope="session")
+def empty() -> Callable[[], duckdb.DuckDBPyConnection]:
+    """Make a database in memory, at the first entry."""
+
+    def make() -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect()
+        create_schema(connection)
+        return connection
+
+    return make

@@ -1,0 +1,191 @@
+"""Entries into tables: order, batches, transactions, and what a body may hold."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregates.registry import REGISTRY
+from ledger.bodies import decode_body, encode_body
+from ledger.verify import VerifiedEntry
+from projections.errors import ProjectionError, TableError
+from projections.projector import project, read_position, table_digests
+from projections.rows import EVENT_NAMES
+
+Entries = list[VerifiedEntry]
+Empty = Callable[[], duckdb.DuckDBPyConnection]
+
+
+def digests(empty: Empty, entries: Entries) -> dict[str, str]:
+    connection = empty()
+    project(connection, entries)
+    return table_digests(connection)
+
+
+def forged(entry: VerifiedEntry, **changes: Any) -> VerifiedEntry:
+    return replace(entry, body=encode_body({**decode_body(entry.body), **changes}))
+
+
+def first_of(entries: Entries, name: str) -> VerifiedEntry:
+    return next(entry for entry in entries if entry.name == name)
+
+
+def up_to(entries: Entries, last: VerifiedEntry) -> Entries:
+    """Return the entries with `last` in the place of the one with its index."""
+    return [*entries[: last.index], last]
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_tables_are_the_same_when_entries_come_in_any_batches(
+    data: st.DataObject, entries: Entries, empty: Empty
+) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(entries) - 1), max_size=8)))
+    batch_rows = data.draw(st.sampled_from([1, 7, 100, 20_000]))
+    connection = empty()
+    bounds = [0, *cuts, len(entries)]
+    for start, end in pairwise(bounds):
+        assert project(connection, entries[start:end], batch_rows=batch_rows) == end - start
+    assert table_digests(connection) == digests(empty, entries)
+
+
+def test_digests_differ_when_one_value_differs(entries: Entries, empty: Empty) -> None:
+    connection = empty()
+    project(connection, entries)
+    before = table_digests(connection)
+    connection.execute("UPDATE epochs SET lr = 0.2 WHERE idx = (SELECT MIN(idx) FROM epochs)")
+    changed = {t for t, digest in table_digests(connection).items() if digest != before[t]}
+    assert changed == {"epochs"}
+
+
+def test_every_registered_event_has_rows_defined() -> None:
+    assert {event_type.name for event_type in REGISTRY} == EVENT_NAMES
+
+
+def test_every_table_has_rows_when_the_ledger_has_every_event(
+    entries: Entries, empty: Empty
+) -> None:
+    assert {entry.name for entry in entries} == EVENT_NAMES
+    connection = empty()
+    project(connection, entries)
+    counts = {
+        table: connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
+        for table in table_digests(connection)
+    }
+    assert [table for table, count in counts.items() if count == (0,)] == []
+    assert counts["events"] == (len(entries),)
+
+
+def test_numbers_that_are_not_finite_survive(entries: Entries, empty: Empty) -> None:
+    connection = empty()
+    project(connection, entries)
+    rows = connection.execute(
+        "SELECT train_loss, max_layer_grad_norm, (reported ->> '$.note')::DOUBLE, clip_norm "
+        "FROM epochs WHERE ISNAN(train_loss)"
+    ).fetchall()
+    [(loss, norm, note, clip_norm)] = rows
+    assert math.isnan(loss)
+    assert norm == math.inf
+    assert math.isnan(note)
+    assert clip_norm is None  # and what is missing stays missing
+
+
+def test_position_is_behind_the_last_entry_with_its_hash(entries: Entries, empty: Empty) -> None:
+    connection = empty()
+    assert read_position(connection)[:2] == (0, None)
+    project(connection, entries[:10])
+    assert read_position(connection)[:2] == (10, entries[9].entry_hash.hex())
+
+
+def test_whole_batches_stay_with_their_position_when_the_source_fails(
+    entries: Entries, empty: Empty
+) -> None:
+    def failing() -> Iterator[VerifiedEntry]:
+        yield from entries[:12]
+        raise RuntimeError("the disk is gone")
+
+    connection = empty()
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        project(connection, failing(), batch_rows=20)
+    applied = read_position(connection)[0]
+    assert 0 < applied < 12
+    assert table_digests(connection) == digests(empty, entries[:applied])
+
+
+def test_nothing_of_a_batch_stays_when_a_value_overflows(entries: Entries, empty: Empty) -> None:
+    connection = empty()
+    project(connection, entries[:2])
+    before = table_digests(connection)
+    ended = forged(first_of(entries, "run.weights_saved"), epoch=2**40)
+    with pytest.raises(TableError, match=f"before {ended.index + 1} do not fit"):
+        project(connection, up_to(entries, ended)[2:])
+    assert table_digests(connection) == before
+    project(connection, entries[2:])  # and the honest ones still fit
+    assert table_digests(connection) == digests(empty, entries)
+
+
+@pytest.mark.parametrize("missing", [0, 5])
+def test_entry_behind_a_gap_is_rejected(entries: Entries, empty: Empty, missing: int) -> None:
+    connection = empty()
+    with pytest.raises(ProjectionError, match=f"entry {missing} should follow"):
+        project(connection, [*entries[:missing], *entries[missing + 1 :]])
+
+
+def test_entry_of_an_unknown_kind_is_rejected(entries: Entries, empty: Empty) -> None:
+    newer = replace(entries[3], name="run.teleported")
+    with pytest.raises(ProjectionError, match=r"entry 3 .*newer program"):
+        project(empty(), up_to(entries, newer))
+
+
+def test_entry_of_a_newer_version_is_rejected(entries: Entries, empty: Empty) -> None:
+    with pytest.raises(ProjectionError, match=r"entry 3 .*knows up to 1"):
+        project(empty(), up_to(entries, forged(entries[3], v=2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("run.ended", {"reason": 7}, r"run_ends\.reason must be a VARCHAR, not 7"),
+        ("run.ended", {"reason": None}, r"run_ends\.reason is missing"),
+        ("run.weights_saved", {"epoch": True}, r"weights\.epoch must be a INTEGER, not True"),
+        ("run.weights_saved", {"epoch": 1.0}, r"weights\.epoch must be a INTEGER, not 1\.0"),
+        ("run.decision_made", {"cites": [["R1"]]}, r"citations\.rule must be a VARCHAR"),
+        ("run.decision_made", {"cites": None}, "not iterable"),
+        ("run.epoch_measured", {"measured": {}}, "lacks 'layers'"),
+        ("run.epoch_measured", {"measured": []}, "lacks"),
+        ("run.rules_evaluated", {"evaluations": {"R9": {}}}, "lacks 'fired'"),
+        ("audit.scored", {"violations": [{"rule": "R1"}]}, "lacks 'kind'"),
+        ("audit.scored", {"violations": ["R1"]}, "attribute"),
+    ],
+)
+def test_body_that_does_not_fit_is_rejected(
+    entries: Entries, empty: Empty, name: str, changes: dict[str, Any], message: str
+) -> None:
+    honest = first_of(entries, name)
+    project(empty(), up_to(entries, forged(honest)))
+    with pytest.raises(ProjectionError, match=rf"entry {honest.index}\b.*{message}"):
+        project(empty(), up_to(entries, forged(honest, **changes)))
+
+
+def test_body_that_lacks_a_field_is_rejected(entries: Entries, empty: Empty) -> None:
+    honest = first_of(entries, "run.ended")
+    body = decode_body(honest.body)
+    del body["detail"]
+    with pytest.raises(ProjectionError, match=r"\(run.ended\) lacks 'detail'"):
+        project(empty(), up_to(entries, replace(honest, body=encode_body(body))))
+
+
+def test_bytes_and_nested_values_are_kept_in_json(entries: Entries, empty: Empty) -> None:
+    started = forged(entries[0], environment={"key": b"\x00\xff", "deep": [{"a": -math.inf}]})
+    connection = empty()
+    project(connection, [started])
+    row = connection.execute(
+        "SELECT environment ->> '$.key', environment ->> '$.deep[0].a' FROM run_starts"
+    ).fetchone()
+    assert row == ("00ff", "-Infinity")
