@@ -109,7 +109,8 @@ WHERE NOT EXISTS (
 -- A deferral that nothing came of. It clears when the rule falls silent, when a remedy for it takes
 -- effect, or when the training is stopped or restarted, all of it within the limit. Where the run
 -- ends before the limit, it is held against the policy only if the rule fired in a later epoch with
--- nothing else going on, and still was not acted on.
+-- nothing else going on, and still was not acted on; a rule that was remedied within the limit may
+-- still fire because its moving average lags, and need not be remedied again so soon.
 CREATE TEMP VIEW coverage_unresolved_deferral AS
 SELECT
     d.run_id,
@@ -156,11 +157,16 @@ WHERE NOT d.acts
                     WHERE o.run_id = d.run_id AND o.rule <> d.rule AND o.acts
                         AND o.epoch BETWEEN turn.epoch - 1 AND turn.epoch
                 )
+                AND NOT EXISTS (
+                    FROM coverage_answers lag
+                    WHERE lag.run_id = d.run_id AND lag.rule = d.rule AND lag.took_effect
+                        AND lag.epoch BETWEEN turn.epoch - l.deferral_limit AND turn.epoch - 1
+                )
         )
     );
 
--- A remedy for one rule while a rule that goes first was left alone. A rule that was remedied within
--- the deferral limit may still fire because its moving average lags.
+-- A remedy for one rule while a rule that goes first was left alone. Here too a moving average may
+-- lag behind a remedy within the limit.
 CREATE TEMP VIEW coverage_precedence AS
 WITH acting AS (
     SELECT a.run_id, a.number, a.epoch, a.source, min(r.precedence) AS precedence

@@ -279,10 +279,10 @@ def _follow(replay: Replay, event: Any) -> None:
         case Run.RemedyApplied():
             decision = replay.run.decisions[event.decision - 1].decision
             _follow_settings(replay, event, decision)
-            _follow_spec(replay, decision, ModelSpec.from_dict(event.spec), event.epoch)
+            replay.spec = _follow_spec(replay, decision, event)
         case Run.RestartScheduled():
             decision = replay.run.decisions[event.decision - 1].decision
-            _follow_spec(replay, decision, ModelSpec.from_dict(event.spec), event.epoch)
+            _follow_spec(replay, decision, event)  # for the following run: this model stays
         case Run.WeightsSaved():
             if ModelSpec.from_dict(event.spec) != replay.spec:
                 replay.spec_problems.append(
@@ -310,19 +310,20 @@ def _follow_settings(replay: Replay, event: Any, decision: Decision) -> None:
             )
 
 
-def _follow_spec(replay: Replay, decision: Decision, recorded: ModelSpec, epoch: int) -> None:
+def _follow_spec(replay: Replay, decision: Decision, event: Any) -> ModelSpec:
+    """Return the specification that the decision leads to, noting where another is recorded."""
     expected = replay.spec
     if decision.edit is not None:
         try:
             expected = apply_edit(replay.spec, decision.edit)
         except SpecError as error:
-            replay.spec_problems.append(f"the edit of epoch {epoch} is impossible: {error}")
-    if recorded != expected:
+            replay.spec_problems.append(f"the edit of epoch {event.epoch} is impossible: {error}")
+    if ModelSpec.from_dict(event.spec) != expected:
         replay.spec_problems.append(
-            f"behind epoch {epoch} another specification is recorded than {decision.direction} "
+            f"behind epoch {event.epoch} another specification is recorded than {decision.direction} "
             "leads to"
         )
-    replay.spec = expected
+    return expected
 
 
 def _read_settings(value: Mapping[str, Any]) -> Settings:
