@@ -99,9 +99,9 @@ def query(
     deadline = time.monotonic() + wait
     with _connected(database, deadline, read_only=True) as connection:
         try:
-            cursor = connection.execute(sql, parameters or None)
-            columns = tuple(str(column[0]) for column in cursor.description or ())
-            return QueryResult(columns, cursor.fetchall() if columns else [])
+            connection.execute(sql, parameters or None)
+            columns = tuple(str(column[0]) for column in connection.description or ())
+            return QueryResult(columns, connection.fetchall() if columns else [])
         except (duckdb.Error, RuntimeError) as e:
             raise QueryError(str(e)) from e
 

@@ -22,6 +22,8 @@ from projections.cache import CatchUp, catch_up, query, rebuild
 from projections.errors import BusyError, ProjectionError
 from projections.projector import table_digests
 
+pytest_plugins = ("projection_fixtures",)
+
 
 def digests(database: Path) -> dict[str, str]:
     with duckdb.connect(str(database), read_only=True) as connection:

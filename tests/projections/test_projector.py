@@ -18,6 +18,8 @@ from projections.errors import ProjectionError, TableError
 from projections.projector import project, read_position, table_digests
 from projections.rows import EVENT_NAMES
 
+pytest_plugins = ("projection_fixtures",)
+
 Entries = list[VerifiedEntry]
 Empty = Callable[[], duckdb.DuckDBPyConnection]
 

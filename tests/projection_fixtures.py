@@ -1,4 +1,7 @@
-"""A ledger with some of everything, written once, and copies of it to spoil."""
+"""Fixtures of tests/projections: a ledger with some of everything, and copies of it to spoil.
+
+No conftest.py, since type checking sees all tests as one folder.
+"""
 
 import shutil
 from collections.abc import Callable

@@ -1,0 +1,100 @@
+"""Questions in SQL: what they may read, and everything that they may not touch."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from projections.cache import QueryResult, catch_up, query
+from projections.errors import ProjectionError, QueryError
+
+pytest_plugins = ("projection_fixtures",)
+
+LOCAL_VALUES = [1, 2, 3]  # DuckDB's Python module can read variables that SQL names
+
+
+@pytest.fixture
+def filled(database: Path, directory: Path) -> Path:
+    catch_up(database, directory)
+    return database
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret.csv"
+    path.write_text("word\nswordfish\n")
+    return path
+
+
+def test_question_is_answered_with_columns_and_rows(filled: Path) -> None:
+    sql = "SELECT name, COUNT(*) AS n FROM events WHERE name = ? GROUP BY name"
+    assert query(filled, sql, ["campaign.ended"]) == QueryResult(
+        ("name", "n"), [("campaign.ended", 1)]
+    )
+    assert query(filled, "") == QueryResult((), [])
+
+
+READING = [
+    "FROM '{secret}'",
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM read_text('{secret}')",
+    "SELECT * FROM read_blob('/etc/passwd')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM read_json_auto('https://example.org/x.json')",
+    "SELECT * FROM LOCAL_VALUES",
+]
+WRITING = [
+    "COPY (SELECT 1) TO '{target}'",
+    "COPY events TO '{target}' (FORMAT parquet)",
+    "EXPORT DATABASE '{target}'",
+    "ATTACH '{target}' AS other",
+    "INSERT INTO events SELECT * FROM events",
+    "UPDATE epochs SET train_loss = 0",
+    "DROP TABLE events",
+    "CREATE TABLE mine (x INTEGER)",
+    "CHECKPOINT; DELETE FROM position",
+]
+ESCAPING = [
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "LOAD '{target}'",
+    "SET enable_external_access = true",
+    "RESET enable_external_access",
+    "SET lock_configuration = false",
+    "SET temp_directory = '{target}'",
+    "PRAGMA enable_profiling; SET profiling_output = '{target}'",
+    "SELECT getenv('HOME')",
+    "CREATE SECRET s (TYPE http)",
+]
+
+
+@pytest.mark.parametrize("sql", [*READING, *WRITING, *ESCAPING])
+def test_question_that_leaves_the_file_is_rejected(
+    filled: Path, secret: Path, tmp_path: Path, sql: str
+) -> None:
+    before, content = sorted(tmp_path.iterdir()), filled.read_bytes()
+    with pytest.raises(QueryError):
+        query(filled, sql.format(secret=secret, target=tmp_path / "target"))
+    assert sorted(tmp_path.iterdir()) == before
+    assert filled.read_bytes() == content
+
+
+def test_same_questions_would_be_answered_by_a_bare_connection(secret: Path) -> None:
+    with duckdb.connect() as connection:
+        assert connection.execute(f"FROM '{secret}'").fetchall() == [("swordfish",)]
+
+
+def test_error_holds_the_words_of_duckdb(filled: Path) -> None:
+    with pytest.raises(QueryError, match='column "loss" not found'):
+        query(filled, "SELECT loss FROM epochs")
+
+
+def test_clear_error_when_there_is_no_projection(database: Path) -> None:
+    with pytest.raises(ProjectionError, match="no projection yet"):
+        query(database, "SELECT 1")
+    assert not database.exists()
+
+
+def test_clear_error_when_the_file_is_of_another_kind(secret: Path) -> None:
+    with pytest.raises(ProjectionError, match="no DuckDB file"):
+        query(secret, "SELECT 1")

@@ -1,0 +1,30 @@
+"""The schema explains itself, and its page says the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+from projections.reference import tables_page
+
+pytest_plugins = ("projection_fixtures",)
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_page_is_current() -> None:
+    page = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
+    assert page == tables_page(), "run: python -m projections.reference > docs/reference/tables.md"
+
+
+def test_every_table_column_and_view_is_explained(
+    empty: Callable[[], duckdb.DuckDBPyConnection],
+) -> None:
+    connection = empty()
+    unexplained = connection.execute("""
+        SELECT table_name, NULL FROM duckdb_tables() WHERE comment IS NULL AND NOT internal
+        UNION ALL SELECT view_name, NULL FROM duckdb_views() WHERE comment IS NULL AND NOT internal
+        UNION ALL SELECT table_name, column_name FROM duckdb_columns()
+        WHERE comment IS NULL AND NOT internal
+        AND table_name IN (SELECT table_name FROM duckdb_tables())""").fetchall()
+    assert unexplained == []
