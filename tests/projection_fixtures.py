@@ -27,6 +27,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         second = synthetic_run(log, diverged=(3,), waived=("R3",), parent_run=str(first.id))
         synthetic_run(log, dead=range(5), edits="restart")
         synthetic_run(log, dead=range(5), refuse=True, end="crashed")
+        synthetic_run(log, epochs=3, dead=range(3), diverged=(2,))  # defers R5 to R7 for ever
         synthetic_run(log, epochs=2, end=None)
         synthetic_audit(log, first, violations=[{"kind": "padding", "rule": "R5", "epoch": 2}])
         synthetic_audit(log, second, hard_fail=True)

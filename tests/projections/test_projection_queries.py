@@ -1,5 +1,6 @@
 """Questions in SQL: what they may read, and everything that they may not touch."""
 
+import re
 from pathlib import Path
 
 import duckdb
@@ -8,6 +9,7 @@ import pytest
 from projections.cache import QueryResult, catch_up, query
 from projections.errors import ProjectionError, QueryError
 
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "query.md"
 pytest_plugins = ("projection_fixtures",)
 
 LOCAL_VALUES = [1, 2, 3]  # DuckDB's Python module can read variables that SQL names
@@ -98,3 +100,8 @@ def test_clear_error_when_there_is_no_projection(database: Path) -> None:
 def test_clear_error_when_the_file_is_of_another_kind(secret: Path) -> None:
     with pytest.raises(ProjectionError, match="no DuckDB file"):
         query(secret, "SELECT 1")
+
+
+@pytest.mark.parametrize("sql", re.findall(r"```sql\n(.*?)```", GUIDE.read_text(), re.DOTALL))
+def test_question_of_the_guide_is_answered(filled: Path, sql: str) -> None:
+    assert query(filled, sql.replace("'4f%'", "'%'")).rows != []
