@@ -1,0 +1,1 @@
+"""The front door: command line, wiring, reports. Imports every other package; imported by none."""

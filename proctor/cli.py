@@ -1,0 +1,194 @@
+"""The command line. Errors are caught once, here, and become one line and a documented exit code.
+
+Exit codes: 0 held, 1 something was found, 2 wrong usage or input, 130 interrupted.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from aggregates.errors import AggregateError
+from judge.errors import JudgeError
+from ledger.errors import LedgerError, VerificationError
+from monitor.errors import MonitorError
+from policies.errors import PolicyError
+from proctor import commands
+from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError
+from proctor.home import Home
+from proctor.output import error_console, print_json
+from projections.errors import ProjectionError
+
+app = typer.Typer(
+    name="proctor",
+    help="Runs, records and judges how a model is trained, in a signed ledger that anyone can "
+    "verify and replay. Exit codes: 0 held, 1 something was found, 2 wrong usage or input, "
+    "130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+HomeOption = Annotated[
+    Path,
+    typer.Option(
+        "--home", envvar="PROCTOR_HOME", help="Folder with the ledger and all that belongs to it."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="An id, the beginning of one, or `latest`.")
+]
+HOME = Path(".proctor")
+
+
+@app.command()
+def demo(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """Train a small model from a bad start, judge it, verify the ledger: the main job, once."""
+    raise typer.Exit(commands.demo(Home(home), as_json=as_json))
+
+
+@app.command()
+def run(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Configuration, as in lr=0.3 epochs=8 dataset=imagefolder:DIR.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="A TOML file with configuration.")
+    ] = None,
+    policy: Annotated[str, typer.Option("--policy", help="playbook or nothing.")] = "playbook",
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model under watch; every fired rule is decided on, everything is recorded."""
+    raise typer.Exit(
+        commands.run(Home(home), settings or [], config=config, policy=policy, as_json=as_json)
+    )
+
+
+@app.command()
+def judge(
+    run: RunArgument = "latest",
+    submission: Annotated[
+        Path | None,
+        typer.Option("--submission", help="Judge this folder instead of the run's own."),
+    ] = None,
+    head: Annotated[
+        Path | None, typer.Option("--head", help="A tree head that you kept; see verify.")
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Audit a run in eleven steps and give two scores; exit code 1 on a hard fail."""
+    raise typer.Exit(
+        commands.judge(Home(home), run, submission=submission, head=head, as_json=as_json)
+    )
+
+
+@app.command()
+def verify(
+    head: Annotated[
+        Path | None,
+        typer.Option("--head", help="A tree head that you kept: finds truncation and rewriting."),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Write the newest tree head to this file.")
+    ] = None,
+    vkey: Annotated[
+        Path | None, typer.Option("--vkey", help="The public key; by default the one beside it.")
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Verify every entry, link, root and signature, offline, with the public key alone."""
+    raise typer.Exit(commands.verify(Home(home), head=head, keep=keep, vkey=vkey, as_json=as_json))
+
+
+@app.command()
+def show(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """Tell one run's story: curves, rules, decisions, verdict."""
+    raise typer.Exit(commands.show(Home(home), run, as_json=as_json))
+
+
+@app.command()
+def replay(
+    run: RunArgument = "latest",
+    at: Annotated[
+        int | None, typer.Option("--at", help="Show the run's state after its N-th event.")
+    ] = None,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute", help="Do the training again and compare everything, bit for bit."
+        ),
+    ] = False,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell a run's events in order, or do the run again from its events alone."""
+    raise typer.Exit(commands.replay(Home(home), run, at=at, execute=execute, as_json=as_json))
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement (DuckDB).")],
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the projection a question; it is brought up to date first. Files are out of reach."""
+    raise typer.Exit(commands.sql(Home(home), query, as_json=as_json))
+
+
+@app.command()
+def log(
+    start: Annotated[int, typer.Option("--start", min=0, help="First index.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 1_000_000,
+    entry: Annotated[
+        int | None, typer.Option("--entry", min=0, help="Show this entry with its body.")
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """List the ledger's entries, or show one whole."""
+    raise typer.Exit(
+        commands.log(Home(home), start=start, limit=limit, entry=entry, as_json=as_json)
+    )
+
+
+def main() -> None:
+    """Run the command line; the only place that turns errors into exit codes."""
+    arguments: list[Any] = sys.argv[1:]
+    try:
+        app(prog_name="proctor")
+    except VerificationError as error:
+        _fail(error, EXIT_FOUND, arguments)
+    except (
+        AggregateError,
+        JudgeError,
+        LedgerError,
+        MonitorError,
+        PolicyError,
+        ProctorError,
+        ProjectionError,
+    ) as error:
+        _fail(error, EXIT_USAGE, arguments)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(ProctorError(f"{where}{error.strerror or error}"), EXIT_USAGE, arguments)
+    except KeyboardInterrupt:
+        error_console.print("interrupted")
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _fail(error: Exception, code: int, arguments: list[str]) -> None:
+    if "--json" in arguments:
+        print_json({"error": type(error).__name__, "message": str(error), "exit_code": code})
+    error_console.print(f"[bold]error:[/] {escape(str(error))}")
+    sys.exit(code)

@@ -1,0 +1,10 @@
+"""Errors of the front door, and the exit codes that the command line promises."""
+
+EXIT_HELD = 0  # everything asked for held
+EXIT_FOUND = 1  # something was found: a failed verification, a hard fail, a difference
+EXIT_USAGE = 2  # wrong usage or input; nothing was changed
+EXIT_INTERRUPTED = 130  # Ctrl-C; what was going on is closed as interrupted
+
+
+class ProctorError(Exception):
+    """Something that was asked for cannot be done; the message says where and what to do."""

@@ -1,0 +1,161 @@
+"""The home folder: one ledger, its projection, and the submissions of its runs.
+
+    ledger/               the signed ledger, its keys and its blobs
+    projections.duckdb    a cache; delete it and it is built again
+    runs/RUN/submission/  what a run hands in
+    runs/RUN/running.lock held by the process that trains
+
+A run whose process was killed still stands open in the ledger; the next command that writes
+closes it as crashed. Whether a process still trains is asked of the operating system, by its lock.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import UUID
+
+from aggregates.registry import REGISTRY
+from aggregates.run import Run
+from ledger.application import LedgerApplication
+from ledger.blobs import BlobStore
+from ledger.errors import ConflictError, KeyFileError, ReadOnlyError
+from ledger.paths import LedgerPaths
+from proctor.errors import ProctorError
+
+PASSPHRASE = "PROCTOR_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
+
+
+class Home:
+    """Where everything lies; nothing is created before it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        if path.exists() and not path.is_dir():
+            raise ProctorError(f"{path} is a file; --home wants a folder, existing or new")
+        self.path = path
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger's folder."""
+        return self.path / "ledger"
+
+    @property
+    def projection(self) -> Path:
+        """The DuckDB file."""
+        return self.path / "projections.duckdb"
+
+    @property
+    def blobs(self) -> BlobStore:
+        """What events name by hash."""
+        return BlobStore(LedgerPaths(self.ledger).blobs)
+
+    def submission(self, run_id: UUID | str) -> Path:
+        """What a run hands in."""
+        return self.path / "runs" / str(run_id) / "submission"
+
+    def require_ledger(self) -> None:
+        """Raise ProctorError if there is no ledger to read."""
+        if not LedgerPaths(self.ledger).database.exists():
+            raise ProctorError(
+                f"there is no ledger in {self.path}; `proctor run` or `proctor demo` makes one, "
+                "--home names another place"
+            )
+
+    @contextmanager
+    def open_log(self) -> Iterator[LedgerApplication]:
+        """Open the ledger for writing; close what a killed process left open."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ProctorError(f"{self.path} cannot be made: {error.strerror}") from error
+        passphrase = os.environ.get(PASSPHRASE)
+        log = LedgerApplication.open(
+            self.ledger, REGISTRY, passphrase=passphrase.encode() if passphrase else None
+        )
+        try:
+            self._close_crashed(log)
+            yield log
+        finally:
+            log.close()
+
+    @contextmanager
+    def running(self, run_id: UUID) -> Iterator[None]:
+        """Hold the run's lock for as long as this process trains."""
+        path = self._lock(run_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    def _lock(self, run_id: UUID) -> Path:
+        return self.path / "runs" / str(run_id) / "running.lock"
+
+    def close_crashed(self) -> None:
+        """Close what a killed process left open, if this ledger can be written."""
+        with suppress(KeyFileError, ReadOnlyError), self.open_log():
+            pass
+
+    def _close_crashed(self, log: LedgerApplication) -> None:
+        for run_id in open_runs(log):
+            if _is_held(self._lock(run_id)):
+                continue
+            run: Run = log.repository.get(run_id)
+            if run.end_reason is None:  # it may have ended while we looked
+                run.end("crashed", detail="its process was gone when the next command looked")
+                with suppress(ConflictError):  # another command was quicker
+                    log.save(run)
+            self._lock(run_id).unlink(missing_ok=True)
+
+
+def run_ids(log: LedgerApplication) -> list[UUID]:
+    """Return the runs of a ledger in the order in which they started."""
+    return [run for run, name in _run_events(log) if name == "run.started"]
+
+
+def open_runs(log: LedgerApplication) -> list[UUID]:
+    """Return the runs that have started and not ended."""
+    runs: dict[UUID, None] = {}
+    for run, name in _run_events(log):
+        if name == "run.started":
+            runs[run] = None
+        else:
+            runs.pop(run, None)
+    return list(runs)
+
+
+def find_run(ids: list[UUID], name: str) -> UUID:
+    """Return the run that `name` means: `latest`, an id, or the beginning of one."""
+    if not ids:
+        raise ProctorError("the ledger has no run yet; `proctor run` makes one")
+    if name == "latest":
+        return ids[-1]
+    found = [run for run in ids if str(run).startswith(name.lower())]
+    if len(found) != 1:
+        what = "no run" if not found else f"{len(found)} runs"
+        raise ProctorError(f"{what} of {len(ids)} begin with {name!r}; `proctor log` lists them")
+    return found[0]
+
+
+def _run_events(log: LedgerApplication) -> Iterator[tuple[UUID, str]]:
+    start = 1
+    while notifications := log.recorder.select_notifications(
+        start, 1_000, topics=["run.started", "run.ended"]
+    ):
+        for notification in notifications:
+            yield UUID(str(notification.originator_id)), notification.topic
+        start = notifications[-1].id + 1
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

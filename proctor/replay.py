@@ -1,0 +1,129 @@
+"""A run told from its events: in order, its state after any of them, or done again.
+
+Trust: what is told comes from a ledger that has just been verified.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from aggregates.run import Run
+from judge.replay import decode_events
+from ledger.mapper import decode_body
+from ledger.reader import VerifiedLedger, open_verified
+from ledger.verify import VerifiedEntry
+from proctor.errors import ProctorError
+from proctor.home import Home, find_run
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run's verified entries and the events that they hold."""
+
+    run_id: UUID
+    size: int  # of the ledger that was verified
+    entries: list[VerifiedEntry]
+    events: list[Any]
+
+    def state(self, after: int | None = None) -> Run:
+        """Return the run as it stood after its first `after` events, by default after all."""
+        count = len(self.events) if after is None else after
+        if not 1 <= count <= len(self.events):
+            raise ProctorError(
+                f"run {self.run_id} has events 1 to {len(self.events)}; there is no {count}"
+            )
+        run: Run | None = None
+        for event in self.events[:count]:
+            run = event.mutate(run)
+        assert run is not None  # the first event creates it
+        return run
+
+
+def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
+    """Return the runs of a verified ledger in the order in which they started."""
+    return [entry.stream_id for entry in ledger.entries() if entry.name == "run.started"]
+
+
+def read_recording(home: Home, name: str) -> Recording:
+    """Verify the ledger and read one run from it."""
+    home.require_ledger()
+    with open_verified(home.ledger) as ledger:
+        run_id = find_run(verified_runs(ledger), name)
+        entries = [entry for entry in ledger.entries() if entry.stream_id == run_id]
+        size = ledger.size
+    return Recording(run_id, size, entries, decode_events(entries))
+
+
+def describe_state(run: Run) -> dict[str, Any]:
+    """Return a run's state in plain values."""
+    latest = run.history[-1] if run.history else None
+    return {
+        "run": str(run.id),
+        "events": run.version,
+        "epoch": run.epoch,
+        "ended": run.end_reason,
+        "settings": run.settings or {key: run.config.get(key) for key in ("lr", "batch_size")},
+        "spec": run.spec.to_dict(),
+        "signals": asdict(latest) if latest else None,
+        "fired": list(run.fired()),
+        "decisions": len(run.decisions),
+        "remedies": [asdict(remedy) for remedy in run.remedies],
+        "weights": {kind: {"epoch": at, "sha256": h} for kind, (at, h) in run.weights.items()},
+        "parent_run": run.parent_run,
+    }
+
+
+def tell_entry(entry: VerifiedEntry) -> str:
+    """Return one line on what an entry records."""
+    body = decode_body(entry.body)
+    teller = _TELLERS.get(entry.name)
+    return teller(body) if teller else ""
+
+
+def _rules(body: Mapping[str, Any]) -> str:
+    fired = [
+        f"{rule} ({found['side']})" for rule, found in body["evaluations"].items() if found["fired"]
+    ]
+    return f"epoch {body['epoch']}: " + (", ".join(fired) + " fired" if fired else "all silent")
+
+
+_TELLERS = {
+    "run.started": lambda body: (
+        f"{body['config']['dataset']}, seed {body['config']['seed']}, "
+        f"policy {body['policy']['name']}, rules {body['rules']['profile']}"
+        + (f", restart of {body['parent_run']}" if body["parent_run"] else "")
+    ),
+    "run.epoch_measured": lambda body: (
+        f"epoch {body['epoch']}: loss {body['measured']['train']['loss']:.4f} / "
+        f"{body['measured']['validation']['loss']:.4f}, accuracy "
+        f"{body['measured']['train']['accuracy']:.4f} / "
+        f"{body['measured']['validation']['accuracy']:.4f}"
+    ),
+    "run.rules_evaluated": _rules,
+    "run.decision_made": lambda body: (
+        f"{body['number']} by {body['source']} on {', '.join(body['cites'])}: "
+        f"{body['direction']}. {body['justification']}"
+    ),
+    "run.remedy_applied": lambda body: (
+        f"decision {body['decision']}: "
+        + "; ".join(f"{c['what']} {c['from']} -> {c['to']}" for c in body["changes"])
+    ),
+    "run.remedy_refused": lambda body: f"decision {body['decision']}: {body['reason']}",
+    "run.restart_scheduled": lambda body: f"decision {body['decision']}: another run follows",
+    "run.weights_saved": lambda body: (
+        f"{body['kind']} of epoch {body['epoch']}, {body['size']} bytes, {body['sha256'][:16]}"
+    ),
+    "run.ended": lambda body: body["reason"] + (f": {body['detail']}" if body["detail"] else ""),
+    "campaign.started": lambda body: f"{body['mode']}, at most {body['attempts']} attempts",
+    "campaign.attempt_started": lambda body: f"attempt {body['number']} is run {body['run']}",
+    "campaign.ended": lambda body: body["reason"],
+    "audit.started": lambda body: f"of run {body['run']}",
+    "audit.step_completed": lambda body: (
+        f"step {body['step']} {body['name']}: {body['status']}. {body['summary']}"
+    ),
+    "audit.scored": lambda body: (
+        f"accuracy {body['accuracy_score']:.3f}, process {body['process_score']:.3f}"
+        + (", hard fail" if body["hard_fail"] else "")
+    ),
+}
