@@ -12,9 +12,7 @@ Trust: ledger and submission are hostile; the vkey, the kept head and the log ar
 I/O: reads the ledger, the submission and the dataset; starts one process; appends to the log.
 """
 
-import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +27,8 @@ from judge import reference
 from judge.config import JudgeConfig
 from judge.coverage import Coverage, Violation, install_views, measure_coverage
 from judge.defensibility import find_indefensible, repeated_words
-from judge.errors import JudgeError, SandboxError, StepError
+from judge.errors import SandboxError, StepError
+from judge.evidence import Evidence, parse_run_id, read_evidence
 from judge.replay import Replay, SavedWeights, replay_run
 from judge.report import AuditReport, Scores, StepResult, capped, recordable
 from judge.sandbox import Examination, examine
@@ -42,11 +41,8 @@ from judge.submission import (
     verify_run_config,
     verify_weights,
 )
-from ledger.errors import LedgerError, VerificationError
+from ledger.errors import VerificationError
 from ledger.mapper import decode_body
-from ledger.paths import LedgerPaths
-from ledger.reader import open_verified
-from ledger.verify import VerifiedEntry, parse_entry
 from monitor.datasets import Splits
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError
@@ -81,78 +77,20 @@ def audit_run(
     there is no ledger.
     """
     config = config or JudgeConfig()
-    run = run_id if isinstance(run_id, UUID) else _parse_run_id(run_id)
+    run = parse_run_id(run_id)
     try:
-        evidence = _read_ledger(ledger_dir, run, config, vkey=vkey, kept_head=kept_head)
+        evidence = read_evidence(ledger_dir, run, config, vkey=vkey, kept_head=kept_head)
     except VerificationError as error:
         failed = StepError(
             f"the ledger does not hold: {error}", index=error.index, error=type(error).__name__
         )
         return _Hearing(run, config, submission_dir, None).refuse(failed)
-    if not evidence.entries:
-        raise JudgeError(f"there is no run {run} in {ledger_dir}")
     report = _Hearing(run, config, submission_dir, evidence).judge()
     if log is None or not evidence.verified:
         return report
     audit = _record(report)
     log.save(audit)
     return replace(report, audit_id=str(audit.id))
-
-
-def _parse_run_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise JudgeError(f"{text!r} is no run: a run's id is a UUID") from None
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """What the ledger has to say, as of one tree head."""
-
-    verified: bool
-    tree_head: str | None  # the signed note
-    size: int  # entries in the ledger
-    entries: tuple[VerifiedEntry, ...]  # of the run
-    parent: tuple[VerifiedEntry, ...]  # of the run that this one restarts from
-
-
-def _read_ledger(
-    directory: Path, run: UUID, config: JudgeConfig, *, vkey: str | None, kept_head: str | None
-) -> _Evidence:
-    if not config.checks("ledger_verification"):
-        everything = _read_unverified(directory)
-        own, parent = _pick(lambda: everything, run)
-        return _Evidence(False, None, len(everything), own, parent)
-    with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
-        own, parent = _pick(ledger.entries, run)
-        head = None if ledger.head is None else ledger.head.note
-        return _Evidence(True, head, ledger.size, own, parent)
-
-
-def _pick(
-    entries: Callable[[], Iterable[VerifiedEntry]], run: UUID
-) -> tuple[tuple[VerifiedEntry, ...], tuple[VerifiedEntry, ...]]:
-    """Return the entries of the run and of its parent."""
-    own = tuple(entry for entry in entries() if entry.stream_id == run)
-    try:
-        parent = UUID(decode_body(own[0].body)["parent_run"]) if own else None
-    except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
-        parent = None  # none, or the replay will say what is wrong with the first entry
-    if parent is None:
-        return own, ()
-    return own, tuple(entry for entry in entries() if entry.stream_id == parent)
-
-
-def _read_unverified(directory: Path) -> list[VerifiedEntry]:
-    """Read what is stored, for studying what is found where verification is switched off."""
-    uri = f"{LedgerPaths(directory).database.resolve().as_uri()}?mode=ro"
-    try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            rows = connection.execute("SELECT idx, entry FROM entries ORDER BY idx").fetchall()
-    except sqlite3.Error as error:
-        raise JudgeError(f"{directory} holds no ledger that can be read: {error}") from error
-    return [parse_entry(entry, index=index) for index, entry in rows]
 
 
 @dataclass(frozen=True)
@@ -176,7 +114,7 @@ class _Hearing:
     test: dict[str, Any]
 
     def __init__(
-        self, run: UUID, config: JudgeConfig, directory: Path, ledger: _Evidence | None
+        self, run: UUID, config: JudgeConfig, directory: Path, ledger: Evidence | None
     ) -> None:
         self.run = run
         self.config = config

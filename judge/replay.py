@@ -320,8 +320,8 @@ def _follow_spec(replay: Replay, decision: Decision, event: Any) -> ModelSpec:
             replay.spec_problems.append(f"the edit of epoch {event.epoch} is impossible: {error}")
     if ModelSpec.from_dict(event.spec) != expected:
         replay.spec_problems.append(
-            f"behind epoch {event.epoch} another specification is recorded than {decision.direction} "
-            "leads to"
+            f"behind epoch {event.epoch} another specification is recorded "
+            f"than {decision.direction} leads to"
         )
     return expected
 

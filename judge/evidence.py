@@ -1,0 +1,102 @@
+"""What the ledger has to say of a run: its entries, verified and then used.
+
+Trust: the ledger is hostile until read_evidence() returns; vkey and kept head are the caller's.
+I/O: reads the ledger.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from judge.config import JudgeConfig
+from judge.errors import JudgeError
+from judge.replay import decode_events
+from ledger.errors import LedgerError
+from ledger.mapper import decode_body
+from ledger.paths import LedgerPaths
+from ledger.reader import open_verified
+from ledger.verify import VerifiedEntry, parse_entry
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the ledger has to say, as of one tree head."""
+
+    verified: bool
+    tree_head: str | None  # the signed note
+    size: int  # entries in the ledger
+    entries: tuple[VerifiedEntry, ...]  # of the run
+    parent: tuple[VerifiedEntry, ...]  # of the run that this one restarts from
+
+
+def parse_run_id(run_id: UUID | str) -> UUID:
+    """Return a run's id; raises JudgeError for what is none."""
+    if isinstance(run_id, UUID):
+        return run_id
+    try:
+        return UUID(run_id)
+    except ValueError:
+        raise JudgeError(f"{run_id!r} is no run: a run's id is a UUID") from None
+
+
+def read_events(
+    directory: Path, run_id: UUID | str, *, vkey: str | None = None, kept_head: str | None = None
+) -> list[Any]:
+    """Return a run's events from a ledger that holds.
+
+    Raises JudgeError if there is no such run, VerificationError if the ledger does not hold.
+    """
+    run = parse_run_id(run_id)
+    evidence = read_evidence(directory, run, JudgeConfig(), vkey=vkey, kept_head=kept_head)
+    return decode_events(evidence.entries)
+
+
+def read_evidence(
+    directory: Path, run: UUID, config: JudgeConfig, *, vkey: str | None, kept_head: str | None
+) -> Evidence:
+    """Verify the ledger and return what it says of the run and its parent, from one snapshot.
+
+    Raises VerificationError, StorageError or KeyFileError from the ledger, JudgeError if it does
+    not know the run.
+    """
+    if not config.checks("ledger_verification"):
+        everything = _read_unverified(directory)
+        own, parent = _pick(lambda: everything, run)
+        head, size, verified = None, len(everything), False
+    else:
+        with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
+            own, parent = _pick(ledger.entries, run)
+            head = None if ledger.head is None else ledger.head.note
+            size, verified = ledger.size, True
+    if not own:
+        raise JudgeError(f"there is no run {run} in {directory}")
+    return Evidence(verified, head, size, own, parent)
+
+
+def _pick(
+    entries: Callable[[], Iterable[VerifiedEntry]], run: UUID
+) -> tuple[tuple[VerifiedEntry, ...], tuple[VerifiedEntry, ...]]:
+    """Return the entries of the run and of its parent."""
+    own = tuple(entry for entry in entries() if entry.stream_id == run)
+    try:
+        parent = UUID(decode_body(own[0].body)["parent_run"]) if own else None
+    except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
+        parent = None  # none, or the replay will say what is wrong with the first entry
+    if parent is None:
+        return own, ()
+    return own, tuple(entry for entry in entries() if entry.stream_id == parent)
+
+
+def _read_unverified(directory: Path) -> list[VerifiedEntry]:
+    """Read what is stored, for studying what is found where verification is switched off."""
+    uri = f"{LedgerPaths(directory).database.resolve().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            rows = connection.execute("SELECT idx, entry FROM entries ORDER BY idx").fetchall()
+    except sqlite3.Error as error:
+        raise JudgeError(f"{directory} holds no ledger that can be read: {error}") from error
+    return [parse_entry(entry, index=index) for index, entry in rows]
