@@ -212,9 +212,12 @@ def test_file_is_built_anew_when_its_ledger_was_rewritten(
     assert digests(database) == built(database, directory)
 
 
+@pytest.mark.parametrize("damaged", [False, True])
 def test_everything_is_applied_once_when_processes_catch_up_at_once(
-    database: Path, directory: Path
+    database: Path, directory: Path, damaged: bool
 ) -> None:
+    if damaged:
+        garbage(database)
     code = (
         "import sys; from pathlib import Path; from projections.cache import catch_up\n"
         "print(catch_up(Path(sys.argv[1]), Path(sys.argv[2])).applied)"

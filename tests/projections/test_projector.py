@@ -91,7 +91,7 @@ def test_numbers_that_are_not_finite_survive(entries: Entries, empty: Empty) -> 
         "SELECT train_loss, max_layer_grad_norm, (reported ->> '$.note')::DOUBLE, clip_norm "
         "FROM epochs WHERE ISNAN(train_loss)"
     ).fetchall()
-    [(loss, norm, note, clip_norm)] = rows
+    loss, norm, note, clip_norm = rows[0]
     assert math.isnan(loss)
     assert norm == math.inf
     assert math.isnan(note)
