@@ -43,6 +43,7 @@ from judge.submission import (
 )
 from ledger.errors import VerificationError
 from ledger.mapper import decode_body
+from ledger.verify import VerifiedEntry
 from monitor.datasets import Splits
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError
@@ -104,7 +105,6 @@ class _Hearing:
     """One audit on its way: each step leaves what the later ones need."""
 
     replay: Replay
-    connection: duckdb.DuckDBPyConnection
     submission: Submission
     examination: Examination
     saved: SavedWeights
@@ -250,14 +250,7 @@ class _Hearing:
         assert self.ledger is not None
         entries = self.ledger.entries
         self.replay = replay_run(entries, config=self.config)
-        self.connection = duckdb.connect(":memory:")
-        create_schema(self.connection)
-        try:
-            # Numbered anew: the tables hold this run alone, in the order of its entries.
-            project(self.connection, [replace(e, index=n) for n, e in enumerate(entries)])
-        except ProjectionError as error:
-            raise StepError(f"the run's entries do not fit the tables: {error}") from error
-        install_views(self.connection)
+        self.coverage = _project_coverage(entries, str(self.run))
         epochs = len(self.replay.measured)
         return _Outcome(
             f"{self.ledger.size} entries hold, and the rules of {epochs} epochs were evaluated "
@@ -348,7 +341,6 @@ class _Hearing:
 
     # Step 8
     def _coverage(self) -> _Outcome:
-        self.coverage = measure_coverage(self.connection, str(self.run))
         self.violations += self.coverage.violations
         return _violations_outcome(
             self.coverage.violations,
@@ -407,6 +399,19 @@ class _Hearing:
                 },
             },
         )
+
+
+def _project_coverage(entries: Sequence[VerifiedEntry], run_id: str) -> Coverage:
+    """Build the tables of this run alone, in memory, and ask the coverage views."""
+    with duckdb.connect(":memory:") as connection:
+        create_schema(connection)
+        try:
+            # Numbered anew: a projection wants the entries from the first on, without a gap.
+            project(connection, [replace(e, index=n) for n, e in enumerate(entries)])
+        except ProjectionError as error:
+            raise StepError(f"the run's entries do not fit the tables: {error}") from error
+        install_views(connection)
+        return measure_coverage(connection, run_id)
 
 
 def _failure(error: StepError) -> _Outcome:

@@ -7,12 +7,12 @@ I/O: the connection only.
 """
 
 from dataclasses import asdict, dataclass
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from duckdb import DuckDBPyConnection
 
-EMITTERS = ("driver", "harness", "human", "policy")
+_VIEWS = Path(__file__).with_name("coverage.sql")
 _KINDS_SQL = "SELECT kind, rule, epoch, decision, emitter, detail FROM coverage_violations"
 
 
@@ -44,7 +44,7 @@ class Coverage:
 
 def install_views(connection: DuckDBPyConnection) -> None:
     """Add the coverage views to a connection that has the tables of projections."""
-    connection.execute(files("judge").joinpath("coverage.sql").read_text(encoding="utf-8"))
+    connection.execute(_VIEWS.read_text(encoding="utf-8"))
 
 
 def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:

@@ -1,0 +1,39 @@
+"""Trainings for the judge to look at; each is done once in a session."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from judge_cases import Case, SilentPolicy, train_case
+
+from judge.report import AuditReport
+from policies.playbook import PlaybookPolicy
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return train_case(tmp_path_factory.mktemp("honest"), PlaybookPolicy())
+
+
+@pytest.fixture(scope="session")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return train_case(tmp_path_factory.mktemp("silent"), SilentPolicy())
+
+
+@pytest.fixture(scope="session")
+def honest_report(honest: Case) -> AuditReport:
+    return honest.audit()
+
+
+@pytest.fixture
+def tampered(honest: Case, tmp_path: Path) -> Callable[[], Case]:
+    return lambda: honest.copy(tmp_path)

@@ -1,0 +1,349 @@
+"""Each kind of violation on tables filled by hand, and beside it what nearly is one and is none."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import pairwise
+
+import duckdb
+import pytest
+
+from aggregates.rules import CALIBRATED, PRECEDENCE
+from judge.coverage import Coverage, Violation, install_views, measure_coverage
+from projections.projector import create_schema
+
+RUN = "a run"
+
+
+class Story:
+    """A run told in rows."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection = connection
+        self.decisions = 0
+
+    def begin(
+        self, *, epochs: int, fired: dict[str, set[int]], waived: tuple[str, ...] = ()
+    ) -> None:
+        config, rules = json.dumps({"waived": list(waived)}), json.dumps(asdict(CALIBRATED))
+        self.connection.execute(
+            "INSERT INTO run_starts BY NAME SELECT ? AS run_id, 0 AS idx, ? AS config,"
+            " 'h' AS config_hash, ? AS rules, 'h' AS rules_hash, '{}' AS spec, '{}' AS policy,"
+            " '{}' AS data, '{}' AS environment",
+            [RUN, config, rules],
+        )
+        for epoch in range(epochs):
+            for precedence, rule in enumerate(PRECEDENCE, start=1):
+                self.connection.execute(
+                    "INSERT INTO rule_evaluations VALUES (?, ?, ?, ?, NULL, NULL, NULL, 0, ?)",
+                    [RUN, epoch, rule, epoch in fired.get(rule, ()), precedence],
+                )
+
+    def decide(
+        self,
+        epoch: int,
+        *rules: str,
+        direction: str = "defer",
+        outcome: str | None = None,
+        source: str = "policy",
+    ) -> None:
+        self.decisions += 1
+        kind = "rule_triggered_no_action" if direction == "defer" else "hyperparameter_change"
+        self.connection.execute(
+            "INSERT INTO decisions (run_id, number, epoch, idx, source, event_type, direction,"
+            " params, justification) VALUES (?, ?, ?, 0, ?, ?, ?, '{}', 'words')",
+            [RUN, self.decisions, epoch, source, kind, direction],
+        )
+        for rule in rules:
+            self.connection.execute(
+                "INSERT INTO citations VALUES (?, ?, ?)", [RUN, self.decisions, rule]
+            )
+        if outcome is not None:
+            self.connection.execute(
+                "INSERT INTO remedies (run_id, decision, epoch, idx, outcome)"
+                " VALUES (?, ?, ?, 0, ?)",
+                [RUN, self.decisions, epoch, outcome],
+            )
+
+    def act(
+        self, epoch: int, *rules: str, direction: str = "stop", outcome: str = "applied"
+    ) -> None:
+        self.decide(epoch, *rules, direction=direction, outcome=outcome)
+
+    def end(self, reason: str) -> None:
+        self.connection.execute("INSERT INTO run_ends VALUES (?, 9, ?, '', '{}')", [RUN, reason])
+
+    def measure(self) -> Coverage:
+        return measure_coverage(self.connection, RUN)
+
+    def found(self) -> list[tuple[str, str | None, int | None, str]]:
+        return [(v.kind, v.rule, v.epoch, v.emitter) for v in self.measure().violations]
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:") as connection:
+        create_schema(connection)
+        install_views(connection)
+        yield connection
+
+
+@pytest.fixture
+def story(connection: duckdb.DuckDBPyConnection) -> Iterator[Story]:
+    connection.begin()
+    yield Story(connection)
+    connection.rollback()
+
+
+def test_coverage_is_empty_when_no_rule_fires(story: Story) -> None:
+    story.begin(epochs=3, fired={})
+    story.end("completed")
+    assert story.measure() == Coverage((), 0, 0, ())
+
+
+def test_coverage_counts_firings_and_answers_when_one_decision_answers_several(
+    story: Story,
+) -> None:
+    story.begin(epochs=9, fired={"R1": {2, 3, 4, 7}, "R2": {4}}, waived=("R2",))
+    story.act(3, "R1")
+    story.end("stopped")
+    coverage = story.measure()
+    assert (coverage.obligations, coverage.answered, coverage.rules_answered) == (4, 3, ("R1",))
+
+
+@pytest.mark.parametrize(("epoch", "missing"), [(2, False), (6, False), (1, True), (7, True)])
+def test_missing_decision_is_found_when_none_is_within_two_epochs(
+    story: Story, epoch: int, missing: bool
+) -> None:
+    story.begin(epochs=9, fired={"R7": {0, 4}, "R1": set()})
+    story.act(0, "R7")
+    story.act(epoch, "R7")
+    story.end("completed")
+    kinds = [entry for entry in story.found() if entry[0] == "missing_decision"]
+    assert kinds == ([("missing_decision", "R7", 4, "policy")] if missing else [])
+
+
+def test_missing_decision_is_none_when_the_rule_is_waived(story: Story) -> None:
+    story.begin(epochs=4, fired={"R7": {1, 2}}, waived=("R7",))
+    story.end("completed")
+    assert story.found() == []
+
+
+@pytest.mark.parametrize("reason", ["crashed", "failed", "interrupted", None])
+def test_missing_decision_is_the_harness_s_when_the_run_broke_off_before_an_answer(
+    story: Story, reason: str | None
+) -> None:
+    story.begin(epochs=4, fired={"R7": {3}})
+    if reason:
+        story.end(reason)
+    assert story.found() == [("missing_decision", "R7", 3, "harness")]
+
+
+def test_missing_decision_is_the_policy_s_when_it_answered_another_rule_in_the_last_epoch(
+    story: Story,
+) -> None:
+    story.begin(epochs=4, fired={"R7": {3}, "R1": {3}})
+    story.act(3, "R7")
+    story.end("crashed")
+    assert story.found() == [("missing_decision", "R1", 3, "policy")]
+
+
+@pytest.mark.parametrize(("acted", "other", "missing"), [("R4", "R1", []), ("R4", "R6", ["R6"])])
+def test_missing_decision_is_none_when_a_restart_for_a_rule_that_goes_first_closed_the_epoch(
+    story: Story, acted: str, other: str, missing: list[str]
+) -> None:
+    story.begin(epochs=4, fired={acted: {3}, other: {3}})
+    story.act(3, acted, direction="add_block", outcome="restart")
+    story.end("restart")
+    assert [rule for kind, rule, _, _ in story.found() if kind == "missing_decision"] == missing
+
+
+@pytest.mark.parametrize(("fired", "is_false"), [(2, False), (4, False), (1, True), (5, True)])
+def test_false_citation_is_found_when_the_rule_fired_in_none_of_the_last_epochs(
+    story: Story, fired: int, is_false: bool
+) -> None:
+    story.begin(epochs=7, fired={"R1": {fired}})
+    story.decide(4, "R1", source="human")
+    story.end("completed")
+    false = [entry for entry in story.found() if entry[0] == "false_citation"]
+    assert false == ([("false_citation", "R1", 4, "human")] if is_false else [])
+
+
+def test_unresolved_deferral_is_found_when_the_rule_fires_on_to_the_limit(story: Story) -> None:
+    story.begin(epochs=12, fired={"R1": set(range(2, 12))})
+    story.decide(2, "R1")
+    story.end("completed")
+    assert ("unresolved_deferral", "R1", 2, "policy") in story.found()
+
+
+@pytest.mark.parametrize("silent", [3, 9])
+def test_unresolved_deferral_is_none_when_the_rule_falls_silent_within_the_limit(
+    story: Story, silent: int
+) -> None:
+    story.begin(epochs=12, fired={"R1": set(range(2, 12)) - {silent}})
+    story.decide(2, "R1")
+    for epoch in range(4, 12, 2):
+        story.act(epoch + 100, "R1")  # far off: answers nothing
+    story.end("completed")
+    assert "unresolved_deferral" not in [kind for kind, *_ in story.found()]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "outcome", "unresolved"),
+    [
+        (9, "applied", None),
+        (2, "applied", None),
+        (5, "restart", None),
+        (10, "applied", "policy"),
+        (5, "refused", "harness"),
+    ],
+)
+def test_unresolved_deferral_depends_on_a_remedy_that_takes_effect_within_the_limit(
+    story: Story, epoch: int, outcome: str, unresolved: str | None
+) -> None:
+    story.begin(epochs=12, fired={"R1": set(range(2, 12))})
+    story.decide(2, "R1")
+    story.act(epoch, "R1", direction="decrease_lr", outcome=outcome)
+    story.end("completed")
+    found = [entry[3] for entry in story.found() if entry[0] == "unresolved_deferral"]
+    assert found == ([unresolved] if unresolved else [])
+
+
+@pytest.mark.parametrize(("reason", "count"), [("stopped", 0), ("restart", 0), ("completed", 1)])
+def test_unresolved_deferral_is_none_when_the_training_is_stopped_within_the_limit(
+    story: Story, reason: str, count: int
+) -> None:
+    story.begin(epochs=10, fired={"R1": set(range(2, 10))})
+    story.decide(2, "R1")
+    story.end(reason)
+    assert [kind for kind, *_ in story.found()].count("unresolved_deferral") == count
+
+
+def test_unresolved_deferral_is_found_when_the_stop_comes_behind_the_limit(story: Story) -> None:
+    story.begin(epochs=11, fired={"R1": set(range(2, 11))})
+    story.decide(2, "R1")
+    story.end("stopped")
+    assert ("unresolved_deferral", "R1", 2, "policy") in story.found()
+
+
+@pytest.mark.parametrize(
+    ("others", "unresolved"),
+    [
+        ({2, 3, 4}, False),  # something else went on to the end
+        ({2, 4}, False),  # or in the epoch before
+        ({2}, True),  # in epoch 4 the rule had its turn
+    ],
+)
+def test_unresolved_deferral_in_a_run_that_ends_early_depends_on_whether_the_rule_had_its_turn(
+    story: Story, others: set[int], unresolved: bool
+) -> None:
+    story.begin(epochs=5, fired={"R1": {2, 3, 4}, "R5": others})
+    story.decide(2, "R1")
+    for epoch in others:
+        story.act(epoch, "R5", direction="swap_activation")
+    story.end("completed")
+    assert ("unresolved_deferral" in [kind for kind, *_ in story.found()]) is unresolved
+
+
+def test_unresolved_deferral_is_none_when_the_average_lags_behind_a_remedy_at_the_end(
+    story: Story,
+) -> None:
+    story.begin(epochs=6, fired={"R1": {2, 3, 4, 5}})
+    story.act(3, "R1", direction="decrease_lr")
+    story.decide(4, "R1")
+    story.decide(5, "R1")
+    story.end("completed")
+    assert story.found() == []
+
+
+def test_unresolved_deferral_is_none_when_the_rule_is_waived(story: Story) -> None:
+    story.begin(epochs=12, fired={"R2": set(range(12))}, waived=("R2",))
+    story.decide(2, "R2")
+    story.end("completed")
+    assert story.found() == []
+
+
+@pytest.mark.parametrize(("first", "second"), list(pairwise(PRECEDENCE)))
+def test_precedence_is_violated_when_a_rule_that_goes_first_is_left_alone(
+    story: Story, first: str, second: str
+) -> None:
+    story.begin(epochs=4, fired={first: {3}, second: {3}})
+    story.act(3, second)
+    story.decide(3, first)
+    story.end("completed")
+    assert ("precedence", first, 3, "policy") in story.found()
+
+
+@pytest.mark.parametrize(
+    ("epoch", "outcome", "violated"),
+    [
+        (10, "applied", False),  # acted on in the same epoch
+        (10, "refused", False),  # which the harness refused: the policy kept the order
+        (3, "applied", False),  # its average lags
+        (3, "refused", True),
+        (2, "applied", True),  # too long ago for a lag
+    ],
+)
+def test_precedence_is_kept_when_the_rule_that_goes_first_was_acted_on(
+    story: Story, epoch: int, outcome: str, violated: bool
+) -> None:
+    story.begin(epochs=11, fired={"R5": set(range(2, 11)), "R2": {10}})
+    story.act(epoch, "R5", direction="swap_activation", outcome=outcome)
+    story.act(10, "R2", direction="increase_batch_size")
+    story.end("completed")
+    assert ("precedence" in [kind for kind, *_ in story.found()]) is violated
+
+
+def test_precedence_is_kept_when_the_rule_that_goes_first_is_waived(story: Story) -> None:
+    story.begin(epochs=4, fired={"R5": {3}, "R2": {3}}, waived=("R5",))
+    story.act(3, "R2", direction="increase_batch_size")
+    story.end("completed")
+    assert story.found() == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "direction", "violated"),
+    [
+        ("R1", "decrease_lr", True),
+        ("R1", "warm_up_lr", True),
+        ("R7", "decrease_lr", False),  # its own remedy
+        ("R2", "increase_batch_size", False),
+    ],
+)
+def test_caveat_is_violated_when_the_learning_rate_moves_while_gradients_explode(
+    story: Story, rule: str, direction: str, violated: bool
+) -> None:
+    story.begin(epochs=4, fired={"R7": {3}, "R1": {3}, "R2": {3}})
+    story.act(3, "R7", direction="decrease_lr")
+    story.act(3, rule, direction=direction)
+    story.end("completed")
+    assert (("caveat", "R1", 3, "policy") in story.found()) is violated
+
+
+@pytest.mark.parametrize(
+    ("epoch", "outcome", "violated"),
+    [(5, "applied", True), (4, "applied", True), (3, "applied", False), (4, "refused", False)],
+)
+def test_caveat_is_violated_when_the_batch_size_does_not_wait_for_the_learning_rate(
+    story: Story, epoch: int, outcome: str, violated: bool
+) -> None:
+    story.begin(epochs=6, fired={"R1": {3, 4, 5}, "R2": {5}})
+    story.act(epoch, "R1", direction="decrease_lr", outcome=outcome)
+    story.act(5, "R2", direction="increase_batch_size")
+    story.end("completed")
+    assert (("caveat", "R2", 5, "policy") in story.found()) is violated
+
+
+def test_violation_says_what_happened_in_words(story: Story) -> None:
+    story.begin(epochs=4, fired={"R7": {1}})
+    story.end("completed")
+    assert story.measure().violations == (
+        Violation(
+            kind="missing_decision",
+            rule="R7",
+            epoch=1,
+            decision=None,
+            emitter="policy",
+            detail="R7 fired in epoch 1 and no decision within 2 epochs cites it",
+        ),
+    )
