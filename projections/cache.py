@@ -97,13 +97,13 @@ def query(
     if not _is_duckdb(database):
         raise ProjectionError(f"{database}: this is no DuckDB file; rebuild the projection")
     deadline = time.monotonic() + wait
-    with _connected(database, deadline, read_only=True) as connection:
-        try:
+    try:
+        with _connected(database, deadline, read_only=True) as connection:
             connection.execute(sql, parameters or None)
             columns = tuple(str(column[0]) for column in connection.description or ())
             return QueryResult(columns, connection.fetchall() if columns else [])
-        except (duckdb.Error, RuntimeError) as e:
-            raise QueryError(str(e)) from e
+    except (duckdb.Error, RuntimeError, ValueError) as e:  # the last two: no such Python value
+        raise QueryError(str(e)) from e
 
 
 def _apply(database: Path, ledger: LedgerSource, deadline: float) -> CatchUp:
@@ -167,10 +167,8 @@ def _connected(
             break
         except duckdb.ConnectionException:  # this process has it open in the other mode
             _pause(database, deadline)
-        except duckdb.IOException as e:
+        except duckdb.Error as e:
             if "Could not set lock" not in str(e):
-                if read_only:
-                    raise ProjectionError(f"{database}: {_first_line(e)}") from e
                 raise
             _pause(database, deadline)
     with closing(connection):

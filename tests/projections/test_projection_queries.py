@@ -104,3 +104,10 @@ def test_clear_error_when_the_file_is_of_another_kind(secret: Path) -> None:
 @pytest.mark.parametrize("sql", re.findall(r"```sql\n(.*?)```", GUIDE.read_text(), re.DOTALL))
 def test_question_of_the_guide_is_answered(filled: Path, sql: str) -> None:
     assert query(filled, sql.replace("'4f%'", "'%'")).rows != []
+
+
+def test_clear_error_when_the_file_is_cut_short(filled: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.duckdb"
+    damaged.write_bytes(filled.read_bytes()[:20_000])
+    with pytest.raises(QueryError, match="IO Error"):
+        query(damaged, "SELECT 1")
