@@ -48,7 +48,9 @@ HOME = Path(".proctor")
 @app.command()
 def demo(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
     """Train a small model from a bad start, judge it, verify the ledger: the main job, once."""
-    raise typer.Exit(commands.demo(Home(home), as_json=as_json))
+    from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    raise typer.Exit(jobs.demo(Home(home), as_json=as_json))
 
 
 @app.command()
@@ -68,8 +70,10 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Train a model under watch; every fired rule is decided on, everything is recorded."""
+    from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
+
     raise typer.Exit(
-        commands.run(Home(home), settings or [], config=config, policy=policy, as_json=as_json)
+        jobs.run(Home(home), settings or [], config=config, policy=policy, as_json=as_json)
     )
 
 
@@ -87,9 +91,9 @@ def judge(
     as_json: JsonOption = False,
 ) -> None:
     """Audit a run in eleven steps and give two scores; exit code 1 on a hard fail."""
-    raise typer.Exit(
-        commands.judge(Home(home), run, submission=submission, head=head, as_json=as_json)
-    )
+    from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    raise typer.Exit(jobs.judge(Home(home), run, submission=submission, head=head, as_json=as_json))
 
 
 @app.command()
@@ -133,7 +137,11 @@ def replay(
     as_json: JsonOption = False,
 ) -> None:
     """Tell a run's events in order, or do the run again from its events alone."""
-    raise typer.Exit(commands.replay(Home(home), run, at=at, execute=execute, as_json=as_json))
+    if not execute:
+        raise typer.Exit(commands.replay(Home(home), run, at=at, as_json=as_json))
+    from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    raise typer.Exit(jobs.execute(Home(home), run, as_json=as_json))
 
 
 @app.command()

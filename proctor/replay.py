@@ -3,7 +3,7 @@
 Trust: what is told comes from a ledger that has just been verified.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
@@ -88,7 +88,7 @@ def _rules(body: Mapping[str, Any]) -> str:
     return f"epoch {body['epoch']}: " + (", ".join(fired) + " fired" if fired else "all silent")
 
 
-_TELLERS = {
+_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "run.started": lambda body: (
         f"{body['config']['dataset']}, seed {body['config']['seed']}, "
         f"policy {body['policy']['name']}, rules {body['rules']['profile']}"

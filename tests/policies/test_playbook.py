@@ -1,4 +1,4 @@
-"""The playbook policy on observations written by hand; its answers are checked like a stranger's."""
+"""The playbook policy on observations written by hand; its answers are checked like others'."""
 
 import dataclasses
 import math

@@ -1,0 +1,212 @@
+"""The subcommands that train or judge; every function returns the exit code.
+
+They are apart from proctor/commands.py because they need torch, which takes seconds to import.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from rich.markup import escape
+
+from judge.audit import audit_run
+from judge.reexecution import Comparison, reexecute
+from judge.report import AuditReport
+from ledger.application import LedgerApplication
+from ledger.reader import check_ledger
+from monitor.config import RunConfig
+from monitor.errors import ConfigurationError
+from policies.catalogue import create_policy
+from policies.recorded import RecordedPolicy
+from proctor.commands import read_text
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home, find_run, run_ids
+from proctor.output import cell, console, print_json, print_table
+from proctor.progress import watching
+from proctor.replay import read_recording
+from proctor.story import read_story, tell_story
+from proctor.training import run_training
+from projections.cache import catch_up
+
+# A start that goes wrong: the learning rate is ten times what the model can use.
+DEMO: dict[str, Any] = {"lr": 3.0, "warm_up_epochs": 0}
+
+
+def demo(home: Home, *, as_json: bool) -> int:
+    """Do the main job once."""
+    with home.open_log() as log:
+        (run_id,) = _train(home, log, RunConfig.from_dict(DEMO), "playbook")
+        report = _judge(home, log, run_id)
+    checked = check_ledger(home.ledger)
+    catch_up(home.projection, home.ledger)
+    if as_json:
+        print_json({"run": run_id, "audit": report.to_dict(), "verification": checked})
+        return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
+    tell_story(read_story(home, str(run_id)))
+    size = checked.head.size if checked.head else 0
+    console.print(f"\nledger: {checked.size} entries, complete to tree head {size}")
+    place = f"--home {home.path} " if home.path != Path(".proctor") else ""
+    console.print("\nnext:")
+    for command, why in (
+        ("verify", "check every link and signature with the public key"),
+        ("show", "this run's story again"),
+        ('sql "SELECT * FROM run_summary"', "ask anything"),
+        ("replay", "the run, event by event"),
+        ("replay --execute", "do the training again and compare it bit for bit"),
+    ):
+        console.print(escape(f"  .venv/bin/proctor {command} {place}").ljust(58) + why)
+    return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
+
+
+def run(home: Home, settings: list[str], *, config: Path | None, policy: str, as_json: bool) -> int:
+    """Train."""
+    chosen = read_config(config, settings)
+    create_policy(policy)  # an unknown name is refused before anything is written
+    with home.open_log() as log:
+        runs = _train(home, log, chosen, policy)
+    catch_up(home.projection, home.ledger)
+    stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
+    if as_json:
+        print_json({"runs": stories})
+    else:
+        shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
+        print_table(shown, [[story[column] for column in shown] for story in stories])
+    return EXIT_HELD
+
+
+def judge(
+    home: Home, name: str, *, submission: Path | None, head: Path | None, as_json: bool
+) -> int:
+    """Audit a run."""
+    home.require_ledger()
+    checked = check_ledger(home.ledger, kept_head=read_text(head))
+    if not checked.ok:  # nothing is appended to a ledger that does not hold
+        report = _judge_broken(home, name, submission, head)
+    else:
+        with home.open_log() as log:
+            run_id = find_run(run_ids(log), name)
+            report = _judge(home, log, run_id, submission=submission, kept_head=read_text(head))
+        catch_up(home.projection, home.ledger)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_report(report)
+    return EXIT_FOUND if report.hard_fail else EXIT_HELD
+
+
+def execute(home: Home, name: str, *, as_json: bool) -> int:
+    """Do a run again from its events alone and compare everything."""
+    recording = read_recording(home, name)
+    recorded = recording.state()
+    policy = RecordedPolicy(recorded.decisions, recorded.policy)
+    with watching() as watchers:
+        comparison = reexecute(recording.events, policy, on_epoch=watchers.on_epoch)
+    if as_json:
+        print_json(comparison.to_dict())
+    else:
+        _print_comparison(comparison)
+    return EXIT_HELD if comparison.same else EXIT_FOUND
+
+
+def read_config(path: Path | None, settings: list[str]) -> RunConfig:
+    """Return the configuration of a file, changed by KEY=VALUE settings.
+
+    A value is read as TOML (lr=0.3, waived=["R2"]) and else taken as text. Raises
+    ConfigurationError naming the key.
+    """
+    chosen: dict[str, Any] = {} if path is None else RunConfig.from_toml(path).to_dict()
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise ConfigurationError(f"{setting!r} is not KEY=VALUE, as in lr=0.3")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        chosen[key] = value
+    return RunConfig.from_dict(chosen)
+
+
+def _train(home: Home, log: LedgerApplication, config: RunConfig, policy: str) -> list[UUID]:
+    with watching() as watchers:
+        return run_training(
+            home,
+            log,
+            config,
+            make_policy=lambda: create_policy(policy),
+            judge_run=lambda run_id: _judge(home, log, run_id),
+            watching=watchers,
+        )
+
+
+def _judge(
+    home: Home,
+    log: LedgerApplication,
+    run_id: UUID,
+    *,
+    submission: Path | None = None,
+    kept_head: str | None = None,
+) -> AuditReport:
+    return audit_run(
+        run_id,
+        ledger_dir=home.ledger,
+        submission_dir=submission or home.submission(run_id),
+        log=log,
+        kept_head=kept_head,
+    )
+
+
+def _judge_broken(home: Home, name: str, submission: Path | None, head: Path | None) -> AuditReport:
+    try:
+        run_id = UUID(name)
+    except ValueError:
+        raise ProctorError(
+            "the ledger does not hold (see `proctor verify`), so no run can be looked up in it; "
+            "give the whole run id to have that recorded as the verdict"
+        ) from None
+    return audit_run(
+        run_id,
+        ledger_dir=home.ledger,
+        submission_dir=submission or home.submission(run_id),
+        log=None,
+        kept_head=read_text(head),
+    )
+
+
+def _print_report(report: AuditReport) -> None:
+    print_table(
+        ("step", "", "status", ""),
+        [(step.step, step.name, step.status, step.summary) for step in report.steps],
+        title=f"audit of run {report.run_id}",
+    )
+    for violation in report.violations:
+        console.print(f"violation: {escape(str(violation.to_dict()))}")
+    if off := report.config.get("disabled"):
+        console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
+    scores = report.scores
+    axis = "exercised" if scores.process_axis_exercised else "unexercised: hardly a rule fired"
+    console.print(
+        f"accuracy score {scores.accuracy_score:.3f} (test accuracy {cell(scores.test_accuracy)}, "
+        f"target {cell(scores.target_accuracy)})\n"
+        f"process score  {scores.process_score:.3f} ({len(report.violations)} violations in "
+        f"{scores.obligations} obligations, {axis})"
+    )
+    if report.hard_fail:
+        console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")
+
+
+def _print_comparison(found: Comparison) -> None:
+    console.print(
+        f"run {found.run_id} done again, {found.epochs} epochs"
+        + ("" if found.whole else " (as far as it was recorded)")
+    )
+    verdict = "[green]the same, bit for bit[/]" if found.same else f"[red]{found.total} differ[/]"
+    console.print(f"{found.values} values in {found.events} events: {verdict}")
+    for title, rows in (("differences", found.differences), ("environment", found.environment)):
+        if rows:
+            print_table(
+                ("place", "recorded", "now"),
+                [(row.place, row.recorded, row.found) for row in rows],
+                title=title,
+            )

@@ -1,0 +1,18 @@
+"""Homes that tests start from."""
+
+from pathlib import Path
+
+import pytest
+from frontdoor import TINY, call
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with one judged run; tests that change it take a copy."""
+    home = tmp_path_factory.mktemp("trained") / "home"
+    start = ["lr=3.0", "warm_up_epochs=0", "epochs=4"]
+    done = call(["run", *TINY[:-2], "threads=1", *start], home=home)
+    assert done.returncode == 0, done.stderr
+    done = call(["judge"], home=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return home

@@ -1,0 +1,340 @@
+"""The command line on a real home: answers, exit codes, wrong input."""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontdoor import TINY, answer, call
+
+PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
+COMMANDS = ("demo", "judge", "log", "replay", "run", "show", "sql", "verify")
+
+
+@pytest.fixture
+def copy(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+def test_every_package_has_exactly_one_owner() -> None:
+    owners = packages_distributions()
+    assert {name: set(owners[name]) for name in PACKAGES} == {
+        name: {"proctor"} for name in PACKAGES
+    }
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_home_and_json(command: str) -> None:
+    text = call([command, "--help"], home=None).stdout
+    assert "--json" in text
+    assert "--home" in text
+
+
+def test_verify_holds_and_contains_the_kept_head(trained: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "head"
+    report = answer(call(["verify", "--keep", kept, "--json"], home=trained))
+    assert report["ok"] is True
+    assert report["complete_to"] == report["size"] > 12
+    again = call(["verify", "--head", kept], home=trained)
+    assert again.returncode == 0
+    assert f"complete to tree head {report['size']}" in again.stdout
+
+
+def test_verify_needs_only_the_public_key(copy: Path) -> None:
+    (copy / "ledger" / "keys" / "ledger.pem").unlink()
+    assert call(["verify"], home=copy).returncode == 0
+
+
+def test_edited_event_is_rejected_by_its_index(copy: Path, trained: Path) -> None:
+    with sqlite3.connect(copy / "ledger" / "ledger.sqlite") as database:
+        (entry,) = database.execute("SELECT entry FROM entries WHERE idx = 5").fetchone()
+        changed = bytearray(entry)
+        changed[-1] ^= 1
+        database.execute("UPDATE entries SET entry = ? WHERE idx = 5", (bytes(changed),))
+    done = call(["verify", "--json"], home=copy)
+    assert done.returncode == 1
+    assert answer(done)["index"] in (5, 6)
+    assert call(["verify"], home=trained).returncode == 0
+
+
+def test_truncated_ledger_is_rejected_with_a_kept_head(copy: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "head"
+    call(["verify", "--keep", kept], home=copy)
+    with sqlite3.connect(copy / "ledger" / "ledger.sqlite") as database:
+        (size,) = database.execute("SELECT MAX(size) FROM tree_heads").fetchone()
+        (before,) = database.execute(
+            "SELECT MAX(size) FROM tree_heads WHERE size < ?", (size,)
+        ).fetchone()
+        database.execute("DELETE FROM entries WHERE idx >= ?", (before,))
+        database.execute("DELETE FROM tree_heads WHERE size > ?", (before,))
+    assert call(["verify"], home=copy).returncode == 0  # a chain alone cannot know
+    done = call(["verify", "--head", kept], home=copy)
+    assert done.returncode == 1
+    assert "ConsistencyError" in done.stdout
+
+
+def test_judge_gives_two_scores(trained: Path) -> None:
+    report = answer(call(["judge", "--json"], home=trained))
+    assert [step["step"] for step in report["steps"]] == list(range(1, 12))
+    assert not report["hard_fail"]
+    assert 0 < report["scores"]["accuracy_score"] <= 1
+    assert report["scores"]["process_score"] == 1.0
+    assert report["process_axis_exercised"]
+
+
+def test_judge_fails_hard_and_appends_nothing_when_the_ledger_is_broken(copy: Path) -> None:
+    run = answer(call(["show", "--json"], home=copy))["summary"]["run_id"]
+    with sqlite3.connect(copy / "ledger" / "ledger.sqlite") as database:
+        database.execute("UPDATE entries SET entry = x'00' WHERE idx = 3")
+    done = call(["judge", run, "--json"], home=copy)
+    assert done.returncode == 1
+    report = answer(done)
+    assert {step["name"]: step["status"] for step in report["steps"]}["ledger"] == "failed"
+    assert report["audit_id"] is None
+    assert call(["judge"], home=copy).returncode == 2  # nothing to look `latest` up in
+
+
+def test_show_tells_the_story_in_words_and_in_json(trained: Path) -> None:
+    told = call(["show"], home=trained).stdout
+    assert "decrease_lr" in told
+    assert "verdict" in told
+    story = answer(call(["show", "--json"], home=trained))
+    assert len(story["epochs"]) == 4
+    assert {cell["outcome"] for cell in story["rules"] if cell["fired"]} <= {"applied", "deferred"}
+
+
+def test_replay_tells_events_and_the_state_after_each(trained: Path) -> None:
+    events = answer(call(["replay", "--json"], home=trained))
+    assert events[0]["event"] == "run.started"
+    assert events[-1]["event"] == "run.ended"
+    state = answer(call(["replay", "--at", "3", "--json"], home=trained))
+    assert (state["events"], state["epoch"], state["ended"]) == (3, 0, None)
+    last = answer(call(["replay", "--at", len(events), "--json"], home=trained))
+    assert last["ended"] == "completed"
+    assert call(["replay", "--at", "999"], home=trained).returncode == 2
+
+
+def test_replay_execute_gives_the_same_run_bit_for_bit(trained: Path) -> None:
+    found = answer(call(["replay", "--execute", "--json"], home=trained))
+    assert found["same"]
+    assert found["epochs"] == 4
+    assert found["values"] > 500
+
+
+def test_sql_reads_and_cannot_write_or_leave_the_file(trained: Path, tmp_path: Path) -> None:
+    rows = answer(call(["sql", "SELECT count(*) AS n FROM epochs", "--json"], home=trained))
+    assert rows == [{"n": 4}]
+    for statement in (
+        "DELETE FROM epochs",
+        f"COPY epochs TO '{tmp_path}/out.csv'",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELEKT",
+    ):
+        done = call(["sql", statement], home=trained)
+        assert done.returncode == 2, statement
+        assert "error:" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_projection_is_built_again_when_its_file_is_deleted(copy: Path) -> None:
+    before = answer(call(["show", "--json"], home=copy))
+    for file in copy.glob("projections.duckdb*"):
+        file.unlink()
+    assert answer(call(["show", "--json"], home=copy)) == before
+
+
+def test_log_lists_entries_and_shows_one(trained: Path) -> None:
+    entries = answer(call(["log", "--json"], home=trained))
+    assert [entry["index"] for entry in entries] == list(range(len(entries)))
+    whole = answer(call(["log", "--entry", "0", "--json"], home=trained))
+    assert whole["body"]["config"]["lr"] == 3.0
+
+
+def test_restart_mode_makes_a_following_run_with_its_parent(tmp_path: Path) -> None:
+    # A learning rate this small looks like a lack of capacity: R4 asks for another block.
+    slow = ["lr=1e-4", "epochs=6", "edits=restart"]
+    runs = answer(call(["run", *TINY, *slow, "--json"], home=tmp_path / "home"))["runs"]
+    assert len(runs) >= 2
+    lineage = "SELECT run_id, parent_run, end_reason FROM runs ORDER BY started_idx"
+    first, second, *_ = answer(call(["sql", lineage, "--json"], home=tmp_path / "home"))
+    assert (first["end_reason"], second["parent_run"]) == ("restart", first["run_id"])
+    campaigns = answer(
+        call(
+            ["sql", "SELECT mode, attempts, ranking FROM campaigns", "--json"],
+            home=tmp_path / "home",
+        )
+    )
+    assert campaigns[0]["mode"] == "iterative_self_refine"
+    assert campaigns[0]["attempts"] == len(runs)
+
+
+def _folder(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def _file(tmp_path: Path) -> Path:
+    (tmp_path / "home").write_text("I am a file")
+    return tmp_path / "home"
+
+
+WRONG_RUNS: list[tuple[list[str], Callable[[Path], Path], str]] = [
+    (["dataset=imagenet"], _folder, "dataset must be one of"),
+    (["dataset=imagefolder:/nowhere/at/all"], _folder, "/nowhere/at/all"),
+    (["dataset=cifar10"], _folder, "cifar10"),
+    (["colour=red"], _folder, "unknown key colour"),
+    (["lr=nan"], _folder, "lr must be"),
+    (["lr=-0.1"], _folder, "lr must be"),
+    (["epochs=0"], _folder, "epochs must be"),
+    (["epochs=3.5"], _folder, "epochs must be"),
+    (["lr"], _folder, "KEY=VALUE"),
+    (['waived=["R9"]'], _folder, "waived"),
+    (["--policy", "oracle"], _folder, "no policy 'oracle'"),
+    (["--config", "/nowhere.toml"], _folder, "/nowhere.toml"),
+    ([], _file, "is a file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "home", "message"), WRONG_RUNS)
+def test_wrong_input_gets_one_clear_error_and_leaves_nothing(
+    tmp_path: Path, arguments: list[str], home: Callable[[Path], Path], message: str
+) -> None:
+    place = home(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    done = call(["run", *TINY, *arguments], home=place)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert message in done.stderr
+    left = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
+    assert not any(path.suffix == ".safetensors" for path in left)
+    if (place / "ledger").exists():
+        assert answer(call(["log", "--json"], home=place)) == []
+
+
+def test_error_is_one_json_document_when_json_is_asked_for(tmp_path: Path) -> None:
+    done = call(["verify", "--json"], home=tmp_path / "none")
+    assert done.returncode == 2
+    assert answer(done)["exit_code"] == 2
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(b"I am no database" * 100),
+        lambda file: file.write_bytes(file.read_bytes()[:5000]),
+    ],
+    ids=["empty", "foreign", "truncated"],
+)
+def test_damaged_ledger_is_rejected_and_not_written_to(
+    copy: Path, damage: Callable[[Path], Any]
+) -> None:
+    file = copy / "ledger" / "ledger.sqlite"
+    for beside in copy.glob("ledger/ledger.sqlite-*"):
+        beside.unlink()
+    damage(file)
+    before = file.read_bytes()
+    for arguments in (["verify"], ["run", *TINY], ["log"]):
+        done = call(arguments, home=copy)
+        assert done.returncode in (1, 2), arguments
+        assert "Traceback" not in done.stderr
+        assert "error:" in done.stderr or "failed" in done.stdout
+    assert file.read_bytes() == before
+
+
+def test_key_that_others_can_read_is_rejected(copy: Path) -> None:
+    key = copy / "ledger" / "keys" / "ledger.pem"
+    key.chmod(0o644)
+    done = call(["run", *TINY], home=copy)
+    assert done.returncode == 2
+    assert "ledger.pem" in done.stderr
+    key.chmod(0o600)
+    assert call(["run", *TINY], home=copy).returncode == 0
+
+
+def _start(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PROCTOR_HOME": str(home)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "proctor", "run", *TINY[:-2], "threads=1", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def _wait_for_epoch(home: Path, least: int = 4) -> None:
+    """Wait until some events are committed: the run is then in the middle of an epoch."""
+    database = home / "ledger" / "ledger.sqlite"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if database.exists():
+            try:
+                with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+                    (count,) = connection.execute("SELECT COUNT(*) FROM entries").fetchone()
+                if count >= least:
+                    return
+            except sqlite3.OperationalError:
+                pass
+        time.sleep(0.02)
+    pytest.fail("the run never got going")
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "reason"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGKILL, -9, "crashed")],
+)
+def test_run_that_is_broken_off_is_closed_for_what_it_was(
+    tmp_path: Path, how: signal.Signals, code: int, reason: str
+) -> None:
+    home = tmp_path / "home"
+    process = _start(home, "epochs=5000")
+    _wait_for_epoch(home)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in errors
+    assert call(["verify"], home=home).returncode == 0
+    assert answer(call(["show", "--json"], home=home))["summary"]["state"] == reason
+    assert call(["verify"], home=home).returncode == 0
+
+
+def test_running_run_is_left_alone_by_other_commands(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    process = _start(home, "epochs=5000")
+    try:
+        _wait_for_epoch(home)
+        assert answer(call(["show", "--json"], home=home))["summary"]["state"] == "running"
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_full_disk_is_one_clear_error_and_the_ledger_still_holds(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    done = call(
+        ["run", *TINY[:-2], "threads=1", "epochs=500"],
+        home=home,
+        preexec_fn=lambda: (
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
+        ),
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert re.search(r"error: .*(disk|full|large|written|I/O)", done.stderr), done.stderr
+    assert call(["verify"], home=home).returncode == 0
+    state = answer(call(["show", "--json"], home=home))["summary"]["state"]
+    assert state in ("crashed", "failed")
+    assert call(["run", *TINY], home=home).returncode == 0
