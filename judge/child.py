@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
 
     try:
         begin("load")
-        model = _load_model(source)
+        model = load_submitted_model(source)
         said["parameters"] = [[n, list(p.shape)] for n, p in model.named_parameters()]
         said["modules"] = [[n, type(m).__name__] for n, m in model.named_modules()]
         state = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
@@ -76,7 +76,8 @@ def main(folder: Path) -> None:
         report.write(json.dumps(said).encode())
 
 
-def _load_model(source: bytes) -> Any:
+def load_submitted_model(source: bytes) -> Any:
+    """Run a model.py and return what its load_model() returns; raises whatever it raises."""
     from torch import nn  # noqa: PLC0415 - see main()
 
     module = ModuleType("submission")

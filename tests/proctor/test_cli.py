@@ -119,7 +119,7 @@ def test_replay_tells_events_and_the_state_after_each(trained: Path) -> None:
     assert events[-1]["event"] == "run.ended"
     state = answer(call(["replay", "--at", "3", "--json"], home=trained))
     assert (state["events"], state["epoch"], state["ended"]) == (3, 0, None)
-    last = answer(call(["replay", "--at", len(events), "--json"], home=trained))
+    last = answer(call(["replay", "--at", str(len(events)), "--json"], home=trained))
     assert last["ended"] == "completed"
     assert call(["replay", "--at", "999"], home=trained).returncode == 2
 
@@ -321,15 +321,17 @@ def test_running_run_is_left_alone_by_other_commands(tmp_path: Path) -> None:
         process.communicate()
 
 
+def _limit_file_size() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+
 def test_full_disk_is_one_clear_error_and_the_ledger_still_holds(tmp_path: Path) -> None:
     home = tmp_path / "home"
     done = call(
         ["run", *TINY[:-2], "threads=1", "epochs=500"],
         home=home,
-        preexec_fn=lambda: (
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
-            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
-        ),
+        preexec_fn=_limit_file_size,
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
