@@ -157,10 +157,10 @@ def _read_file(path: Path, limit: int) -> bytes:
         raise StepError(f"{name} is missing") from None
     except OSError as error:
         raise StepError(f"{name} cannot be opened as a regular file: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StepError(f"{name} is no regular file")
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise StepError(f"{name} is no regular file")
         data = file.read(limit + 1)
     if not 0 < len(data) <= limit:
         raise StepError(f"{name} must have 1 to {limit} bytes")
