@@ -34,6 +34,11 @@ def honest_report(honest: Case) -> AuditReport:
     return honest.audit()
 
 
+@pytest.fixture(scope="session")
+def silent_report(silent: Case) -> AuditReport:
+    return silent.audit()
+
+
 @pytest.fixture
 def tampered(honest: Case, tmp_path: Path) -> Callable[[], Case]:
     return lambda: honest.copy(tmp_path)

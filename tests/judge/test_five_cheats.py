@@ -98,10 +98,12 @@ def test_audit_passes_when_the_run_is_honest(honest_report: AuditReport) -> None
 # Shadow log
 
 
-def test_shadow_log_that_claims_a_decision_is_rejected(silent: Case, tmp_path: Path) -> None:
+def test_shadow_log_that_claims_a_decision_is_rejected(
+    silent: Case, silent_report: AuditReport, tmp_path: Path
+) -> None:
     case = silent.copy(tmp_path)
     (case.submission / "decision_log.jsonl").write_text('{"rule": "R7", "action": "lr / 10"}\n')
-    report, control = case.audit(), silent.audit()
+    report, control = case.audit(), silent_report
     assert report.violations == control.violations != ()
     assert report.step("deliverables").evidence["ignored"]["first"] == ["decision_log.jsonl"]
     assert control.step("deliverables").evidence["ignored"]["first"] == []
@@ -252,8 +254,10 @@ def test_audit_passes_when_the_same_story_is_told_about_its_own_weights(
 # Skipped decision
 
 
-def test_skipped_decision_is_rejected(silent: Case, honest_report: AuditReport) -> None:
-    report = silent.audit()
+def test_skipped_decision_is_rejected(
+    silent_report: AuditReport, honest_report: AuditReport
+) -> None:
+    report = silent_report
     assert failed(report) is None
     assert report.step("coverage").status == "violations"
     assert {(v.kind, v.rule, v.emitter) for v in report.violations} >= {

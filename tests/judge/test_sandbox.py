@@ -33,9 +33,7 @@ from monitor.model import ResidualCNN
 def load_model():
     return ResidualCNN(ModelSpec.from_dict({SPEC.to_dict()!r}), seed=3)
 """
-LIMITS = JudgeConfig(
-    child_seconds=12.0, child_cpu_seconds=6, child_output_bytes=4_096, child_memory_bytes=3 * 2**30
-)
+LIMITS = JudgeConfig(child_cpu_seconds=6, child_output_bytes=4_096, child_memory_bytes=3 * 2**30)
 BATCH = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(5))
 
 
@@ -94,9 +92,8 @@ def test_submission_with_a_model_is_loaded() -> None:
             "  except OSError: pass\nos._exit(0)",
             "the report is malformed",
         ),
-        ("import time; time.sleep(1_000)", "it ran for more than 12 seconds"),
     ],
-    ids=["exit", "vanish", "loop", "flood", "memory", "close", "garbage", "sleep"],
+    ids=["exit", "vanish", "loop", "flood", "memory", "close", "garbage"],
 )
 def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None:
     found = judged(source)
@@ -104,6 +101,11 @@ def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None
     assert found.problem is not None
     assert words in found.problem
     assert len(found.printed) <= 4_096
+
+
+def test_submission_that_sleeps_is_rejected() -> None:
+    found = judged("import time; time.sleep(1_000)", config=JudgeConfig(child_seconds=10.0))
+    assert found.problem == "it ran for more than 10 seconds"
 
 
 def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
