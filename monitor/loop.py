@@ -156,13 +156,18 @@ def _train_epochs(
     return reason
 
 
+def epoch_order(examples: int, *, seed: int, epoch: int) -> torch.Tensor:
+    """Return the order (examples,) of an epoch; it depends on nothing that happened before."""
+    return torch.randperm(examples, generator=generator(seed, "order", epoch))
+
+
 def _train_epoch(
     state: LiveState, watch: EpochWatch, splits: Splits, epoch: int, on_step: OnStep | None
 ) -> dict[str, Any]:
     """Train one epoch; return what the loop has to say of itself, which no rule reads."""
     started, clipped = time.monotonic(), 0
     train, settings, device = splits.train, state.settings, state.config.device
-    order = torch.randperm(len(train), generator=generator(state.config.seed, "order", epoch))
+    order = epoch_order(len(train), seed=state.config.seed, epoch=epoch)
     size = settings.batch_size * settings.accumulation
     steps = len(train) // size  # what does not fill a step is left for another epoch's order
     state.model.train()

@@ -22,7 +22,7 @@ from ledger.application import LedgerApplication
 from ledger.errors import StorageError
 from monitor.config import RunConfig
 from monitor.errors import ConfigurationError, DatasetError, MonitorError, PolicyError
-from monitor.loop import train
+from monitor.loop import epoch_order, train
 from monitor.weights import load_weights
 
 # Learning rates that no network without norms survives.
@@ -133,6 +133,26 @@ def test_what_the_loop_reports_is_kept_apart_from_what_was_measured() -> None:
         if name == "Run.EpochMeasured":
             assert set(body["reported"]) == {"seconds", "clipped_steps", "last_lr"}
             assert not set(body["reported"]) & set(body["measured"])
+
+
+def test_order_of_the_data_changes_with_epoch_and_seed_only() -> None:
+    order = epoch_order(100, seed=1, epoch=2)
+    assert sorted(order.tolist()) == list(range(100))
+    assert torch.equal(order, epoch_order(100, seed=1, epoch=2))
+    assert not torch.equal(order, epoch_order(100, seed=1, epoch=3))
+    assert not torch.equal(order, epoch_order(100, seed=2, epoch=2))
+
+
+def test_accumulated_gradients_are_those_of_the_larger_batch() -> None:
+    settings = {**STUCK, "norm": "none"}  # with BatchNorm, each batch has its own statistics
+    norms = [
+        train_tiny(said, settings=settings).measured[3]["gradients"]["total_norm_mean"]
+        for said in [
+            ("accumulate_gradients", {"accumulation": 2}),
+            ("increase_batch_size", {"batch_size": 64}),
+        ]
+    ]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
 
 
 def test_clipping_bounds_the_step_and_not_the_measurement() -> None:
