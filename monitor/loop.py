@@ -202,7 +202,8 @@ def _answer_rules(session: MonitorSession, state: LiveState, policy: Policy) -> 
         return "completed"
     restarts = state.config.edits == "restart"
     outcome = "completed"
-    for decision in _ask(policy, _observe(run, state, due), structural_last=restarts):
+    decisions = _ask(policy, _observe(run, state, due), structural_last=restarts)
+    for number, decision in enumerate(decisions, start=1):
         try:
             said = session.decide(decision)
         except AggregateError as error:
@@ -211,6 +212,9 @@ def _answer_rules(session: MonitorSession, state: LiveState, policy: Policy) -> 
             continue
         try:
             if restarts and said.edit is not None:
+                if number < len(decisions):
+                    session.refused("the run restarts for another change of the model")
+                    continue
                 session.restart(apply_edit(state.model.spec(), said.edit))
                 return "restart"
             changes = execute_decision(state, said, epoch=run.epoch)
@@ -244,7 +248,7 @@ def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> 
     """Return the policy's decisions, each as it was said.
 
     Nothing may follow a scheduled restart, so where structural edits restart the run they come
-    last; the order is otherwise the policy's.
+    last, the one that was said first at the very end; the order is otherwise the policy's.
     """
     try:
         decisions = list(policy.decide(observation))
@@ -253,7 +257,9 @@ def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> 
     if any(not isinstance(decision, Decision) for decision in decisions):
         raise PolicyError(f"policy {policy.name} answered with something that is no decision")
     if structural_last:
-        decisions.sort(key=lambda decision: decision.edit is not None)
+        structural = [decision for decision in decisions if decision.edit is not None]
+        others = [decision for decision in decisions if decision.edit is None]
+        decisions = [*others, *structural[1:], *structural[:1]]
     return decisions
 
 

@@ -4,8 +4,8 @@
     python -m proctor.studies benefit
     python -m proctor.studies images DIR
 
-Each prints the tables of its page in docs/explanation/. Runs are trained in as many processes as
-there are cores, one thread each, and leave nothing behind.
+Each prints the tables of its page in docs/explanation/. Runs are trained and judged in as many
+processes as there are cores, one thread each, and leave nothing behind.
 """
 
 import math
@@ -21,14 +21,14 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from aggregates.registry import REGISTRY
 from aggregates.rules import PROFILES, RULES, evaluate_rules
 from aggregates.signals import EpochSignals
-from ledger.application import LedgerApplication
-from ledger.blobs import BlobStore
+from judge.audit import audit_run
+from judge.report import AuditReport
 from monitor.config import RunConfig
 from monitor.loop import train
 from policies.catalogue import create_policy
+from proctor.home import Home
 
 SMALL: dict[str, Any] = {
     "channels": 16,
@@ -65,28 +65,27 @@ class Outcome:
     fired: tuple[tuple[str, ...], ...]  # by epoch, as the run's own profile saw it
     decisions: tuple[str, ...]  # epoch, rule, direction of those that acted
     end_reason: str
-
-    @property
-    def submitted_accuracy(self) -> float:
-        """Validation accuracy of the weights with the lowest validation loss."""
-        losses = [
-            each.val_loss if math.isfinite(each.val_loss) else math.inf for each in self.history
-        ]
-        return self.val_accuracy[losses.index(min(losses))]
+    report: AuditReport
 
 
 def train_once(job: tuple[dict[str, Any], str]) -> Outcome:
-    """Train one run in memory and return what the studies look at."""
+    """Train and judge one run in a home of its own and return what the studies look at."""
     config, policy = job
     accuracies: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        run = train(
-            RunConfig.from_dict(config),
-            create_policy(policy),
-            log=LedgerApplication.in_memory(REGISTRY),
-            blobs=BlobStore(Path(folder)),
-            on_epoch=lambda _, measured: accuracies.append(measured["validation"]["accuracy"]),
-        )
+        home = Home(Path(folder))
+        with home.open_log() as log:
+            run = train(
+                RunConfig.from_dict(config),
+                create_policy(policy),
+                log=log,
+                blobs=home.blobs,
+                submission_dir=home.path / "submission",
+                on_epoch=lambda _, measured: accuracies.append(measured["validation"]["accuracy"]),
+            )
+            report = audit_run(
+                run.id, ledger_dir=home.ledger, submission_dir=home.path / "submission", log=log
+            )
     acted = [
         f"{past.epoch}: {past.decision.cites[0]} {past.decision.direction}"
         for past in run.decisions
@@ -98,6 +97,7 @@ def train_once(job: tuple[dict[str, Any], str]) -> Outcome:
         fired=tuple(run.fired(epoch) for epoch in range(len(run.history))),
         decisions=tuple(acted),
         end_reason=str(run.end_reason),
+        report=report,
     )
 
 
@@ -144,33 +144,28 @@ def study_thresholds() -> None:
     )
 
 
-def study_benefit(epochs: int = 12, seeds: int = 10) -> float:
-    """Ten seeds from a bad start: the playbook policy against none; returns the lower bound."""
-    start = {**SMALL, "lr": 3.0, "warm_up_epochs": 0, "epochs": epochs}
+def study_benefit() -> tuple[float, float]:
+    """Ten seeds from a bad start: the playbook policy against none; returns the interval."""
+    start = {**SMALL, "lr": 3.0, "warm_up_epochs": 0}
     jobs = [
         ({**start, "seed": seed}, policy)
-        for seed in range(seeds)
+        for seed in range(10)
         for policy in ("playbook", "nothing")
     ]
     outcomes = train_all(jobs)
     pairs = list(zip(outcomes[::2], outcomes[1::2], strict=True))
-    gains = [acts.submitted_accuracy - idle.submitted_accuracy for acts, idle in pairs]
+    scores = [[test_accuracy(each) for each in pair] for pair in pairs]
+    gains = [acts - idle for acts, idle in scores]
     _table(
         ("seed", "playbook", "nothing", "difference", "remedies"),
         [
-            (
-                seed,
-                acts.submitted_accuracy,
-                idle.submitted_accuracy,
-                gain,
-                "; ".join(acts.decisions),
-            )
-            for seed, ((acts, idle), gain) in enumerate(zip(pairs, gains, strict=True))
+            (seed, *scores[seed], gains[seed], "; ".join(acts.decisions))
+            for seed, (acts, _) in enumerate(pairs)
         ],
     )
     low, high = paired_interval(gains)
     print(f"\nmean difference {sum(gains) / len(gains):.3f}, 95% interval {low:.3f} to {high:.3f}")
-    return low
+    return low, high
 
 
 def study_images(folder: str, *, train_examples: int | None = None) -> None:
@@ -205,7 +200,14 @@ def study_images(folder: str, *, train_examples: int | None = None) -> None:
                 for each in outcome.history
             ],
         )
-        print(f"\nremedies: {'; '.join(outcome.decisions) or 'none'}; {outcome.end_reason}")
+        scores = outcome.report.scores
+        print(
+            f"\nremedies: {'; '.join(outcome.decisions) or 'none'}; {outcome.end_reason}\n"
+            f"test accuracy {test_accuracy(outcome):.4f}, accuracy score "
+            f"{scores.accuracy_score:.3f} (target {scores.target_accuracy}), process score "
+            f"{scores.process_score:.3f}, {len(outcome.report.violations)} violations in "
+            f"{scores.obligations} obligations, hard fail: {scores.hard_fail}"
+        )
 
 
 def paired_interval(differences: Sequence[float], level: float = 0.95) -> tuple[float, float]:
@@ -215,6 +217,12 @@ def paired_interval(differences: Sequence[float], level: float = 0.95) -> tuple[
     variance = sum((each - mean) ** 2 for each in differences) / (count - 1)
     half = float(student.ppf((1 + level) / 2, count - 1)) * math.sqrt(variance / count)
     return mean - half, mean + half
+
+
+def test_accuracy(outcome: Outcome) -> float:
+    """Return the judge's test accuracy of the submitted weights, NaN if it did not get that far."""
+    found = outcome.report.scores.test_accuracy
+    return math.nan if found is None else found
 
 
 def _range(outcomes: Iterable[Outcome], signal: str) -> str:

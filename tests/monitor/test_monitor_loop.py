@@ -193,6 +193,13 @@ def test_decision_that_cannot_be_carried_out_is_recorded_as_made_and_refused() -
     assert trained.run.end_reason == "completed"
 
 
+def test_second_structural_edit_is_refused_when_edits_restart() -> None:
+    settings = {**STUCK, "edits": "restart"}
+    run = train_tiny(("add_block", {}), ("widen", {"factor": 2}), settings=settings).run
+    said = [(past.decision.direction, past.outcome) for past in run.decisions]
+    assert said == [("widen", "refused"), ("add_block", "restart")]
+
+
 def test_structural_edit_becomes_a_following_run_when_edits_restart() -> None:
     settings = {**STUCK, "edits": "restart"}
     first = train_tiny(
