@@ -30,7 +30,7 @@ from judge.defensibility import find_indefensible, repeated_words
 from judge.errors import SandboxError, StepError
 from judge.evidence import Evidence, parse_run_id, read_evidence
 from judge.replay import Replay, SavedWeights, replay_run
-from judge.report import AuditReport, Scores, StepResult, capped, recordable
+from judge.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
 from judge.sandbox import Examination, examine
 from judge.scores import accuracy_score, process_score
 from judge.submission import (
@@ -182,7 +182,7 @@ class _Hearing:
                 step=len(self.results) + 1,
                 name=name,
                 status=outcome.status,
-                summary=recordable(outcome.summary),
+                summary=recordable(outcome.summary, limit=MAX_SUMMARY),
                 evidence=recordable(outcome.evidence),
             )
         )

@@ -182,7 +182,8 @@ def epoch_mean_comparison(
     within = [
         name
         for name, norm in norms.items()
-        if name in means and abs(norm - means[name]) <= _EPOCH_MEAN_SHARE * abs(means[name])
+        if type(mean := means.get(name)) is float
+        and abs(norm - mean) <= _EPOCH_MEAN_SHARE * abs(mean)
     ]
     return {"layers": len(norms), "within_30_percent": len(within)}
 

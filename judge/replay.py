@@ -19,7 +19,7 @@ from aggregates.decisions import Decision, Settings
 from aggregates.errors import AggregateError, SpecError
 from aggregates.registry import REGISTRY
 from aggregates.rules import PROFILES, RulesConfig
-from aggregates.run import Run
+from aggregates.run import SOURCES, Run
 from aggregates.spec import ModelSpec, apply_edit
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
@@ -142,6 +142,8 @@ class _Explained:
 def _start(started: Any, config: JudgeConfig) -> Replay:
     run = started.mutate(None)
     run_config = RunConfig.from_dict(started.config)
+    if not all(isinstance(part, dict) for part in (started.data, started.environment)):
+        raise StepError("run.started holds no data or no environment")
     if config.checks("rules_profile"):
         _check_hashes(started, run_config)
     return Replay(
@@ -245,8 +247,13 @@ def _check_rules(run: Run, event: Any, found: list[Difference], config: JudgeCon
 def _cites_falsely(run: Run, event: Any) -> bool:
     window = range(run.epoch - run.rules.action_window, run.epoch + 1)
     recent = {rule for epoch in window for rule in run.fired(epoch)}
-    in_order = event.epoch == run.epoch and event.number == len(run.decisions) + 1
-    return in_order and run.end_reason is None and not set(event.cites) <= recent
+    in_order = (
+        event.epoch == run.epoch
+        and event.number == len(run.decisions) + 1
+        and event.source in SOURCES
+        and run.end_reason is None
+    )
+    return in_order and not set(event.cites) <= recent
 
 
 def _decision(event: Any) -> Decision:
@@ -267,6 +274,7 @@ def _follow(replay: Replay, event: Any) -> None:
     """Keep what later steps compare with: measurements, settings, specification, weights."""
     match event:
         case Run.EpochMeasured():
+            _check_measured(event.measured)
             replay.measured.append(event.measured)
             recorded = event.measured["settings"]
             for difference in differences(replay.settings.to_dict(), recorded):
@@ -294,6 +302,14 @@ def _follow(replay: Replay, event: Any) -> None:
             )
         case Run.Ended():
             replay.deliverables = event.deliverables
+
+
+def _check_measured(measured: Mapping[str, Any]) -> None:
+    """Raise where what later steps read, and no rule does, is missing or of the wrong kind."""
+    accuracy = measured["validation"]["accuracy"]
+    names = [layer["name"] for layer in measured["layers"]]
+    if type(accuracy) is not float or any(type(name) is not str for name in names):
+        raise ValueError("validation accuracy must be a float, and layers have names")
 
 
 def _follow_settings(replay: Replay, event: Any, decision: Decision) -> None:

@@ -11,7 +11,8 @@ from aggregates.audit import GATES, STEPS
 from judge.coverage import Violation
 
 MAX_LISTED = 50  # an entry of the ledger has room for so many items of evidence
-MAX_WORDS = 500  # characters of one text in it
+MAX_TEXT = 200  # bytes of one text in it
+MAX_SUMMARY = 500  # bytes
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,10 @@ def capped(items: Sequence[Any], limit: int = MAX_LISTED) -> dict[str, Any]:
     return {"total": len(items), "first": list(items[:limit])}
 
 
-def recordable(value: Any) -> Any:
+def recordable(value: Any, *, limit: int = MAX_TEXT) -> Any:
     """Return evidence as an event can hold it: plain, short texts, whole numbers of 64 bits.
 
-    Evidence quotes what hostile files say.
+    Evidence quotes what hostile files say. `limit` counts bytes, as an entry of the ledger does.
     """
     if isinstance(value, Mapping):
         return {recordable(str(key)): recordable(item) for key, item in value.items()}
@@ -105,6 +106,5 @@ def recordable(value: Any) -> Any:
         return value
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return value
-    text = str(value)
-    shown = text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}..."
-    return shown.encode("utf-8", "replace").decode()
+    text = str(value)[: limit + 1].encode("utf-8", "replace")
+    return text.decode() if len(text) <= limit else text[:limit].decode("utf-8", "ignore") + "..."

@@ -23,7 +23,7 @@ from judge.defensibility import find_indefensible, repeated_words
 from judge.errors import JudgeError, StepError
 from judge.evidence import read_evidence
 from judge.replay import Replay, replay_run
-from judge.report import AuditReport, recordable
+from judge.report import AuditReport, capped, recordable
 from judge.sandbox import Examination
 from judge.scores import accuracy_score, process_score, rank
 from judge.submission import (
@@ -32,6 +32,7 @@ from judge.submission import (
     verify_run_config,
     verify_weights,
 )
+from ledger.mapper import encode_body
 from monitor.model import ResidualCNN
 
 CONFIG = JudgeConfig()
@@ -351,10 +352,16 @@ def test_differences_name_the_place(recorded: Any, again: Any, place: str) -> No
 def test_recordable_keeps_hostile_evidence_storable() -> None:
     hostile = {"text": "\udce4" * 9_000, "number": 10**40, "list": [1.5] * 900, 3: (None, True)}
     kept = recordable(hostile)
-    assert kept["text"].startswith("?" * 500)
+    assert kept["text"] == "?" * 200 + "..."
     assert kept["number"] == str(10**40)
     assert len(kept["list"]) == 100
     assert kept["3"] == [None, True]
+
+
+def test_recordable_keeps_evidence_within_an_entry_when_everything_is_long() -> None:
+    long = {"place": "\u00e4" * 9_000, "recorded": "\U0001f600" * 9_000, "found": "x" * 9_000}
+    evidence = {"differences": capped([long] * 9_000)}
+    assert len(encode_body(recordable(evidence))) < 50_000
 
 
 def test_check_that_does_not_exist_is_rejected() -> None:
