@@ -9,7 +9,7 @@ demo: setup
 	$(BIN)/proctor demo
 
 test: setup lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 lint: setup
 	$(BIN)/ruff check .

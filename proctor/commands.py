@@ -41,7 +41,6 @@ def verify(
     else:
         where = "" if report.index is None else f" at index {report.index}"
         console.print(f"[red]failed[/]{where}: {report.error_type}: {escape(str(report.error))}")
-        console.print(f"the {report.size} entries before hold together")
     return EXIT_HELD if report.ok else EXIT_FOUND
 
 

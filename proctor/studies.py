@@ -145,7 +145,7 @@ def study_thresholds() -> None:
 
 
 def study_benefit() -> tuple[float, float]:
-    """Ten seeds from a bad start: the playbook policy against none; returns the interval."""
+    """Ten seeds from a bad start: the playbook policy against none, by the judge's test accuracy."""
     start = {**SMALL, "lr": 3.0, "warm_up_epochs": 0}
     jobs = [
         ({**start, "seed": seed}, policy)
@@ -157,9 +157,16 @@ def study_benefit() -> tuple[float, float]:
     scores = [[test_accuracy(each) for each in pair] for pair in pairs]
     gains = [acts - idle for acts, idle in scores]
     _table(
-        ("seed", "playbook", "nothing", "difference", "remedies"),
+        ("seed", "playbook", "nothing", "difference", "process", "violations", "remedies"),
         [
-            (seed, *scores[seed], gains[seed], "; ".join(acts.decisions))
+            (
+                seed,
+                *scores[seed],
+                gains[seed],
+                acts.report.scores.process_score,
+                len(acts.report.violations),
+                "; ".join(acts.decisions),
+            )
             for seed, (acts, _) in enumerate(pairs)
         ],
     )

@@ -1,0 +1,94 @@
+"""The reference pages say what the code does."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from frontdoor import call
+
+from aggregates.decisions import DIRECTIONS, PARAMETERS
+from aggregates.registry import REGISTRY
+from aggregates.rules import PROFILES, RulesConfig
+from monitor.config import RunConfig
+from proctor.cli import app
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def page(name: str) -> str:
+    return (DOCS / "reference" / name).read_text(encoding="utf-8")
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Return the table rows of a page by the code in their first cell."""
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| `")
+    ]
+    return {row[0].strip("`"): row[1:] for row in cells}
+
+
+def test_events_page_lists_every_event_with_its_fields() -> None:
+    text = page("events.md")
+    sections = dict(re.findall(r"### (\S+\.\S+)\n(.*?)(?=\n### |\n## |\Z)", text, re.DOTALL))
+    assert set(sections) == {each.name for each in REGISTRY}
+    library = {"originator_id", "originator_version", "timestamp", "originator_topic"}
+    for each in REGISTRY:
+        fields = {field.name for field in dataclasses.fields(each.event_class)} - library
+        first_table = sections[each.name].split("`measured` is made of")[0]
+        assert set(rows(first_table)) == fields, each.name
+
+
+def test_configuration_page_lists_every_key_with_its_default() -> None:
+    found = rows(page("configuration.md").split("## Environment")[0])
+    assert set(found) == {field.name for field in dataclasses.fields(RunConfig)}
+    for field in dataclasses.fields(RunConfig):
+        default = field.default
+        shown = found[field.name][0].strip("`")
+        if default is None:
+            assert shown == "none"
+        elif isinstance(default, bool):
+            assert shown == str(default).lower()
+        elif isinstance(default, tuple):
+            assert shown == "[]"
+        elif isinstance(default, float):
+            assert float(shown) == default
+        else:
+            assert shown == str(default)
+
+
+def test_rules_page_has_the_figures_of_both_profiles() -> None:
+    found = rows(page("rules.md"))
+    names = {field.name for field in dataclasses.fields(RulesConfig)} - {"profile"}
+    assert set(found) >= names
+    for name in names:
+        for column, profile in enumerate(("calibrated", "document")):
+            value, shown = getattr(PROFILES[profile], name), found[name][column]
+            assert (float(shown) == value) if isinstance(value, float) else (shown == str(value))
+
+
+def test_decisions_page_lists_every_direction_and_side() -> None:
+    text = page("decisions.md")
+    assert all(f"`{direction}`" in text for direction in PARAMETERS)
+    table = text.split("## What fits which rule")[1]
+    shown = {
+        (rule, side.strip()): directions
+        for rule, sides, directions in re.findall(
+            r"^\| (R\d) \| ([^|]+) \| ([^|]+) \|", table, re.M
+        )
+        for side in sides.split(",")
+    }
+    for rule, sides in DIRECTIONS.items():
+        for side, directions in sides.items():
+            assert shown[rule, side].strip() == ", ".join(directions)
+
+
+@pytest.mark.parametrize(
+    "command", [None, *sorted(c.callback.__name__ for c in app.registered_commands if c.callback)]
+)
+def test_cli_page_shows_the_help_as_it_is(command: str | None) -> None:
+    arguments = ["--help"] if command is None else [command, "--help"]
+    shown = call(arguments, home=None).stdout
+    assert f"```text\n$ proctor {' '.join(arguments)}\n{shown.strip()}\n```" in page("cli.md")

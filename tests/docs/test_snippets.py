@@ -1,0 +1,41 @@
+"""The console blocks of README, tutorial and guides are run, and print what they say they print."""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/tutorial/first-run.md", "docs/how-to/keep-a-head.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    for shown in re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]:
+        command, _, expected = shown.partition("\n")
+        done = subprocess.run(
+            command,
+            shell=True,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            timeout=120,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        # Columns are as wide as their contents, so white space is not compared.
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        if expected.strip():
+            assert doctest.OutputChecker().check_output(expected, done.stdout, flags), (
+                f"$ {command}\nshows:\n{expected}\nprints:\n{done.stdout}{done.stderr}"
+            )
