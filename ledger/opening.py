@@ -65,7 +65,7 @@ def _begin(paths: LedgerPaths, *, passphrase: bytes | None) -> None:
 def _signer(paths: LedgerPaths, database: Database, *, passphrase: bytes | None) -> Signer | None:
     own_vkey = database.meta("vkey")
     with explained(paths.vkey):
-        stated = paths.vkey.read_text(encoding="utf-8") if paths.vkey.exists() else None
+        stated = paths.vkey.read_text(errors="replace") if paths.vkey.exists() else None
     if stated is not None and stated.strip() != own_vkey:
         raise KeyFileError(
             f"{paths.vkey}: this is not the key of {paths.database.name}; one of the two was "

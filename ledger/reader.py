@@ -8,7 +8,6 @@ Trust: the file is hostile; entries are released only after all of them were ver
 I/O: reads the database and the vkey; where its folder cannot be written, works on a copy.
 """
 
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -44,10 +43,9 @@ __all__ = [
 ]
 
 _MAX_VALUE = 1_000_000  # bytes of one column; ten times what the format allows
-_ENTRIES = (
-    "SELECT idx, stream_id, stream_version, name, entry FROM entries NOT INDEXED"
-    " WHERE idx >= ? ORDER BY idx"
-)
+_ENTRIES = """
+    SELECT idx, stream_id, stream_version, name, CASE WHEN length(entry) <= 65535 THEN entry END
+    FROM entries NOT INDEXED WHERE idx >= ? ORDER BY idx"""
 _HEADS = "SELECT size, note, edge FROM tree_heads ORDER BY size"
 _NEWEST_HEAD = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
 _FIRST_VERSION_OUT_OF_STEP = """
@@ -172,9 +170,10 @@ def _snapshot(path: Path) -> Iterator[sqlite3.Connection]:
     with ExitStack() as stack:
         try:
             connection = stack.enter_context(closing(_connect(path)))
-        except StorageError:
+        except StorageError as e:
             # SQLite wants to write -wal and -shm beside the file; where it cannot, use a copy.
-            if os.access(path.parent, os.W_OK) or not os.access(path, os.R_OK):
+            cause = getattr(e.__cause__, "sqlite_errorname", "")
+            if not cause.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
                 raise
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             with explained(path):
