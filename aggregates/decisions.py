@@ -144,6 +144,7 @@ class Observation:
     evaluations: Mapping[str, RuleEvaluation]
     settings: Settings
     max_batch_size: int  # examples that fit into memory; beyond it, gradients are accumulated
+    train_examples: int  # no step can take more
     spec: ModelSpec
     history: tuple[EpochSignals, ...]
     decisions: tuple[PastDecision, ...]

@@ -235,6 +235,7 @@ def _observe(run: Run, state: LiveState, due: tuple[str, ...]) -> Observation:
         evaluations=dict(run.evaluations[run.epoch]),
         settings=state.settings,
         max_batch_size=state.config.max_batch_size,
+        train_examples=state.train_examples,
         spec=state.model.spec(),
         history=tuple(run.history),
         decisions=tuple(run.decisions),

@@ -179,6 +179,8 @@ def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _R
             "batches are larger than noise asks for",
         )
     why = "noise outweighs the gradient's signal"
+    if 2 * size * seen.settings.accumulation > seen.train_examples:
+        return None
     if size * 2 <= seen.max_batch_size:
         return _Remedy("increase_batch_size", {"batch_size": size * 2}, why)
     more = seen.settings.accumulation * 2

@@ -145,7 +145,7 @@ def study_thresholds() -> None:
 
 
 def study_benefit() -> tuple[float, float]:
-    """Ten seeds from a bad start: the playbook policy against none, by the judge's test accuracy."""
+    """Ten seeds from a bad start: playbook against nothing, by the judge's test accuracy."""
     start = {**SMALL, "lr": 3.0, "warm_up_epochs": 0}
     jobs = [
         ({**start, "seed": seed}, policy)
@@ -186,7 +186,7 @@ def study_images(folder: str, *, train_examples: int | None = None) -> None:
         "width": 32,
         "threads": 1,
     }
-    starts = {
+    starts: dict[str, dict[str, Any]] = {
         "sane": {"lr": 0.05, "warm_up_epochs": 1},
         "bad": {"lr": 0.3, "warm_up_epochs": 0},
     }

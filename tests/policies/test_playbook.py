@@ -48,6 +48,7 @@ def observe(fired: dict[str, str], *, ema: float | None = 1.0, **changes: Any) -
         evaluations=evaluations,
         settings=Settings(lr=0.1, batch_size=64),
         max_batch_size=256,
+        train_examples=1000,
         spec=SPEC,
         history=(),
         decisions=(),
@@ -115,6 +116,11 @@ def test_r2_waits_one_epoch_for_r1_and_nothing_overtakes_it() -> None:
 def test_gradients_are_accumulated_when_memory_is_full() -> None:
     (decision,) = answer(observe({"R2": "low"}, max_batch_size=100))
     assert (decision.direction, decision.params) == ("accumulate_gradients", {"accumulation": 2})
+
+
+def test_no_batch_is_asked_for_that_the_training_set_cannot_fill() -> None:
+    (decision,) = answer(observe({"R2": "low"}, train_examples=100))
+    assert decision.event_type == NO_ACTION
 
 
 def test_vanishing_gradients_get_norms_then_shortcuts_then_another_activation() -> None:
