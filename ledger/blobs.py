@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from ledger.database import explained
@@ -39,8 +39,8 @@ class BlobStore:
 
     def put_file(self, source: Path) -> str:
         """Store a file's content and return its hash."""
-        with explained(source):
-            return self._put(_chunks(source))
+        with explained(source), source.open("rb") as file:
+            return self._put(iter(lambda: file.read(_CHUNK), b""))
 
     def get(self, digest: str) -> bytes:
         """Return a blob's content; raise BlobError if it is missing or not what its name says."""
@@ -73,12 +73,6 @@ class BlobStore:
             finally:
                 new.unlink(missing_ok=True)
         return path.name
-
-
-def _chunks(source: Path) -> Iterator[bytes]:
-    with source.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
 
 
 def _sync_folder(folder: Path) -> None:
