@@ -151,6 +151,31 @@ def test_every_flipped_bit_of_a_tree_head_is_rejected() -> None:
             verify_entries(rows, [heads[0], (size, text, edge)], vkey=VKEY)
 
 
+def test_tree_head_in_another_spelling_is_rejected() -> None:
+    _, heads = forge([b"a"])
+    note = heads[0][1]
+    assert note.endswith("=\n")
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    other = alphabet[alphabet.index(note[-3]) + 1]  # differs in bits that base64 does not use
+    assert base64.b64decode(note.split(" ")[-1]) == base64.b64decode(
+        f"{note[:-3]}{other}=\n".split(" ")[-1]
+    )
+    assert open_tree_head(note, vkey=VKEY).size == 1
+    with pytest.raises(MalformedError, match="base64 is not canonical"):
+        open_tree_head(f"{note[:-3]}{other}=\n", vkey=VKEY)
+
+
+def test_rows_under_other_numbers_are_rejected() -> None:
+    rows, heads = forge([b"a", b"b"])
+    verify_entries(rows, heads, vkey=VKEY)
+    for at, number in ((0, 1), (0, -1), (1, 5), (0, 0.0), (1, True)):
+        moved = list(rows)
+        moved[at] = (number, *rows[at][1:])  # type: ignore[assignment]
+        with pytest.raises(ConsistencyError, match=f"entry {at} is missing") as caught:
+            verify_entries(moved, heads, vkey=VKEY)
+        assert caught.value.index == at
+
+
 def test_rewriting_by_the_holder_of_the_key_is_rejected_with_a_kept_head_only() -> None:
     honest, heads = forge([b"a", b"b", b"c"])
     kept = heads[1][1]
