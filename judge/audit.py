@@ -23,7 +23,7 @@ import duckdb
 from aggregates.audit import STEPS, Audit
 from aggregates.errors import SpecError
 from aggregates.spec import ModelSpec
-from judge import reference
+from judge import own_model
 from judge.config import JudgeConfig
 from judge.coverage import Coverage, Violation, install_views, measure_coverage
 from judge.defensibility import find_indefensible, repeated_words
@@ -154,7 +154,7 @@ class _Hearing:
             self._test_accuracy,
             self._score,
         )
-        with reference.computing_as(self.replay.config.threads):
+        with own_model.computing_as(self.replay.config.threads):
             for name, step in zip(STEPS, steps, strict=True):
                 if name != "ledger" and any(r.status == "failed" for r in self.results):
                     self._add(name, _Outcome("an earlier step did not hold", status="not_run"))
@@ -214,7 +214,7 @@ class _Hearing:
     # Step 2
     def _load_model(self) -> _Outcome:
         head = self.ledger.tree_head if self.ledger else None
-        self.batch = reference.fixed_batch(str(head), str(self.run))
+        self.batch = own_model.fixed_batch(str(head), str(self.run))
         self.examination = examine(
             self.submission.model, self.submission.weights, self.batch, config=self.config
         )
@@ -272,14 +272,14 @@ class _Hearing:
                 raise StepError(
                     f"the architecture does not follow: {problems[0]}", problems=capped(problems)
                 )
-        self.model = reference.build_reference(self.saved, self.submission.weights)
+        self.model = own_model.build_model(self.saved, self.submission.weights)
         if self.config.checks("architecture"):
-            reference.verify_architecture(self.model, self.examination)
+            own_model.verify_architecture(self.model, self.examination)
         deviation = None
         if self.config.checks("logits"):
             if not self.examination.passed("logits"):
                 raise SandboxError(f"the model does not compute: {self.examination.problem}")
-            deviation = reference.verify_logits(
+            deviation = own_model.verify_logits(
                 self.model, self.batch, self.examination, tolerance=self.config.logits_tolerance
             )
         return _Outcome(
@@ -312,21 +312,21 @@ class _Hearing:
 
     # Step 7
     def _probe(self) -> _Outcome:
-        self.splits = reference.load_data(self.replay.config)
-        reference.verify_data(self.splits, self.replay.started.data)
-        alike = reference.same_kind(self.replay.started.environment, self.environment)
+        self.splits = own_model.load_data(self.replay.config)
+        own_model.verify_data(self.splits, self.replay.started.data)
+        alike = own_model.same_kind(self.replay.started.environment, self.environment)
         tolerance = self.config.probe_tolerance if alike else self.config.probe_tolerance_elsewhere
         evidence: dict[str, Any] = {"same_kind_of_machine": alike, "tolerance": tolerance}
         measured = self.replay.measured[self.saved.epoch]
         if self.config.checks("probe"):
-            found = reference.compare_probe(
+            found = own_model.compare_probe(
                 self.model, self.splits, self.saved, tolerance=tolerance
             )
             norms = found.pop("layer_norms")
             evidence["probe"] = found
-            evidence["epoch_mean"] = reference.epoch_mean_comparison(norms, measured)
+            evidence["epoch_mean"] = own_model.epoch_mean_comparison(norms, measured)
         if self.config.checks("validation") and self._weights_are_as_measured():
-            evidence["validation"] = reference.compare_validation(
+            evidence["validation"] = own_model.compare_validation(
                 self.model, self.splits, measured, tolerance=tolerance
             )
         return _Outcome(
@@ -364,7 +364,7 @@ class _Hearing:
 
     # Step 10
     def _test_accuracy(self) -> _Outcome:
-        self.test = reference.measure_test_accuracy(self.model, self.replay)
+        self.test = own_model.measure_test_accuracy(self.model, self.replay)
         return _Outcome(f"top-1 accuracy on the test set is {self.test['accuracy']:.4f}", self.test)
 
     # Step 11

@@ -19,6 +19,7 @@ import safetensors
 from safetensors.torch import load
 from torch import Tensor
 
+from aggregates.campaign import MODE
 from aggregates.spec import ModelSpec
 from judge.compare import differences
 from judge.config import JudgeConfig
@@ -26,7 +27,7 @@ from judge.errors import StepError
 from judge.replay import Replay, SavedWeights
 from judge.report import capped
 from judge.sandbox import Examination
-from monitor.submission import FILES, MODE
+from monitor.submission import FILES
 
 _MAX_TEXT = 2**20  # bytes of model.py and of run_config.json
 _PICKLES = (b"\x80", b"PK\x03\x04")  # a bare pickle, and torch's archive of one

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from pprint import pformat
 
+from aggregates.campaign import MODE
 from aggregates.run import Run
 from monitor.config import RunConfig
 from monitor.errors import MonitorError
 from monitor.session import Blobs, SavedWeights
 
 FILES = ("model.py", "run_config.json", "weights.safetensors")
-MODE = "iterative_self_refine"  # rounds of refinement, no RL
+
 
 _MODEL = '''"""The submitted model, without its weights, which are in weights.safetensors."""
 

@@ -41,7 +41,7 @@ def fixed_batch(*parts: str) -> Tensor:
     return torch.randn(16, 3, 32, 32, generator=generator)
 
 
-def build_reference(saved: SavedWeights, weights: bytes) -> ResidualCNN:
+def build_model(saved: SavedWeights, weights: bytes) -> ResidualCNN:
     """Return the replayed model with the submitted weights; raises StepError if they do not fit."""
     model = ResidualCNN(saved.spec)
     try:

@@ -1,6 +1,6 @@
 """The reference page of tables and views, written from the comments in the schema.
 
-`python -m projections.reference > docs/reference/tables.md` writes it anew.
+`python -m projections.tables_page > docs/reference/tables.md` writes it anew.
 I/O: none but an in-memory database and standard output.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["tables_page"]
 
 _HEAD = """# Tables and views
 
-Written by `python -m projections.reference` from the comments in `projections/schema.sql` and
+Written by `python -m projections.tables_page` from the comments in `projections/schema.sql` and
 `projections/views.sql`; change those. How to ask: [query](../how-to/query.md).
 
 Epochs and layer places count from 0, decisions and steps from 1; runs, campaigns and audits are

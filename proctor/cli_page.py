@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from the command line's own help: `python -m proctor.reference`."""
+"""Writes docs/reference/cli.md from the command line's own help: `python -m proctor.cli_page`."""
 
 import os
 import subprocess
