@@ -24,6 +24,7 @@ def call(
     arguments: Sequence[str | Path], *, home: Path | None, cwd: Path | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")}
+    environment["COLUMNS"] = "100"
     if home is not None:
         environment["PROCTOR_HOME"] = str(home)
     return subprocess.run(
