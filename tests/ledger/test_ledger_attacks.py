@@ -263,6 +263,14 @@ def test_whole_ledger_exchanged_for_another_is_rejected_by_a_known_vkey(
     assert (report.ok, report.error_type) == (False, "SignatureError")
 
 
+def test_empty_ledger_of_another_key_is_rejected(tmp_path: Path) -> None:
+    assert check_ledger(written(tmp_path, [], [])).ok
+    other = vkey(ORIGIN, public_bytes(OTHER_KEY))
+    report = check_ledger(tmp_path, vkey=other)
+    assert (report.ok, report.error_type) == (False, "SignatureError")
+    assert "states another key than the one given" in str(report.error)
+
+
 def test_newest_tree_head_can_be_kept(ledger_directory: Path) -> None:
     note = read_tree_head(ledger_directory)
     assert note is not None

@@ -1,4 +1,8 @@
-"""The library's own contract for application recorders, run on the ledger's."""
+"""The library's own contract for application recorders, run on the ledger's.
+
+Its contract for factories is not run: half of it constructs recorders for snapshots, tracking
+and processes, which a ledger refuses on purpose; the other half is about the library's mapper.
+"""
 
 import tempfile
 from collections.abc import Callable
