@@ -12,6 +12,7 @@ Trust: ledger and submission are hostile; the vkey, the kept head and the log ar
 I/O: reads the ledger, the submission and the dataset; starts one process; appends to the log.
 """
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,14 +23,16 @@ import duckdb
 
 from aggregates.audit import STEPS, Audit
 from aggregates.errors import SpecError
+from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge import own_model
 from judge.config import JudgeConfig
 from judge.coverage import Coverage, Violation, install_views, measure_coverage
 from judge.defensibility import find_indefensible, repeated_words
-from judge.errors import SandboxError, StepError
+from judge.errors import JudgeError, SandboxError, StepError
 from judge.evidence import Evidence, parse_run_id, read_evidence
-from judge.replay import Replay, SavedWeights, replay_run
+from judge.reexecution import reexecute
+from judge.replay import Replay, SavedWeights, decode_events, replay_run
 from judge.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
 from judge.sandbox import Examination, examine
 from judge.scores import accuracy_score, process_score
@@ -47,6 +50,7 @@ from ledger.verify import VerifiedEntry
 from monitor.datasets import Splits
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError
+from monitor.loop import Policy
 from monitor.model import ResidualCNN
 from projections.errors import ProjectionError
 from projections.projector import create_schema, project
@@ -61,6 +65,14 @@ class AuditLog(Protocol):
         """Append the events of the audit."""
 
 
+@dataclass(frozen=True)
+class Redo:
+    """How a run is trained again: who answers for its policy, and up to which epoch."""
+
+    policy: Callable[[Run], Policy]  # from the recorded decisions
+    draw: Callable[[int], int] = secrets.randbelow  # an epoch below the number of epochs
+
+
 def audit_run(
     run_id: UUID | str,
     *,
@@ -70,8 +82,11 @@ def audit_run(
     log: AuditLog | None = None,
     vkey: str | None = None,
     kept_head: str | None = None,
+    redo: Redo | None = None,
 ) -> AuditReport:
     """Judge a run by its ledger and its submission, and append the audit to `log`.
+
+    With `redo`, step 7 also trains the run again, up to an epoch that nobody could foresee.
 
     Whatever is wrong with the run is in the report. Nothing is appended where the ledger does not
     hold. Raises JudgeError where no audit can be made (no such run, no data), and LedgerError where
@@ -86,7 +101,7 @@ def audit_run(
             f"the ledger does not hold: {error}", index=error.index, error=type(error).__name__
         )
         return _Hearing(run, config, submission_dir, None).refuse(failed)
-    report = _Hearing(run, config, submission_dir, evidence).judge()
+    report = _Hearing(run, config, submission_dir, evidence, redo).judge()
     if log is None or not evidence.verified:
         return report
     audit = _record(report)
@@ -114,8 +129,14 @@ class _Hearing:
     test: dict[str, Any]
 
     def __init__(
-        self, run: UUID, config: JudgeConfig, directory: Path, ledger: Evidence | None
+        self,
+        run: UUID,
+        config: JudgeConfig,
+        directory: Path,
+        ledger: Evidence | None,
+        redo: Redo | None = None,
     ) -> None:
+        self.redo = redo
         self.run = run
         self.config = config
         self.directory = directory
@@ -329,9 +350,33 @@ class _Hearing:
             evidence["validation"] = own_model.compare_validation(
                 self.model, self.splits, measured, tolerance=tolerance
             )
-        return _Outcome(
-            "gradient norms, loss and accuracy of the weights are those that were logged", evidence
-        )
+        summary = "gradient norms, loss and accuracy of the weights are those that were logged"
+        if self.redo is not None:
+            evidence["executed"] = self._execute(self.redo, alike=alike)
+            summary += f"; {evidence['executed']['epochs']} epochs were trained again"
+        return _Outcome(summary, evidence)
+
+    def _execute(self, redo: Redo, *, alike: bool) -> dict[str, Any]:
+        """Train again up to a random epoch; a measurement that differs was never made."""
+        assert self.ledger is not None
+        until = redo.draw(len(self.replay.measured))
+        try:
+            found = reexecute(
+                decode_events(self.ledger.entries), redo.policy(self.replay.run), until_epoch=until
+            )
+        except StepError:
+            raise
+        except JudgeError as error:
+            raise StepError(str(error)) from error
+        first = found.differences[0].to_dict() if found.differences else None
+        evidence = {"epochs": found.epochs, "values": found.values, "differ": found.total}
+        if alike and not found.same:
+            raise StepError(
+                f"trained again, {found.total} of {found.values} values differ from the record",
+                **evidence,
+                first=first,
+            )
+        return {**evidence, "first": first}
 
     def _weights_are_as_measured(self) -> bool:
         """Return whether no remedy lies between the epoch's measurement and the save."""

@@ -88,13 +88,21 @@ def judge(
     head: Annotated[
         Path | None, typer.Option("--head", help="A tree head that you kept; see verify.")
     ] = None,
+    execute: Annotated[
+        bool,
+        typer.Option("--execute", help="Also train a random number of its epochs again."),
+    ] = False,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
     """Audit a run in eleven steps and give two scores; exit code 1 on a hard fail."""
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    raise typer.Exit(jobs.judge(Home(home), run, submission=submission, head=head, as_json=as_json))
+    raise typer.Exit(
+        jobs.judge(
+            Home(home), run, submission=submission, head=head, execute=execute, as_json=as_json
+        )
+    )
 
 
 @app.command()

@@ -10,7 +10,8 @@ from uuid import UUID
 
 from rich.markup import escape
 
-from judge.audit import audit_run
+from aggregates.run import Run
+from judge.audit import Redo, audit_run
 from judge.reexecution import Comparison, reexecute
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
@@ -76,7 +77,13 @@ def run(home: Home, settings: list[str], *, config: Path | None, policy: str, as
 
 
 def judge(
-    home: Home, name: str, *, submission: Path | None, head: Path | None, as_json: bool
+    home: Home,
+    name: str,
+    *,
+    submission: Path | None,
+    head: Path | None,
+    execute: bool,
+    as_json: bool,
 ) -> int:
     """Audit a run."""
     home.require_ledger()
@@ -86,7 +93,14 @@ def judge(
     else:
         with home.open_log() as log:
             run_id = find_run(run_ids(log), name)
-            report = _judge(home, log, run_id, submission=submission, kept_head=read_text(head))
+            report = _judge(
+                home,
+                log,
+                run_id,
+                submission=submission,
+                kept_head=read_text(head),
+                redo=Redo(_recorded_policy) if execute else None,
+            )
         catch_up(home.projection, home.ledger)
     if as_json:
         print_json(report.to_dict())
@@ -98,8 +112,7 @@ def judge(
 def execute(home: Home, name: str, *, as_json: bool) -> int:
     """Do a run again from its events alone and compare everything."""
     recording = read_recording(home, name)
-    recorded = recording.state()
-    policy = RecordedPolicy(recorded.decisions, recorded.policy)
+    policy = _recorded_policy(recording.state())
     with watching() as watchers:
         comparison = reexecute(recording.events, policy, on_epoch=watchers.on_epoch)
     if as_json:
@@ -147,6 +160,7 @@ def _judge(
     *,
     submission: Path | None = None,
     kept_head: str | None = None,
+    redo: Redo | None = None,
 ) -> AuditReport:
     return audit_run(
         run_id,
@@ -154,7 +168,12 @@ def _judge(
         submission_dir=submission or home.submission(run_id),
         log=log,
         kept_head=kept_head,
+        redo=redo,
     )
+
+
+def _recorded_policy(run: Run) -> RecordedPolicy:
+    return RecordedPolicy(run.decisions, run.policy)
 
 
 def _judge_broken(home: Home, name: str, submission: Path | None, head: Path | None) -> AuditReport:

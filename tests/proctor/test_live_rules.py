@@ -234,21 +234,30 @@ def test_every_other_remedy_is_done_again_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_forged_measurement_is_found_by_doing_the_run_again(tmp_path: Path) -> None:
-    with Home(tmp_path / "honest").open_log() as log:
+    honest = Home(tmp_path / "honest")
+    with honest.open_log() as log:
         run = train(
             RunConfig(**{**TINY, "epochs": 2}),
             PlaybookPolicy(),
             log=log,
-            blobs=Home(tmp_path / "honest").blobs,
+            blobs=honest.blobs,
+            submission_dir=tmp_path / "submission",
         )
         events: list[Any] = list(log.events.get(run.id))
     measured = events[1].measured
-    measured["validation"]["accuracy"] += 0.01  # a liar with the key, and a flawless chain
+    measured["gradients"]["noise_scale"] += 0.01  # a liar with the key, and a flawless chain
     (tmp_path / "forged").mkdir()
     with LedgerApplication.open(tmp_path / "forged" / "ledger", REGISTRY) as log:
         log.events.put(events)
     assert call(["verify"], home=tmp_path / "forged").returncode == 0
     done = call(["replay", "--execute", "--json"], home=tmp_path / "forged")
     assert done.returncode == 1
-    assert "accuracy" in answer(done)["differences"][0]["place"]
-    assert call(["replay", "--execute"], home=tmp_path / "honest").returncode == 0
+    assert "noise_scale" in answer(done)["differences"][0]["place"]
+    assert call(["replay", "--execute"], home=honest.path).returncode == 0
+
+    audit = ["judge", "--submission", str(tmp_path / "submission")]
+    assert call(audit, home=tmp_path / "forged").returncode == 0  # the weights are real
+    done = call([*audit, "--execute", "--json"], home=tmp_path / "forged")
+    assert done.returncode == 1
+    assert answer(done)["steps"][6]["status"] == "failed"
+    assert call([*audit, "--execute"], home=honest.path).returncode == 0
