@@ -26,7 +26,7 @@ from proctor.home import Home, find_run, run_ids
 from proctor.output import cell, console, print_json, print_table
 from proctor.progress import watching
 from proctor.replay import read_recording
-from proctor.story import read_story, tell_story
+from proctor.story import print_violations, read_story, tell_story
 from proctor.training import run_training
 from projections.cache import catch_up
 
@@ -199,8 +199,7 @@ def _print_report(report: AuditReport) -> None:
         [(step.step, step.name, step.status, step.summary) for step in report.steps],
         title=f"audit of run {report.run_id}",
     )
-    for violation in report.violations:
-        console.print(f"violation: {escape(str(violation.to_dict()))}")
+    print_violations(violation.to_dict() for violation in report.violations)
     if off := report.config.get("disabled"):
         console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
     scores = report.scores

@@ -3,9 +3,11 @@
 Source: projections/views.sql.  Trust: the projection is a cache; verify and judge do not use it.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import plotext
+from rich.markup import escape
 from rich.text import Text
 
 from proctor.home import Home
@@ -131,12 +133,16 @@ def _print_verdict(story: dict[str, Any]) -> None:
         [(s["step"], s["name"], s["status"], s["summary"]) for s in story["audit_steps"]],
         title="\nverdict",
     )
-    for v in story["violations"]:
-        place = f"epoch {v['epoch']}" if v["epoch"] is not None else "run"
-        console.print(
-            f"violation: {v['kind']} {v['rule'] or ''} ({place}, {v['emitter']}) {v['detail']}"
-        )
+    print_violations(story["violations"])
     console.print(
         f"accuracy {summary['accuracy_score']:.3f}   process {summary['process_score']:.3f} "
         f"({summary['process_axis']})"
     )
+
+
+def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:
+    """Print one line for each violation."""
+    for found in violations:
+        place = "run" if found["epoch"] is None else f"epoch {found['epoch']}"
+        words = f"{found['rule'] or ''} ({place}, {found['emitter']}) {found['detail']}"
+        console.print(f"violation: {found['kind']} {escape(words)}")
