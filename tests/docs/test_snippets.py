@@ -13,6 +13,20 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/tutorial/first-run.md", "docs/how-to/keep-a-head.md")
 
 
+def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
+    text = (ROOT / "docs/how-to/own-policy.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.startswith("completed False "), done.stderr
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
