@@ -99,6 +99,8 @@ def query(
     deadline = time.monotonic() + wait
     try:
         with _connected(database, deadline, read_only=True) as connection:
+            if len(connection.extract_statements(sql)) != 1:
+                raise QueryError("that is not one SQL statement; ask one at a time")
             connection.execute(sql, parameters or None)
             columns = tuple(str(column[0]) for column in connection.description or ())
             return QueryResult(columns, connection.fetchall() if columns else [])
@@ -115,7 +117,7 @@ def _apply(database: Path, ledger: LedgerSource, deadline: float) -> CatchUp:
             if fresh:
                 create_schema(connection)
             start = _start(connection, ledger)
-            applied = project(connection, ledger.entries(start=start))
+            applied = project(connection, ledger.entries(start=start), quarantine=True)
     except (duckdb.Error, TableError) as e:
         if fresh:
             raise ProjectionError(f"{database}: {e}") from e

@@ -15,3 +15,7 @@ class BusyError(ProjectionError):
 
 class QueryError(ProjectionError):
     """DuckDB refused a question, in its own words."""
+
+
+class UnknownNameError(ProjectionError):
+    """An event's name or version is not known to this program."""

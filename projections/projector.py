@@ -11,7 +11,7 @@ I/O: the DuckDB connection; this package's own sources.
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,9 +22,9 @@ import duckdb
 from aggregates import signals
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, UnknownEventError
 from ledger.mapper import decode_body
-from projections.errors import ProjectionError, TableError
+from projections.errors import ProjectionError, TableError, UnknownNameError
 from projections.rows import Row, rows_of
 
 __all__ = [
@@ -99,11 +99,13 @@ def project(
     entries: Iterable[ProjectedEvent],
     *,
     batch_rows: int = BATCH_ROWS,
+    quarantine: bool = False,
 ) -> int:
     """Apply entries that follow the position and return how many.
 
     Raises ProjectionError for an entry that is out of order, unknown or malformed, and TableError
-    where DuckDB refuses; batches before that one stay.
+    where DuckDB refuses; batches before that one stay. With `quarantine`, a malformed entry becomes
+    a row of the table unreadable, so that one odd event does not hide all others.
     """
     first, last_hash, _ = read_position(connection)
     batch = _Batch(connection)
@@ -111,8 +113,15 @@ def project(
     for entry in entries:
         if entry.index != next_idx:
             raise ProjectionError(f"entry {next_idx} should follow, not entry {entry.index}")
-        for row in _rows(entry):
-            batch.add(row, idx=entry.index)
+        try:
+            batch.add(_rows(entry), idx=entry.index)
+        except UnknownNameError:
+            raise
+        except ProjectionError as e:
+            if not quarantine:
+                raise
+            reason = {"idx": entry.index, "reason": str(e)}
+            batch.add([("events", _event(entry)), ("unreadable", reason)], idx=entry.index)
         next_idx, last_hash = entry.index + 1, entry.entry_hash.hex()
         if batch.rows >= batch_rows:
             batch.write(next_idx, last_hash)
@@ -138,14 +147,21 @@ class _Batch:
         self._types = _column_types(connection)
         self._clear()
 
-    def add(self, row: Row, *, idx: int) -> None:
-        """Take a row in; raise ProjectionError if it does not fit its table."""
-        table, values = row
+    def add(self, rows: Iterable[Row], *, idx: int) -> None:
+        """Take an entry's rows in, or none; raise ProjectionError if one does not fit its table."""
+        fitting = [(table, self._fit(table, values, idx=idx)) for table, values in rows]
+        for table, values in fitting:
+            columns = self._columns.setdefault(table, {column: [] for column in values})
+            for column, value in values.items():
+                columns[column].append(value)
+        self.rows += len(fitting)
+
+    def _fit(self, table: str, values: Mapping[str, Any], *, idx: int) -> dict[str, Any]:
         types = self._types[table]
         if values.keys() != types.keys():
             differing = sorted(values.keys() ^ types.keys())
             raise ProjectionError(f"entry {idx}: {table} and its row differ in {differing}")
-        columns = self._columns.setdefault(table, {column: [] for column in types})
+        fitting: dict[str, Any] = {}
         for column, (kind, nullable) in types.items():
             value = values[column]
             if value is None and not nullable:
@@ -156,8 +172,8 @@ class _Batch:
                 raise ProjectionError(
                     f"entry {idx}: {table}.{column} must be a {kind}, not {value!r:.80}"
                 )
-            columns[column].append(value)
-        self.rows += 1
+            fitting[column] = value
+        return fitting
 
     def write(self, next_idx: int, last_hash: str | None) -> None:
         """Write all rows and the position behind them, all or nothing."""
@@ -200,21 +216,25 @@ class _transaction:  # noqa: N801 - read as a statement
             self._connection.rollback()
 
 
-def _rows(entry: ProjectedEvent) -> list[Row]:
-    stream = str(entry.stream_id)
-    event = {
+def _event(entry: ProjectedEvent) -> dict[str, Any]:
+    return {
         "idx": entry.index,
         "time": (_EPOCH + timedelta(microseconds=entry.time_ns // 1_000)).replace(tzinfo=None),
-        "stream_id": stream,
+        "stream_id": str(entry.stream_id),
         "version": entry.stream_version,
         "name": entry.name,
     }
+
+
+def _rows(entry: ProjectedEvent) -> list[Row]:
     try:
         body = REGISTRY.upcast(entry.name, decode_body(entry.body))
         return [
-            ("events", event),
-            *rows_of(entry.name, body, stream=stream, idx=entry.index),
+            ("events", _event(entry)),
+            *rows_of(entry.name, body, stream=str(entry.stream_id), idx=entry.index),
         ]
+    except UnknownEventError as e:
+        raise UnknownNameError(f"entry {entry.index}: {e}") from e
     except KeyError as e:
         raise ProjectionError(f"entry {entry.index} ({entry.name}) lacks {e}") from e
     except (AggregateError, AttributeError, LedgerError, TypeError, ValueError) as e:

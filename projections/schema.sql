@@ -28,6 +28,13 @@ COMMENT ON COLUMN events.stream_id IS 'The run, campaign or audit';
 COMMENT ON COLUMN events.version IS 'Position in the stream, from 1';
 COMMENT ON COLUMN events.name IS 'Kind of event, such as run.started';
 
+CREATE TABLE unreadable (
+    idx BIGINT NOT NULL,
+    reason VARCHAR NOT NULL
+);
+COMMENT ON TABLE unreadable IS 'Entries whose body does not fit the tables; of them only the row in events is there';
+COMMENT ON COLUMN unreadable.reason IS 'What does not fit, and where';
+
 CREATE TABLE run_starts (
     run_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,

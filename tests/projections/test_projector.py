@@ -87,7 +87,7 @@ def test_every_table_has_rows_when_the_ledger_has_every_event(
         table: connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
         for table in table_digests(connection)
     }
-    assert [table for table, count in counts.items() if count == (0,)] == []
+    assert [table for table, count in counts.items() if count == (0,)] == ["unreadable"]
     assert counts["events"] == (len(entries),)
 
 
@@ -180,6 +180,23 @@ def test_body_that_does_not_fit_is_rejected(
     project(empty(), up_to(entries, forged(honest)))
     with pytest.raises(ProjectionError, match=rf"entry {honest.index}\b.*{message}"):
         project(empty(), up_to(entries, forged(honest, **changes)))
+
+
+def test_odd_event_is_set_aside_and_hides_no_other_when_asked_for(
+    entries: Entries, empty: Empty
+) -> None:
+    honest = first_of(entries, "run.ended")
+    odd = forged(honest, reason=7)
+    connection = empty()
+    tail = [forged(entry) for entry in entries[honest.index + 1 : honest.index + 4]]
+    project(connection, [*up_to(entries, odd), *tail], quarantine=True)
+    (idx, reason) = connection.execute("FROM unreadable").fetchall()[0]
+    assert (idx, "run_ends.reason" in reason) == (honest.index, True)
+    counted = connection.execute("SELECT COUNT(*) FROM events").fetchone()
+    assert counted == (honest.index + 4,)
+    newer = forged(honest, v=2)
+    with pytest.raises(ProjectionError, match="knows up to 1"):
+        project(empty(), up_to(entries, newer), quarantine=True)
 
 
 def test_body_that_lacks_a_field_is_rejected(entries: Entries, empty: Empty) -> None:
