@@ -43,9 +43,11 @@ __all__ = [
 ]
 
 _MAX_VALUE = 1_000_000  # bytes of one column; ten times what the format allows
+# Always from the very first row: a WHERE would hide rows below it, and would look for its start
+# in the tree's inner pages, which nobody verifies. What lies in its place is at the same offset.
 _ENTRIES = """
     SELECT idx, stream_id, stream_version, name, CASE WHEN length(entry) <= 65535 THEN entry END
-    FROM entries NOT INDEXED WHERE idx >= ? ORDER BY idx"""
+    FROM entries NOT INDEXED ORDER BY idx LIMIT -1 OFFSET ?"""
 _HEADS = "SELECT size, note, edge FROM tree_heads ORDER BY size"
 _NEWEST_HEAD = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
 _FIRST_VERSION_OUT_OF_STEP = """

@@ -139,6 +139,8 @@ class Verification:
     def _entry(self, row: EntryRow, following: EntryRow | None, head: HeadRow | None) -> None:
         at = self.size
         # "Database": entries are stored under their index, from 0, none left out.
+        if type(row[0]) is int and row[0] < 0:
+            raise ConsistencyError(f"a row has the negative index {row[0]}", index=row[0])
         if type(row[0]) is not int or row[0] != at:
             raise ConsistencyError(f"entry {at} is missing, {row[0]!r} is in its place", index=at)
         # "Entry": the bytes follow the format ...

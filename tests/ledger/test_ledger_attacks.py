@@ -1,6 +1,7 @@
 """Attacks on the whole ledger: with and without its key, beside an honest control."""
 
 import base64
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -16,7 +17,7 @@ from ledger.entries import Entry, decode_entry, encode_entry, entry_hash
 from ledger.errors import ConsistencyError, MalformedError, SignatureError
 from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
 from ledger.paths import LedgerPaths
-from ledger.reader import check_ledger, read_tree_head
+from ledger.reader import check_ledger, open_verified, read_tree_head
 from ledger.tree import Tree
 from ledger.verify import EntryRow, HeadRow, open_tree_head, verify_entries
 
@@ -168,7 +169,7 @@ def test_tree_head_in_another_spelling_is_rejected() -> None:
 def test_rows_under_other_numbers_are_rejected() -> None:
     rows, heads = forge([b"a", b"b"])
     verify_entries(rows, heads, vkey=VKEY)
-    for at, number in ((0, 1), (0, -1), (1, 5), (0, 0.0), (1, True)):
+    for at, number in ((0, 1), (1, 5), (0, 0.0), (1, True)):
         moved = list(rows)
         moved[at] = (number, *rows[at][1:])  # type: ignore[assignment]
         with pytest.raises(ConsistencyError, match=f"entry {at} is missing") as caught:
@@ -261,6 +262,60 @@ def test_whole_ledger_exchanged_for_another_is_rejected_by_a_known_vkey(
     assert check_ledger(exchanged).ok  # the vkey beside it was exchanged along with it
     report = check_ledger(exchanged, vkey=known)
     assert (report.ok, report.error_type) == (False, "SignatureError")
+
+
+@pytest.mark.parametrize("index", [-1, -(2**63), 3, 100])
+@pytest.mark.parametrize("size", [0, 3])
+def test_row_beyond_either_end_is_rejected(tmp_path: Path, index: int, size: int) -> None:
+    rows, heads = forge([b"a", b"b", b"c"])
+    written(tmp_path, rows[:size], heads[:size])
+    assert check_ledger(tmp_path).ok
+    with closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c, c:
+        foreign = (index, UUID(int=2).bytes, 1, "test.event", rows[0][4])
+        c.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", foreign)
+    report = check_ledger(tmp_path)
+    assert (report.ok, report.error_type) == (
+        False,
+        "ConsistencyError" if index != size else "LinkError",
+    )
+    assert report.index == min(index, size)
+    assert str(index) in str(report.error)
+
+
+@pytest.mark.parametrize("head_size", [-1, 0, 100])
+@pytest.mark.parametrize("size", [0, 3])
+def test_tree_head_beyond_either_end_is_rejected(tmp_path: Path, head_size: int, size: int) -> None:
+    rows, heads = forge([b"a", b"b", b"c"])
+    written(tmp_path, rows[:size], heads[:size])
+    assert check_ledger(tmp_path).ok
+    with closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c, c:
+        c.execute("INSERT INTO tree_heads VALUES (?, ?, ?)", (head_size, heads[0][1], b""))
+    report = check_ledger(tmp_path)
+    assert (report.ok, report.error_type) == (False, "ConsistencyError")
+    assert f"tree head of size {head_size}" in str(report.error)
+
+
+def test_entries_cannot_be_hidden_by_a_tampered_inner_page(
+    tmp_path: Path, ledger_directory: Path
+) -> None:
+    shutil.copytree(ledger_directory, tmp_path, dirs_exist_ok=True)
+    path = LedgerPaths(tmp_path).database
+    with closing(sqlite3.connect(path)) as c:
+        c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page_size,) = c.execute("PRAGMA page_size").fetchone()
+        (root,) = c.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'entries'").fetchone()
+    data = bytearray(path.read_bytes())
+    page = (root - 1) * page_size
+    assert data[page] == 5  # an inner page of a table; cells: u32 child, varint largest key in it
+    last_cell = page + int.from_bytes(data[page + 5 : page + 7], "big")
+    key_at = last_cell + 4
+    assert data[key_at] & 0x80  # a key of two bytes
+    largest = (data[key_at] & 0x7F) << 7 | data[key_at + 1]
+    data[key_at + 1] -= 5  # looked up, the child's last five rows are no longer found
+    path.write_bytes(data)
+    with open_verified(tmp_path) as ledger:
+        found = [entry.index for entry in ledger.entries(start=largest - 2)]
+    assert found == list(range(largest - 2, ledger.size))
 
 
 def test_empty_ledger_of_another_key_is_rejected(tmp_path: Path) -> None:
