@@ -5,7 +5,7 @@ no socket, no signal to others, nothing opened for writing, no change of the fil
 the limits stand alone, and the caller is told so.
 
 Source: Linux seccomp(2), setrlimit(2), linux/filter.h.
-Not covered: what the process may read; see docs/reference/audit.md.
+Not covered: what the process may read; see judge/landlock.py.
 I/O: changes the calling process.  Units: bytes, seconds.
 """
 
@@ -75,6 +75,11 @@ _X86_64 = {
     "clock_settime": 227,
     "io_uring_setup": 425,
     "shmget": 29,
+    "add_key": 248,
+    "request_key": 249,
+    "keyctl": 250,
+    "open_by_handle_at": 304,
+    "pidfd_getfd": 438,
 }
 _OPEN, _OPENAT, _CLONE, _CLONE3, _OPENAT2, _PRLIMIT = 2, 257, 56, 435, 437, 302
 _SECCOMP = 317
@@ -100,10 +105,10 @@ def limit_resources(*, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> 
         resource.setrlimit(what, (bound, bound))
 
 
-def filter_system_calls() -> str:
-    """Install the filter on all threads; return which isolation is in force."""
+def filter_system_calls() -> bool:
+    """Install the filter on all threads; return whether it is in force."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return "limits"
+        return False
     libc = ctypes.CDLL(None, use_errno=True)
     program = _program()
     code = ctypes.create_string_buffer(program)
@@ -112,9 +117,7 @@ def filter_system_calls() -> str:
         struct.pack("@HxxxxxxQ", len(program) // 8, ctypes.addressof(code))
     )
     # PR_SET_NO_NEW_PRIVS is 38; SECCOMP_SET_MODE_FILTER and SECCOMP_FILTER_FLAG_TSYNC are 1.
-    if libc.prctl(38, 1, 0, 0, 0) or libc.syscall(_SECCOMP, 1, 1, header):
-        return "limits"
-    return "limits and system-call filter"
+    return not (libc.prctl(38, 1, 0, 0, 0) or libc.syscall(_SECCOMP, 1, 1, header))
 
 
 def _program() -> bytes:

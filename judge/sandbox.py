@@ -2,22 +2,31 @@
 
 The child gets copies of what it needs in an empty folder, no standard input, no variable of our
 environment, and limits of time, memory and output. Its answer is read as data: JSON of known shape
-and safetensors, each of bounded size.
+and safetensors, each of bounded size. While it runs, the memory and the environment of this process
+are closed to others of the same user; submissions of one process run one after the other.
+
+An examination ends in a signed record, so free text of the submission is no part of it: of what it
+printed the length and hash are kept, of an exception the type and the line in model.py.
 
 Trust: everything that comes back is the submission's word. An answer that is missing, late or
 malformed is a problem of the submission, never an error of the judge.
-I/O: a temporary folder, one process.  Units: seconds, bytes.  Shapes: batch (B, 3, 32, 32).
+I/O: a temporary folder, one process, the dumpable flag of this one (prctl(2)).
+Units: seconds, bytes.  Shapes: batch (B, 3, 32, 32).
 """
 
+import builtins
+import ctypes
+import hashlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -26,12 +35,17 @@ import safetensors
 from safetensors.torch import load, save
 from torch import Tensor
 
+from judge.child import PHRASES
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
 
 STAGES = ("load", "weights", "logits", "done")
 _MAX_REPORT = 4 * 2**20  # bytes
-_SHOWN = 2_000  # characters of what the child printed
+_SHOWN = 2_000  # characters of what a child printed that did not come to run the submission
+_MAX_WHOLE = 2**31
+ISOLATION = ("limits", "hidden files", "system-call filter")
+_GET_DUMPABLE, _SET_DUMPABLE = 3, 4
+_ALONE = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +55,7 @@ class Examination:
     stage: str  # the stage that did not hold, or done
     problem: str | None
     isolation: str
-    printed: str
+    printed: Mapping[str, Any]  # bytes (no more than were read) and their sha256
     parameters: tuple[tuple[str, tuple[int, ...]], ...] = ()
     modules: tuple[tuple[str, str], ...] = ()
     fresh: Mapping[str, Tensor] = field(default_factory=dict)
@@ -66,11 +80,27 @@ def examine(model: bytes, weights: bytes, batch: Tensor, *, config: JudgeConfig)
             "file_bytes": config.max_deliverable_bytes,
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        ended, printed = _run(folder, config)
+        with _ALONE, _undumpable():
+            ended, printed = _run(folder, config)
         return _read_answer(folder, ended, printed, config)
 
 
-def _run(folder: Path, config: JudgeConfig) -> tuple[str, str]:
+@contextmanager
+def _undumpable() -> Iterator[None]:
+    """Close /proc/PID/mem, environ and the like of this process to all but root, for a while."""
+    if platform.system() != "Linux":
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = libc.prctl(_GET_DUMPABLE, 0, 0, 0, 0)
+    libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_SET_DUMPABLE, before, 0, 0, 0)
+
+
+def _run(folder: Path, config: JudgeConfig) -> tuple[str, bytes]:
     """Run the child; return how it ended, in words, and what it printed."""
     child = subprocess.Popen(  # noqa: S603 - a fixed command of our own
         [sys.executable, "-I", "-B", "-m", "judge.child", str(folder)],
@@ -91,10 +121,10 @@ def _run(folder: Path, config: JudgeConfig) -> tuple[str, str]:
     finally:
         _kill(child)
         child.wait()
-    text = printed.read()
+    kept = printed.read()
     if printed.exceeded:
         ended = f"it printed more than {config.child_output_bytes} bytes"
-    return ended, text
+    return ended, kept
 
 
 class _Printed:
@@ -107,9 +137,9 @@ class _Printed:
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
-    def read(self) -> str:
+    def read(self) -> bytes:
         self._thread.join(timeout=5.0)  # a process that escaped may hold the pipe open
-        return bytes(self._kept[:_SHOWN]).decode("utf-8", "replace")
+        return bytes(self._kept)
 
     def _follow(self) -> None:
         with suppress(OSError, ValueError):
@@ -140,18 +170,18 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _read_answer(folder: Path, ended: str, printed: str, config: JudgeConfig) -> Examination:
+def _read_answer(folder: Path, ended: str, output: bytes, config: JudgeConfig) -> Examination:
+    printed = {"bytes": len(output), "sha256": hashlib.sha256(output).hexdigest()}
+    if not (folder / "started").exists() or not (folder / "started").read_bytes():
+        # Nothing submitted has run: what was printed is ours.
+        words = output[:_SHOWN].decode("utf-8", "replace")
+        raise JudgeError(f"the process for submitted code did not start: {ended}. {words}")
     try:
         said = _read_report(folder / "report.json")
-    except FileNotFoundError:
-        # Nothing submitted has run yet when the report is opened.
-        raise JudgeError(
-            f"the process for submitted code did not start: {ended}. {printed}"
-        ) from None
-    except (OSError, ValueError, RecursionError, UnicodeDecodeError) as error:
+    except (OSError, TypeError, ValueError, RecursionError) as error:
         return Examination(
             stage="load",
-            problem=f"the report is malformed ({error}); {ended}",
+            problem=f"the report is malformed ({type(error).__name__}); {ended}",
             isolation="unknown",
             printed=printed,
         )
@@ -165,7 +195,8 @@ def _read_answer(folder: Path, ended: str, printed: str, config: JudgeConfig) ->
             try:
                 states[name] = _read_tensors(folder / f"{name}.safetensors", config)
             except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
-                stage, problem = needed, f"the answer {name} is malformed: {error}"
+                stage = needed
+                problem = f"the answer {name} is malformed ({type(error).__name__})"
     logits = states["logits"].get("logits")
     if stage == "done" and logits is None:
         stage, problem = "logits", "the answer holds no logits"
@@ -188,19 +219,34 @@ def _read_report(path: Path) -> dict[str, Any]:
     found = json.loads(path.read_bytes())
     if not isinstance(found, dict) or found.get("stage") not in STAGES:
         raise _MalformedError("no stage")
-    problem = found.get("problem")
+    isolation = found.get("isolation")
     parameters, modules = found.get("parameters", []), found.get("modules", [])
-    if not isinstance(problem, str | None) or not isinstance(found.get("isolation"), str):
-        raise _MalformedError("a problem and an isolation in words are expected")
+    if not isinstance(isolation, list) or not set(isolation) <= set(ISOLATION):
+        raise _MalformedError("a list of what is in force is expected")
     if not isinstance(parameters, list) or not isinstance(modules, list):
         raise _MalformedError("parameters and modules in lists are expected")
     return {
         "stage": found["stage"],
-        "problem": problem if problem is None else problem[:_SHOWN],
-        "isolation": found["isolation"][:100],
+        "problem": _words(found.get("problem")),
+        "isolation": ", ".join(name for name in ISOLATION if name in isolation),
         "parameters": tuple((_text(n), tuple(_whole(s) for s in shape)) for n, shape in parameters),
         "modules": tuple((_text(n), _text(kind)) for n, kind in modules),
     }
+
+
+def _words(problem: Any) -> str | None:
+    """Return a problem in words of ours, whatever the report says."""
+    if problem is None:
+        return None
+    if not isinstance(problem, dict):
+        raise _MalformedError("a problem in fields is expected")
+    if (phrase := problem.get("phrase")) in PHRASES:
+        return str(phrase)
+    kind, line = problem.get("type"), problem.get("line")
+    found = getattr(builtins, kind, None) if isinstance(kind, str) else None
+    known = isinstance(found, type) and issubclass(found, BaseException)
+    words = str(kind) if known else "an exception that is none of Python's own"
+    return words if line is None else f"{words} in line {_whole(line)} of model.py"
 
 
 class _MalformedError(ValueError):
@@ -214,8 +260,8 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _MalformedError("a whole number is expected")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_WHOLE:
+        raise _MalformedError("a whole number of sane size is expected")
     return value
 
 

@@ -1,5 +1,6 @@
 """Hostile submissions: each becomes a failed stage in words, beside an honest one that passes."""
 
+import hashlib
 import os
 import pickle
 import platform
@@ -46,10 +47,14 @@ def judged(
     )
 
 
+def said(text: str) -> dict[str, object]:
+    return {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
 def test_examination_is_complete_when_the_submission_is_honest() -> None:
     model = ResidualCNN(SPEC, seed=8).eval()
     found = judged("print('hello')" + HONEST)
-    assert (found.stage, found.problem, found.printed) == ("done", None, "hello\n")
+    assert (found.stage, found.problem, found.printed) == ("done", None, said("hello\n"))
     assert found.parameters == tuple((n, tuple(p.shape)) for n, p in model.named_parameters())
     assert found.modules[0] == ("", "ResidualCNN")
     assert torch.equal(found.fresh["stem.weight"], ResidualCNN(SPEC, seed=3).stem.weight)
@@ -64,7 +69,7 @@ def test_examination_is_complete_when_the_submission_is_honest() -> None:
         ("", "defines no function load_model"),
         ("load_model = 3", "defines no function load_model"),
         ("load_model = lambda path: 1", "missing 1 required positional argument"),
-        ("load_model = dict", "returns a dict, not a torch Module"),
+        ("load_model = dict", "returns no torch Module"),
         ("load_model", "name 'load_model' is not defined"),
         ("load model", "invalid syntax"),
     ],
@@ -81,26 +86,29 @@ def test_submission_with_a_model_is_loaded() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("raise SystemExit(0)", "SystemExit"),
+        ("\nraise SystemExit(0)", "SystemExit in line 2 of model.py"),
         ("import os; os._exit(0)", "it left with status 0"),
         ("while True: pass", "it was ended by signal"),
         ("while True: print('x' * 1_000)", "it printed more than 4096 bytes"),
-        ("import torch; torch.zeros(10**10)", "memory"),
+        ("import torch; torch.zeros(10**10)", "RuntimeError in line 1 of model.py"),
         ("import os; os.closerange(3, 256)", "it left with status"),
         (
             "import os\nfor fd in range(3, 12):\n  try: os.pwrite(fd, b'{' * 99, 0)\n"
             "  except OSError: pass\nos._exit(0)",
             "the report is malformed",
         ),
+        ("load_model = dict", "load_model() returns no torch Module"),
+        ("\nload model", "SyntaxError in line 2 of model.py"),
+        ("class Mine(Exception): pass\nraise Mine", "none of Python's own in line 2 of model.py"),
     ],
-    ids=["exit", "vanish", "loop", "flood", "memory", "close", "garbage"],
+    ids=["exit", "vanish", "loop", "flood", "memory", "close", "garbage", "none", "syntax", "own"],
 )
 def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None:
     found = judged(source)
     assert found.stage == "load"
     assert found.problem is not None
     assert words in found.problem
-    assert len(found.printed) <= 4_096
+    assert found.printed["bytes"] <= 4_096
 
 
 def test_submission_that_sleeps_is_rejected() -> None:
@@ -131,10 +139,10 @@ def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
         "    except (OSError, ValueError): print('refused')\n" + HONEST
     )
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        assert found.isolation == "limits"  # and the audit says so
+        assert "system-call filter" not in found.isolation  # and the audit says so
         return
-    assert found.isolation == "limits and system-call filter"
-    assert found.printed == "refused\n" * len(attempts)
+    assert "system-call filter" in found.isolation
+    assert found.printed == said("refused\n" * len(attempts))
     assert found.stage == "done"
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
     assert target.read_bytes() == b"evidence"
@@ -143,10 +151,13 @@ def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
 def test_submission_sees_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "secret")
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    found = judged("import os, sys; print(sorted(os.environ), os.listdir(), sys.stdin.read())")
-    assert "PROCTOR" not in found.printed
-    assert "API_KEY" not in found.printed
-    assert "[] \n" in found.printed
+    found = judged(
+        "import os, sys\n"
+        "assert not [name for name in os.environ if 'PROCTOR' in name or 'API_KEY' in name]\n"
+        "assert 'secret' not in os.environ.values()\n"
+        "assert sys.stdin.read() == ''\n" + HONEST
+    )
+    assert (found.stage, found.problem) == ("done", None)
 
 
 def test_weights_that_are_a_pickle_are_never_opened(tmp_path: Path) -> None:
@@ -166,8 +177,7 @@ def test_weights_of_another_shape_are_rejected() -> None:
     assert found.stage == "weights"
     assert found.passed("load")
     assert not found.passed("weights")
-    assert found.problem is not None
-    assert "state_dict" in found.problem
+    assert found.problem == "RuntimeError"
 
 
 def test_examination_is_an_error_of_ours_when_the_process_cannot_start() -> None:

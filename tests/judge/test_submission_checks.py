@@ -102,7 +102,7 @@ def test_deliverable_that_is_no_plain_file_is_rejected(
 
 def fresh(model: nn.Module) -> Examination:
     return Examination(
-        stage="done", problem=None, isolation="", printed="", fresh=model.state_dict()
+        stage="done", problem=None, isolation="", printed={}, fresh=model.state_dict()
     )
 
 
