@@ -11,6 +11,7 @@ __all__ = [
     "ConflictError",
     "ConsistencyError",
     "EncodingError",
+    "KeptHeadError",
     "KeyFileError",
     "LedgerError",
     "LinkError",
@@ -54,6 +55,10 @@ class UnsupportedError(LedgerError, NotSupportedError):
 
 class KeyFileError(LedgerError):
     """A key that is missing, unprotected, unreadable or another ledger's."""
+
+
+class KeptHeadError(LedgerError):
+    """A kept tree head that cannot be read, which says nothing about the ledger."""
 
 
 class VerificationError(LedgerError):

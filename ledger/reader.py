@@ -100,7 +100,8 @@ def open_verified(
     """Verify the ledger in a directory, then give access to exactly what was verified.
 
     Without a `vkey` the one beside the ledger is believed. Raises VerificationError for a
-    ledger that does not hold, StorageError or KeyFileError for what is not a ledger at all.
+    ledger that does not hold, StorageError or KeyFileError for what is not a ledger at all,
+    KeptHeadError for a `kept_head` that is not a tree head.
     """
     paths = LedgerPaths(directory)
     key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
@@ -113,7 +114,7 @@ def open_verified(
 def check_ledger(
     directory: Path, *, vkey: str | None = None, kept_head: str | None = None
 ) -> VerificationReport:
-    """Verify as open_verified() does, but report what does not hold instead of raising it."""
+    """Verify as open_verified() does, but report a VerificationError instead of raising it."""
     paths = LedgerPaths(directory)
     key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
     verification = None

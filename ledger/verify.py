@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ledger.errors import (
     ConsistencyError,
+    KeptHeadError,
     LinkError,
     MalformedError,
     SignatureError,
@@ -98,6 +99,8 @@ def verify_entries(
 
     Entries and heads come in the order of index and size. A `kept_head` is a signed note
     that somebody kept: with it, truncation and rewriting by the key's owner are found too.
+    Raises KeptHeadError if that is no tree head at all. One by another key fails verification:
+    it may be all that is left of a ledger that was exchanged for this one.
     """
     Verification(vkey=vkey, kept_head=kept_head).run(entries, heads)
 
@@ -111,7 +114,7 @@ class Verification:
 
     def __init__(self, *, vkey: str, kept_head: str | None = None) -> None:
         self._vkey = vkey
-        self._kept = None if kept_head is None else open_tree_head(kept_head, vkey=vkey)
+        self._kept = None if kept_head is None else _open_kept_head(kept_head, vkey=vkey)
         self.size = 0
         self.head: TreeHead | None = None
         self._edge: list[bytes] = []
@@ -312,6 +315,19 @@ def open_tree_head(note: str, *, vkey: str) -> TreeHead:
     if len(root) != 32 or int(lines[1]) >= _LIMIT:
         raise MalformedError("the tree head's root or size is malformed")
     return TreeHead(origin=name, size=int(lines[1]), root=root, note=note)
+
+
+def _open_kept_head(note: str, *, vkey: str) -> TreeHead:
+    """Return what a kept head says; what is no tree head is the caller's mistake."""
+    _parse_vkey(vkey)  # whose faults are not the kept head's
+    try:
+        return open_tree_head(note, vkey=vkey)
+    except MalformedError as e:
+        raise KeptHeadError(
+            f"the kept tree head cannot be read: {e}; give the note just as it was copied out"
+        ) from e
+    except SignatureError as e:
+        raise SignatureError(f"the kept tree head is not this ledger's: {e}") from e
 
 
 def _verified_text(note: str, *, name: str, key_id: bytes, public_key: bytes) -> str:

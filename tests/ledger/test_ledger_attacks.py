@@ -3,7 +3,7 @@
 import base64
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ledger.database import create_database
 from ledger.entries import Entry, decode_entry, encode_entry, entry_hash
-from ledger.errors import ConsistencyError, MalformedError, SignatureError
+from ledger.errors import ConsistencyError, KeptHeadError, MalformedError, SignatureError
 from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger, open_verified, read_tree_head
@@ -202,6 +202,39 @@ def test_forged_kept_head_is_rejected() -> None:
     tree.append(entry_hash(b"x"))
     with pytest.raises(SignatureError, match="0 signatures by"):
         verify_entries(rows, heads, vkey=VKEY, kept_head=head_note(tree, key=OTHER_KEY))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda note: "",
+        lambda note: "no note at all\n",
+        lambda note: note.removesuffix("\n"),
+        lambda note: note.replace("\n", "\r\n"),
+        lambda note: note.rpartition("\n\n")[0],
+        lambda note: sign_note("a text\n", name=ORIGIN, key=KEY),
+    ],
+)
+def test_kept_head_that_is_no_tree_head_is_rejected(
+    tmp_path: Path, spoil: Callable[[str], str]
+) -> None:
+    rows, heads = forge([b"a"])
+    written(tmp_path, rows, heads)
+    assert check_ledger(tmp_path, kept_head=heads[0][1]).ok
+    with pytest.raises(KeptHeadError, match="the kept tree head cannot be read: the note"):
+        check_ledger(tmp_path, kept_head=spoil(heads[0][1]))
+
+
+def test_kept_head_of_another_ledger_fails_verification(tmp_path: Path) -> None:
+    rows, heads = forge([b"a"])
+    written(tmp_path, rows, heads)
+    tree = Tree()
+    tree.append(entry_hash(rows[0][4]))
+    report = check_ledger(tmp_path, kept_head=head_note(tree, key=OTHER_KEY))
+    assert (report.ok, report.error_type) == (False, "SignatureError")
+    assert "the kept tree head is not this ledger's" in str(report.error)
+    LedgerPaths(tmp_path).vkey.write_text("no key")  # a fault of the ledger, not of the kept head
+    assert check_ledger(tmp_path, kept_head=heads[0][1]).error_type == "MalformedError"
 
 
 def test_emptied_ledger_is_rejected_with_a_kept_head_only() -> None:
