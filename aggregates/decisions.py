@@ -232,7 +232,9 @@ def direction_problem(
     known = DIRECTIONS[rule].get(side or "", ())
     if decision.direction not in known:
         return f"{rule} fired on the side {side}: {decision.direction} is none of {known}"
-    factor = _factor(decision, settings)
+    if side == "plateau" and decision.params.get("lr_max", 0.0) > settings.lr:
+        return f"{rule}: on a plateau a cycle does not climb above the rate that led there"
+    factor = _factor(decision, side, settings)
     low, high = _FACTORS.get((rule, decision.direction), (0.0, math.inf))
     if factor is not None and not low * (1 - 1e-9) <= factor <= high * (1 + 1e-9):
         return (
@@ -246,6 +248,8 @@ _FACTORS: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
     {
         ("R1", "decrease_lr"): (3.0, 10.0),
         ("R1", "increase_lr"): (3.0, 10.0),
+        ("R1", "warm_up_lr"): (3.0, 10.0),
+        ("R1", "cycle_lr"): (3.0, 10.0),
         ("R7", "decrease_lr"): (10.0, 10.0),
         ("R2", "increase_batch_size"): (2.0, 2.0),
         ("R2", "decrease_batch_size"): (2.0, 2.0),
@@ -254,12 +258,16 @@ _FACTORS: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
 )
 
 
-def _factor(decision: Decision, settings: Settings) -> float | None:
+def _factor(decision: Decision, side: str | None, settings: Settings) -> float | None:
     """Return by how much a decision changes what it changes, as a number that should exceed one."""
     params = decision.params
     match decision.direction:
-        case "decrease_lr":
+        case "decrease_lr" | "warm_up_lr":
             return settings.lr / float(params["lr"])
+        case "cycle_lr" if side == "low":
+            return float(params["lr_max"]) / settings.lr
+        case "cycle_lr":
+            return settings.lr / float(params["lr_min"])
         case "increase_lr":
             return float(params["lr"]) / settings.lr
         case "increase_batch_size":

@@ -31,6 +31,7 @@ from aggregates.spec import ModelSpec
 
 SOURCES = ("driver", "human", "policy")
 END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
+OWN_ENDS = ("completed", "restart", "stopped")  # which a training comes to by itself
 WEIGHTS_KINDS = ("best", "last")
 
 
@@ -241,6 +242,15 @@ class Run(Aggregate):
         return len(self.history) - 1
 
     @property
+    def stopped(self) -> bool:
+        """Whether a decision of the latest epoch has stopped the training."""
+        return any(
+            past.decision.direction == "stop" and past.outcome == "applied"
+            for past in self.decisions
+            if past.epoch == self.epoch
+        )
+
+    @property
     def waived(self) -> tuple[str, ...]:
         """Rules that are advisory in this run."""
         return tuple(self.config.get("waived", ()))
@@ -251,6 +261,10 @@ class Run(Aggregate):
         if self.epoch >= 0 and self.epoch not in self.evaluations:
             raise InvariantError(f"epoch {self.epoch} was measured but its rules not evaluated")
         self._check_settled()
+        if self.stopped:
+            raise InvariantError(
+                "the training was stopped: only its last weights and the end follow"
+            )
         epoch = self.epoch + 1
         signals_of(epoch, measured)  # raises MeasurementError before anything is recorded
         self.trigger_event(
@@ -358,9 +372,11 @@ class Run(Aggregate):
         self._check_open()
         if reason not in END_REASONS:
             raise InvariantError(f"a run ends {', '.join(END_REASONS)}, not {reason!r}")
-        if reason in ("completed", "stopped", "restart"):
+        if reason in OWN_ENDS:
             if (reason == "restart") != (self.restart_spec is not None):
                 raise InvariantError("a run ends for a restart exactly when one is scheduled")
+            if reason != "restart" and (reason == "stopped") != self.stopped:
+                raise InvariantError("a run ends stopped exactly when its last epoch was its stop")
             self._check_carried_out()
         self.trigger_event(
             self.Ended, reason=reason, detail=detail, deliverables=dict(deliverables or {})

@@ -66,17 +66,19 @@ def train(
     checkpoint: str | None = None,
     run_id: UUID | None = None,
     submission_dir: Path | None = None,
+    splits: Splits | None = None,
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
 ) -> Run:
     """Train one model under watch and return its closed run.
 
-    `spec` replaces the configuration's model, for a run that follows a restart. Raises MonitorError
+    `spec` replaces the configuration's model, for a run that follows a restart; `splits` is what
+    prepare() gave for the configuration, if it was asked before. Raises MonitorError
     or, from the log, LedgerError; a run that was opened has then been closed as failed, and as
     interrupted if the reason was no error of ours (Ctrl-C).
     """
     with _deterministic(config):
-        splits = load_splits(config)
+        splits = splits or prepare(config)
         spec = spec or config.spec(len(splits.classes))
         if spec.classes != len(splits.classes):
             raise ConfigurationError(
@@ -124,6 +126,22 @@ def train(
             session.abort(error)
             raise
         return run
+
+
+def prepare(config: RunConfig) -> Splits:
+    """Load the data that a configuration asks for.
+
+    Raises what a training would raise before its first event: ConfigurationError or DatasetError.
+    """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError("device cuda is configured, and torch finds none: use cpu")
+    splits = load_splits(config)
+    config.spec(len(splits.classes))
+    if config.batch_size > len(splits.train):
+        raise ConfigurationError(
+            f"batch_size {config.batch_size} is above the {len(splits.train)} training examples"
+        )
+    return splits
 
 
 def _train_epochs(
@@ -268,8 +286,6 @@ def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> 
 def _deterministic(config: RunConfig) -> Iterator[None]:
     """Make torch deterministic with the configured threads; restore both afterwards."""
     if config.device == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigurationError("device cuda is configured, and torch finds none: use cpu")
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads nothing else
     threads = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()

@@ -7,7 +7,10 @@ the one in the log may differ, and whoever opens the log next closes the run as 
 I/O: appends to the log and the blob store that were passed in.
 """
 
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -142,9 +145,26 @@ class MonitorSession:
         self._save()
 
     def _save(self) -> None:
-        self._broken = True  # until it is known that the log has everything
-        self._log.save(self.run)
-        self._broken = False
+        with _interrupts_wait():
+            self._broken = True  # until it is known that the log has everything
+            self._log.save(self.run)
+            self._broken = False
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block, so that it never splits a save."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread is ever interrupted
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 @torch.no_grad()

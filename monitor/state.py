@@ -11,7 +11,6 @@ from torch import Tensor
 from aggregates.decisions import Settings
 from aggregates.spec import ModelSpec
 from monitor.config import RunConfig
-from monitor.errors import ConfigurationError
 from monitor.model import ResidualCNN, region
 
 
@@ -28,10 +27,6 @@ class LiveState:
     @classmethod
     def start(cls, config: RunConfig, spec: ModelSpec, *, train_examples: int) -> "LiveState":
         """Build what the first step needs; raises ConfigurationError."""
-        if config.batch_size > train_examples:
-            raise ConfigurationError(
-                f"batch_size {config.batch_size} is above the {train_examples} training examples"
-            )
         warm_up = {"kind": "warm_up", "epochs": config.warm_up_epochs, "since": 0}
         settings = Settings(
             lr=float(config.lr),

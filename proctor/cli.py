@@ -5,10 +5,10 @@ Exit codes: 0 held, 1 something was found, 2 wrong usage or input, 130 interrupt
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NoReturn
 
+import click
 import typer
-from rich.markup import escape
 
 from aggregates.errors import AggregateError
 from judge.errors import JudgeError
@@ -18,7 +18,7 @@ from policies.errors import PolicyError
 from proctor import commands
 from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError
 from proctor.home import Home
-from proctor.output import error_console, print_json
+from proctor.output import error_console, print_json, words
 from projections.errors import ProjectionError
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="An id, the beginning of one, or `latest`.")
 ]
 HOME = Path(".proctor")
+_MOST = 2**63 - 1  # an index has 63 bits
 
 
 @app.command()
@@ -90,8 +91,11 @@ def judge(
     ] = None,
     execute: Annotated[
         bool,
-        typer.Option("--execute", help="Also train a random number of its epochs again."),
-    ] = False,
+        typer.Option(
+            "--execute/--no-execute",
+            help="Train the run again, at least up to the submitted weights, and compare.",
+        ),
+    ] = True,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -156,19 +160,24 @@ def replay(
 @app.command()
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement (DuckDB).")],
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Do not verify the ledger before answering.")
+    ] = False,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the projection a question; it is brought up to date first. Files are out of reach."""
-    raise typer.Exit(commands.sql(Home(home), query, as_json=as_json))
+    """Ask the projection a question; the ledger is verified first. Files are out of reach."""
+    raise typer.Exit(commands.sql(Home(home), query, unverified=unverified, as_json=as_json))
 
 
 @app.command()
 def log(
-    start: Annotated[int, typer.Option("--start", min=0, help="First index.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 1_000_000,
+    start: Annotated[int, typer.Option("--start", min=0, max=_MOST, help="First index.")] = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=_MOST, help="At most so many.")
+    ] = 1_000_000,
     entry: Annotated[
-        int | None, typer.Option("--entry", min=0, help="Show this entry with its body.")
+        int | None, typer.Option("--entry", min=0, max=_MOST, help="Show this entry with its body.")
     ] = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
@@ -181,11 +190,14 @@ def log(
 
 def main() -> None:
     """Run the command line; the only place that turns errors into exit codes."""
-    arguments: list[Any] = sys.argv[1:]
+    as_json = "--json" in sys.argv[1:]
     try:
-        app(prog_name="proctor")
+        code = app(prog_name="proctor", standalone_mode=False)
+    except click.ClickException as error:  # wrong usage
+        error.show()
+        sys.exit(EXIT_USAGE)
     except VerificationError as error:
-        _fail(error, EXIT_FOUND, arguments)
+        _fail(error, EXIT_FOUND, as_json=as_json)
     except (
         AggregateError,
         JudgeError,
@@ -195,17 +207,20 @@ def main() -> None:
         ProctorError,
         ProjectionError,
     ) as error:
-        _fail(error, EXIT_USAGE, arguments)
+        _fail(error, EXIT_USAGE, as_json=as_json)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _fail(ProctorError(f"{where}{error.strerror or error}"), EXIT_USAGE, arguments)
-    except KeyboardInterrupt:
-        error_console.print("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
+        _fail(ProctorError(f"{where}{error.strerror or error}"), EXIT_USAGE, as_json=as_json)
+    except MemoryError as error:
+        wanted = ProctorError(f"this machine has not enough memory for that: {error}")
+        _fail(wanted, EXIT_USAGE, as_json=as_json)
+    if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
+        error_console.print("interrupted; a run that was going on is closed as interrupted")
+    sys.exit(code)
 
 
-def _fail(error: Exception, code: int, arguments: list[str]) -> None:
-    if "--json" in arguments:
+def _fail(error: Exception, code: int, *, as_json: bool) -> NoReturn:
+    if as_json:
         print_json({"error": type(error).__name__, "message": str(error), "exit_code": code})
-    error_console.print(f"[bold]error:[/] {escape(str(error))}")
+    error_console.print(f"[bold]error:[/] {words(error)}")
     sys.exit(code)

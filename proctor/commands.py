@@ -5,17 +5,14 @@ Answers go to standard output, as text or as one JSON document; progress goes to
 
 from pathlib import Path
 from typing import Any
-from uuid import UUID
-
-from rich.markup import escape
 
 from aggregates.registry import REGISTRY
 from ledger.mapper import decode_body, ns_to_datetime
 from ledger.reader import check_ledger, open_verified
 from ledger.verify import VerifiedEntry
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
-from proctor.home import Home, find_run
-from proctor.output import console, plain, print_json, print_table
+from proctor.home import Home
+from proctor.output import as_records, console, plain, print_json, print_table, words
 from proctor.replay import describe_state, read_recording, tell_entry
 from proctor.story import read_story, tell_story
 from projections.cache import catch_up, query
@@ -40,13 +37,15 @@ def verify(
             console.print("it contains the tree head that you kept")
     else:
         where = "" if report.index is None else f" at index {report.index}"
-        console.print(f"[red]failed[/]{where}: {report.error_type}: {escape(str(report.error))}")
+        console.print(f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}")
     return EXIT_HELD if report.ok else EXIT_FOUND
 
 
 def show(home: Home, name: str, *, as_json: bool) -> int:
     """Tell one run's story."""
-    story = read_story(home, str(_project(home, name)))
+    home.require_ledger()
+    home.close_crashed()
+    story = read_story(home, name)
     if as_json:
         print_json(story)
     else:
@@ -71,13 +70,16 @@ def replay(home: Home, name: str, *, at: int | None, as_json: bool) -> int:
     return EXIT_HELD
 
 
-def sql(home: Home, statement: str, *, as_json: bool) -> int:
+def sql(home: Home, statement: str, *, unverified: bool, as_json: bool) -> int:
     """Ask the projection."""
     home.require_ledger()
+    if not unverified:
+        with open_verified(home.ledger):  # raises where it does not hold
+            pass
     catch_up(home.projection, home.ledger)
     result = query(home.projection, statement)
     if as_json:
-        print_json([dict(zip(result.columns, row, strict=True)) for row in result.rows])
+        print_json(as_records(result.columns, result.rows))
     else:
         print_table(result.columns, result.rows)
     return EXIT_HELD
@@ -102,15 +104,6 @@ def log(home: Home, *, start: int, limit: int, entry: int | None, as_json: bool)
     else:
         _print_entries(chosen, number=False)
     return EXIT_HELD
-
-
-def _project(home: Home, name: str) -> UUID:
-    """Bring the projection up to date and return the run that `name` means."""
-    home.require_ledger()
-    home.close_crashed()
-    catch_up(home.projection, home.ledger)
-    runs = query(home.projection, "SELECT run_id FROM runs ORDER BY started_idx").rows
-    return find_run([UUID(row[0]) for row in runs], name)
 
 
 def read_text(path: Path | None) -> str | None:
@@ -141,5 +134,5 @@ def _print_entries(entries: list[VerifiedEntry], *, number: bool) -> None:
         when = ns_to_datetime(entry.time_ns).strftime("%H:%M:%S")
         stream = "" if number else f"{str(entry.stream_id)[:8]} "
         console.print(
-            f"[dim]{place:>5} {when} {stream}[/]{entry.name:<22} {escape(tell_entry(entry))}"
+            f"[dim]{place:>5} {when} {stream}[/]{words(entry.name):<22} {words(tell_entry(entry))}"
         )

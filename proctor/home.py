@@ -133,7 +133,7 @@ def find_run(ids: list[UUID], name: str) -> UUID:
         raise ProctorError("the ledger has no run yet; `proctor run` makes one")
     if name == "latest":
         return ids[-1]
-    found = [run for run in ids if str(run).startswith(name.lower())]
+    found = [run for run in ids if name and str(run).startswith(name.lower())]
     if len(found) != 1:
         what = "no run" if not found else f"{len(found)} runs"
         raise ProctorError(f"{what} of {len(ids)} begin with {name!r}; `proctor log` lists them")

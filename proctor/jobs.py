@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from rich.markup import escape
-
 from aggregates.run import Run
 from judge.audit import Redo, audit_run
 from judge.reexecution import Comparison, reexecute
@@ -17,18 +15,19 @@ from judge.report import AuditReport
 from ledger.application import LedgerApplication
 from ledger.reader import check_ledger
 from monitor.config import RunConfig
+from monitor.datasets import Splits
 from monitor.errors import ConfigurationError
+from monitor.loop import prepare
 from policies.catalogue import create_policy
 from policies.recorded import RecordedPolicy
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_run, run_ids
-from proctor.output import cell, console, print_json, print_table
+from proctor.output import cell, console, print_json, print_table, words
 from proctor.progress import watching
 from proctor.replay import read_recording
 from proctor.story import print_violations, read_story, tell_story
 from proctor.training import run_training
-from projections.cache import catch_up
 
 # A start that goes wrong: the learning rate is ten times what the model can use.
 DEMO: dict[str, Any] = {"lr": 3.0, "warm_up_epochs": 0}
@@ -36,11 +35,12 @@ DEMO: dict[str, Any] = {"lr": 3.0, "warm_up_epochs": 0}
 
 def demo(home: Home, *, as_json: bool) -> int:
     """Do the main job once."""
+    config = RunConfig.from_dict(DEMO)
+    splits = prepare(config)
     with home.open_log() as log:
-        (run_id,) = _train(home, log, RunConfig.from_dict(DEMO), "playbook")
-        report = _judge(home, log, run_id)
+        (run_id,) = _train(home, log, config, "playbook", splits)
+        report = _judge(home, log, run_id, redo=Redo(_recorded_policy))
     checked = check_ledger(home.ledger)
-    catch_up(home.projection, home.ledger)
     if as_json:
         print_json({"run": run_id, "audit": report.to_dict(), "verification": checked})
         return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
@@ -56,17 +56,17 @@ def demo(home: Home, *, as_json: bool) -> int:
         ("replay", "the run, event by event"),
         ("replay --execute", "do the training again and compare it bit for bit"),
     ):
-        console.print(escape(f"  .venv/bin/proctor {command} {place}").ljust(58) + why)
+        console.print(words(f"  .venv/bin/proctor {command} {place}").ljust(58) + why)
     return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
 
 
 def run(home: Home, settings: list[str], *, config: Path | None, policy: str, as_json: bool) -> int:
     """Train."""
     chosen = read_config(config, settings)
-    create_policy(policy)  # an unknown name is refused before anything is written
+    create_policy(policy)  # what is wrong is refused before anything is written
+    splits = prepare(chosen)
     with home.open_log() as log:
-        runs = _train(home, log, chosen, policy)
-    catch_up(home.projection, home.ledger)
+        runs = _train(home, log, chosen, policy, splits)
     stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
     if as_json:
         print_json({"runs": stories})
@@ -101,8 +101,7 @@ def judge(
                 kept_head=read_text(head),
                 redo=Redo(_recorded_policy) if execute else None,
             )
-        catch_up(home.projection, home.ledger)
-    if as_json:
+        if as_json:
         print_json(report.to_dict())
     else:
         _print_report(report)
@@ -133,15 +132,21 @@ def read_config(path: Path | None, settings: list[str]) -> RunConfig:
         key, equals, text = setting.partition("=")
         if not equals or not key:
             raise ConfigurationError(f"{setting!r} is not KEY=VALUE, as in lr=0.3")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text
-        chosen[key] = value
+        chosen[key] = _read_value(text)
     return RunConfig.from_dict(chosen)
 
 
-def _train(home: Home, log: LedgerApplication, config: RunConfig, policy: str) -> list[UUID]:
+def _read_value(text: str) -> Any:
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return found["value"] if set(found) == {"value"} else text
+
+
+def _train(
+    home: Home, log: LedgerApplication, config: RunConfig, policy: str, splits: Splits
+) -> list[UUID]:
     with watching() as watchers:
         return run_training(
             home,
@@ -149,6 +154,7 @@ def _train(home: Home, log: LedgerApplication, config: RunConfig, policy: str) -
             config,
             make_policy=lambda: create_policy(policy),
             judge_run=lambda run_id: _judge(home, log, run_id),
+            splits=splits,
             watching=watchers,
         )
 

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+from proctor.errors import ProctorError
 
 _WIDTH = None if sys.stdout.isatty() else 160  # what is piped is not folded at 80
 console = Console(soft_wrap=True, highlight=False, width=_WIDTH)
@@ -33,22 +35,22 @@ def plain(value: Any) -> Any:
         return [plain(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, UUID | Path):
-        return str(value)
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()
-    return value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)  # dates, times, intervals, decimals and what else SQL has
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
     """Print rows as a table."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(visible(column)), overflow="fold")
     for row in rows:
-        table.add_row(*(cell(value) for value in row))
+        table.add_row(*(Text(cell(value)) for value in row))
     console.print(table)
 
 
@@ -60,4 +62,21 @@ def cell(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
-    return str(value)
+    return visible(str(value))
+
+
+def visible(text: str) -> str:
+    """Return text with its control characters written out, so that they reach no terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def words(text: object) -> str:
+    """Return somebody's words for printing among our own: neither markup nor control characters."""
+    return escape(visible(str(text)))
+
+
+def as_records(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return rows as one map each; raises ProctorError if two columns have one name."""
+    if len(set(columns)) != len(columns):
+        raise ProctorError(f"two columns have one name in {list(columns)}: name them apart with AS")
+    return [dict(zip(columns, row, strict=True)) for row in rows]

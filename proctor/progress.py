@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from aggregates.run import Run
 from monitor.config import RunConfig
-from proctor.output import error_console
+from proctor.output import error_console, words
 from proctor.training import Watching
 
 
@@ -30,7 +30,7 @@ def watching() -> Iterator[Watching]:
         def start(run_id: UUID, config: RunConfig) -> None:
             nonlocal epochs
             epochs = config.epochs
-            error_console.print(f"run {run_id}: {config.dataset}, {config.epochs} epochs")
+            error_console.print(f"run {run_id}: {words(config.dataset)}, {config.epochs} epochs")
 
         def step(epoch: int, done: int, steps: int) -> None:
             bars.update(
@@ -38,7 +38,7 @@ def watching() -> Iterator[Watching]:
             )
 
         def epoch(run: Run, measured: dict[str, Any]) -> None:
-            error_console.print(_epoch_line(run, measured))
+            error_console.print(words(_epoch_line(run, measured)))
 
         yield Watching(on_start=start, on_epoch=epoch, on_step=step)
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from aggregates.run import Run
 from judge.replay import decode_events
+from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.reader import VerifiedLedger, open_verified
 from ledger.verify import VerifiedEntry
@@ -76,9 +77,11 @@ def describe_state(run: Run) -> dict[str, Any]:
 
 def tell_entry(entry: VerifiedEntry) -> str:
     """Return one line on what an entry records."""
-    body = decode_body(entry.body)
     teller = _TELLERS.get(entry.name)
-    return teller(body) if teller else ""
+    try:
+        return teller(decode_body(entry.body)) if teller else ""
+    except (AttributeError, KeyError, LedgerError, TypeError, ValueError) as error:
+        return f"(its body is odd: {type(error).__name__}: {error})"
 
 
 def _rules(body: Mapping[str, Any]) -> str:

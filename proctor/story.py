@@ -1,18 +1,22 @@
-"""One run's story in the terminal: curves, rules, decisions, verdict; read from the projection.
+"""One run's story in the terminal: curves, rules, decisions, verdict.
 
-Source: projections/views.sql.  Trust: the projection is a cache; verify and judge do not use it.
+Source: projections/views.sql.  Trust: what is told comes from a ledger that was just verified.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import duckdb
 import plotext
-from rich.markup import escape
 from rich.text import Text
 
-from proctor.home import Home
-from proctor.output import console, print_table
-from projections.cache import query
+from ledger.mapper import decode_body
+from ledger.reader import open_verified
+from proctor.home import Home, find_run
+from proctor.output import console, print_table, words
+from proctor.replay import verified_runs
+from projections.projector import create_schema, project
 
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
@@ -23,12 +27,33 @@ _MARKS = {  # what became of a fired rule -> what the heatmap shows
 }
 
 
-def read_story(home: Home, run_id: str) -> dict[str, Any]:
-    """Return everything that the story tells, as plain values."""
+def read_story(home: Home, name: str) -> dict[str, Any]:
+    """Return everything that the story tells, as plain values.
 
+    The tables are built in memory, of this run and its audits alone, from entries that have just
+    been verified. Raises VerificationError for a ledger that does not hold.
+    """
+    with open_verified(home.ledger) as ledger:
+        run = find_run(verified_runs(ledger), name)
+        audits = {
+            entry.stream_id
+            for entry in ledger.entries()
+            if entry.name == "audit.started" and decode_body(entry.body).get("run") == str(run)
+        }
+        entries = [entry for entry in ledger.entries() if entry.stream_id in {run, *audits}]
+    with duckdb.connect(":memory:") as connection:
+        create_schema(connection)
+        # Numbered anew: a projection wants the entries from the first on, without a gap.
+        numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
+        project(connection, numbered, quarantine=True)
+        return _read_tables(connection, str(run))
+
+
+def _read_tables(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
     def rows(sql: str, key: str) -> list[dict[str, Any]]:
-        result = query(home.projection, sql, [key])
-        return [dict(zip(result.columns, row, strict=True)) for row in result.rows]
+        found = connection.execute(sql, [key])
+        columns = [column[0] for column in found.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
 
     (summary,) = rows("SELECT * FROM run_summary WHERE run_id = ?", run_id)
     audit = str(summary["audit_id"])
@@ -62,12 +87,13 @@ def tell_story(story: dict[str, Any]) -> None:
     """Print the story."""
     summary = story["summary"]
     console.print(
-        f"[bold]run {summary['run_id']}[/]: {summary['dataset']}, seed {summary['seed']}, "
-        f"policy {summary['policy_name']}, rules {summary['profile']}, {summary['state']} after "
+        f"[bold]run {summary['run_id']}[/]: {words(summary['dataset'])}, seed {summary['seed']}, "
+        f"policy {words(summary['policy_name'])}, rules {summary['profile']}, "
+        f"{summary['state']} after "
         f"{summary['epochs']} of {summary['epochs_planned']} epochs"
     )
     if summary["parent_run"]:
-        console.print(f"restart of run {summary['parent_run']}")
+        console.print(f"restart of run {words(summary['parent_run'])}")
     if len(story["epochs"]) > 1:
         _plot(story["epochs"], "loss")
         _plot(story["epochs"], "accuracy")
@@ -144,5 +170,5 @@ def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:
     """Print one line for each violation."""
     for found in violations:
         place = "run" if found["epoch"] is None else f"epoch {found['epoch']}"
-        words = f"{found['rule'] or ''} ({place}, {found['emitter']}) {found['detail']}"
-        console.print(f"violation: {found['kind']} {escape(words)}")
+        about = f"{found['kind']} {found['rule'] or ''} ({place}, {found['emitter']})"
+        console.print(f"violation: {words(about)} {words(found['detail'])}")

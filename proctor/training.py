@@ -16,6 +16,7 @@ from judge.report import AuditReport
 from judge.scores import rank
 from ledger.application import LedgerApplication
 from monitor.config import RunConfig
+from monitor.datasets import Splits
 from monitor.loop import OnEpoch, OnStep, Policy, train
 from proctor.home import Home
 
@@ -45,22 +46,31 @@ def run_training(
     *,
     make_policy: Callable[[], Policy],
     judge_run: Callable[[UUID], AuditReport],
+    splits: Splits,
     watching: Watching | None = None,
 ) -> list[UUID]:
     """Train, with every restart that is scheduled on the way; return the runs, the best first.
 
-    Each run gets a policy of its own, so that nothing is carried from one to the next but what
-    the events say. Attempts of a campaign are judged as they end, to be ranked.
+    `splits` is the configuration's data. Each run gets a policy of its own, so that nothing is
+    carried from one to the next but what the events say. Attempts of a campaign are judged as they end, to be ranked.
     """
     if config.edits == "live":
         this = _Attempt(config, spec=None, parent=None)
-        return [_train(home, log, this, make_policy(), watching=watching).id]
+        return [_train(home, log, this, make_policy(), splits=splits, watching=watching).id]
     campaign = Campaign.start(config=config.to_dict(), attempts=MAX_RESTARTS + 1)
     log.save(campaign)
     reports: list[AuditReport] = []
     following: _Attempt | None = _Attempt(config, spec=None, parent=None)
     while following is not None and len(reports) <= MAX_RESTARTS:
-        run = _train(home, log, following, make_policy(), watching=watching, campaign=campaign)
+        run = _train(
+            home,
+            log,
+            following,
+            make_policy(),
+            splits=splits,
+            watching=watching,
+            campaign=campaign,
+        )
         reports.append(judge_run(run.id))
         following = _restart(run)
     ranking = [report.run_id for report in rank(reports)]
@@ -75,6 +85,7 @@ def _train(
     this: _Attempt,
     policy: Policy,
     *,
+    splits: Splits,
     watching: Watching | None,
     campaign: Campaign | None = None,
 ) -> Run:
@@ -95,6 +106,7 @@ def _train(
             campaign=str(campaign.id) if campaign is not None else None,
             run_id=run_id,
             submission_dir=home.submission(run_id),
+            splits=splits,
             on_epoch=watching.on_epoch if watching else None,
             on_step=watching.on_step if watching else None,
         )

@@ -64,6 +64,10 @@ def test_edited_event_is_rejected_by_its_index(copy: Path, trained: Path) -> Non
     done = call(["verify", "--json"], home=copy)
     assert done.returncode == 1
     assert answer(done)["index"] in (5, 6)
+    for command in (["show"], ["log"], ["replay"], ["sql", "SELECT 1"]):
+        done = call(command, home=copy)
+        assert (done.returncode, "error:" in done.stderr) == (1, True), command
+    assert call(["sql", "SELECT 1", "--unverified"], home=copy).returncode == 0
     assert call(["verify"], home=trained).returncode == 0
 
 
@@ -121,7 +125,31 @@ def test_replay_tells_events_and_the_state_after_each(trained: Path) -> None:
     assert (state["events"], state["epoch"], state["ended"]) == (3, 0, None)
     last = answer(call(["replay", "--at", str(len(events)), "--json"], home=trained))
     assert last["ended"] == "completed"
-    assert call(["replay", "--at", "999"], home=trained).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["replay", "--at", "999"],
+        ["replay", ""],
+        ["show", "nothing"],
+        ["log", "--entry", "99999"],
+        ["log", "--entry", "9" * 30],
+        ["log", "--start", "-1"],
+        ["sql", "SELECT 1; SELECT 2"],
+        ["sql", "SELECT 1 AS a, 2 AS a", "--json"],
+        ["verify", "--head", "/nowhere"],
+        ["verify", "--head", "/dev/null"],
+        ["verify", "--vkey", "/dev/null"],
+        ["nonsense"],
+        ["run", "--nonsense"],
+    ],
+)
+def test_wrong_question_gets_one_clear_error(trained: Path, arguments: list[str]) -> None:
+    done = call(arguments, home=trained)
+    assert done.returncode == 2, done.stdout
+    assert "Traceback" not in done.stderr
+    assert "rror" in done.stderr
 
 
 def test_replay_execute_gives_the_same_run_bit_for_bit(trained: Path) -> None:
@@ -151,6 +179,21 @@ def test_projection_is_built_again_when_its_file_is_deleted(copy: Path) -> None:
     for file in copy.glob("projections.duckdb*"):
         file.unlink()
     assert answer(call(["show", "--json"], home=copy)) == before
+
+
+@pytest.mark.parametrize(
+    "value", ["'[/red]'", "'[bold]x'", "INTERVAL 1 DAY", "TIME '12:00'", "1.5::DECIMAL(4, 2)"]
+)
+def test_sql_prints_whatever_the_answer_holds(trained: Path, value: str) -> None:
+    for form in ([], ["--json"]):
+        done = call(["sql", f"SELECT {value} AS v", *form], home=trained)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_answer_cannot_reach_the_terminal(trained: Path) -> None:
+    done = call(["sql", "SELECT chr(27) || '[2J' AS v"], home=trained)
+    assert "\x1b" not in done.stdout
+    assert r"\x1b[2J" in done.stdout
 
 
 def test_log_lists_entries_and_shows_one(trained: Path) -> None:
@@ -197,6 +240,10 @@ WRONG_RUNS: list[tuple[list[str], Callable[[Path], Path], str]] = [
     (["epochs=0"], _folder, "epochs must be"),
     (["epochs=3.5"], _folder, "epochs must be"),
     (["lr"], _folder, "KEY=VALUE"),
+    (["lr=0.1\nepochs=3"], _folder, "lr must be"),
+    (["dataset=imagefolder:/nowhere[/b]"], _folder, "/nowhere[/b]"),
+    (["device=cuda"], _folder, "cuda"),
+    (["batch_size=300"], _folder, "batch_size 300"),
     (['waived=["R9"]'], _folder, "waived"),
     (["--policy", "oracle"], _folder, "no policy 'oracle'"),
     (["--config", "/nowhere.toml"], _folder, "/nowhere.toml"),
@@ -214,10 +261,7 @@ def test_wrong_input_gets_one_clear_error_and_leaves_nothing(
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert message in done.stderr
-    left = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
-    assert not any(path.suffix == ".safetensors" for path in left)
-    if (place / "ledger").exists():
-        assert answer(call(["log", "--json"], home=place)) == []
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_error_is_one_json_document_when_json_is_asked_for(tmp_path: Path) -> None:
