@@ -23,7 +23,7 @@ import duckdb
 
 from aggregates.audit import STEPS, Audit
 from aggregates.errors import SpecError
-from aggregates.run import Run
+from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
 from judge import own_model
 from judge.config import JudgeConfig
@@ -35,7 +35,7 @@ from judge.reexecution import reexecute
 from judge.replay import Replay, SavedWeights, decode_events, replay_run
 from judge.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
 from judge.sandbox import Examination, examine
-from judge.scores import accuracy_score, process_score
+from judge.scores import accuracy_score, choose_target, process_score
 from judge.submission import (
     Submission,
     read_submission,
@@ -67,10 +67,10 @@ class AuditLog(Protocol):
 
 @dataclass(frozen=True)
 class Redo:
-    """How a run is trained again: who answers for its policy, and up to which epoch."""
+    """How a run is trained again: who answers for its policy, and how far behind its weights."""
 
     policy: Callable[[Run], Policy]  # from the recorded decisions
-    draw: Callable[[int], int] = secrets.randbelow  # an epoch below the number of epochs
+    draw: Callable[[int], int] = secrets.randbelow  # how many epochs more, below the number left
 
 
 def audit_run(
@@ -86,7 +86,8 @@ def audit_run(
 ) -> AuditReport:
     """Judge a run by its ledger and its submission, and append the audit to `log`.
 
-    With `redo`, step 7 also trains the run again, up to an epoch that nobody could foresee.
+    With `redo`, step 7 also trains the run again, up to the submitted weights and on to an epoch
+    that nobody could foresee. Without, a story that was made up whole may pass.
 
     Whatever is wrong with the run is in the report. Nothing is appended where the ledger does not
     hold. Raises JudgeError where no audit can be made (no such run, no data), and LedgerError where
@@ -252,6 +253,8 @@ class _Hearing:
         saved = self.replay.submitted
         verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
         assert saved is not None, "verify_weights() has looked"
+        if self.config.checks("measurements"):
+            self._verify_saved(saved)
         self.saved = saved
         if not self.examination.passed("weights"):
             raise SandboxError(f"the weights do not load: {self.examination.problem}")
@@ -259,6 +262,18 @@ class _Hearing:
             f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
             {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
         )
+
+    def _verify_saved(self, saved: SavedWeights) -> None:
+        if saved.kind == "last" and (reason := self.replay.run.end_reason) not in OWN_ENDS:
+            raise StepError(
+                f"the run ended as {reason}: its last weights are of no end that it came to, and "
+                "it has no best ones"
+            )
+        if saved.size != len(self.submission.weights):
+            raise StepError(
+                f"the weights are recorded with {saved.size} bytes and have "
+                f"{len(self.submission.weights)}"
+            )
 
     # Step 4
     def _run_config(self) -> _Outcome:
@@ -335,6 +350,8 @@ class _Hearing:
     def _probe(self) -> _Outcome:
         self.splits = own_model.load_data(self.replay.config)
         own_model.verify_data(self.splits, self.replay.started.data)
+        if self.replay.started.data.get("sizes") != dict(self.splits.sizes):
+            raise StepError("the data here is not what the run records: sizes differ")
         alike = own_model.same_kind(self.replay.started.environment, self.environment)
         tolerance = self.config.probe_tolerance if alike else self.config.probe_tolerance_elsewhere
         evidence: dict[str, Any] = {"same_kind_of_machine": alike, "tolerance": tolerance}
@@ -351,32 +368,50 @@ class _Hearing:
                 self.model, self.splits, measured, tolerance=tolerance
             )
         summary = "gradient norms, loss and accuracy of the weights are those that were logged"
-        if self.redo is not None:
-            evidence["executed"] = self._execute(self.redo, alike=alike)
-            summary += f"; {evidence['executed']['epochs']} epochs were trained again"
-        return _Outcome(summary, evidence)
+        done = evidence["executed"] = self._execute(alike=alike)
+        if self.redo is None:
+            return _Outcome(f"{summary}; nothing was trained again", evidence)
+        again = f"{done.get('epochs', 0)} epochs were trained again"
+        if not done["done"]:
+            again += f", which proves nothing: {done['reason']}"
+        return _Outcome(f"{summary}; {again}", evidence)
 
-    def _execute(self, redo: Redo, *, alike: bool) -> dict[str, Any]:
-        """Train again up to a random epoch; a measurement that differs was never made."""
+    def _execute(self, *, alike: bool) -> dict[str, Any]:
+        """Train again, as far as the submitted weights at least; what differs was never made.
+
+        On another kind of machine it is evidence that gates nothing.
+        """
         assert self.ledger is not None
-        until = redo.draw(len(self.replay.measured))
+        if self.redo is None:
+            return {"done": False, "reason": "nothing was trained again"}
+        until = len(self.replay.measured) - 1
+        if self.saved.kind == "best":
+            until = self.saved.epoch + self.redo.draw(until + 1 - self.saved.epoch)
+        reason = "" if alike else "the run was made on another kind of machine"
         try:
             found = reexecute(
-                decode_events(self.ledger.entries), redo.policy(self.replay.run), until_epoch=until
+                decode_events(self.ledger.entries),
+                self.redo.policy(self.replay.run),
+                until_epoch=until,
             )
-        except StepError:
-            raise
         except JudgeError as error:
-            raise StepError(str(error)) from error
-        first = found.differences[0].to_dict() if found.differences else None
-        evidence = {"epochs": found.epochs, "values": found.values, "differ": found.total}
+            if alike:
+                raise StepError(str(error)) from error
+            return {"done": False, "reason": f"{reason}, and {error}"}
+        evidence = {
+            "done": alike,
+            "reason": reason,
+            "epochs": found.epochs,
+            "values": found.values,
+            "differ": found.total,
+            "first": found.differences[0].to_dict() if found.differences else None,
+        }
         if alike and not found.same:
             raise StepError(
                 f"trained again, {found.total} of {found.values} values differ from the record",
-                **evidence,
-                first=first,
+                executed=evidence,
             )
-        return {**evidence, "first": first}
+        return evidence
 
     def _weights_are_as_measured(self) -> bool:
         """Return whether no remedy lies between the epoch's measurement and the save."""
@@ -410,15 +445,23 @@ class _Hearing:
     # Step 10
     def _test_accuracy(self) -> _Outcome:
         self.test = own_model.measure_test_accuracy(self.model, self.replay)
-        return _Outcome(f"top-1 accuracy on the test set is {self.test['accuracy']:.4f}", self.test)
+        images = self.test["examples"]
+        few = images < self.config.min_test_examples
+        return _Outcome(
+            f"top-1 accuracy on the test set is {self.test['accuracy']:.4f}, of {images} images"
+            + (": too few to tell models apart" if few else ""),
+            {**self.test, "few": few},
+        )
 
     # Step 11
     def _score(self) -> _Outcome:
-        coverage, target = self.coverage, self.replay.config.target_accuracy
+        coverage, own = self.coverage, self.replay.config.target_accuracy
+        target, whose = choose_target(own, self.saved.spec.classes, self.config)
         measured = self.replay.measured[self.saved.epoch]
         exercised = (
             len(coverage.rules_answered) >= self.config.min_exercised_rules
-            and coverage.answered >= self.config.min_firings
+            and coverage.tested >= self.config.min_firings
+            and coverage.remedied
         )
         self.scores = Scores(
             hard_fail=False,
@@ -433,10 +476,13 @@ class _Hearing:
         )
         emitters = {violation.emitter for violation in self.violations}
         return _Outcome(
-            f"accuracy {self.scores.accuracy_score:.3f}, process {self.scores.process_score:.3f}"
+            f"accuracy {self.scores.accuracy_score:.3f} of the target {target:g} ({whose}), "
+            f"process {self.scores.process_score:.3f}"
             + ("" if exercised else " (hardly exercised)"),
             {
                 "target_accuracy": target,
+                "target_from": whose,
+                "target_of_run": own,
                 "violations": len(self.violations),
                 "by_emitter": {
                     emitter: sum(v.emitter == emitter for v in self.violations)

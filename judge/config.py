@@ -16,6 +16,7 @@ CHECKS = (
     "deliverable_hashes",  # step 1: against run.ended
     "ledger_verification",  # step 5: links, tree heads, signatures
     "logits",  # step 6: what the submitted code computes
+    "measurements",  # step 5: what was measured and saved fits model, settings and data
     "order",  # step 5: the stream replayed through the aggregate
     "probe",  # step 7: gradient norms at the save
     "rules_profile",  # step 5: hashes and the profile
@@ -31,7 +32,10 @@ class JudgeConfig:
     """How strict an audit is; frozen, and part of its first event."""
 
     min_exercised_rules: int = 1  # different rules that fired and were answered
-    min_firings: int = 2  # answered firings
+    min_firings: int = 2  # answered firings, each with an epoch after it
+    target_accuracy: float | None = None  # of the test set; None takes the run's own, from a floor
+    min_target_accuracy: float = 0.5  # the floor: a run cannot set itself a target below it
+    min_test_examples: int = 50  # below, the audit says that the accuracy rests on few images
     # The probe is one forward and backward pass over weights at rest. On the same kind of machine
     # it comes out alike to the last bits; elsewhere kernels sum in another order.
     probe_tolerance: float = 1e-3  # relative, same kind of machine
@@ -45,11 +49,14 @@ class JudgeConfig:
     disabled: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a name that switches nothing off."""
+        """Refuse a name that switches nothing off, and a target that is none."""
         if unknown := sorted(set(self.disabled) - set(CHECKS)):
             raise JudgeError(
                 f"there is no check {', '.join(unknown)}: choose from {', '.join(CHECKS)}"
             )
+        for target in (self.target_accuracy, self.min_target_accuracy):
+            if target is not None and not 0.0 < target <= 1.0:
+                raise JudgeError(f"a target is an accuracy above 0 and at most 1, not {target!r}")
 
     def checks(self, name: str) -> bool:
         """Return whether a check is on."""

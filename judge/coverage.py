@@ -39,7 +39,9 @@ class Coverage:
     violations: tuple[Violation, ...]
     obligations: int  # firings of rules that are not waived
     answered: int  # of these
-    rules_answered: tuple[str, ...]
+    rules_answered: tuple[str, ...]  # of firings that put the run to the test
+    tested: int  # answered firings with an epoch after them
+    remedied: bool  # whether a remedy for a fired rule took effect
 
 
 def install_views(connection: DuckDBPyConnection) -> None:
@@ -53,12 +55,17 @@ def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
         _KINDS_SQL + " WHERE run_id = ? ORDER BY epoch, decision, kind, rule", [run_id]
     ).fetchall()
     firings = connection.execute(
-        "SELECT rule, answered FROM coverage_firings WHERE run_id = ?", [run_id]
+        "SELECT rule, answered, tests FROM coverage_firings WHERE run_id = ?", [run_id]
     ).fetchall()
-    answered = [rule for rule, done in firings if done]
+    [(remedied,)] = connection.execute(
+        "SELECT count(*) > 0 FROM coverage_effects WHERE run_id = ?", [run_id]
+    ).fetchall()
+    tested = [rule for rule, answered, tests in firings if answered and tests]
     return Coverage(
         violations=tuple(Violation(*row) for row in rows),
         obligations=len(firings),
-        answered=len(answered),
-        rules_answered=tuple(sorted(set(answered))),
+        answered=sum(answered for _, answered, _ in firings),
+        rules_answered=tuple(sorted(set(tested))),
+        tested=len(tested),
+        remedied=remedied,
     )

@@ -41,7 +41,23 @@ JOIN citations c USING (run_id, number)
 LEFT JOIN remedies r ON r.run_id = d.run_id AND r.decision = d.number
 ANTI JOIN coverage_waived w ON w.run_id = d.run_id AND w.rule = c.rule;
 
--- The obligations: each firing of a rule, and whether a decision near it answers.
+-- Remedies that cite a rule which fired, were carried out, and had something to change: behind the
+-- last epoch nothing has, unless the training ended because of them.
+CREATE TEMP VIEW coverage_effects AS
+SELECT a.run_id, a.number, a.rule
+FROM coverage_answers a
+JOIN coverage_limits l USING (run_id)
+WHERE a.took_effect
+    AND (a.epoch < l.last_epoch OR a.restarts OR l.reason = 'stopped')
+    AND EXISTS (
+        FROM coverage_rules f
+        WHERE f.run_id = a.run_id AND f.rule = a.rule AND f.fired
+            AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
+    );
+
+-- The obligations: each firing of a rule, and whether a decision near it answers. A firing in the
+-- last epoch obliges too, since its policy is asked; but whatever is said there costs nothing, so
+-- it does not put the run to the test.
 CREATE TEMP VIEW coverage_firings AS
 SELECT
     f.run_id,
@@ -52,7 +68,8 @@ SELECT
         FROM coverage_answers a
         WHERE a.run_id = f.run_id AND a.rule = f.rule
             AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
-    ) AS answered
+    ) AS answered,
+    f.epoch < l.last_epoch AS tests
 FROM coverage_rules f
 JOIN coverage_limits l USING (run_id)
 WHERE f.fired;
@@ -106,7 +123,8 @@ WHERE NOT EXISTS (
         AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
 );
 
--- A deferral that nothing came of. It clears when the rule falls silent, when a remedy for it takes
+-- A deferral that nothing came of, or a remedy that was refused: who asks for what cannot be done
+-- has done nothing yet. (Refusals that nothing bears out end the audit before.) It clears when the rule falls silent, when a remedy for it takes
 -- effect, or when the training is stopped or restarted, all of it within the limit. Where the run
 -- ends before the limit, it is held against the policy only if the rule fired in a later epoch with
 -- nothing else going on, and still was not acted on; a rule that was remedied within the limit may
@@ -126,12 +144,13 @@ SELECT
         ) THEN 'harness'
         ELSE d.source
     END AS emitter,
-    d.rule || ', deferred by decision ' || d.number || ' in epoch ' || d.epoch
+    d.rule || CASE WHEN d.refused THEN ', answered in vain' ELSE ', deferred' END
+    || ' by decision ' || d.number || ' in epoch ' || d.epoch
     || ', had neither fallen silent nor been remedied by epoch '
     || least(l.last_epoch, d.epoch + l.deferral_limit) AS detail
 FROM coverage_answers d
 JOIN coverage_limits l USING (run_id)
-WHERE NOT d.acts
+WHERE (d.refused OR NOT d.acts)
     AND NOT EXISTS (
         FROM coverage_rules s
         WHERE s.run_id = d.run_id AND s.rule = d.rule AND NOT s.fired
@@ -154,7 +173,7 @@ WHERE NOT d.acts
                 AND turn.epoch > d.epoch
                 AND NOT EXISTS (
                     FROM coverage_answers o
-                    WHERE o.run_id = d.run_id AND o.rule <> d.rule AND o.acts
+                    WHERE o.run_id = d.run_id AND o.rule <> d.rule AND o.took_effect
                         AND o.epoch BETWEEN turn.epoch - 1 AND turn.epoch
                 )
                 AND NOT EXISTS (

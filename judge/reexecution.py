@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from aggregates.registry import REGISTRY
-from aggregates.run import Run
+from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
 from judge.compare import Difference, differences
 from judge.errors import JudgeError
@@ -26,7 +26,6 @@ _IGNORED = frozenset(  # of every event: what the library adds, and what time it
     {"originator_id", "originator_topic", "originator_version", "timestamp"}
 )
 _SHOWN = 50  # differences
-_WHOLE = ("completed", "restart", "stopped")  # ends that a training comes to by itself
 
 
 class Blobs(Protocol):
@@ -101,7 +100,7 @@ def reexecute(
     if until_epoch is not None and not 0 <= until_epoch <= reached:
         raise JudgeError(f"the run has epochs 0 to {reached}, not {until_epoch}")
     last = reached if until_epoch is None else until_epoch
-    whole = last == reached and type(ended) is Run.Ended and ended.reason in _WHOLE
+    whole = last == reached and type(ended) is Run.Ended and ended.reason in OWN_ENDS
     log = LedgerApplication.in_memory(REGISTRY)
     try:
         config = RunConfig.from_dict(started.config)
@@ -120,14 +119,20 @@ def reexecute(
     except MonitorError as error:
         raise JudgeError(f"the run cannot be done again: {error}") from error
     again = list(log.events.get(started.originator_id))
-    return _compare(events, again, last=last, whole=whole)
+    if last < reached:  # only the shortened training closes with its last weights here
+        again = [event for event in again if not _is_last(event)]
+    return _compare(events, again, last=last, whole=whole, broken=last == reached and not whole)
+
+
+def _is_last(event: Any) -> bool:
+    return isinstance(event, Run.WeightsSaved) and event.kind == "last"
 
 
 def _compare(
-    recorded: Sequence[Any], again: Sequence[Any], *, last: int, whole: bool
+    recorded: Sequence[Any], again: Sequence[Any], *, last: int, whole: bool, broken: bool
 ) -> Comparison:
     old, new = (_told(events, last=last, whole=whole) for events in (recorded, again))
-    if not whole:
+    if broken:
         new = new[: len(old)]  # where the run broke off, the training would have gone on
     found = list(_differences(old, new))
     return Comparison(
@@ -172,8 +177,6 @@ def _told(events: Sequence[Any], *, last: int, whole: bool) -> list[tuple[str, d
                 reported = dict(fields["reported"])
                 reported.pop("seconds", None)
                 fields["reported"] = reported
-            case Run.WeightsSaved() if event.kind == "last" and not whole:
-                continue
             case Run.Ended():
                 if not whole:
                     break

@@ -19,21 +19,24 @@ from aggregates.decisions import Decision, Settings
 from aggregates.errors import AggregateError, SpecError
 from aggregates.registry import REGISTRY
 from aggregates.rules import PROFILES, RulesConfig
-from aggregates.run import SOURCES, Run
+from aggregates.run import OWN_ENDS, SOURCES, Run
 from aggregates.spec import ModelSpec, apply_edit
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.errors import StepError
+from judge.measurements import verify_measured
+from judge.outcomes import Outcome, derive_outcome
 from judge.report import capped
 from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
 from ledger.verify import VerifiedEntry
 from monitor.config import RunConfig
-from monitor.errors import MonitorError
+from monitor.errors import MonitorError, RemedyRefused
 
 _LIBRARY_FIELDS = frozenset(
     {"originator_id", "originator_version", "originator_topic", "timestamp"}
 )
+_WRONGLY_REFUSED = "decision {} was refused, and nothing stood in its way"
 _HOSTILE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
@@ -44,6 +47,7 @@ class SavedWeights:
     kind: str
     epoch: int
     sha256: str
+    size: int  # bytes
     spec: ModelSpec
     probe: Mapping[str, Any]
 
@@ -60,6 +64,9 @@ class Replay:
     measured: list[Mapping[str, Any]] = field(default_factory=list)  # by epoch
     settings_at: list[Settings] = field(default_factory=list)  # in force at each decision
     weights: dict[str, SavedWeights] = field(default_factory=dict)  # the newest of each kind
+    best_loss: float = math.inf  # of the validation, so far
+    best_due: bool = False  # whether the epoch's weights are the best and not saved yet
+    superseded: list[tuple[int, int]] = field(default_factory=list)  # see _check_refused()
     deliverables: Mapping[str, str] = field(default_factory=dict)
     spec_problems: list[str] = field(default_factory=list)
     settings_problems: list[str] = field(default_factory=list)
@@ -110,9 +117,17 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
             else:
                 event.mutate(replay.run)
             _follow(replay, event)
+            if config.checks("measurements"):
+                _check_saves(replay, event)
         before = entry.time_ns
     if config.checks("order") and replay.run.end_reason is None:
         raise StepError("the run has a start and no end: close it before it is judged")
+    for number, epoch in replay.superseded:
+        if not any(
+            past.epoch == epoch and past.number > number and past.decision.edit is not None
+            for past in replay.run.decisions
+        ):
+            replay.settings_problems.append(_WRONGLY_REFUSED.format(number))
     if config.checks("settings") and replay.settings_problems:
         raise StepError(
             f"settings do not follow from the decisions: {replay.settings_problems[0]}",
@@ -285,11 +300,15 @@ def _follow(replay: Replay, event: Any) -> None:
         case Run.DecisionMade():
             replay.settings_at.append(replay.settings)
         case Run.RemedyApplied():
-            decision = replay.run.decisions[event.decision - 1].decision
-            _follow_settings(replay, event, decision)
-            replay.spec = _follow_spec(replay, decision, event)
+            _follow_remedy(replay, event)
+        case Run.RemedyRefused():
+            _check_refused(replay, event)
         case Run.RestartScheduled():
             decision = replay.run.decisions[event.decision - 1].decision
+            if decision.edit is None or replay.config.edits != "restart":
+                replay.spec_problems.append(
+                    f"decision {event.decision} restarts the run, and asks for no such thing"
+                )
             _follow_spec(replay, decision, event)  # for the following run: this model stays
         case Run.WeightsSaved():
             if ModelSpec.from_dict(event.spec) != replay.spec:
@@ -298,7 +317,7 @@ def _follow(replay: Replay, event: Any) -> None:
                     "model than the edits lead to"
                 )
             replay.weights[event.kind] = SavedWeights(
-                event.kind, event.epoch, event.sha256, replay.spec, event.probe
+                event.kind, event.epoch, event.sha256, event.size, replay.spec, event.probe
             )
         case Run.Ended():
             replay.deliverables = event.deliverables
@@ -312,18 +331,96 @@ def _check_measured(measured: Mapping[str, Any]) -> None:
         raise ValueError("validation accuracy must be a float, and layers have names")
 
 
-def _follow_settings(replay: Replay, event: Any, decision: Decision) -> None:
+def _check_saves(replay: Replay, event: Any) -> None:
+    """Raise StepError where weights, measurements and the end do not follow from each other.
+
+    Each new minimum of the validation loss is saved as `best` before anything is decided, and
+    `last` closes the last epoch; both as the loop does it.
+    """
+    config, run = replay.config, replay.run
+    own_end = isinstance(event, Run.Ended) and event.reason in OWN_ENDS
+    if replay.best_due and (own_end or isinstance(event, Run.EpochMeasured | Run.DecisionMade)):
+        raise StepError("an epoch's weights are the best so far, and were not saved as best")
+    match event:
+        case Run.EpochMeasured():
+            if event.epoch >= config.epochs:
+                raise StepError(f"epoch {event.epoch} was measured, {config.epochs} are configured")
+            if "last" in replay.weights:
+                raise StepError(f"epoch {event.epoch} was measured behind the last weights")
+            sizes = replay.started.data["sizes"]
+            verify_measured(event.measured, spec=replay.spec, settings=replay.settings, sizes=sizes)
+            loss = event.measured["validation"]["loss"]
+            replay.best_due = loss < replay.best_loss  # false for NaN
+            replay.best_loss = min(replay.best_loss, loss) if replay.best_due else replay.best_loss
+        case Run.WeightsSaved() if event.kind == "best":
+            if not replay.best_due:
+                raise StepError(
+                    f"weights of epoch {event.epoch} are saved as best, and its validation loss "
+                    "is no new minimum"
+                )
+            replay.best_due = False
+        case Run.Ended() if own_end:
+            last = replay.weights.get("last")
+            if last is None or last.epoch != run.epoch:
+                raise StepError("the run came to its end and its last weights were not saved")
+            if event.reason == "completed" and run.epoch + 1 != config.epochs:
+                raise StepError(
+                    f"the run ended as completed after {run.epoch + 1} epochs of {config.epochs}"
+                )
+
+
+def _follow_remedy(replay: Replay, event: Any) -> None:
+    """Note where what was applied is not exactly what the decision leads to."""
+    decision = replay.run.decisions[event.decision - 1].decision
+    found = []
+    if decision.edit is not None and replay.config.edits == "restart":
+        found.append(f"decision {event.decision} is recorded as applied and had to restart the run")
+    try:
+        expected = _derive(replay, decision, event.epoch)
+    except RemedyRefused as error:
+        found.append(f"decision {event.decision} is recorded as applied: {error}")
+    else:
+        parts = {"settings": expected.settings.to_dict(), "changes": expected.changes}
+        recorded = {"settings": event.settings, "changes": event.changes}
+        found += [
+            f"decision {event.decision} leads to {difference.place} {difference.recorded!r}, "
+            f"{difference.found!r} is recorded as applied"
+            for difference in differences(parts, recorded)
+        ]
+    replay.settings_problems += found
     replay.settings = _read_settings(event.settings)
-    found = event.settings
-    asked = dict(decision.params)
-    if "lr_max" in asked:
-        asked["lr"] = asked["lr_max"]
-    for key in ("lr", "batch_size", "accumulation", "clip_norm"):
-        if key in asked and asked[key] != found[key]:
-            replay.settings_problems.append(
-                f"decision {event.decision} asks for {key} {asked[key]!r}, "
-                f"{found[key]!r} is recorded as applied"
-            )
+    replay.spec = _follow_spec(replay, decision, event)
+
+
+def _check_refused(replay: Replay, event: Any) -> None:
+    """Note a refusal that nothing bears out.
+
+    Weights that are not finite show in what was measured. Where edits restart the run, one that is
+    superseded by another is refused, which the decisions that follow have to show.
+    """
+    decision = replay.run.decisions[event.decision - 1].decision
+    try:
+        _derive(replay, decision, event.epoch)
+    except RemedyRefused:
+        return
+    if decision.edit is not None and replay.config.edits == "restart":
+        replay.superseded.append((event.decision, event.epoch))
+        return
+    measured = replay.measured[event.epoch]
+    sound = measured["gradients"]["finite"] and math.isfinite(measured["validation"]["loss"])
+    if sound or decision.direction == "stop" or decision.params.get("reinitialise", False):
+        replay.settings_problems.append(_WRONGLY_REFUSED.format(event.decision))
+
+
+def _derive(replay: Replay, decision: Decision, epoch: int) -> Outcome:
+    return derive_outcome(
+        decision,
+        config=replay.config,
+        settings=replay.settings,
+        spec=replay.spec,
+        epoch=epoch,
+        train_examples=replay.started.data["sizes"]["train"],
+    )
 
 
 def _follow_spec(replay: Replay, decision: Decision, event: Any) -> ModelSpec:

@@ -68,6 +68,12 @@ class AuditReport:
         """Whether enough rules fired and were answered for the process score to say something."""
         return self.scores.process_axis_exercised
 
+    @property
+    def executed(self) -> bool:
+        """Whether the run was trained again on a machine of its kind, where it has to be alike."""
+        done = self.step("probe").evidence.get("executed", {})
+        return bool(done.get("done", False))
+
     def step(self, name: str) -> StepResult:
         """Return the step of that name."""
         return self.steps[STEPS.index(name)]
@@ -82,6 +88,7 @@ class AuditReport:
             "environment": dict(self.environment),
             "hard_fail": self.hard_fail,
             "process_axis_exercised": self.process_axis_exercised,
+            "executed": self.executed,
             "steps": [step.to_dict() for step in self.steps],
             "scores": asdict(self.scores),
             "violations": [violation.to_dict() for violation in self.violations],

@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from judge.config import JudgeConfig
     from judge.report import AuditReport
+
+
+def choose_target(own: float, classes: int, config: "JudgeConfig") -> tuple[float, str]:
+    """Return the target of an audit, and whose it is: the judge's, the run's own or the floor's.
+
+    The floor lies above chance: at twice chance (for two classes at three quarters), and nowhere
+    below the configured one.
+    """
+    if config.target_accuracy is not None:
+        return config.target_accuracy, "judge"
+    floor = max(config.min_target_accuracy, min(2.0 / classes, 0.75))
+    return (own, "run") if own >= floor else (floor, "floor")
 
 
 def accuracy_score(test_accuracy: float, target: float) -> float:

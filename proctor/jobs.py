@@ -101,7 +101,7 @@ def judge(
                 kept_head=read_text(head),
                 redo=Redo(_recorded_policy) if execute else None,
             )
-        if as_json:
+    if as_json:
         print_json(report.to_dict())
     else:
         _print_report(report)

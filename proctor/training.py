@@ -52,7 +52,8 @@ def run_training(
     """Train, with every restart that is scheduled on the way; return the runs, the best first.
 
     `splits` is the configuration's data. Each run gets a policy of its own, so that nothing is
-    carried from one to the next but what the events say. Attempts of a campaign are judged as they end, to be ranked.
+    carried from one to the next but what the events say. Attempts of a campaign are judged as they
+    end, to be ranked.
     """
     if config.edits == "live":
         this = _Attempt(config, spec=None, parent=None)

@@ -1,14 +1,18 @@
 """Real trainings, tiny ones, in folders that a test may tamper with."""
 
+import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from aggregates.decisions import Decision, Observation
 from aggregates.registry import REGISTRY
+from aggregates.run import Run
 from judge.audit import audit_run
+from judge.config import JudgeConfig
 from judge.evidence import read_events
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
@@ -72,3 +76,58 @@ def train_case(folder: Path, policy: Policy, config: RunConfig = CONFIG) -> Case
         blobs = BlobStore(LedgerPaths(ledger).blobs)
         run = train(config, policy, log=log, blobs=blobs, submission_dir=submission)
     return Case(str(run.id), ledger, submission)
+
+
+Change = Callable[[Any], dict[str, Any] | None]  # fields to change; None leaves the event out
+
+
+def rewrite(case: Case, change: Change, *, checked: bool = True) -> Case:
+    """Append another run that tells an honest run's story with changes, signed as all others.
+
+    Through the aggregate where `checked`, and around it otherwise. A change that names an `event`
+    puts one of that class in the old one's place.
+    """
+    events, run_id = case.events(), uuid4()
+    run: Run | None = None
+    for event in events:
+        skip = ("originator_id", "originator_version", "originator_topic", "timestamp")
+        fields = {key: value for key, value in vars(event).items() if key not in skip}
+        changed = change(event)
+        if changed is None:
+            continue
+        kind = changed.pop("event", None)
+        fields = {**fields, **changed} if kind is None else changed
+        if run is None:
+            run = Run._create(Run.Started, id=run_id, **fields)
+        elif checked and isinstance(event, Run.RulesEvaluated):
+            run.evaluate_rules()
+        else:
+            run.trigger_event(kind or type(event), **fields)
+    assert run is not None
+    with LedgerApplication.open(case.ledger, REGISTRY) as log:
+        log.save(run)
+    return Case(str(run_id), case.ledger, case.submission)
+
+
+def hand_in(case: Case, **files: bytes) -> dict[str, str]:
+    """Replace files of the submission; return the hashes of all three."""
+    for name, content in files.items():
+        (case.submission / name.replace("__", ".")).write_bytes(content)
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in case.submission.iterdir()
+    }
+
+
+def failed(report: AuditReport) -> str | None:
+    """Return the name of the step that failed, having seen that nothing ran behind it."""
+    found = [step.name for step in report.steps if step.status == "failed"]
+    assert len(found) <= 1
+    assert report.hard_fail is bool(found)
+    if found:
+        assert (report.scores.accuracy_score, report.scores.process_score) == (0.0, 0.0)
+    return found[0] if found else None
+
+
+def off(*checks: str) -> JudgeConfig:
+    return JudgeConfig(disabled=checks)

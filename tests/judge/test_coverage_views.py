@@ -98,7 +98,7 @@ def story(connection: duckdb.DuckDBPyConnection) -> Iterator[Story]:
 def test_coverage_is_empty_when_no_rule_fires(story: Story) -> None:
     story.begin(epochs=3, fired={})
     story.end("completed")
-    assert story.measure() == Coverage((), 0, 0, ())
+    assert story.measure() == Coverage((), 0, 0, (), tested=0, remedied=False)
 
 
 def test_coverage_counts_firings_and_answers_when_one_decision_answers_several(
@@ -290,6 +290,57 @@ def test_precedence_is_kept_when_the_rule_that_goes_first_was_acted_on(
     story.act(10, "R2", direction="increase_batch_size")
     story.end("completed")
     assert ("precedence" in [kind for kind, *_ in story.found()]) is violated
+
+
+def test_remedies_that_are_always_refused_answer_nothing_is_rejected(story: Story) -> None:
+    story.begin(epochs=12, fired={"R1": set(range(2, 12))})
+    for epoch in range(2, 12):
+        story.act(epoch, "R1", direction="decrease_lr", outcome="refused")
+    story.end("completed")
+    found = story.measure()
+    assert [v.epoch for v in found.violations if v.kind == "unresolved_deferral"][:3] == [2, 3, 4]
+    assert "R1, answered in vain by decision 1" in found.violations[0].detail
+    assert not found.remedied
+
+
+def test_unresolved_deferral_is_none_when_a_refused_remedy_is_followed_by_one_that_works(
+    story: Story,
+) -> None:
+    story.begin(epochs=12, fired={"R1": {2, 3}})
+    story.act(2, "R1", direction="decrease_lr", outcome="refused")
+    story.act(3, "R1", direction="decrease_lr")
+    story.end("completed")
+    assert story.found() == []
+    assert story.measure().remedied
+
+
+def test_other_remedies_that_are_refused_excuse_no_deferral_is_rejected(story: Story) -> None:
+    story.begin(epochs=5, fired={"R1": {2, 3, 4}, "R5": {2, 3, 4}})
+    story.decide(2, "R1")
+    for epoch in (2, 3, 4):
+        story.act(epoch, "R5", direction="swap_activation", outcome="refused")
+    story.end("completed")
+    assert ("unresolved_deferral", "R1", 2, "policy") in story.found()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "acted", "tested", "remedied"),
+    [
+        (5, "decrease_lr", 2, True),
+        (5, "defer", 2, False),
+        (4, "decrease_lr", 1, False),  # in the last epoch a remedy has nothing to change
+    ],
+)
+def test_run_is_put_to_the_test_by_what_has_an_epoch_after_it(
+    story: Story, epochs: int, acted: str, tested: int, remedied: bool
+) -> None:
+    story.begin(epochs=epochs, fired={"R1": {2, 3}})
+    story.decide(2, "R1")
+    story.decide(3, "R1", direction=acted, outcome=None if acted == "defer" else "applied")
+    story.end("completed")
+    coverage = story.measure()
+    assert (coverage.obligations, coverage.answered) == (2, 2)
+    assert (coverage.tested, coverage.remedied) == (tested, remedied)
 
 
 def test_precedence_is_kept_when_the_rule_that_goes_first_is_waived(story: Story) -> None:

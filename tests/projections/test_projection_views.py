@@ -33,13 +33,13 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def test_run_shows_its_configuration_its_start_and_its_end(ledger: Ledger) -> None:
-    run = synthetic_run(ledger.log, seed=7, end="stopped", waived=("R3", "R1"))
+    run = synthetic_run(ledger.log, seed=7, end="interrupted", waived=("R3", "R1"))
     [row] = ledger.ask(
         "SELECT run_id, dataset, seed, epochs_planned, profile, edits, target_accuracy, "
         "policy_name, end_reason, started_idx, ended_idx, ended_at >= started_at FROM runs"
     )
     last = ledger.ask("SELECT MAX(idx) FROM events")[0][0]
-    expected = (str(run.id), "shapes", 7, 5, "calibrated", "live", 0.8, "synthetic", "stopped")
+    expected = (str(run.id), "shapes", 7, 5, "calibrated", "live", 0.8, "synthetic", "interrupted")
     assert row == (*expected, 0, last, True)
     assert ledger.ask("SELECT rule FROM run_waived ORDER BY rule") == [("R1",), ("R3",)]
 
