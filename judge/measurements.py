@@ -1,0 +1,88 @@
+"""What an epoch's measured part must be, given the model, the settings and the data it comes from.
+
+Values that only a training can tell are left to re-execution; shapes, counts and ranges follow.
+
+Source: docs/reference/audit.md, step 5.
+Trust: measured parts are hostile.  I/O: none.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from aggregates.decisions import Settings
+from aggregates.spec import ModelSpec
+from judge.compare import differences
+from judge.errors import StepError
+from monitor.model import ACTIVATION_TYPES, Block, ResidualCNN
+
+
+def verify_measured(
+    measured: Mapping[str, Any], *, spec: ModelSpec, settings: Settings, sizes: Mapping[str, int]
+) -> None:
+    """Raise StepError unless the part can come from an epoch of this model on this data.
+
+    What is missing or of the wrong type raises KeyError, TypeError or AttributeError.
+    """
+    parameters, units = _shape_of(spec)
+    train, validation = measured["train"], measured["validation"]
+    step = settings.batch_size * settings.accumulation
+    steps = sizes["train"] // step
+    expected = {
+        "layers": parameters,
+        "activations": units,
+        "train": {"examples": steps * step, "steps": steps},
+        "validation": {"examples": sizes["validation"]},
+        "finite": all(math.isfinite(layer["grad_norm"]) for layer in measured["layers"]),
+    }
+    found = {
+        "layers": [[layer["name"], layer["rank"]] for layer in measured["layers"]],
+        "activations": [[layer["name"], layer["units"]] for layer in measured["activations"]],
+        "train": {key: train[key] for key in ("examples", "steps")},
+        "validation": {"examples": validation["examples"]},
+        "finite": measured["gradients"]["finite"],
+    }
+    if wrong := next(differences(found, expected), None):
+        raise StepError(
+            f"measured {wrong.place} is {wrong.recorded!r}, of this model, these settings and this "
+            f"data follows {wrong.found!r}"
+        )
+    for part in (train, validation):
+        _check_range("accuracy", part["accuracy"], 1.0)
+        _check_range("loss", part["loss"], math.inf, nan=True)
+    for layer in measured["layers"]:
+        for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
+            if layer[name] is not None or name == "grad_norm":
+                _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
+    for layer in measured["activations"]:
+        _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
+        dead = layer["dead_units"]
+        if type(dead) is not int or not 0 <= dead <= layer["units"]:
+            raise StepError(f"{layer['name']} has {dead!r} dead units of {layer['units']}")
+
+
+def _check_range(name: str, value: Any, high: float, *, nan: bool = False) -> None:
+    if type(value) is not float or not (0.0 <= value <= high or (nan and math.isnan(value))):
+        raise StepError(f"measured {name} is {value!r}, it must be a float from 0 to {high:g}")
+
+
+@lru_cache(maxsize=64)
+def _shape_of(spec: ModelSpec) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return names and ranks of the parameters, and names and units of the activations."""
+    with torch.device("meta"):  # shapes alone: nothing is allocated or drawn
+        model = ResidualCNN(spec)
+    parameters = [[name, parameter.dim()] for name, parameter in model.named_parameters()]
+    channels = {"act": spec.channels}
+    for name, module in model.named_modules():
+        if isinstance(module, Block):
+            channels[f"{name}.act1"] = module.conv1.in_channels
+            channels[f"{name}.act2"] = module.conv2.in_channels
+    units = [
+        [name, channels[name]]
+        for name, module in model.named_modules()
+        if isinstance(module, ACTIVATION_TYPES)
+    ]
+    return parameters, units

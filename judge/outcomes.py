@@ -1,0 +1,59 @@
+"""What a decision must lead to, derived again: settings, changes and model, or a refusal.
+
+The judge has no live state, only settings and specification as the replay has reached them. What
+depends on trained weights (they may not be finite) is for the caller to see.
+
+Trust: the decision was parsed.  I/O: none.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aggregates.decisions import Decision, Settings
+from aggregates.errors import SpecError
+from aggregates.spec import ModelSpec, apply_edit
+from monitor.config import RunConfig
+from monitor.errors import RemedyRefused
+from monitor.remedies import Changes, _change, _difference, _flat, _settings
+from monitor.state import LiveState
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that an applied remedy records."""
+
+    changes: Changes
+    settings: Settings
+    spec: ModelSpec
+
+
+def derive_outcome(
+    decision: Decision,
+    *,
+    config: RunConfig,
+    settings: Settings,
+    spec: ModelSpec,
+    epoch: int,
+    train_examples: int,
+) -> Outcome:
+    """Return what carrying out `decision` after `epoch` leads to.
+
+    Raises RemedyRefused saying why it cannot be carried out.
+    """
+    if decision.edit is not None:
+        try:
+            edited = apply_edit(spec, decision.edit)
+        except SpecError as error:
+            raise RemedyRefused(str(error)) from error
+        return Outcome(_difference(_flat(spec), _flat(edited)), settings, edited)
+    nothing: Any = None  # neither model nor optimizer is looked at
+    state = LiveState(config, nothing, nothing, settings, train_examples)
+    after = _settings(state, decision, since=epoch + 1)
+    if (effective := after.batch_size * after.accumulation) > train_examples:
+        raise RemedyRefused(f"{effective} examples a step are more than {train_examples}")
+    changes = _difference(settings.to_dict(), after.to_dict())
+    if decision.direction == "stop":
+        changes = [_change("training", "running", "stopped")]
+    if decision.params.get("reinitialise", False):
+        changes.append(_change("weights", "trained", "initialised"))
+    return Outcome(changes, after, spec)
