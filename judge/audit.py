@@ -253,8 +253,7 @@ class _Hearing:
         saved = self.replay.submitted
         verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
         assert saved is not None, "verify_weights() has looked"
-        if self.config.checks("measurements"):
-            self._verify_saved(saved)
+        self._verify_saved(saved)
         self.saved = saved
         if not self.examination.passed("weights"):
             raise SandboxError(f"the weights do not load: {self.examination.problem}")
@@ -264,16 +263,14 @@ class _Hearing:
         )
 
     def _verify_saved(self, saved: SavedWeights) -> None:
-        if saved.kind == "last" and (reason := self.replay.run.end_reason) not in OWN_ENDS:
+        reason, size = self.replay.run.end_reason, len(self.submission.weights)
+        if self.config.checks("measurements") and saved.kind == "last" and reason not in OWN_ENDS:
             raise StepError(
                 f"the run ended as {reason}: its last weights are of no end that it came to, and "
                 "it has no best ones"
             )
-        if saved.size != len(self.submission.weights):
-            raise StepError(
-                f"the weights are recorded with {saved.size} bytes and have "
-                f"{len(self.submission.weights)}"
-            )
+        if self.config.checks("weights_hash") and saved.size != size:
+            raise StepError(f"the weights are recorded with {saved.size} bytes and have {size}")
 
     # Step 4
     def _run_config(self) -> _Outcome:
