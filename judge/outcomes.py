@@ -14,7 +14,7 @@ from aggregates.errors import SpecError
 from aggregates.spec import ModelSpec, apply_edit
 from monitor.config import RunConfig
 from monitor.errors import RemedyRefused
-from monitor.remedies import Changes, _change, _difference, _flat, _settings
+from monitor.remedies import Changes, change, difference, flat_spec, settings_after
 from monitor.state import LiveState
 
 
@@ -45,15 +45,15 @@ def derive_outcome(
             edited = apply_edit(spec, decision.edit)
         except SpecError as error:
             raise RemedyRefused(str(error)) from error
-        return Outcome(_difference(_flat(spec), _flat(edited)), settings, edited)
+        return Outcome(difference(flat_spec(spec), flat_spec(edited)), settings, edited)
     nothing: Any = None  # neither model nor optimizer is looked at
     state = LiveState(config, nothing, nothing, settings, train_examples)
-    after = _settings(state, decision, since=epoch + 1)
+    after = settings_after(state, decision, since=epoch + 1)
     if (effective := after.batch_size * after.accumulation) > train_examples:
         raise RemedyRefused(f"{effective} examples a step are more than {train_examples}")
-    changes = _difference(settings.to_dict(), after.to_dict())
+    changes = difference(settings.to_dict(), after.to_dict())
     if decision.direction == "stop":
-        changes = [_change("training", "running", "stopped")]
+        changes = [change("training", "running", "stopped")]
     if decision.params.get("reinitialise", False):
-        changes.append(_change("weights", "trained", "initialised"))
+        changes.append(change("weights", "trained", "initialised"))
     return Outcome(changes, after, spec)

@@ -29,22 +29,22 @@ def execute_decision(state: LiveState, decision: Decision, *, epoch: int) -> Cha
         )
     if decision.edit is not None:
         return _edit(state, decision, epoch)
-    settings = _settings(state, decision, since=epoch + 1)
+    settings = settings_after(state, decision, since=epoch + 1)
     effective = settings.batch_size * settings.accumulation
     if effective > state.train_examples:
         raise RemedyRefused(
             f"{effective} examples a step are more than the {state.train_examples} for training"
         )
-    changes = _difference(state.settings.to_dict(), settings.to_dict())
+    changes = difference(state.settings.to_dict(), settings.to_dict())
     if decision.direction == "stop":
-        changes = [_change("training", "running", "stopped")]
+        changes = [change("training", "running", "stopped")]
     state.settings = settings
     if reinitialise:
         changes.append(_reinitialise(state, epoch))
     return changes
 
 
-def _settings(state: LiveState, decision: Decision, *, since: int) -> Settings:
+def settings_after(state: LiveState, decision: Decision, *, since: int) -> Settings:
     """Return the settings that the decision asks for, a schedule starting at epoch `since`."""
     old, params = state.settings, decision.params
     match decision.direction:
@@ -97,7 +97,7 @@ def _edit(state: LiveState, decision: Decision, epoch: int) -> Changes:
     except SpecError as error:
         raise RemedyRefused(str(error)) from error
     state.renew_optimizer(momentum)
-    return _difference(_flat(before), _flat(state.model.spec()))
+    return difference(flat_spec(before), flat_spec(state.model.spec()))
 
 
 def _reinitialise(state: LiveState, epoch: int) -> dict[str, Any]:
@@ -105,14 +105,14 @@ def _reinitialise(state: LiveState, epoch: int) -> dict[str, Any]:
     salt = f"reinitialise {epoch}"
     state.model.adopt(ResidualCNN(state.model.spec(), seed=state.config.seed, salt=salt))
     state.renew_optimizer({})
-    return _change("weights", "trained", "initialised")
+    return change("weights", "trained", "initialised")
 
 
 def _finite(model: ResidualCNN) -> bool:
     return all(bool(torch.isfinite(value).all()) for value in model.state_dict().values())
 
 
-def _flat(spec: ModelSpec) -> dict[str, Any]:
+def flat_spec(spec: ModelSpec) -> dict[str, Any]:
     """Return a specification by dotted names, so that a change names its place."""
     plain = spec.to_dict()
     blocks = plain.pop("blocks")
@@ -124,13 +124,15 @@ def _flat(spec: ModelSpec) -> dict[str, Any]:
     return {**plain, "blocks": len(blocks), **parts}
 
 
-def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
+    """Return a change for each key whose value differs."""
     return [
-        _change(key, before.get(key), value)
+        change(key, before.get(key), value)
         for key, value in after.items()
         if before.get(key) != value
     ]
 
 
-def _change(what: str, old: Any, new: Any) -> dict[str, Any]:
+def change(what: str, old: Any, new: Any) -> dict[str, Any]:
+    """Return one change as run.remedy_applied holds it."""
     return {"what": what, "from": old, "to": new}

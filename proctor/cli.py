@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import click
 import typer
 
 from aggregates.errors import AggregateError
@@ -192,10 +191,7 @@ def main() -> None:
     """Run the command line; the only place that turns errors into exit codes."""
     as_json = "--json" in sys.argv[1:]
     try:
-        code = app(prog_name="proctor", standalone_mode=False)
-    except click.ClickException as error:  # wrong usage
-        error.show()
-        sys.exit(EXIT_USAGE)
+        app(prog_name="proctor")
     except VerificationError as error:
         _fail(error, EXIT_FOUND, as_json=as_json)
     except (
@@ -214,9 +210,10 @@ def main() -> None:
     except MemoryError as error:
         wanted = ProctorError(f"this machine has not enough memory for that: {error}")
         _fail(wanted, EXIT_USAGE, as_json=as_json)
-    if code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
-        error_console.print("interrupted; a run that was going on is closed as interrupted")
-    sys.exit(code)
+    except SystemExit as end:
+        if end.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
+            error_console.print("interrupted; a run that was going on is closed as interrupted")
+        raise
 
 
 def _fail(error: Exception, code: int, *, as_json: bool) -> NoReturn:

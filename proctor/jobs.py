@@ -216,6 +216,10 @@ def _print_report(report: AuditReport) -> None:
         f"process score  {scores.process_score:.3f} ({len(report.violations)} violations in "
         f"{scores.obligations} obligations, {axis})"
     )
+    if not report.executed:
+        console.print(
+            "[yellow]not trained again[/]: what the run measured is believed as it was recorded"
+        )
     if report.hard_fail:
         console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")
 

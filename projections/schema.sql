@@ -33,6 +33,7 @@ CREATE TABLE unreadable (
     reason VARCHAR NOT NULL
 );
 COMMENT ON TABLE unreadable IS 'Entries whose body does not fit the tables; of them only the row in events is there';
+COMMENT ON COLUMN unreadable.idx IS 'Ledger index of the entry';
 COMMENT ON COLUMN unreadable.reason IS 'What does not fit, and where';
 
 CREATE TABLE run_starts (

@@ -1,5 +1,7 @@
 """The front door for tests: the installed command in a process of its own."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -7,6 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from proctor.cli import main
 
 TINY = [
     "train_examples=200",
@@ -37,6 +42,23 @@ def call(
         check=False,
         **options,
     )
+
+
+def call_here(arguments: Sequence[str | Path], *, home: Path) -> subprocess.CompletedProcess[str]:
+    """Do what call() does in this process, which has torch loaded already: many cheap questions."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["proctor", *map(str, arguments)]),
+        mock.patch.dict(os.environ, {"PROCTOR_HOME": str(home)}),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = exit_.code or 0
+    return subprocess.CompletedProcess([*map(str, arguments)], code, out.getvalue(), err.getvalue())
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontdoor import TINY, answer, call
+from frontdoor import TINY, answer, call, call_here
 
 PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 COMMANDS = ("demo", "judge", "log", "replay", "run", "show", "sql", "verify")
@@ -35,7 +35,7 @@ def test_every_package_has_exactly_one_owner() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_home_and_json(command: str) -> None:
-    text = call([command, "--help"], home=None).stdout
+    text = call_here([command, "--help"], home=Path()).stdout
     assert "--json" in text
     assert "--home" in text
 
@@ -65,9 +65,9 @@ def test_edited_event_is_rejected_by_its_index(copy: Path, trained: Path) -> Non
     assert done.returncode == 1
     assert answer(done)["index"] in (5, 6)
     for command in (["show"], ["log"], ["replay"], ["sql", "SELECT 1"]):
-        done = call(command, home=copy)
+        done = call_here(command, home=copy)
         assert (done.returncode, "error:" in done.stderr) == (1, True), command
-    assert call(["sql", "SELECT 1", "--unverified"], home=copy).returncode == 0
+    assert call_here(["sql", "SELECT 1", "--unverified"], home=copy).returncode == 0
     assert call(["verify"], home=trained).returncode == 0
 
 
@@ -146,7 +146,7 @@ def test_replay_tells_events_and_the_state_after_each(trained: Path) -> None:
     ],
 )
 def test_wrong_question_gets_one_clear_error(trained: Path, arguments: list[str]) -> None:
-    done = call(arguments, home=trained)
+    done = call_here(arguments, home=trained)
     assert done.returncode == 2, done.stdout
     assert "Traceback" not in done.stderr
     assert "rror" in done.stderr
@@ -160,7 +160,7 @@ def test_replay_execute_gives_the_same_run_bit_for_bit(trained: Path) -> None:
 
 
 def test_sql_reads_and_cannot_write_or_leave_the_file(trained: Path, tmp_path: Path) -> None:
-    rows = answer(call(["sql", "SELECT count(*) AS n FROM epochs", "--json"], home=trained))
+    rows = answer(call_here(["sql", "SELECT count(*) AS n FROM epochs", "--json"], home=trained))
     assert rows == [{"n": 4}]
     for statement in (
         "DELETE FROM epochs",
@@ -168,7 +168,7 @@ def test_sql_reads_and_cannot_write_or_leave_the_file(trained: Path, tmp_path: P
         "SELECT * FROM read_text('/etc/hostname')",
         "SELEKT",
     ):
-        done = call(["sql", statement], home=trained)
+        done = call_here(["sql", statement], home=trained)
         assert done.returncode == 2, statement
         assert "error:" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -186,12 +186,12 @@ def test_projection_is_built_again_when_its_file_is_deleted(copy: Path) -> None:
 )
 def test_sql_prints_whatever_the_answer_holds(trained: Path, value: str) -> None:
     for form in ([], ["--json"]):
-        done = call(["sql", f"SELECT {value} AS v", *form], home=trained)
+        done = call_here(["sql", f"SELECT {value} AS v", *form], home=trained)
         assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_answer_cannot_reach_the_terminal(trained: Path) -> None:
-    done = call(["sql", "SELECT chr(27) || '[2J' AS v"], home=trained)
+    done = call_here(["sql", "SELECT chr(27) || '[2J' AS v"], home=trained)
     assert "\x1b" not in done.stdout
     assert r"\x1b[2J" in done.stdout
 
@@ -257,7 +257,7 @@ def test_wrong_input_gets_one_clear_error_and_leaves_nothing(
 ) -> None:
     place = home(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    done = call(["run", *TINY, *arguments], home=place)
+    done = call_here(["run", *TINY, *arguments], home=place)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert message in done.stderr
@@ -289,7 +289,7 @@ def test_damaged_ledger_is_rejected_and_not_written_to(
     damage(file)
     before = file.read_bytes()
     for arguments in (["verify"], ["run", *TINY], ["log"]):
-        done = call(arguments, home=copy)
+        done = call_here(arguments, home=copy)
         assert done.returncode in (1, 2), arguments
         assert "Traceback" not in done.stderr
         assert "error:" in done.stderr or "failed" in done.stdout

@@ -32,7 +32,9 @@ def test_question_is_answered_with_columns_and_rows(filled: Path) -> None:
     assert query(filled, sql, ["campaign.ended"]) == QueryResult(
         ("name", "n"), [("campaign.ended", 1)]
     )
-    assert query(filled, "") == QueryResult((), [])
+    for sql in ("", "SELECT 1; SELECT 2"):
+        with pytest.raises(ProjectionError, match="not one SQL statement"):
+            query(filled, sql)
 
 
 READING = [
