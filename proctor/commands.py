@@ -111,9 +111,12 @@ def read_text(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProctorError(f"{path} cannot be read: {error}") from error
+    if not text.strip():
+        raise ProctorError(f"{path} is empty")
+    return text
 
 
 def _entry(entry: VerifiedEntry) -> dict[str, Any]:
