@@ -60,6 +60,7 @@ class RunConfig:
     momentum: float = _number(0.9, 0.0, 0.9999)
     weight_decay: float = _number(5e-4, 0.0, 1.0)
     warm_up_epochs: int = _whole(1, 0, 1_000)
+    accumulation: int = _whole(1, 1, 1_024)  # batches to one step
     clip_norm: float | None = _number(None, 1e-6, 1e6, optional=True)
     channels: int = _whole(32, 1, MAX_WIDTH)  # of the trunk
     blocks: int = _whole(2, 1, MAX_BLOCKS)

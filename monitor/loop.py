@@ -137,9 +137,11 @@ def prepare(config: RunConfig) -> Splits:
         raise ConfigurationError("device cuda is configured, and torch finds none: use cpu")
     splits = load_splits(config)
     config.spec(len(splits.classes))
-    if config.batch_size > len(splits.train):
+    step = config.batch_size * config.accumulation
+    if step > len(splits.train):
         raise ConfigurationError(
-            f"batch_size {config.batch_size} is above the {len(splits.train)} training examples"
+            f"batch_size {config.batch_size} times accumulation {config.accumulation} is above the "
+            f"{len(splits.train)} training examples"
         )
     return splits
 

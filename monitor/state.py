@@ -31,6 +31,7 @@ class LiveState:
         settings = Settings(
             lr=float(config.lr),
             batch_size=config.batch_size,
+            accumulation=config.accumulation,
             clip_norm=None if config.clip_norm is None else float(config.clip_norm),
             schedule=warm_up if config.warm_up_epochs else {"kind": "constant"},
         )

@@ -76,6 +76,7 @@ def sql(home: Home, statement: str, *, unverified: bool, as_json: bool) -> int:
     if not unverified:
         with open_verified(home.ledger):  # raises where it does not hold
             pass
+    home.close_crashed()
     catch_up(home.projection, home.ledger)
     result = query(home.projection, statement)
     if as_json:
@@ -88,6 +89,7 @@ def sql(home: Home, statement: str, *, unverified: bool, as_json: bool) -> int:
 def log(home: Home, *, start: int, limit: int, entry: int | None, as_json: bool) -> int:
     """List entries, or show one."""
     home.require_ledger()
+    home.close_crashed()
     with open_verified(home.ledger) as ledger:
         if entry is not None:
             found = next(iter(ledger.entries(start=entry)), None)

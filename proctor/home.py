@@ -5,8 +5,9 @@
     runs/RUN/submission/  what a run hands in
     runs/RUN/running.lock held by the process that trains
 
-A run whose process was killed still stands open in the ledger; the next command that writes
-closes it as crashed. Whether a process still trains is asked of the operating system, by its lock.
+A run whose process was killed still stands open in the ledger; the next command, other than
+verify, closes it as crashed. Whether a process still trains is asked of the operating system, by
+its lock.
 """
 
 import fcntl

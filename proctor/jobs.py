@@ -13,8 +13,9 @@ from judge.audit import Redo, audit_run
 from judge.reexecution import Comparison, reexecute
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
+from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger
-from monitor.config import RunConfig
+from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.datasets import Splits
 from monitor.errors import ConfigurationError
 from monitor.loop import prepare
@@ -23,7 +24,7 @@ from policies.recorded import RecordedPolicy
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_run, run_ids
-from proctor.output import cell, console, print_json, print_table, words
+from proctor.output import cell, console, error_console, print_json, print_table, words
 from proctor.progress import watching
 from proctor.replay import read_recording
 from proctor.story import print_violations, read_story, tell_story
@@ -52,11 +53,11 @@ def demo(home: Home, *, as_json: bool) -> int:
     for command, why in (
         ("verify", "check every link and signature with the public key"),
         ("show", "this run's story again"),
-        ('sql "SELECT * FROM run_summary"', "ask anything"),
+        ('sql "SELECT rule, epoch, outcome FROM rule_heatmap WHERE fired"', "ask anything"),
         ("replay", "the run, event by event"),
         ("replay --execute", "do the training again and compare it bit for bit"),
     ):
-        console.print(words(f"  .venv/bin/proctor {command} {place}").ljust(58) + why)
+        console.print(words(f"  .venv/bin/proctor {command} {place}").ljust(82) + why)
     return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
 
 
@@ -87,20 +88,26 @@ def judge(
 ) -> int:
     """Audit a run."""
     home.require_ledger()
+    if submission is not None and not submission.is_dir():
+        raise ProctorError(f"{submission} is no folder, so there is no submission to judge")
     checked = check_ledger(home.ledger, kept_head=read_text(head))
     if not checked.ok:  # nothing is appended to a ledger that does not hold
         report = _judge_broken(home, name, submission, head)
     else:
-        with home.open_log() as log:
-            run_id = find_run(run_ids(log), name)
+        redo = Redo(_recorded_policy) if execute else None
+        kept_head = read_text(head)
+        if LedgerPaths(home.ledger).key.exists():
+            with home.open_log() as log:
+                run_id = find_run(run_ids(log), name)
+                report = _judge(
+                    home, log, run_id, submission=submission, kept_head=kept_head, redo=redo
+                )
+        else:  # somebody else's ledger: judged all the same, and not written to
+            run_id = read_recording(home, name).run_id
             report = _judge(
-                home,
-                log,
-                run_id,
-                submission=submission,
-                kept_head=read_text(head),
-                redo=Redo(_recorded_policy) if execute else None,
+                home, None, run_id, submission=submission, kept_head=kept_head, redo=redo
             )
+            error_console.print("not recorded: the ledger's private key is not here")
     if as_json:
         print_json(report.to_dict())
     else:
@@ -133,6 +140,10 @@ def read_config(path: Path | None, settings: list[str]) -> RunConfig:
         if not equals or not key:
             raise ConfigurationError(f"{setting!r} is not KEY=VALUE, as in lr=0.3")
         chosen[key] = _read_value(text)
+    dataset = chosen.get("dataset")
+    if isinstance(dataset, str) and dataset.startswith(IMAGE_FOLDER) and dataset != IMAGE_FOLDER:
+        # Recorded as an absolute path: judge and replay may be called from elsewhere.
+        chosen["dataset"] = IMAGE_FOLDER + str(Path(dataset.removeprefix(IMAGE_FOLDER)).resolve())
     return RunConfig.from_dict(chosen)
 
 
@@ -161,7 +172,7 @@ def _train(
 
 def _judge(
     home: Home,
-    log: LedgerApplication,
+    log: LedgerApplication | None,
     run_id: UUID,
     *,
     submission: Path | None = None,
@@ -188,7 +199,7 @@ def _judge_broken(home: Home, name: str, submission: Path | None, head: Path | N
     except ValueError:
         raise ProctorError(
             "the ledger does not hold (see `proctor verify`), so no run can be looked up in it; "
-            "give the whole run id to have that recorded as the verdict"
+            "give the whole run id to be told that as the verdict"
         ) from None
     return audit_run(
         run_id,

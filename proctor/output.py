@@ -15,6 +15,7 @@ from rich.text import Text
 
 from proctor.errors import ProctorError
 
+_NARROW = 16  # characters; a column may be folded to it, and not further
 _WIDTH = None if sys.stdout.isatty() else 160  # what is piped is not folded at 80
 console = Console(soft_wrap=True, highlight=False, width=_WIDTH)
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -45,13 +46,25 @@ def plain(value: Any) -> Any:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
-    """Print rows as a table."""
+    """Print rows as a table, or one below the other where there are too many columns."""
+    texts = [[cell(value) for value in row] for row in rows]
+    widths = [max(map(len, (column, *part))) for column, part in _columns(columns, texts)]
+    if sum(min(width, _NARROW) + 2 for width in widths) > console.width:
+        for number, row in enumerate(texts):
+            console.rule(f"{title} {number + 1}".strip(), align="left", style="dim")
+            for column, text in zip(columns, row, strict=True):
+                console.print(Text(f"{visible(column):<{max(map(len, columns))}}  {text}"))
+        return
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(Text(visible(column)), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell(value)) for value in row))
+    for row in texts:
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+def _columns(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> list[tuple[str, list[str]]]:
+    return [(column, [row[place] for row in texts]) for place, column in enumerate(columns)]
 
 
 def cell(value: Any) -> str:

@@ -46,8 +46,8 @@ def watching() -> Iterator[Watching]:
 def _epoch_line(run: Run, measured: dict[str, Any]) -> str:
     train, validation = measured["train"], measured["validation"]
     line = (
-        f"epoch {run.epoch:>3}  loss {train['loss']:.3f} / {validation['loss']:.3f}"
-        f"  accuracy {train['accuracy']:.3f} / {validation['accuracy']:.3f}"
+        f"epoch {run.epoch:>3}  train/val loss {train['loss']:.3f}/{validation['loss']:.3f}"
+        f"  accuracy {train['accuracy']:.3f}/{validation['accuracy']:.3f}"
         f"  lr {measured['settings']['lr']:.3g}"
     )
     said = [

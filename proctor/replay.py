@@ -49,6 +49,7 @@ def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
 def read_recording(home: Home, name: str) -> Recording:
     """Verify the ledger and read one run from it."""
     home.require_ledger()
+    home.close_crashed()
     with open_verified(home.ledger) as ledger:
         run_id = find_run(verified_runs(ledger), name)
         entries = [entry for entry in ledger.entries() if entry.stream_id == run_id]

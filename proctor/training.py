@@ -1,12 +1,11 @@
 """The harness: runs a training, and the runs that follow it when edits mean a restart.
 
 A chain of restarts is a campaign: attempts in order, each a run of its own with the changed
-specification and the hyperparameters in force when its parent ended.
+specification and the hyperparameters in force when its parent ended; a schedule begins anew.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import UUID, uuid4
 
 from aggregates.campaign import Campaign
@@ -33,7 +32,9 @@ class Watching:
 
 
 @dataclass(frozen=True)
-class _Attempt:
+class Attempt:
+    """What a run is started from."""
+
     config: RunConfig
     spec: ModelSpec | None
     parent: str | None
@@ -56,34 +57,42 @@ def run_training(
     end, to be ranked.
     """
     if config.edits == "live":
-        this = _Attempt(config, spec=None, parent=None)
+        this = Attempt(config, spec=None, parent=None)
         return [_train(home, log, this, make_policy(), splits=splits, watching=watching).id]
     campaign = Campaign.start(config=config.to_dict(), attempts=MAX_RESTARTS + 1)
     log.save(campaign)
     reports: list[AuditReport] = []
-    following: _Attempt | None = _Attempt(config, spec=None, parent=None)
-    while following is not None and len(reports) <= MAX_RESTARTS:
-        run = _train(
-            home,
-            log,
-            following,
-            make_policy(),
-            splits=splits,
-            watching=watching,
-            campaign=campaign,
-        )
-        reports.append(judge_run(run.id))
-        following = _restart(run)
-    ranking = [report.run_id for report in rank(reports)]
-    campaign.end("completed" if following is None else "restarts exhausted", ranking=ranking)
-    log.save(campaign)
+    following: Attempt | None = Attempt(config, spec=None, parent=None)
+    reason = "failed"
+    try:
+        while following is not None and len(reports) <= MAX_RESTARTS:
+            run = _train(
+                home,
+                log,
+                following,
+                make_policy(),
+                splits=splits,
+                watching=watching,
+                campaign=campaign,
+            )
+            reports.append(judge_run(run.id))
+            following = following_attempt(run)
+        reason = "completed" if following is None else "restarts exhausted"
+    except KeyboardInterrupt:
+        reason = "interrupted"
+        raise
+    finally:
+        ranking = [report.run_id for report in rank(reports)]
+        unjudged = [run_id for run_id in campaign.runs if run_id not in ranking]
+        campaign.end(reason, ranking=[*ranking, *unjudged])
+        log.save(campaign)
     return [UUID(run_id) for run_id in ranking]
 
 
 def _train(
     home: Home,
     log: LedgerApplication,
-    this: _Attempt,
+    this: Attempt,
     policy: Policy,
     *,
     splits: Splits,
@@ -113,11 +122,11 @@ def _train(
         )
 
 
-def _restart(run: Run) -> _Attempt | None:
+def following_attempt(run: Run) -> Attempt | None:
     """Return what follows a run that ended for a restart."""
     if run.restart_spec is None:
         return None
-    now: dict[str, Any] = {"lr": run.config["lr"], "batch_size": run.config["batch_size"]}
-    now |= {key: run.settings[key] for key in now if key in run.settings}
+    carried = ("lr", "batch_size", "accumulation", "clip_norm")
+    now = {key: run.settings[key] for key in carried if key in run.settings}
     config = replace(RunConfig.from_dict(run.config), **now)
-    return _Attempt(config, spec=run.restart_spec, parent=str(run.id))
+    return Attempt(config, spec=run.restart_spec, parent=str(run.id))

@@ -103,8 +103,9 @@ SELECT
     v.emitter,
     v.detail
 FROM audit_violations AS v
-JOIN audit_starts AS s USING (audit_id);
-COMMENT ON VIEW violations IS 'What audits found, with the run that it was found in';
+JOIN audits AS s USING (audit_id)
+WHERE s.scored_idx = (SELECT MAX(l.scored_idx) FROM audits AS l WHERE l.run_id = s.run_id);
+COMMENT ON VIEW violations IS 'What the latest finished audit of each run found; earlier ones are in audit_violations';
 
 CREATE VIEW decision_outcomes AS
 SELECT

@@ -141,6 +141,7 @@ def test_replay_tells_events_and_the_state_after_each(trained: Path) -> None:
         ["verify", "--head", "/nowhere"],
         ["verify", "--head", "/dev/null"],
         ["verify", "--vkey", "/dev/null"],
+        ["judge", "--submission", "/nowhere"],
         ["nonsense"],
         ["run", "--nonsense"],
     ],
@@ -201,6 +202,26 @@ def test_log_lists_entries_and_shows_one(trained: Path) -> None:
     assert [entry["index"] for entry in entries] == list(range(len(entries)))
     whole = answer(call(["log", "--entry", "0", "--json"], home=trained))
     assert whole["body"]["config"]["lr"] == 3.0
+
+
+def test_campaign_that_is_interrupted_is_closed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    process = _start(home, "epochs=5000", "edits=restart")
+    _wait_for_epoch(home, least=6)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, "interrupted" in errors) == (130, True)
+    ends = answer(call(["sql", "SELECT end_reason FROM campaigns", "--json"], home=home))
+    assert ends == [{"end_reason": "interrupted"}]
+
+
+def test_judge_needs_no_private_key_and_then_records_nothing(copy: Path) -> None:
+    before = answer(call(["verify", "--json"], home=copy))["size"]
+    (copy / "ledger" / "keys" / "ledger.pem").unlink()
+    done = call(["judge", "--json"], home=copy)
+    assert (done.returncode, answer(done)["audit_id"]) == (0, None)
+    assert "not recorded" in done.stderr
+    assert answer(call(["verify", "--json"], home=copy))["size"] == before
 
 
 def test_restart_mode_makes_a_following_run_with_its_parent(tmp_path: Path) -> None:
