@@ -324,7 +324,11 @@ def test_nothing_is_appended_when_the_log_has_refused_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"batch_size": 256}, ConfigurationError, "batch_size 256 times accumulation 1 is above the 192"),
+        (
+            {"batch_size": 256},
+            ConfigurationError,
+            "batch_size 256 times accumulation 1 is above the 192",
+        ),
         ({"dataset": "imagefolder:/nowhere/at/all"}, DatasetError, "there is no folder"),
         ({"device": "cuda"}, ConfigurationError, "torch finds none"),
     ],
