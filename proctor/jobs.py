@@ -30,7 +30,7 @@ from proctor.replay import read_recording
 from proctor.story import print_violations, read_story, tell_story
 from proctor.training import run_training
 
-# A start that goes wrong: the learning rate is ten times what the model can use.
+# A start that goes wrong: sixty times the default learning rate, and no warm-up.
 DEMO: dict[str, Any] = {"lr": 3.0, "warm_up_epochs": 0}
 
 
