@@ -46,7 +46,7 @@ from judge.submission import (
 )
 from ledger.errors import VerificationError
 from ledger.mapper import decode_body
-from ledger.verify import VerifiedEntry
+from ledger.verified_entries import VerifiedEntry
 from monitor.datasets import Splits
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError

@@ -19,7 +19,7 @@ from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.paths import LedgerPaths
 from ledger.reader import open_verified
-from ledger.verify import VerifiedEntry, parse_entry
+from ledger.verified_entries import VerifiedEntry, parse_entry
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from judge.outcomes import Outcome, derive_outcome
 from judge.report import capped
 from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
-from ledger.verify import VerifiedEntry
+from ledger.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.errors import MonitorError, RemedyRefused
 

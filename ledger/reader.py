@@ -25,14 +25,9 @@ from ledger.errors import (
     VerificationError,
 )
 from ledger.paths import LedgerPaths
-from ledger.verify import (
-    EntryRow,
-    HeadRow,
-    TreeHead,
-    Verification,
-    VerifiedEntry,
-    parse_entry,
-)
+from ledger.verified_entries import VerifiedEntry, parse_entry
+from ledger.verified_notes import TreeHead
+from ledger.verify import EntryRow, HeadRow, Verification
 
 __all__ = [
     "VerificationReport",

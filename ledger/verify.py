@@ -9,18 +9,9 @@ I/O: none.  Memory: constant, beside one hash for each doubling of the ledger's 
 Not covered: the streams' version numbers (reader.py asks the database), meaning of bodies.
 """
 
-import base64
-import binascii
 import hashlib
-import re
-import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain, pairwise
-from uuid import UUID
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ledger.errors import (
     ConsistencyError,
@@ -30,17 +21,13 @@ from ledger.errors import (
     SignatureError,
     VerificationError,
 )
+from ledger.verified_entries import VerifiedEntry, parse_entry
+from ledger.verified_notes import ED25519, TreeHead, open_tree_head, parse_vkey
 
 __all__ = [
-    "AuthorBlock",
     "EntryRow",
     "HeadRow",
-    "TreeHead",
     "Verification",
-    "VerifiedEntry",
-    "open_tree_head",
-    "parse_entry",
-    "verify_author",
     "verify_entries",
 ]
 
@@ -48,44 +35,6 @@ EntryRow = tuple[int, bytes, int, str, bytes]
 """idx, stream_id, stream_version, name, entry: a row of the entries table."""
 HeadRow = tuple[int, str, bytes]
 """size, note, edge: a row of the tree_heads table."""
-
-_LIMIT = 2**63  # integers stay below it
-_MAX_NOTE = 100_000  # characters; 16 post-quantum signatures fit
-_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
-
-
-@dataclass(frozen=True)
-class AuthorBlock:
-    """Who vouches for an event; see verify_author()."""
-
-    role: str
-    key_id: bytes  # (32,)
-    signature: bytes  # (64,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerifiedEntry:
-    """What an entry says."""
-
-    index: int
-    time_ns: int
-    stream_id: UUID
-    stream_version: int
-    name: str
-    body: bytes
-    author: AuthorBlock | None
-    previous: bytes  # (32,)
-    entry_hash: bytes  # (32,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TreeHead:
-    """What a signed note says: this origin's tree has, at this size, this root."""
-
-    origin: str
-    size: int
-    root: bytes  # (32,)
-    note: str
 
 
 def verify_entries(
@@ -246,80 +195,9 @@ class Verification:
         return at - 1 if intact else at
 
 
-def parse_entry(data: bytes, *, index: int) -> VerifiedEntry:
-    """Take an entry's bytes apart; `index` is where they lie, for the error message."""
-    if not isinstance(data, bytes) or not 77 <= len(data) <= 65_535:
-        raise MalformedError(
-            f"entry {index} is not a byte string of a possible length", index=index
-        )
-    if data[0] != 1:
-        raise MalformedError(f"entry {index} has format {data[0]}, not 1", index=index)
-    own_index, stream_id, stream_version, time_ns, previous = struct.unpack(
-        ">Q16sQQ32s", data[1:73]
-    )
-    if own_index >= _LIMIT or stream_version >= _LIMIT or time_ns >= _LIMIT:
-        raise MalformedError(f"entry {index} has an integer of 2^63 or more", index=index)
-    try:
-        rest = _Bytes(data, at=73)
-        author = _author(rest.take(rest.number(1)))
-        name = rest.text(rest.number(1))
-        body = rest.take(rest.number(2))
-        rest.end()
-    except (_CutShortError, UnicodeDecodeError) as e:
-        raise MalformedError(f"entry {index} is malformed: {e}", index=index) from e
-    return VerifiedEntry(
-        index=own_index,
-        time_ns=time_ns,
-        stream_id=UUID(bytes=stream_id),
-        stream_version=stream_version,
-        name=name,
-        body=body,
-        author=author,
-        previous=previous,
-        entry_hash=hashlib.sha256(b"\x00" + data).digest(),
-    )
-
-
-def verify_author(entry: VerifiedEntry, *, public_key: bytes) -> None:
-    """Raise SignatureError unless the entry's author signed it with this key (32 raw bytes)."""
-    author = entry.author
-    if author is None or author.key_id != hashlib.sha256(public_key).digest():
-        raise SignatureError(f"entry {entry.index} does not name this key", index=entry.index)
-    role, name = author.role.encode(), entry.name.encode()
-    statement = (
-        b"ledger/author/v1\n"
-        + entry.stream_id.bytes
-        + entry.stream_version.to_bytes(8, "big")
-        + len(role).to_bytes(1, "big")
-        + role
-        + len(name).to_bytes(1, "big")
-        + name
-        + hashlib.sha256(entry.body).digest()
-    )
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(author.signature, statement)
-    except (InvalidSignature, ValueError) as e:
-        raise SignatureError(
-            f"entry {entry.index} was not signed by its author", index=entry.index
-        ) from e
-
-
-def open_tree_head(note: str, *, vkey: str) -> TreeHead:
-    """Return what a signed note says; raise unless it is a tree head signed by this key."""
-    name, key_id, public_key = _parse_vkey(vkey)
-    text = _verified_text(note, name=name, key_id=key_id, public_key=public_key)
-    lines = text.split("\n")
-    if len(lines) != 4 or lines[0] != name or not _SIZE.fullmatch(lines[1]):
-        raise MalformedError("the note is not a tree head of this ledger")
-    root = _base64(lines[2])
-    if len(root) != 32 or int(lines[1]) >= _LIMIT:
-        raise MalformedError("the tree head's root or size is malformed")
-    return TreeHead(origin=name, size=int(lines[1]), root=root, note=note)
-
-
 def _open_kept_head(note: str, *, vkey: str) -> TreeHead:
     """Return what a kept head says; what is no tree head is the caller's mistake."""
-    _parse_vkey(vkey)  # whose faults are not the kept head's
+    parse_vkey(vkey, type=ED25519)  # whose faults are not the kept head's
     try:
         return open_tree_head(note, vkey=vkey)
     except MalformedError as e:
@@ -328,104 +206,6 @@ def _open_kept_head(note: str, *, vkey: str) -> TreeHead:
         ) from e
     except SignatureError as e:
         raise SignatureError(f"the kept tree head is not this ledger's: {e}") from e
-
-
-def _verified_text(note: str, *, name: str, key_id: bytes, public_key: bytes) -> str:
-    """Return a signed note's text, having checked the signature by this key."""
-    if not isinstance(note, str) or len(note) > _MAX_NOTE:
-        raise MalformedError("the note is not a text of a possible length")
-    text, separator, signatures = note.rpartition("\n\n")
-    text += "\n"
-    if not separator or not signatures.endswith("\n") or re.search(r"[\x00-\x09\x0b-\x1f]", note):
-        raise MalformedError("the note has no signatures, or control characters")
-    lines = signatures[:-1].split("\n")
-    if len(lines) > 16:
-        raise MalformedError("the note has more than 16 signatures")
-    found = []
-    for line in lines:
-        dash, signer, encoded, *more = [*line.split(" "), "", ""]
-        signature = _base64(encoded)
-        if dash != "\u2014" or not signer or any(more) or len(signature) < 5:
-            raise MalformedError("the note has a malformed signature line")
-        if signer == name and signature[:4] == key_id:
-            found.append(signature[4:])
-    if len(found) != 1:
-        raise SignatureError(f"the note has {len(found)} signatures by {name}, not one")
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(found[0], text.encode())
-    except (InvalidSignature, ValueError) as e:  # not text, or no such point on the curve
-        raise SignatureError(f"the signature by {name} does not fit the note") from e
-    return text
-
-
-def _parse_vkey(vkey: str) -> tuple[str, bytes, bytes]:
-    name, _, rest = vkey.strip().partition("+")
-    key_id, _, encoded = rest.partition("+")
-    try:
-        material = _base64(encoded)
-        right_id = hashlib.sha256(f"{name}\n".encode() + material).digest()[:4]
-    except (MalformedError, UnicodeEncodeError):
-        material = right_id = b""
-    if not name or re.search(r"\s", name) or material[:1] != b"\x01" or len(material) != 33:
-        raise MalformedError("the vkey is not a C2SP verifier key for Ed25519; check the key file")
-    if key_id != right_id.hex():
-        raise MalformedError("the vkey's key id does not fit its key; check the key file")
-    return name, right_id, material[1:]
-
-
-def _base64(text: str) -> bytes:
-    """Decode base64 in its only canonical form."""
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as e:
-        raise MalformedError("base64 is malformed") from e
-    if base64.b64encode(data).decode() != text:
-        raise MalformedError("base64 is not canonical")
-    return data
-
-
-class _CutShortError(Exception):
-    """A length that the bytes do not bear out."""
-
-
-class _Bytes:
-    """Reads a byte string from front to end and never past it."""
-
-    def __init__(self, data: bytes, *, at: int) -> None:
-        self._data = data
-        self._at = at
-
-    def take(self, length: int) -> bytes:
-        end = self._at + length
-        if end > len(self._data):
-            raise _CutShortError(f"it ends before byte {end}")
-        part = self._data[self._at : end]
-        self._at = end
-        return part
-
-    def number(self, length: int) -> int:
-        return int.from_bytes(self.take(length), "big")
-
-    def text(self, length: int) -> str:
-        if length == 0:
-            raise _CutShortError("a text in it is empty")
-        return self.take(length).decode("utf-8")
-
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise _CutShortError("bytes follow its end")
-
-
-def _author(block: bytes) -> AuthorBlock | None:
-    if not block:
-        return None
-    rest = _Bytes(block, at=0)
-    role_length = rest.number(1)
-    if role_length > 64:
-        raise _CutShortError("its author's role is too long")
-    author = AuthorBlock(role=rest.text(role_length), key_id=rest.take(32), signature=rest.take(64))
-    rest.end()
-    return author
 
 
 def _continues(row: EntryRow | None, entry_hash: bytes) -> bool | None:

@@ -17,6 +17,7 @@ from policies.errors import PolicyError
 from proctor import commands
 from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError
 from proctor.home import Home
+from proctor.options import HOME, MOST, HomeOption, JsonOption, RunArgument
 from proctor.output import error_console, print_json, words
 from projections.errors import ProjectionError
 
@@ -31,19 +32,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
 )
-
-HomeOption = Annotated[
-    Path,
-    typer.Option(
-        "--home", envvar="PROCTOR_HOME", help="Folder with the ledger and all that belongs to it."
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="An id, the beginning of one, or `latest`.")
-]
-HOME = Path(".proctor")
-_MOST = 2**63 - 1  # an index has 63 bits
 
 
 @app.command()
@@ -171,12 +159,12 @@ def sql(
 
 @app.command()
 def log(
-    start: Annotated[int, typer.Option("--start", min=0, max=_MOST, help="First index.")] = 0,
+    start: Annotated[int, typer.Option("--start", min=0, max=MOST, help="First index.")] = 0,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=_MOST, help="At most so many.")
+        int, typer.Option("--limit", min=1, max=MOST, help="At most so many.")
     ] = 1_000_000,
     entry: Annotated[
-        int | None, typer.Option("--entry", min=0, max=_MOST, help="Show this entry with its body.")
+        int | None, typer.Option("--entry", min=0, max=MOST, help="Show this entry with its body.")
     ] = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,

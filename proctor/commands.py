@@ -9,7 +9,7 @@ from typing import Any
 from aggregates.registry import REGISTRY
 from ledger.mapper import decode_body, ns_to_datetime
 from ledger.reader import check_ledger, open_verified
-from ledger.verify import VerifiedEntry
+from ledger.verified_entries import VerifiedEntry
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output import as_records, console, plain, print_json, print_table, words

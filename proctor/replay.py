@@ -13,7 +13,7 @@ from judge.replay import decode_events
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.reader import VerifiedLedger, open_verified
-from ledger.verify import VerifiedEntry
+from ledger.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 

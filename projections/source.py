@@ -10,7 +10,7 @@ from pathlib import Path
 from ledger.database import Database
 from ledger.entries import entry_hash
 from ledger.paths import LedgerPaths
-from ledger.verify import VerifiedEntry, parse_entry
+from ledger.verified_entries import VerifiedEntry, parse_entry
 
 __all__ = ["LedgerSource", "open_source"]
 

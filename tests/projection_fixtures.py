@@ -13,7 +13,7 @@ from synthetic import synthetic_audit, synthetic_campaign, synthetic_run
 
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
-from ledger.verify import VerifiedEntry
+from ledger.verified_entries import VerifiedEntry
 from projections.projector import create_schema
 from projections.source import open_source
 

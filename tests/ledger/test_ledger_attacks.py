@@ -19,7 +19,8 @@ from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger, open_verified, read_tree_head
 from ledger.tree import Tree
-from ledger.verify import EntryRow, HeadRow, open_tree_head, verify_entries
+from ledger.verified_notes import open_tree_head
+from ledger.verify import EntryRow, HeadRow, verify_entries
 
 Rows = tuple[list[EntryRow], list[HeadRow], str]
 

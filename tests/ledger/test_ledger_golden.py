@@ -19,7 +19,9 @@ from ledger.entries import (
 from ledger.errors import MalformedError, SignatureError
 from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
 from ledger.tree import Tree
-from ledger.verify import open_tree_head, parse_entry, verify_author, verify_entries
+from ledger.verified_entries import parse_entry, verify_author
+from ledger.verified_notes import open_tree_head
+from ledger.verify import verify_entries
 
 # RFC 6962 trees over these leaves, as published with certificate-transparency-go.
 RFC6962_LEAVES = [

@@ -21,7 +21,9 @@ from ledger.entries import (
 )
 from ledger.errors import EncodingError, LedgerError, MalformedError, VerificationError
 from ledger.tree import Tree
-from ledger.verify import open_tree_head, parse_entry, verify_entries
+from ledger.verified_entries import parse_entry
+from ledger.verified_notes import open_tree_head
+from ledger.verify import verify_entries
 
 small = st.integers(0, 2**63 - 1)
 authors = st.builds(

@@ -1,0 +1,165 @@
+"""Signed notes, verifier keys and tree heads as a verifier takes them apart.
+
+Written from docs/reference/ledger-format.md and not from the writer (notes.py), with which
+it shares nothing but the errors.
+
+Source: C2SP signed-note and tlog-checkpoint.
+Trust: a note is hostile until verify_note() or open_tree_head() returns; a vkey is believed.
+I/O: none.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from ledger.errors import MalformedError, SignatureError
+
+__all__ = [
+    "COSIGNATURE",
+    "ED25519",
+    "NoteSignature",
+    "SignedNote",
+    "TreeHead",
+    "VerifierKey",
+    "decode_base64",
+    "open_tree_head",
+    "parse_note",
+    "parse_tree_head",
+    "parse_vkey",
+    "verify_note",
+]
+
+ED25519 = 0x01  # signature types of the signed-note specification
+COSIGNATURE = 0x04
+_LIMIT = 2**63  # integers stay below it
+_MAX_NOTE = 100_000  # characters; 16 post-quantum signatures fit
+_MAX_SIGNATURES = 16
+_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierKey:
+    """What a vkey says."""
+
+    name: str
+    key_id: bytes  # (4,)
+    type: int  # ED25519 or COSIGNATURE
+    public_key: bytes  # (32,)
+
+
+@dataclass(frozen=True)
+class NoteSignature:
+    """One signature line, unverified."""
+
+    name: str
+    key_id: bytes  # (4,)
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class SignedNote:
+    """A note taken apart, unverified; the text ends with a newline."""
+
+    text: str
+    signatures: tuple[NoteSignature, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeHead:
+    """What a signed note says: this origin's tree has, at this size, this root."""
+
+    origin: str
+    size: int
+    root: bytes  # (32,)
+    note: str
+
+
+def open_tree_head(note: str, *, vkey: str) -> TreeHead:
+    """Return what a signed note says; raise unless it is a tree head signed by this key."""
+    key = parse_vkey(vkey, type=ED25519)
+    signed = parse_note(note)
+    verify_note(signed, key=key)
+    head = parse_tree_head(note)
+    if head.origin != key.name:
+        raise MalformedError("the note is not a tree head of this ledger")
+    return head
+
+
+def parse_tree_head(note: str) -> TreeHead:
+    """Return what a note claims to be a tree head of; nobody's signature is looked at."""
+    lines = parse_note(note).text.split("\n")
+    if len(lines) != 4 or not lines[0] or not _SIZE.fullmatch(lines[1]):
+        raise MalformedError("the note is not a tree head")
+    root = decode_base64(lines[2])
+    if len(root) != 32 or int(lines[1]) >= _LIMIT:
+        raise MalformedError("the tree head's root or size is malformed")
+    return TreeHead(origin=lines[0], size=int(lines[1]), root=root, note=note)
+
+
+def parse_note(note: str) -> SignedNote:
+    """Take a note apart; raise MalformedError if it is none."""
+    if not isinstance(note, str) or len(note) > _MAX_NOTE:
+        raise MalformedError("the note is not a text of a possible length")
+    text, separator, signatures = note.rpartition("\n\n")
+    if not separator or not signatures.endswith("\n") or re.search(r"[\x00-\x09\x0b-\x1f]", note):
+        raise MalformedError("the note has no signatures, or control characters")
+    lines = signatures[:-1].split("\n")
+    if len(lines) > _MAX_SIGNATURES:
+        raise MalformedError(f"the note has more than {_MAX_SIGNATURES} signatures")
+    return SignedNote(f"{text}\n", tuple(map(_signature, lines)))
+
+
+def verify_note(note: SignedNote, *, key: VerifierKey) -> None:
+    """Raise SignatureError unless exactly one line is by this Ed25519 key, and holds."""
+    found = [
+        line.signature
+        for line in note.signatures
+        if (line.name, line.key_id) == (key.name, key.key_id)
+    ]
+    if len(found) != 1:
+        raise SignatureError(f"the note has {len(found)} signatures by {key.name}, not one")
+    try:
+        Ed25519PublicKey.from_public_bytes(key.public_key).verify(found[0], note.text.encode())
+    except (InvalidSignature, ValueError) as e:  # not text, or no such point on the curve
+        raise SignatureError(f"the signature by {key.name} does not fit the note") from e
+
+
+def parse_vkey(vkey: str, *, type: int) -> VerifierKey:  # noqa: A002  (the specification's word)
+    """Take a verifier key of this signature type apart; raise MalformedError if it is none."""
+    name, _, rest = vkey.strip().partition("+")
+    key_id, _, encoded = rest.partition("+")
+    try:
+        material = decode_base64(encoded)
+        right_id = hashlib.sha256(f"{name}\n".encode() + material).digest()[:4]
+    except (MalformedError, UnicodeEncodeError):
+        material = right_id = b""
+    if not name or re.search(r"\s", name) or material[:1] != bytes((type,)) or len(material) != 33:
+        kind = {ED25519: "for Ed25519", COSIGNATURE: "for cosignatures"}[type]
+        raise MalformedError(f"the vkey is not a C2SP verifier key {kind}; check the key file")
+    if key_id != right_id.hex():
+        raise MalformedError("the vkey's key id does not fit its key; check the key file")
+    return VerifierKey(name=name, key_id=right_id, type=type, public_key=material[1:])
+
+
+def decode_base64(text: str) -> bytes:
+    """Decode base64 in its only canonical form."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as e:
+        raise MalformedError("base64 is malformed") from e
+    if base64.b64encode(data).decode() != text:
+        raise MalformedError("base64 is not canonical")
+    return data
+
+
+def _signature(line: str) -> NoteSignature:
+    dash, name, encoded, *more = [*line.split(" "), "", ""]
+    signature = decode_base64(encoded)
+    if dash != "\u2014" or not name or any(more) or len(signature) < 5:
+        raise MalformedError("the note has a malformed signature line")
+    return NoteSignature(name, signature[:4], signature[4:])

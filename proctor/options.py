@@ -1,0 +1,19 @@
+"""Options that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HomeOption = Annotated[
+    Path,
+    typer.Option(
+        "--home", envvar="PROCTOR_HOME", help="Folder with the ledger and all that belongs to it."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="An id, the beginning of one, or `latest`.")
+]
+HOME = Path(".proctor")
+MOST = 2**63 - 1  # an index has 63 bits
