@@ -4,12 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint lock setup clean
+.PHONY: demo test test-slow bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
 test: setup lint
 	$(BIN)/pytest -n 2
+
+# The exhaustive suites (mutations, crashes, many writers): run them when the ledger changes.
+test-slow: setup
+	$(BIN)/pytest -n 2 -m slow
+
+bench: setup
+	$(BIN)/proctor bench ledger
 
 lint: setup
 	$(BIN)/ruff check .
