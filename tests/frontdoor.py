@@ -26,10 +26,20 @@ Proctor = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def call(
-    arguments: Sequence[str | Path], *, home: Path | None, cwd: Path | None = None, **options: Any
+    arguments: Sequence[str | Path],
+    *,
+    home: Path | None,
+    cwd: Path | None = None,
+    state: Path | None = None,
+    **options: Any,
 ) -> subprocess.CompletedProcess[str]:
+    """Run the command; without a `state` folder it remembers nothing from one call to the next."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")}
     environment["COLUMNS"] = "100"
+    if state is None:
+        environment["PROCTOR_STATE"] = "off"
+    else:
+        environment["PROCTOR_STATE"] = str(state)
     if home is not None:
         environment["PROCTOR_HOME"] = str(home)
     return subprocess.run(
@@ -49,7 +59,7 @@ def call_here(arguments: Sequence[str | Path], *, home: Path) -> subprocess.Comp
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["proctor", *map(str, arguments)]),
-        mock.patch.dict(os.environ, {"PROCTOR_HOME": str(home)}),
+        mock.patch.dict(os.environ, {"PROCTOR_HOME": str(home), "PROCTOR_STATE": "off"}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

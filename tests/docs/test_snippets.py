@@ -34,6 +34,7 @@ def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
     assert blocks
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    environment["XDG_STATE_HOME"] = str(tmp_path / "state")  # heads are remembered there
     for shown in re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]:
         command, _, expected = shown.partition("\n")
         done = subprocess.run(
