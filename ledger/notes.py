@@ -1,8 +1,8 @@
-"""Signed tree heads, as the ledger writes them.
+"""Signed tree heads and rotations, as the ledger writes them.
 
-Source: C2SP signed-note, tlog-checkpoint; docs/reference/ledger-format.md, "Tree head".
+Source: C2SP signed-note, tlog-checkpoint; docs/reference/ledger-format.md, "Tree head", "Rotation".
 I/O: none.
-Not covered: verifying a note, which is verify.py's own code.
+Not covered: verifying a note, which is code of the verifier's own (verified_notes.py).
 """
 
 import base64
@@ -10,7 +10,15 @@ import hashlib
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["key_id", "public_bytes", "sign_note", "sign_tree_head", "vkey"]
+__all__ = [
+    "key_id",
+    "public_bytes",
+    "sign_note",
+    "sign_rotation",
+    "sign_tree_head",
+    "signature_line",
+    "vkey",
+]
 
 _ED25519 = b"\x01"  # signature type of the signed-note specification
 
@@ -31,10 +39,22 @@ def vkey(name: str, public_key: bytes) -> str:
     return f"{name}+{key_id(name, public_key).hex()}+{material}"
 
 
+def signature_line(text: str, *, name: str, key: Ed25519PrivateKey) -> str:
+    """Return the line that signs a text, with its newline."""
+    signature = key_id(name, public_bytes(key)) + key.sign(text.encode())
+    return f"\u2014 {name} {base64.b64encode(signature).decode()}\n"
+
+
 def sign_note(text: str, *, name: str, key: Ed25519PrivateKey) -> str:
     """Return the signed note for a text that ends with a newline."""
-    signature = key_id(name, public_bytes(key)) + key.sign(text.encode())
-    return f"{text}\n\u2014 {name} {base64.b64encode(signature).decode()}\n"
+    return f"{text}\n{signature_line(text, name=name, key=key)}"
+
+
+def sign_rotation(*, origin: str, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> str:
+    """Return the note by which the ledger's key hands over to another; both sign it."""
+    vkeys = "".join(f"{vkey(origin, public_bytes(key))}\n" for key in (old, new))
+    text = f"ledger/rotation/v1\n{origin}\n{vkeys}"
+    return sign_note(text, name=origin, key=old) + signature_line(text, name=origin, key=new)
 
 
 def sign_tree_head(*, origin: str, size: int, root: bytes, key: Ed25519PrivateKey) -> str:
