@@ -16,6 +16,8 @@ __all__ = [
     "LedgerError",
     "LinkError",
     "MalformedError",
+    "QuorumError",
+    "QuorumFileError",
     "ReadOnlyError",
     "SignatureError",
     "StorageError",
@@ -61,6 +63,10 @@ class KeptHeadError(LedgerError):
     """A kept tree head that cannot be read, which says nothing about the ledger."""
 
 
+class QuorumFileError(LedgerError):
+    """A policy file that cannot be read, which says nothing about the ledger."""
+
+
 class VerificationError(LedgerError):
     """The ledger is not what it claims to be; trying again will not help.
 
@@ -86,6 +92,10 @@ class SignatureError(VerificationError):
 
 class ConsistencyError(VerificationError):
     """Entries, tree heads, columns or a kept head that contradict each other."""
+
+
+class QuorumError(VerificationError):
+    """A tree head that too few of the trusted witnesses have cosigned."""
 
 
 class BlobError(VerificationError):
