@@ -10,14 +10,16 @@ import os
 import re
 import secrets
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 from ledger.database import explained
 from ledger.errors import BlobError, EncodingError
 
-__all__ = ["BlobStore"]
+__all__ = ["BlobStore", "BlobWriter"]
 
 _CHUNK = 1 << 20  # 1 MiB
+_NEW = ".new."
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -54,25 +56,62 @@ class BlobStore:
             raise BlobError(f"{path}: the blob was changed; restore it from a copy")
         return content
 
-    def _put(self, chunks: Iterable[bytes]) -> str:
-        new = self.directory / f".new.{secrets.token_hex(8)}"
-        hasher = hashlib.sha256()
+    def write(self) -> "BlobWriter":
+        """Begin a blob that arrives in pieces."""
         with explained(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
-            try:
-                with new.open("xb") as file:
-                    for chunk in chunks:
-                        hasher.update(chunk)
-                        file.write(chunk)
-                    file.flush()
-                    os.fsync(file.fileno())
-                path = self.path(hasher.hexdigest())
-                path.parent.mkdir(exist_ok=True)
-                new.replace(path)
-                _sync_folder(path.parent)
-            finally:
-                new.unlink(missing_ok=True)
-        return path.name
+        return BlobWriter(self)
+
+    def clean(self) -> None:
+        """Remove what writers that were killed left over; for whoever is the only one to write."""
+        with explained(self.directory):
+            for path in self.directory.glob(f"{_NEW}*"):
+                path.unlink(missing_ok=True)
+
+    def _put(self, chunks: Iterable[bytes]) -> str:
+        with closing(self.write()) as writer:
+            for chunk in chunks:
+                writer.add(chunk)
+            return writer.finish()
+
+
+class BlobWriter:
+    """A blob in the making: nothing is there under its name before finish()."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self.size = 0  # bytes so far
+        self._store = store
+        self._hasher = hashlib.sha256()
+        self._path = store.directory / f"{_NEW}{secrets.token_hex(8)}"
+        with explained(self._path):
+            self._file = self._path.open("xb")
+
+    def add(self, chunk: bytes) -> None:
+        """Write one more piece."""
+        self._hasher.update(chunk)
+        with explained(self._path):
+            self._file.write(chunk)
+        self.size += len(chunk)
+
+    def finish(self, *, expected: str | None = None) -> str:
+        """Store the blob and return its hash; raise BlobError if it is not the expected one."""
+        digest = self._hasher.hexdigest()
+        if expected not in (None, digest):
+            raise BlobError(f"the blob that was sent is {digest}, not {expected}; send it again")
+        path = self._store.path(digest)
+        with explained(path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            path.parent.mkdir(exist_ok=True)
+            self._path.replace(path)
+            _sync_folder(path.parent)
+        return digest
+
+    def close(self) -> None:
+        """Remove what was not finished."""
+        with explained(self._path):
+            self._file.close()
+            self._path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

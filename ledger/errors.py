@@ -11,14 +11,17 @@ __all__ = [
     "ConflictError",
     "ConsistencyError",
     "EncodingError",
+    "ForbiddenError",
     "KeptHeadError",
     "KeyFileError",
     "LedgerError",
     "LinkError",
     "MalformedError",
+    "PrivilegeError",
     "QuorumError",
     "QuorumFileError",
     "ReadOnlyError",
+    "RulesError",
     "SignatureError",
     "StorageError",
     "UnknownEventError",
@@ -33,6 +36,18 @@ class LedgerError(Exception):
 
 class EncodingError(LedgerError):
     """A value that the format cannot hold."""
+
+
+class ForbiddenError(LedgerError):
+    """The rules of a ledger's notary do not let this user do that."""
+
+
+class RulesError(LedgerError):
+    """A notary's rules that cannot be read or understood."""
+
+
+class PrivilegeError(LedgerError):
+    """A process that cannot become the user that it should run as."""
 
 
 class UnknownEventError(LedgerError):
