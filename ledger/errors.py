@@ -10,6 +10,7 @@ __all__ = [
     "BlobError",
     "ConflictError",
     "ConsistencyError",
+    "ContradictionError",
     "EncodingError",
     "ForbiddenError",
     "KeptHeadError",
@@ -17,6 +18,7 @@ __all__ = [
     "LedgerError",
     "LinkError",
     "MalformedError",
+    "MemoryFileError",
     "PrivilegeError",
     "QuorumError",
     "QuorumFileError",
@@ -82,6 +84,10 @@ class QuorumFileError(LedgerError):
     """A policy file that cannot be read, which says nothing about the ledger."""
 
 
+class MemoryFileError(LedgerError):
+    """A remembered tree head that cannot be read, which says nothing about the ledger."""
+
+
 class VerificationError(LedgerError):
     """The ledger is not what it claims to be; trying again will not help.
 
@@ -111,6 +117,14 @@ class ConsistencyError(VerificationError):
 
 class QuorumError(VerificationError):
     """A tree head that too few of the trusted witnesses have cosigned."""
+
+
+class ContradictionError(ConsistencyError):
+    """A ledger that is behind or beside a tree head that somebody kept; `kept` is its note."""
+
+    def __init__(self, message: str, *, kept: str, index: int | None = None) -> None:
+        super().__init__(message, index=index)
+        self.kept = kept
 
 
 class BlobError(VerificationError):
