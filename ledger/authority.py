@@ -109,6 +109,7 @@ class Authority:
         self.origin = first.name
         self.stream_id = authority_stream(first.name)
         self.operated = False  # whether an operator was ever granted
+        self.last_jump: tuple[int, int] | None = None  # time of its entry, and by how much, in ns
         self._turns: tuple[tuple[int, str], ...] = ((0, vkey.strip()),)  # smallest size, vkey
         self._rotations: tuple[str, ...] = ()
         record = KeyRecord(
@@ -161,6 +162,7 @@ class Authority:
                         self._rotate(entry.index, **fields)
                     case "clock.jumped":
                         _check_jump(**fields)
+                        self.last_jump = (entry.time_ns, fields["by"])
             except VerificationError as e:
                 raise type(e)(f"entry {entry.index}: {e}", index=entry.index) from e
 
@@ -323,7 +325,7 @@ def _fields(entry: VerifiedEntry) -> dict[str, Any]:
 
 
 def _check_jump(*, by: int, clock: int) -> None:
-    if not (-_LIMIT < by < _LIMIT and 0 <= clock < _LIMIT):
+    if not (-_LIMIT <= by < _LIMIT and -_LIMIT <= clock < _LIMIT):
         raise MalformedError(f"a clock cannot show {clock} and have jumped by {by}")
 
 

@@ -3,13 +3,15 @@
 Source: docs/reference/ledger-format.md, "Entry" and "Hashes".
 Trust: decode_entry() takes hostile bytes and raises MalformedError only.
 I/O: none.  Units: nanoseconds since the POSIX epoch.
-Not covered: verification, which has a parser of its own (verify.py).
+Not covered: verification, which has a parser of its own (verified_entries.py).
 """
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ledger.errors import EncodingError, MalformedError
 
@@ -17,7 +19,9 @@ __all__ = [
     "MAX_ENTRY_SIZE",
     "NO_PREVIOUS",
     "Author",
+    "AuthorKey",
     "Entry",
+    "EntryChain",
     "author_statement",
     "decode_entry",
     "encode_entry",
@@ -40,6 +44,26 @@ class Author:
     role: str
     key_id: bytes  # (32,) SHA-256 of the raw public key
     signature: bytes  # (64,) Ed25519
+
+
+@dataclass(frozen=True)
+class AuthorKey:
+    """A private key, and the role in which it signs."""
+
+    role: str
+    key: Ed25519PrivateKey = field(repr=False)
+
+    def author(self, *, stream_id: UUID, stream_version: int, name: str, body: bytes) -> Author:
+        """Sign one event."""
+        statement = author_statement(
+            stream_id=stream_id,
+            stream_version=stream_version,
+            role=self.role,
+            name=name,
+            body=body,
+        )
+        public_key = self.key.public_key().public_bytes_raw()
+        return Author(self.role, hashlib.sha256(public_key).digest(), self.key.sign(statement))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,39 +101,63 @@ def author_statement(
     )
 
 
+class EntryChain:
+    """Encodes one entry after another, each with the hash of the one before.
+
+    `hashes` are those of the entries so far. Raises EncodingError for what the format cannot
+    hold. Everything that costs time here is paid once for each event that is ever written.
+    """
+
+    def __init__(self, *, index: int, previous: bytes, time_ns: int) -> None:
+        _check_integer("index", index)
+        _check_integer("time_ns", time_ns)
+        if len(previous) != 32:
+            raise EncodingError(f"the previous hash has {len(previous)} bytes, not 32")
+        self.hashes: list[bytes] = []
+        self._index = index
+        self._previous = previous
+        self._time_ns = time_ns
+        self._names: dict[str, bytes] = {}  # what stands before the body's length
+
+    def append(
+        self, stream_id: bytes, version: int, name: str, body: bytes, author: Author | None = None
+    ) -> bytes:
+        """Return the next entry's bytes."""
+        middle = self._names.get(name)
+        if middle is None:
+            middle = self._names[name] = b"\x00" + _short_text("event name", name, limit=255)
+        if author is not None:
+            block = _encode_author(author)
+            middle = bytes((len(block),)) + block + middle[1:]
+        size = _HEADER.size + len(middle) + 2 + len(body)
+        if size > MAX_ENTRY_SIZE:
+            raise EncodingError(
+                f"event {name!r} would make an entry of {size:,} bytes; the limit is "
+                f"{MAX_ENTRY_SIZE:,}. Put the large part into a blob and name it by its SHA-256"
+            )
+        if not 0 <= version <= MAX_INTEGER:
+            _check_integer("stream_version", version)
+        entry = b"".join(
+            (
+                _HEADER.pack(
+                    FORMAT, self._index, stream_id, version, self._time_ns, self._previous
+                ),
+                middle,
+                len(body).to_bytes(2, "big"),
+                body,
+            )
+        )
+        self._index += 1
+        self._previous = entry_hash(entry)
+        self.hashes.append(self._previous)
+        return entry
+
+
 def encode_entry(entry: Entry) -> bytes:
     """Return the entry's bytes; raise EncodingError for what the format cannot hold."""
-    for field in ("index", "stream_version", "time_ns"):
-        value = getattr(entry, field)
-        if not 0 <= value <= MAX_INTEGER:
-            raise EncodingError(f"{field} is {value}, outside of 0 to 2^63 - 1")
-    if len(entry.previous) != 32:
-        raise EncodingError(f"the previous hash has {len(entry.previous)} bytes, not 32")
-    author = b"" if entry.author is None else _encode_author(entry.author)
-    name = _short_text("event name", entry.name, limit=255)
-    size = _HEADER.size + 1 + len(author) + len(name) + 2 + len(entry.body)
-    if size > MAX_ENTRY_SIZE:
-        raise EncodingError(
-            f"event {entry.name!r} would make an entry of {size:,} bytes; the limit is "
-            f"{MAX_ENTRY_SIZE:,}. Put the large part into a blob and name it by its SHA-256"
-        )
-    header = _HEADER.pack(
-        FORMAT,
-        entry.index,
-        entry.stream_id.bytes,
-        entry.stream_version,
-        entry.time_ns,
-        entry.previous,
-    )
-    return b"".join(
-        (
-            header,
-            bytes((len(author),)),
-            author,
-            name,
-            struct.pack(">H", len(entry.body)),
-            entry.body,
-        )
+    chain = EntryChain(index=entry.index, previous=entry.previous, time_ns=entry.time_ns)
+    return chain.append(
+        entry.stream_id.bytes, entry.stream_version, entry.name, entry.body, entry.author
     )
 
 
@@ -148,6 +196,11 @@ def _decode_entry(data: bytes) -> Entry:
         body=body,
         author=author,
     )
+
+
+def _check_integer(field: str, value: int) -> None:
+    if not 0 <= value <= MAX_INTEGER:
+        raise EncodingError(f"{field} is {value}, outside of 0 to 2^63 - 1")
 
 
 def _short_text(what: str, text: str, *, limit: int) -> bytes:

@@ -7,6 +7,7 @@ Trust: messages may quote a path or an index, never bytes of an entry.
 from eventsourcing.persistence import IntegrityError, NotSupportedError, OperationalError
 
 __all__ = [
+    "AuthorityError",
     "BlobError",
     "ConflictError",
     "ConsistencyError",
@@ -54,6 +55,10 @@ class PrivilegeError(LedgerError):
 
 class UnknownEventError(LedgerError):
     """An event name, class or schema version that the registry does not know."""
+
+
+class AuthorityError(LedgerError):
+    """An event that no verifier would accept: by a key that is not in force, or beyond its role."""
 
 
 class ConflictError(LedgerError, IntegrityError):

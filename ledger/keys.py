@@ -2,7 +2,7 @@
 
 Source: docs/reference/ledger-format.md, "Files"; RFC 5958 (PKCS#8).
 I/O: the key file and its folder.
-Not covered: rotation, and keys in hardware.
+Not covered: which key is in force (authority.py), and keys in hardware.
 """
 
 import os
@@ -23,7 +23,13 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ledger.errors import KeyFileError
 
-__all__ = ["create_exclusively", "load_key", "load_or_create_key", "publish_exclusively"]
+__all__ = [
+    "create_exclusively",
+    "load_key",
+    "load_or_create_key",
+    "publish_exclusively",
+    "replace_durably",
+]
 
 
 def load_or_create_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
@@ -96,9 +102,19 @@ def publish_exclusively(new: Path, path: Path) -> bool:
         os.link(new, path)  # unlike rename, fails where the name exists
     except FileExistsError:
         return False
-    folder = os.open(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+    return True
+
+
+def replace_durably(new: Path, path: Path) -> None:
+    """Give a finished file the name of another, which is gone then."""
+    new.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
-    return True

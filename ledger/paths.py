@@ -32,6 +32,11 @@ class LedgerPaths:
         return self.directory / "keys" / "ledger.pem"
 
     @property
+    def next_key(self) -> Path:
+        """The private key that a rotation is about to put into the other's place."""
+        return self.directory / "keys" / "ledger.next.pem"
+
+    @property
     def blobs(self) -> Path:
         """What is too large for an entry, by SHA-256."""
         return self.directory / "blobs"

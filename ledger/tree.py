@@ -5,8 +5,10 @@ I/O: none.  Memory: one hash for each bit that is set in the tree's size.
 Not covered: proofs.
 """
 
-import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Self
 
 __all__ = ["Tree"]
 
@@ -19,24 +21,36 @@ class Tree:
     edge: list[bytes] = field(default_factory=list)
 
     def append(self, leaf_hash: bytes) -> None:
-        """Add one leaf; amortised cost is one hash."""
-        node = leaf_hash
-        carry = self.size
-        while carry & 1:
-            node = _node_hash(self.edge.pop(), node)
-            carry >>= 1
-        self.edge.append(node)
-        self.size += 1
+        """Add one leaf."""
+        self.extend([leaf_hash])
+
+    def extend(self, leaf_hashes: Sequence[bytes]) -> None:
+        """Add leaves, level by level; the cost is about one hash for each."""
+        nodes = list(leaf_hashes)
+        below = self.size  # nodes of this level that the tree had before
+        grown: list[bytes] = []  # the new edge's lower part, smallest first
+        while nodes:
+            if below & 1:
+                nodes.insert(0, self.edge.pop())
+            if len(nodes) & 1:
+                grown.append(nodes.pop())
+            nodes = [
+                sha256(b"\x01" + left + right).digest()
+                for left, right in zip(nodes[::2], nodes[1::2], strict=True)
+            ]
+            below >>= 1
+        self.edge += reversed(grown)
+        self.size += len(leaf_hashes)
+
+    def copy(self) -> Self:
+        """Return another one that grows by itself."""
+        return type(self)(self.size, self.edge[:])
 
     def root(self) -> bytes:
         """Return the root hash at the present size."""
         if not self.edge:
-            return hashlib.sha256(b"").digest()
+            return sha256(b"").digest()
         node = self.edge[-1]
         for left in reversed(self.edge[:-1]):
-            node = _node_hash(left, node)
+            node = sha256(b"\x01" + left + node).digest()
         return node
-
-
-def _node_hash(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"\x01" + left + right).digest()
