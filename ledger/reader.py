@@ -100,7 +100,7 @@ def open_verified(
     """
     paths = LedgerPaths(directory)
     key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
-    verification = Verification(vkey=key, kept_head=kept_head)
+    verification = Verification(vkey=key, kept_heads=() if kept_head is None else (kept_head,))
     with _snapshot(paths.database) as connection:
         _verify(connection, verification, path=paths.database, vkey=key)
         yield VerifiedLedger(verification.size, verification.head, key, paths.database, connection)
@@ -114,7 +114,7 @@ def check_ledger(
     key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
     verification = None
     try:
-        verification = Verification(vkey=key, kept_head=kept_head)
+        verification = Verification(vkey=key, kept_heads=() if kept_head is None else (kept_head,))
         with _snapshot(paths.database) as connection:
             _verify(connection, verification, path=paths.database, vkey=key)
     except VerificationError as e:

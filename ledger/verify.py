@@ -1,28 +1,38 @@
-"""Verification of a ledger, from its bytes and a public key alone.
+"""Verification of a ledger, from its bytes and a public key alone, one entry after the other.
 
 Written from docs/reference/ledger-format.md and not from the writer: it has its own
 parsers and its own hashing, and shares nothing with the writer but the errors.
 
 Source: the format page; RFC 6962 section 2.1; C2SP signed-note and tlog-checkpoint.
 Trust: every argument but the vkey is hostile; nothing is good before verify_entries() returns.
-I/O: none.  Memory: constant, beside one hash for each doubling of the ledger's size.
+I/O: none.  Memory: one hash for each doubling of the ledger's size, and the keys that it names.
 Not covered: the streams' version numbers (reader.py asks the database), meaning of bodies.
+See bulk.py for the same in a fraction of the time, which says only whether a ledger holds.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 
+from ledger.authority import Authority
 from ledger.errors import (
     ConsistencyError,
-    KeptHeadError,
+    ContradictionError,
     LinkError,
     MalformedError,
     SignatureError,
     VerificationError,
 )
+from ledger.states import (
+    Signatures,
+    State,
+    decides_keys,
+    grown,
+    open_head,
+    parse_kept_head,
+    root_of,
+)
 from ledger.verified_entries import VerifiedEntry, parse_entry
-from ledger.verified_notes import ED25519, TreeHead, open_tree_head, parse_vkey
+from ledger.verified_notes import TreeHead, open_tree_head
 
 __all__ = [
     "EntryRow",
@@ -51,19 +61,23 @@ def verify_entries(
     Raises KeptHeadError if that is no tree head at all. One by another key fails verification:
     it may be all that is left of a ledger that was exchanged for this one.
     """
-    Verification(vkey=vkey, kept_head=kept_head).run(entries, heads)
+    kept_heads = () if kept_head is None else (kept_head,)
+    Verification(vkey=vkey, kept_heads=kept_heads).run(entries, heads)
 
 
 class Verification:
     """One pass over a ledger; each step states the section of the format that it enforces.
 
-    After run() has returned, `size` and `head` say what was verified; after it has raised,
-    how far it came.
+    After run() has returned, `size`, `head`, `state` and `authority` say what was verified;
+    after it has raised, how far it came.
     """
 
-    def __init__(self, *, vkey: str, kept_head: str | None = None) -> None:
-        self._vkey = vkey
-        self._kept = None if kept_head is None else _open_kept_head(kept_head, vkey=vkey)
+    def __init__(
+        self, *, vkey: str, kept_heads: Sequence[str] = (), signatures: Signatures = "all"
+    ) -> None:
+        self.authority = Authority(vkey)
+        self._kept = [parse_kept_head(note, vkey=vkey) for note in kept_heads]
+        self._signatures = signatures
         self.size = 0
         self.head: TreeHead | None = None
         self._edge: list[bytes] = []
@@ -71,10 +85,22 @@ class Verification:
         self._hash = bytes(32)  # of the last entry
         self._hash_before = bytes(32)  # of the one before it
         self._time = 0
+        self._key_entries: list[bytes] = []
+
+    @property
+    def state(self) -> State:
+        """What the entries' verification can go on from."""
+        return State(
+            size=self.size,
+            last_hash=self._hash,
+            time_ns=self._time,
+            edge=tuple(self._edge),
+            authority=tuple(self._key_entries),
+        )
 
     def run(self, entries: Iterable[EntryRow], heads: Iterable[HeadRow]) -> None:
         """Do as verify_entries() does; a second run needs another object."""
-        self._check_kept_head()
+        self._check_kept_heads()
         pending = iter(heads)
         head = self._next_head(pending)
         # Each entry is looked at together with the one that follows: when a link is broken,
@@ -85,7 +111,7 @@ class Verification:
             if head is not None and head[0] == self.size:
                 self._head(head, following)
                 head = self._next_head(pending)
-            self._check_kept_head()
+            self._check_kept_heads()
         self._end(head)
 
     def _entry(self, row: EntryRow, following: EntryRow | None, head: HeadRow | None) -> None:
@@ -103,7 +129,7 @@ class Verification:
             raise LinkError(f"entry {at} says that it is entry {entry.index}", index=at)
         # ... and the columns repeat them.
         said = (entry.stream_id.bytes, entry.stream_version, entry.name)
-        if said != (row[1], row[2], row[3]):
+        if said != (row[1], row[2], row[3]) or type(row[2]) is not int:
             raise ConsistencyError(f"entry {at} is not what its columns say", index=at)
         # "Hashes": it holds the hash of the one before.
         if entry.previous != self._hash:
@@ -115,22 +141,30 @@ class Verification:
         # "Entry": time does not run backwards.
         if entry.time_ns < self._time:
             raise ConsistencyError(f"entry {at} is older than the one before it", index=at)
+        self._author(entry, row[4])
         self._time = entry.time_ns
         self._hash_before, self._hash = self._hash, entry.entry_hash
-        self._edge_before, self._edge = self._edge, _grown(self._edge, at, entry.entry_hash)
+        self._edge_before, self._edge = self._edge, grown(self._edge, at, entry.entry_hash)
         self.size += 1
+
+    def _author(self, entry: VerifiedEntry, data: bytes) -> None:
+        # "Author" and "Keys": who signs may do so, and what decides on keys follows the rules.
+        if entry.author is not None or entry.stream_id == self.authority.stream_id:
+            self.authority.apply(entry)
+            if decides_keys(entry, self.authority):
+                self._key_entries.append(data)
 
     def _head(self, row: HeadRow, following: EntryRow | None) -> None:
         size, note, edge = row
         last = size - 1
         # "Tree head": signed, and about this size and this tree.
         try:
-            head = open_tree_head(note, vkey=self._vkey)
+            head = open_head(note, authority=self.authority, size=size, signatures=self._signatures)
         except VerificationError as e:
             raise type(e)(f"tree head at size {size}: {e}", index=last) from e
         if head.size != size:
             raise ConsistencyError(f"tree head at size {size} says size {head.size}", index=last)
-        if head.root != _root(self._edge):
+        if head.root != root_of(self._edge):
             first = self.head.size if self.head else 0
             relinked = _continues(following, self._hash)
             raise ConsistencyError(
@@ -153,12 +187,20 @@ class Verification:
             raise ConsistencyError(
                 f"no tree head covers entry {covered} and what follows it", index=covered
             )
-        if self._kept and self._kept.size > self.size:
-            raise ConsistencyError(
-                f"the kept tree head covers {self._kept.size} entries, the ledger has only "
-                f"{self.size}: it was cut off",
-                index=self.size,
-            )
+        if self.head is not None and self._signatures == "newest":
+            try:
+                open_tree_head(self.head.note, vkey=self.authority.ledger_vkey_at(self.size))
+            except VerificationError as e:
+                raise type(e)(f"tree head at size {self.size}: {e}", index=self.size - 1) from e
+        for kept in self._kept:
+            if kept.size > self.size:
+                self._open_kept(kept)
+                raise ContradictionError(
+                    f"the kept tree head covers {kept.size} entries, the ledger has only "
+                    f"{self.size}: it was cut off",
+                    index=self.size,
+                    kept=kept.note,
+                )
 
     def _next_head(self, heads: Iterator[HeadRow]) -> HeadRow | None:
         head = next(heads, None)
@@ -169,12 +211,24 @@ class Verification:
             )
         return head
 
-    def _check_kept_head(self) -> None:
-        if self._kept and self._kept.size == self.size and self._kept.root != _root(self._edge):
-            raise ConsistencyError(
-                f"the first {self.size} entries are not those of the kept tree head: "
-                "the ledger was rewritten"
-            )
+    def _check_kept_heads(self) -> None:
+        for kept in self._kept:
+            if kept.size != self.size:
+                continue
+            self._open_kept(kept)
+            if kept.root != root_of(self._edge):
+                raise ContradictionError(
+                    f"the first {self.size} entries are not those of the kept tree head: "
+                    "the ledger was rewritten",
+                    kept=kept.note,
+                )
+
+    def _open_kept(self, kept: TreeHead) -> None:
+        """Raise SignatureError unless the key that stands at its size, or last, has signed it."""
+        try:
+            open_tree_head(kept.note, vkey=self.authority.ledger_vkey_at(kept.size))
+        except VerificationError as e:
+            raise SignatureError(f"the kept tree head is not this ledger's: {e}") from e
 
     def _broken_end(
         self, entry: VerifiedEntry, following: EntryRow | None, head: HeadRow | None
@@ -186,26 +240,14 @@ class Verification:
         intact = _continues(following, entry.entry_hash)
         if intact is None and head is not None and head[0] == at + 1:
             # Nothing follows: ask the tree head, with the hash that this entry claims.
-            edge = _grown(self._edge_before, at - 1, entry.previous)
-            edge = _grown(edge, at, entry.entry_hash)
+            edge = grown(self._edge_before, at - 1, entry.previous)
+            edge = grown(edge, at, entry.entry_hash)
             try:
-                intact = open_tree_head(head[1], vkey=self._vkey).root == _root(edge)
+                vkey = self.authority.ledger_vkey_at(at + 1)
+                intact = open_tree_head(head[1], vkey=vkey).root == root_of(edge)
             except VerificationError:
                 intact = False
         return at - 1 if intact else at
-
-
-def _open_kept_head(note: str, *, vkey: str) -> TreeHead:
-    """Return what a kept head says; what is no tree head is the caller's mistake."""
-    parse_vkey(vkey, type=ED25519)  # whose faults are not the kept head's
-    try:
-        return open_tree_head(note, vkey=vkey)
-    except MalformedError as e:
-        raise KeptHeadError(
-            f"the kept tree head cannot be read: {e}; give the note just as it was copied out"
-        ) from e
-    except SignatureError as e:
-        raise SignatureError(f"the kept tree head is not this ledger's: {e}") from e
 
 
 def _continues(row: EntryRow | None, entry_hash: bytes) -> bool | None:
@@ -216,22 +258,3 @@ def _continues(row: EntryRow | None, entry_hash: bytes) -> bool | None:
         return parse_entry(row[4], index=0).previous == entry_hash
     except MalformedError:
         return None
-
-
-def _grown(edge: list[bytes], size: int, leaf: bytes) -> list[bytes]:
-    """Return the right edge of the tree of `size` leaves after one more."""
-    grown = [*edge, leaf]
-    while size % 2:
-        right = grown.pop()
-        grown[-1] = hashlib.sha256(b"\x01" + grown[-1] + right).digest()
-        size //= 2
-    return grown
-
-
-def _root(edge: list[bytes]) -> bytes:
-    if not edge:
-        return hashlib.sha256(b"").digest()
-    root = edge[-1]
-    for left in edge[-2::-1]:
-        root = hashlib.sha256(b"\x01" + left + root).digest()
-    return root
