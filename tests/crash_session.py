@@ -6,6 +6,7 @@ A refusal is an answer and the session goes on; any other exception ends it with
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,9 @@ class Session:
     def blob(self) -> None:
         content = os.urandom(5_000)
         say(f"blob {BlobStore(LedgerPaths(self.directory).blobs).put(content)}")
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _insert(self, count: int, *, size: int) -> None:
         if self.app is None:

@@ -78,7 +78,8 @@ class _File:
         self.pending.append((at, data))
 
     def sync(self) -> None:
-        self.durable = bytearray(self.live)
+        for at, data in self.pending:  # and not what an earlier sync has failed to write
+            _change(self.durable, at, data)
         self.pending.clear()
 
     def survivor(self, rng: random.Random) -> bytes:
@@ -198,10 +199,10 @@ class Disk:
     def _ftruncate(self, call: Call) -> None:
         _, file = self._open.get(call.arguments[0], ("", None))
         size = int(call.arguments[1])
-        if file is None or size == len(file.live):
-            return
-        grows = size > len(file.live)
-        file.change(len(file.live) if grows else size, bytes(size - len(file.live)) or None)
+        if file is not None and size < len(file.live):
+            file.change(size, None)
+        elif file is not None:
+            file.change(len(file.live), bytes(size - len(file.live)))
 
     def _change(self, descriptor: str, at: int, data: bytes) -> None:
         _, file = self._open.get(descriptor, ("", None))

@@ -23,7 +23,7 @@ import crash_session
 import crash_writers
 import pytest
 from crash_session import last_version
-from disk_model import CHANGING, traced
+from disk_model import CHANGING, Call, Disk, recorded, traced
 from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
@@ -233,3 +233,95 @@ def test_no_single_failing_call_or_kill_at_a_call_loses_anything_acknowledged(
     assert len(refused) > 100  # the faults were felt
     for line in (line for lines in refused for line in lines):
         assert re.match(rf"error (StorageError|KeyFileError): {tmp_path}/.*: .*", line), line
+
+
+def power_losses(
+    calls: list[Call], disk: Disk, tmp_path: Path, *, moments: Iterable[int], rng: random.Random
+) -> list[str]:
+    """Replay the calls on the disk; cut the power after each of these; return what was wrong."""
+    wanted = set(moments)
+    wrong = []
+    for number, call in enumerate(calls):
+        disk.apply(call)
+        if number not in wanted:
+            continue
+        directory = tmp_path / f"after-{number}"
+        directory.mkdir()
+        disk.crash(directory, rng)
+        try:
+            assert_whole(directory, disk.said.decode().splitlines())
+        except (LedgerError, AssertionError) as e:
+            wrong.append(f"after call {number}, {call.name}: {type(e).__name__}: {e}")
+        shutil.rmtree(directory)
+    return wrong
+
+
+@needs_strace
+def test_power_losses_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    directory = tmp_path / "ledger"
+    steps = ("open", "append", "blob", "append", "close", "open", "append")
+    calls, done = recorded([SESSION, str(directory), *steps], log=tmp_path / "log")
+    assert done.returncode == 0, done.stderr
+    disk, rng = Disk(directory), random.Random("power")
+    moments = rng.sample(range(len(calls)), 40)
+    assert not power_losses(calls, disk, tmp_path, moments=moments, rng=rng)
+    assert disk.said.decode() == done.stdout
+    assert done.stdout.count("event") == 3
+
+
+@pytest.mark.slow
+@needs_strace
+def test_power_losses_at_every_call_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    directory = tmp_path / "ledger"
+    steps = ("open", "append", "blob", "append", "close", "open", "append", "append", "close")
+    calls, done = recorded([SESSION, str(directory), *steps], log=tmp_path / "log")
+    assert done.stdout.count("event") == 4
+    for seed in range(5):
+        disk, rng = Disk(directory), random.Random(seed)
+        assert not power_losses(calls, disk, tmp_path, moments=range(len(calls)), rng=rng)
+
+
+@needs_strace
+def test_power_loss_after_a_failed_sync_and_a_kill_loses_nothing_acknowledged(
+    tmp_path: Path,
+) -> None:
+    # What a failed sync has not written is lost, though the machine still reads it from memory.
+    # A writer that dies then leaves a log that looks whole; nothing may be built on it.
+    directory = tmp_path / "ledger"
+    session = [SESSION, str(directory), "open", "append", "append", "die"]
+    unharmed, _ = recorded([SESSION, str(tmp_path / "unharmed"), *session[2:]], log=tmp_path / "a")
+    syncs = sum(call.name == "fdatasync" for call in unharmed)
+    for nth in (syncs, syncs - 1):
+        fault = Fault("fdatasync", nth, "error=EIO")
+        before, first = recorded(session, log=tmp_path / "b", options=fault.options)
+        after, second = recorded(session, log=tmp_path / "c")
+        assert (first.stdout.count("event"), first.stdout.count("error S")) == (1, 1), first.stdout
+        assert (second.stdout.count("event"), second.stdout.count("error S")) == (2, 0)
+        disk, rng = Disk(directory), random.Random("sync")
+        for call in before:
+            disk.apply(call)
+        disk.start_process()
+        said = [n for n, call in enumerate(after) if call.name == "write"]
+        assert not power_losses(after, disk, tmp_path, moments=said, rng=rng)
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("step", [997, pytest.param(37, marks=pytest.mark.slow)])
+def test_write_ahead_log_cut_at_any_byte_is_an_earlier_ledger(tmp_path: Path, step: int) -> None:
+    whole = tmp_path / "whole"
+    subprocess.run(
+        [sys.executable, SESSION, str(whole), "open", "append", "append", "append", "die"],
+        check=False,
+        capture_output=True,
+    )
+    log = whole / "ledger.sqlite-wal"
+    content = log.read_bytes()
+    sizes = []
+    for cut in (*range(0, len(content), step), len(content)):
+        directory = tmp_path / "cut"
+        shutil.copytree(whole, directory, ignore=shutil.ignore_patterns("*-shm"))
+        (directory / log.name).write_bytes(content[:cut])
+        sizes.append(assert_whole(directory, []) - 1)  # without the probe
+        shutil.rmtree(directory)
+    assert sizes == sorted(sizes)
+    assert set(sizes) == {0, 1, 2, 3}
