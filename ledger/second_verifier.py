@@ -1,0 +1,806 @@
+#!/usr/bin/env python3
+"""A verifier in one file: is this ledger, bundle or proof what the holder of its key has signed?
+
+    python verify.py TARGET --vkey KEY [--head FILE] [--witness VKEY]...
+
+TARGET is a bundle's folder, a `*.tlog-proof` file or a `ledger.sqlite`. KEY is the ledger's vkey,
+or a file that holds it: have it from its owner, not from the target. Prints one line, "held: ..."
+or "failed: ...", and exits with 0 (held), 1 (failed) or 2 (wrong usage).
+
+Source: docs/reference/ledger-format.md, whose sections the comments name, and the C2SP and RFC 6962
+texts that it cites; written from those alone. It shares no code with the ledger, in either
+direction: a fault has to be made twice to go unseen. Needs: `cryptography`.
+Trust: every byte of TARGET is hostile.  Memory: does not grow with the entries, only with the keys.
+Not covered: what bodies mean; which entries a revocation makes suspect; in a proof, whether an
+author's key was in force (that takes the whole ledger).
+"""
+
+import argparse
+import base64
+import hashlib
+import heapq
+import os
+import re
+import shutil
+import sqlite3
+import stat
+import struct
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+ED25519, COSIGNATURE = 1, 4  # signed-note, "Signature types"
+LIMIT = 1 << 63  # integers stay below
+NOTE_LIMIT = 1 << 17  # bytes; 16 lines of the largest signatures in use fit
+
+
+class Failed(Exception):  # noqa: N818 - it is the verdict
+    """The target is not what it should be; `index` is the first bad entry's, where one is known."""
+
+    def __init__(self, reason: object, index: int | None = None) -> None:
+        super().__init__(reason)
+        self.index = index
+
+
+class Usage(Exception):  # noqa: N818 - as above
+    """What the user gave cannot be read; it says nothing about the target."""
+
+
+def need(holds: object, reason: str, index: int | None = None) -> None:
+    """Go on only if it holds."""
+    if not holds:
+        raise Failed(reason, index)
+
+
+@contextmanager
+def at(index: int | None, what: str = "") -> Iterator[None]:
+    """Say where it was, of a failure that does not know; bad UTF-8 is one too."""
+    try:
+        yield
+    except UnicodeError as error:
+        raise Failed(f"{what}text is not UTF-8", index) from error
+    except Failed as error:
+        raise Failed(f"{what}{error}", index if error.index is None else error.index) from error
+
+
+def sha256(data: bytes) -> bytes:
+    """Hash."""
+    return hashlib.sha256(data).digest()
+
+
+class Reader:
+    """Takes bytes from the left, and never more than there are."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw, self.place = raw, 0
+
+    def take(self, size: int) -> bytes:
+        """Take so many bytes."""
+        self.place += size
+        need(self.place <= len(self.raw), "it ends early")
+        return self.raw[self.place - size : self.place]
+
+    def sized(self, width: int) -> bytes:
+        """Take a length of this width, and so many bytes."""
+        return self.take(int.from_bytes(self.take(width)))
+
+    def end(self) -> None:
+        """Refuse trailing bytes."""
+        need(self.place == len(self.raw), "it has trailing bytes")
+
+
+# --- "Conventions", signed-note, tlog-checkpoint: base64, verifier keys, notes, tree heads --------
+
+
+def unbase64(text: str) -> bytes:
+    """Decode the one spelling that base64 has for some bytes."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise Failed("base64 is damaged") from error
+    need(base64.b64encode(raw).decode() == text, "base64 has a second spelling")
+    return raw
+
+
+def number(text: str) -> int:
+    """Read a decimal below 2^63, without leading zeroes."""
+    plain = re.fullmatch("0|[1-9][0-9]{0,18}", text) and int(text) < LIMIT
+    need(plain, "a number is not a plain decimal below 2^63")
+    return int(text)
+
+
+def check_name(name: str) -> None:
+    """Refuse what is no key name."""
+    bad = not name or "+" in name or any(c.isspace() or c < " " for c in name)
+    need(not bad, "a key name is empty or has spaces, plus or control characters")
+
+
+class Key(NamedTuple):
+    """A verifier key: `<name>+<key id>+base64(type || public key)`."""
+
+    vkey: str
+    name: str
+    public: bytes  # 32 bytes
+    key_id: bytes  # 4 bytes
+
+    def holds(self, signature: bytes, message: bytes) -> bool:
+        """Tell whether this key has signed the message."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+def parse_key(vkey: str, kind: int) -> Key:
+    """Read a vkey of the type that its role asks for."""
+    name, _, rest = vkey.partition("+")
+    digits, _, encoded = rest.partition("+")
+    raw = unbase64(encoded)
+    key_id = sha256(name.encode() + b"\n" + raw)[:4]
+    check_name(name)
+    need(len(raw) == 33 and raw[0] == kind, f"a vkey is not of type {kind}")
+    need(digits == key_id.hex(), "a vkey's key id does not fit its key")
+    return Key(vkey, name, raw[1:], key_id)
+
+
+class Note(NamedTuple):
+    """A signed note: the text, and who says to have signed it."""
+
+    text: str  # ends with a newline
+    lines: list[tuple[str, bytes]]  # key name, key id || signature
+
+    def by(self, key: Key) -> list[bytes]:
+        """Give the signatures that claim to be this key's."""
+        return [raw[4:] for name, raw in self.lines if (name, raw[:4]) == (key.name, key.key_id)]
+
+    def signed_once(self, key: Key) -> bool:
+        """Tell whether exactly one line claims to be this key's, and holds."""
+        claims = self.by(key)
+        return len(claims) == 1 and key.holds(claims[0], self.text.encode())
+
+
+def parse_note(text: str) -> Note:
+    """Split a note at its last empty line."""
+    need(not any(c < " " and c != "\n" for c in text), "a note has control characters")
+    body, gap, rest = text.rpartition("\n\n")
+    need(gap and rest.endswith("\n"), "a note has no signature lines, or no newline at its end")
+    lines = rest[:-1].split("\n")
+    need(len(lines) <= 16, "a note has more than 16 signature lines")
+    signatures = []
+    for line in lines:
+        parts = line.split(" ")
+        need(len(parts) == 3 and parts[0] == "\u2014", "a signature line has another form")
+        check_name(parts[1])
+        signatures.append((parts[1], unbase64(parts[2])))
+        need(len(signatures[-1][1]) > 4, "a signature is too short")
+    return Note(body + "\n", signatures)
+
+
+class Head(NamedTuple):
+    """A tree head: so many entries, and their root. Says nothing until its signature is checked."""
+
+    note: Note
+    origin: str
+    size: int
+    root: bytes
+    edge: bytes | None = None  # the database's column
+
+    def check(self, key: Key) -> None:
+        """Check that the ledger's key in force has signed it, once (section "Tree head")."""
+        need(self.origin == key.name, "a tree head has another origin", self.last)
+        signed = self.note.signed_once(key)
+        need(signed, "a tree head is not signed, once, by the key in force", self.last)
+
+    @property
+    def last(self) -> int:
+        """The index of the last entry that it covers."""
+        return max(self.size - 1, 0)
+
+
+def parse_head(text: str, edge: bytes | None = None) -> Head:
+    """Read a tree head's three lines."""
+    note = parse_note(text)
+    lines = note.text.split("\n")
+    need(len(lines) == 4, "a tree head has not exactly three lines")
+    root = unbase64(lines[2])
+    need(len(root) == 32, "a root has not 32 bytes")
+    return Head(note, lines[0], number(lines[1]), root, edge)
+
+
+# --- "Hashes": RFC 6962, section 2.1 --------------------------------------------------------------
+
+
+def leaf_hash(raw: bytes) -> bytes:
+    """Hash an entry."""
+    return sha256(b"\x00" + raw)
+
+
+class Tree:
+    """The roots of the perfect subtrees so far, largest first, and the tiles if there are any."""
+
+    def __init__(self, tiles: "Tiles | None" = None) -> None:
+        self.size, self.edge, self.tiles = 0, list[bytes](), tiles
+
+    def append(self, node: bytes) -> None:
+        """Add a leaf hash."""
+        height = 0
+        if self.tiles:
+            self.tiles.put(0, node)
+        while self.size >> height & 1:
+            node, height = sha256(b"\x01" + self.edge.pop() + node), height + 1
+            if self.tiles and height % 8 == 0:
+                self.tiles.put(height // 8, node)
+        self.edge.append(node)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """Fold the edge from the right."""
+        root = self.edge[-1] if self.edge else sha256(b"")
+        for left in self.edge[-2::-1]:
+            root = sha256(b"\x01" + left + root)
+        return root
+
+
+def root_of_proof(node: bytes, place: int, size: int, proof: list[bytes]) -> bytes:
+    """Fold an inclusion proof (section 2.1.1) from the leaf up."""
+    last = size - 1  # the last place in the row of the tree in which the node has its place
+    for other in proof:
+        need(last, "the inclusion proof is too long")
+        while place == last and not place & 1:  # no sibling in this row: it moves up as it is
+            place, last = place >> 1, last >> 1
+        node = sha256(b"\x01" + (other + node if place & 1 else node + other))
+        place, last = place >> 1, last >> 1
+    need(not last, "the inclusion proof is too short")
+    return node
+
+
+# --- "Entry" and "Author" -------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """An entry's fields; `author` is (role, key id, signature, statement) or None."""
+
+    stream: bytes
+    version: int
+    time: int
+    previous: bytes
+    author: tuple[str, bytes, bytes, bytes] | None
+    name: str
+    body: bytes
+
+
+def parse_entry(raw: bytes, index: int) -> Entry:
+    """Read one entry's bytes, to the last."""
+    need(len(raw) <= 65_535, "it is too long")
+    reader = Reader(raw)
+    form, said, stream, version, time, previous = struct.unpack(">BQ16sQQ32s", reader.take(73))
+    author, name, body = (reader.sized(width) for width in (1, 1, 2))
+    reader.end()
+    need((form, said) == (1, index), f"it says to be of format {form}, index {said}")
+    need(version < LIMIT and time < LIMIT, "a version or time is 2^63 or more")
+    need(name, "it has no name")
+    signed = None
+    if author:
+        reader = Reader(author)
+        role, key_id, signature = reader.sized(1), reader.take(32), reader.take(64)
+        reader.end()
+        need(1 <= len(role) <= 64, "the author's role has not 1 to 64 bytes")
+        what = bytes([len(role)]) + role + bytes([len(name)]) + name + sha256(body)
+        statement = b"ledger/author/v1\n" + stream + version.to_bytes(8) + what
+        signed = (role.decode(), key_id, signature, statement)
+    return Entry(stream, version, time, previous, signed, name.decode(), body)
+
+
+# --- "Keys", "Rotation": what the authority stream says -------------------------------------------
+
+AUTHORITY: dict[str, dict[str, type]] = {  # the four events' bodies
+    "key.granted": {"v": int, "role": str, "vkey": str},
+    "key.revoked": {"v": int, "role": str, "vkey": str, "since": int, "reason": str},
+    "key.rotated": {"v": int, "note": str},
+    "clock.jumped": {"v": int, "by": int, "clock": int},
+}
+
+
+def parse_value(reader: Reader) -> int | str:
+    """Read a text or an integer, in msgpack's shortest form; the four bodies hold nothing else."""
+    kind = reader.take(1)[0]
+    if kind <= 0x7F or kind >= 0xE0:  # the byte is the value: 0 to 127, -32 to -1
+        return (kind + 32) % 256 - 32
+    if 0xA0 <= kind <= 0xBF:
+        return reader.take(kind - 0xA0).decode()
+    if kind in (0xD9, 0xDA):
+        text = reader.sized(kind - 0xD8)
+        need(len(text) > (31 if kind == 0xD9 else 255), "a text's length is too long a form")
+        return text.decode()
+    need(0xCC <= kind <= 0xD3, "a value is neither text nor integer")
+    width, signed = 1 << (kind & 3), kind >= 0xD0  # 1, 2, 4 or 8 bytes
+    value = int.from_bytes(reader.take(width), signed=signed)
+    least = -32 if width == 1 else -(1 << (4 * width - 1))  # what the next shorter forms hold
+    most = 127 if width == 1 else (1 << (4 * width)) - 1
+    need(value < least if signed else value > most, "an integer is in too long a form")
+    return value
+
+
+def parse_body(raw: bytes) -> dict[str, int | str]:
+    """Read a small map."""
+    reader, fields = Reader(raw), dict[str, int | str]()
+    kind = reader.take(1)[0]
+    need(0x80 <= kind <= 0x8F, "the body is not a small map")
+    for _ in range(kind - 0x80):
+        key = parse_value(reader)
+        need(type(key) is str and key not in fields, "a key is repeated, or is no text")
+        fields[str(key)] = parse_value(reader)
+    reader.end()
+    return fields
+
+
+class Keys:
+    """Which keys stand for a ledger, followed entry by entry from the vkey that it began with."""
+
+    def __init__(self, first: Key) -> None:
+        self.ledger, self.revocations = first, 0
+        self.stream = sha256(b"ledger/authority/v1\n" + first.name.encode())[:16]
+        self.used = {first.public}  # a public key serves once
+        self.held = {("ledger", first.vkey)}  # who may be revoked
+        self.authors = {("ledger", sha256(first.public)): first}  # who is in force
+        self.operated = False  # whether an operator was ever granted
+
+    def apply(self, entry: Entry) -> None:
+        """Check the entry's author, and take in what it says if it is an authority event."""
+        role = None
+        if entry.author:
+            role, key_id, signature, statement = entry.author
+            key = self.authors.get((role, key_id))
+            need(key and key.holds(signature, statement), "the author's key does not vouch for it")
+        if entry.stream != self.stream or entry.name not in AUTHORITY:
+            return
+        body = parse_body(entry.body)
+        types = {name: type(value) for name, value in body.items()}
+        need(types == AUTHORITY[entry.name] and body["v"] == 1, "it has another body")
+        if entry.name in ("key.rotated", "clock.jumped"):
+            need(role is None, "it has an author, where none belongs")
+        else:
+            first = role == "ledger" and not self.operated
+            need(role == "operator" or first, "its author may not write it")
+        if entry.name == "key.rotated":
+            self.rotate(str(body["note"]))
+        elif entry.name == "key.revoked":
+            self.revoke(str(body["role"]), str(body["vkey"]), int(body["since"]))
+        elif entry.name == "key.granted":
+            need(body["role"] in ("operator", "judge", "witness"), "there is no such role")
+            self.grant(str(body["role"]), str(body["vkey"]))
+
+    def grant(self, role: str, vkey: str) -> Key:
+        """Let a key that never served before stand for a role."""
+        key = parse_key(vkey, COSIGNATURE if role == "witness" else ED25519)
+        need(key.public not in self.used, "the key was in use before")
+        self.used.add(key.public)
+        self.held.add((role, vkey))
+        self.operated |= role == "operator"
+        if role != "witness":  # which is no author
+            self.authors[role, sha256(key.public)] = key
+        return key
+
+    def revoke(self, role: str, vkey: str, since: int) -> None:
+        """End a key's role as an author; a ledger key signs tree heads until it is rotated."""
+        need((role, vkey) in self.held, "what is revoked was not granted")
+        need(0 <= since < LIMIT, "it is revoked since no time")
+        raw = unbase64(vkey.rpartition("+")[2])
+        self.authors.pop((role, sha256(raw[1:])), None)
+        self.revocations += 1
+
+    def rotate(self, text: str) -> None:
+        """Let a new key follow, if both keys have signed that."""
+        note, old = parse_note(text), self.ledger
+        lines = note.text.split("\n")
+        need(len(lines) == 5 and lines[0] == "ledger/rotation/v1", "a rotation has other lines")
+        new = parse_key(lines[3], ED25519)
+        names = (old.name, old.vkey, old.name)
+        need((lines[1], lines[2], new.name) == names, "a rotation is of another ledger or key")
+        both = len(note.lines) == 2 and note.signed_once(old) and note.signed_once(new)
+        need(both, "a rotation is not signed by the old and the new key alone")
+        self.ledger = self.grant("ledger", new.vkey)
+        self.authors.pop(("ledger", sha256(old.public)), None)
+
+
+# --- "Cosignature" --------------------------------------------------------------------------------
+
+
+class Witnesses:
+    """Looks for cosignatures of the witnesses that the user trusts, and remembers the largest."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self.seen = dict.fromkeys(keys, (-1, 0))  # size, POSIX seconds
+
+    def look(self, head: Head) -> None:
+        """Check each trusted witness's lines; one that does not hold spoils the head."""
+        for key, (size, _) in self.seen.items():
+            for line in head.note.by(key):
+                seconds = int.from_bytes(line[:8])
+                message = f"cosignature/v1\ntime {seconds}\n{head.note.text}".encode()
+                holds = seconds < LIMIT and key.holds(line[8:], message)
+                need(holds, f"a cosignature by {key.name!a} does not hold", head.last)
+                if head.size > size:
+                    self.seen[key] = (head.size, seconds)
+
+
+# --- The whole ledger: every entry in order, every tree head at its size --------------------------
+
+NEXT_VERSION = """
+    INSERT INTO streams SELECT ?1, ?2 WHERE ?2 < 2 OR EXISTS (SELECT 1 FROM streams WHERE id = ?1)
+    ON CONFLICT (id) DO UPDATE SET version = excluded.version WHERE version = excluded.version - 1
+"""
+
+
+class Check:
+    """Goes through a ledger once, beside its keys, its tree and the heads to come."""
+
+    def __init__(self, keys: Keys, heads: Iterator[Head], seen: Witnesses, tree: Tree) -> None:
+        self.keys, self.heads, self.seen, self.tree = keys, heads, seen, tree
+        self.head = next(heads, None)
+
+    def run(self, entries: Iterator[bytes]) -> None:
+        """Check form, links, time, stream versions, authors and heads."""
+        streams = sqlite3.connect("", isolation_level=None)  # a file, once it outgrows its cache
+        streams.execute("CREATE TABLE streams (id BLOB PRIMARY KEY, version INTEGER) WITHOUT ROWID")
+        streams.execute("BEGIN")
+        previous, time, before = bytes(32), 0, list[bytes]()
+        self.check_heads()
+        for index, raw in enumerate(entries):
+            with at(index):
+                entry = parse_entry(raw, index)
+                if entry.previous != previous:
+                    raise Failed("a link is broken", self.blame(index, raw, entries, before))
+                need(entry.time >= time, "the time runs backwards")
+                counts = streams.execute(NEXT_VERSION, (entry.stream, entry.version)).rowcount == 1
+                need(counts, "the stream's versions do not count up by one")
+                self.keys.apply(entry)
+            previous, time, before = leaf_hash(raw), entry.time, self.tree.edge[:]
+            self.tree.append(previous)
+            self.check_heads()
+        need(not self.head, "a tree head covers more entries than there are", self.tree.size)
+        if self.tree.tiles:
+            self.tree.tiles.end()
+
+    def check_heads(self) -> None:
+        """Check the heads of this size."""
+        while self.head and self.head.size <= self.tree.size:
+            head, last = self.head, self.head.last
+            need(head.size == self.tree.size, "tree heads are out of order", last)
+            head.check(self.keys.ledger)
+            need(head.root == self.tree.root(), "the entries have another root than a head", last)
+            edge = head.edge in (None, b"".join(self.tree.edge))
+            need(edge, "a tree head's edge is not the tree's", last)
+            self.seen.look(head)
+            self.head = next(self.heads, None)
+
+    def blame(self, index: int, raw: bytes, entries: Iterator[bytes], before: list[bytes]) -> int:
+        """Say which end of a broken link was touched: this entry, or the one before it.
+
+        This one is intact if the next one links to it; where there is none, if the next head's root
+        is right once this one's word is taken for the hash of the one before.
+        """
+        hashes = (raw[41:73], leaf_hash(raw))
+        try:
+            following = next(entries, None)
+        except Failed:
+            following = None
+        if following:
+            return index - (following[41:73] == hashes[1]) if index else 0
+        tree = Tree()
+        tree.size, tree.edge = index - 1, before
+        for node in hashes if index else ():
+            tree.append(node)
+        return index - 1 if self.head and self.head.root == tree.root() else index
+
+
+# --- "Files", "Database" --------------------------------------------------------------------------
+
+COLUMNS = {  # name, type, place in the primary key
+    "meta": {("key", "TEXT", 1), ("value", "TEXT", 0)},
+    "tree_heads": {("size", "INTEGER", 1), ("note", "TEXT", 0), ("edge", "BLOB", 0)},
+    "entries": {
+        ("idx", "INTEGER", 1),
+        ("stream_id", "BLOB", 0),
+        ("stream_version", "INTEGER", 0),
+        ("name", "TEXT", 0),
+        ("entry", "BLOB", 0),
+    },
+}
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Open one snapshot for reading, with everything off by which a schema could act."""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)  # bytes in a row
+    db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("BEGIN")
+    db.execute("SELECT * FROM sqlite_schema").fetchone()  # takes the snapshot
+    return db
+
+
+def check_schema(db: sqlite3.Connection, key: Key) -> None:
+    """Accept three plain tables, and nothing that computes: views, triggers, generated columns."""
+    marks = [db.execute(f"PRAGMA {m}").fetchone()[0] for m in ("application_id", "user_version")]
+    need(marks == [0x50524C31, 1], "this is no ledger's database")
+    for kind, name, page, sql in db.execute("SELECT type, name, rootpage, sql FROM sqlite_schema"):
+        plain = page and (name in COLUMNS if kind == "table" else kind == "index" and sql is None)
+        need(plain, "the database has another schema")  # an index without SQL is that of a UNIQUE
+    for table, columns in COLUMNS.items():
+        found = list(db.execute(f"PRAGMA table_xinfo({table})"))
+        same = {(name, kind, place) for _, name, kind, _, _, place, _ in found} == columns
+        need(same and not any(row[6] for row in found), f"the table {table} has other columns")
+    meta = db.execute("SELECT key, value FROM meta NOT INDEXED LIMIT 3").fetchall()
+    need(sorted(meta) == [("origin", key.name), ("vkey", key.vkey)], "meta names another ledger")
+
+
+def read_entries(db: sqlite3.Connection) -> Iterator[bytes]:
+    """Give the entries in order; refuse a row whose columns say anything else than its entry."""
+    columns = "idx, stream_id, stream_version, name, entry"
+    rows = db.execute(f"SELECT {columns} FROM entries NOT INDEXED ORDER BY idx")  # noqa: S608 - own
+    for index, row in enumerate(rows):
+        need(row[0] == index, "an index is missing or out of place", min(row[0], index))
+        types = [type(value) for value in row] == [int, bytes, int, str, bytes]
+        need(types, "a column has a value of another type", index)
+        with at(index):
+            entry = parse_entry(row[4], index)
+        same = row[1:4] == (entry.stream, entry.version, entry.name)
+        need(same, "the columns do not repeat what the entry says", index)
+        yield row[4]
+
+
+def read_heads(db: sqlite3.Connection, covered: list[int]) -> Iterator[Head]:
+    """Give the tree heads in order, and note what they cover."""
+    for row in db.execute("SELECT size, note, edge FROM tree_heads NOT INDEXED ORDER BY size"):
+        need([type(value) for value in row] == [int, str, bytes], "a tree head has other types")
+        with at(max(row[0] - 1, 0), "a tree head: "):
+            need(row[0] > 0, "it stands at a size below 1")
+            head = parse_head(row[1], row[2])
+            need(head.size == row[0], "it stands at another size")
+        covered[0] = head.size
+        yield head
+
+
+def check_database(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> Tree:
+    """Check a ledger.sqlite, and what lies beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            db = open_database(path)
+        except sqlite3.OperationalError:  # SQLite may not put its -shm there: take a copy
+            for name in (path.name, f"{path.name}-wal"):
+                if path.with_name(name).is_file():
+                    shutil.copyfile(path.with_name(name), Path(folder, name))
+            db = open_database(Path(folder, path.name))
+        with closing(db):
+            check_schema(db, keys.ledger)
+            check_vkey(path.with_name("ledger.vkey"), keys.ledger, needed=False)
+            covered, tree = [0], Tree()
+            heads = heapq.merge(read_heads(db, covered), kept, key=lambda head: head.size)
+            Check(keys, heads, seen, tree).run(read_entries(db))
+    need(covered[0] == tree.size, "no tree head covers the last entries", covered[0])
+    check_blobs(path.with_name("blobs"))
+    return tree
+
+
+# --- "Bundle", tlog-tiles -------------------------------------------------------------------------
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a regular file; never wait for a pipe or a device, never follow a link."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise Failed(f"{path.name!a} is missing, or cannot be read") from error
+    file = os.fdopen(number, "rb")
+    need(stat.S_ISREG(os.fstat(number).st_mode), f"{path.name!a} is no regular file")
+    return file
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """Read a file that may have so many bytes."""
+    with open_file(path) as file:
+        data = file.read(limit + 1)
+    need(len(data) <= limit, f"{path.name!a} is too large")
+    return data
+
+
+def tile_name(n: int, width: int) -> str:
+    """Write a tile's index in groups of three digits, with its width if it is partial."""
+    name = f"{n % 1000:03}"
+    while n := n // 1000:
+        name = f"x{n % 1000:03}/{name}"
+    return name if width == 256 else f"{name}.p/{width}"
+
+
+class Tiles:
+    """Compares the hash tiles on disk with those that the entries make."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rows = folder, list[tuple[int, list[bytes]]]()  # by level: index, hashes
+
+    def put(self, level: int, node: bytes) -> None:
+        """Take the next hash of a level."""
+        if level == len(self.rows):
+            self.rows.append((0, []))
+        n, hashes = self.rows[level]
+        hashes.append(node)
+        if len(hashes) == 256:
+            self.compare(level)
+            self.rows[level] = (n + 1, [])
+
+    def compare(self, level: int) -> None:
+        """Compare one tile; the first hash that differs names the first entry under it."""
+        n, hashes = self.rows[level]
+        step = 1 << (8 * level)  # entries under a hash
+        with at(n * 256 * step, f"tile {level}/{n}: "):
+            found = read_file(self.folder / f"{level}" / tile_name(n, len(hashes)), 8192)
+            for place, node in enumerate(hashes):
+                same = found[32 * place : 32 * place + 32] == node
+                need(same, "a hash is not the tree's", (n * 256 + place) * step)
+            need(len(found) == 32 * len(hashes), "it has trailing bytes")
+
+    def end(self) -> None:
+        """Compare the partial tiles at the right edge."""
+        for level, (_, hashes) in enumerate(self.rows):
+            if hashes:
+                self.compare(level)
+
+
+def read_bundles(folder: Path, size: int) -> Iterator[bytes]:
+    """Give the entries of a tree of this size from its entry bundles."""
+    for start in range(0, size, 256):
+        width = min(256, size - start)
+        with at(start, "entry bundle: "):
+            path = folder / tile_name(start // 256, width)
+            reader = Reader(read_file(path, 256 * (2 + 65_535)))
+        for index in range(start, start + width):
+            with at(index, "entry bundle: "):
+                raw = reader.sized(2)
+            yield raw
+        with at(start + width - 1, "entry bundle: "):
+            reader.end()
+
+
+def check_bundle(folder: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> Tree:
+    """Check a bundle's folder."""
+    check_vkey(folder / "ledger.vkey", keys.ledger, needed=True)
+    with at(None, "checkpoint: "):
+        newest = parse_head(read_file(folder / "checkpoint", NOTE_LIMIT).decode())
+    older = folder / "checkpoints"
+    sizes = sorted(number(path.name) for path in older.iterdir()) if older.is_dir() else []
+
+    def read_heads() -> Iterator[Head]:
+        for size in sizes:
+            with at(max(size - 1, 0), "an earlier tree head: "):
+                head = parse_head(read_file(older / f"{size}", NOTE_LIMIT).decode())
+                need(head.size == size, "it stands at another size")
+            yield head
+
+    tree = Tree(Tiles(folder / "tile"))
+    heads = heapq.merge(read_heads(), [newest], kept, key=lambda head: head.size)
+    Check(keys, heads, seen, tree).run(read_bundles(folder / "tile" / "entries", newest.size))
+    check_blobs(folder / "blobs")
+    return tree
+
+
+def check_vkey(path: Path, key: Key, *, needed: bool) -> None:
+    """Refuse a vkey in the target that is not the one that the user holds."""
+    if needed or os.path.lexists(path):
+        same = read_file(path, NOTE_LIMIT) == f"{key.vkey}\n".encode()
+        need(same, "the ledger.vkey in the target is another")
+
+
+def check_blobs(folder: Path) -> None:
+    """Check that each blob's SHA-256 is its name."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if re.fullmatch("[0-9a-f]{64}", name):
+                with open_file(Path(place, name)) as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                right = digest == name and Path(place) == folder / name[:2]
+                need(right, f"the blob {name} has other content, or lies elsewhere")
+
+
+# --- "Proofs", tlog-proof -------------------------------------------------------------------------
+
+
+def check_proof(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[int, Head]:
+    """Check one entry's proof; give the entry's index and the tree head."""
+    text, _, note = read_file(path, 1 << 22).decode().partition("\n\n")
+    lines = text.split("\n")
+    starts = (lines[0], *(line[:6] for line in lines[1:3]))
+    known = starts == ("c2sp.org/tlog-proof@v1", "extra ", "index ") and len(lines) <= 3 + 63
+    need(known, "this is no tlog-proof")
+    head, index, proof = parse_head(note), number(lines[2][6:]), [unbase64(x) for x in lines[3:]]
+    with at(index):
+        need(index < head.size, "the tree head does not cover it")
+        need(all(len(node) == 32 for node in proof), "the proof's hashes have not 32 bytes")
+        extra = Reader(unbase64(lines[1][6:]))
+        raw = extra.sized(2)
+        parse_entry(raw, index)
+        while extra.place < len(extra.raw):
+            keys.rotate(extra.sized(2).decode())
+        head.check(keys.ledger)
+        root = root_of_proof(leaf_hash(raw), index, head.size, proof)
+        need(root == head.root, "the entry is not under the tree head's root")
+        for other in kept:
+            if other.size != head.size:
+                raise Usage("a proof can be compared with a kept head of its own size only")
+            other.check(keys.ledger)
+            need(other.root == head.root, "the kept tree head has another root")
+        seen.look(head)
+    return index, head
+
+
+# --- The command line -----------------------------------------------------------------------------
+
+
+def read_text(given: str) -> str:
+    """Take a file's text, or the argument itself where it names no file."""
+    return Path(given).read_text("utf-8").removesuffix("\n") if Path(given).is_file() else given
+
+
+def check(arguments: argparse.Namespace) -> str:
+    """Check the target, and say what held."""
+    target = Path(arguments.target)
+    try:
+        keys = Keys(parse_key(read_text(arguments.vkey), ED25519))
+        seen = Witnesses(parse_key(read_text(vkey), COSIGNATURE) for vkey in arguments.witness)
+        kept = [parse_head(Path(arguments.head).read_text("utf-8"))] if arguments.head else []
+    except (Failed, OSError, ValueError) as error:
+        raise Usage(f"a key or a kept tree head cannot be read: {error}") from error
+    if not target.exists():
+        raise Usage("there is no such target")
+    what = ""
+    if target.suffix == ".tlog-proof":
+        index, tree = check_proof(target, keys, kept, seen)
+        size, root, what = tree.size, tree.root, f"entry {index} of "
+    elif target.is_dir():
+        bundle = check_bundle(target, keys, kept, seen)
+        size, root = bundle.size, bundle.root()
+    else:
+        database = check_database(target, keys, kept, seen)
+        size, root = database.size, database.root()
+    said = f"{what}{size} entries of {keys.ledger.name}, root {base64.b64encode(root).decode()}"
+    if keys.revocations:
+        said += f"; {keys.revocations} revocations, see what they make suspect"
+    for witness, (size, seconds) in seen.seen.items():
+        when = f"size {size} at {seconds} s" if size >= 0 else "nothing"
+        said += f"; {witness.name} cosigned {when}"
+    return said
+
+
+def main() -> int:
+    """Print one line, and return the exit code."""
+    parser = argparse.ArgumentParser(description="Verifies a ledger, a bundle or a proof.")
+    parser.add_argument("target", help="a bundle, a *.tlog-proof or a ledger.sqlite")
+    parser.add_argument("--vkey", required=True, help="the ledger's vkey, or a file that holds it")
+    parser.add_argument("--head", help="a file with a tree head that was kept")
+    parser.add_argument(
+        "--witness", action="append", default=[], help="a witness's vkey, or a file"
+    )
+    try:
+        print("held:", check(parser.parse_args()))
+    except Usage as error:
+        print("usage:", error, file=sys.stderr)
+        return 2
+    except Failed as error:
+        print("failed:", "" if error.index is None else f"entry {error.index}: ", error, sep="")
+        return 1
+    except Exception as error:  # whatever hostile bytes break, they have not held
+        print(f"failed: {type(error).__name__}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
