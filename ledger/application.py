@@ -1,7 +1,7 @@
 """Event-sourced applications over a ledger, or over plain memory.
 
 Source: eventsourcing 9.5, application.py.
-I/O: the ledger's directory; none in memory.
+I/O: the ledger's directory, or a notary's socket; none in memory.
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ from eventsourcing.persistence import Mapper
 from eventsourcing.utils import Environment, EnvType
 
 from ledger.mapper import EventRegistry, LedgerMapper
+from ledger.remote import RemoteFactory
 from ledger.sqlite import LedgerFactory
 
 __all__ = ["LedgerApplication"]
@@ -39,6 +40,18 @@ class LedgerApplication(Application[UUID]):
         }
         if passphrase is not None:
             env[LedgerFactory.LEDGER_KEY_PASSPHRASE] = passphrase.decode(errors="surrogateescape")
+        return cls(registry, env=env)
+
+    @classmethod
+    def connect(cls, socket: Path, registry: EventRegistry) -> Self:
+        """Write and read through the notary that listens at a socket.
+
+        Raises StorageError if there is none, ForbiddenError if it does not know this user.
+        """
+        env = {
+            "PERSISTENCE_MODULE": "ledger.remote",
+            RemoteFactory.LEDGER_SOCKET: str(socket),
+        }
         return cls(registry, env=env)
 
     @classmethod

@@ -56,6 +56,18 @@ class BlobStore:
             raise BlobError(f"{path}: the blob was changed; restore it from a copy")
         return content
 
+    def piece(self, digest: str, *, offset: int, limit: int) -> tuple[bytes, int]:
+        """Return a piece of a blob, unverified, and the size of the whole."""
+        path = self.path(digest)
+        with explained(path):
+            try:
+                with path.open("rb") as file:
+                    size = file.seek(0, os.SEEK_END)
+                    file.seek(max(offset, 0))
+                    return file.read(limit), size
+            except FileNotFoundError:
+                raise BlobError(f"{path}: the blob is missing; restore it from a copy") from None
+
     def write(self) -> "BlobWriter":
         """Begin a blob that arrives in pieces."""
         with explained(self.directory):

@@ -1,0 +1,74 @@
+"""What a notary remembers beside the ledger: who began which stream, who stored which blob.
+
+Source: docs/reference/notary.md, "State".
+Trust: its own file, in a folder that nobody else can enter.
+I/O: one SQLite file.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+
+from ledger.database import explained
+
+__all__ = ["NotaryState"]
+
+
+class NotaryState:
+    """Durable; shared by the notary's threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, Lock()
+        with explained(path):
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.executescript(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+                "CREATE TABLE IF NOT EXISTS streams ("
+                " stream_id BLOB PRIMARY KEY, uid INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+                "CREATE TABLE IF NOT EXISTS blobs (sha256 TEXT PRIMARY KEY,"
+                " uid INTEGER NOT NULL, size INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+            )
+
+    def owner(self, stream: bytes) -> int | None:
+        """Return the user who began a stream, None if none did here."""
+        with self._lock, explained(self._path):
+            row = self._connection.execute(
+                "SELECT uid FROM streams WHERE stream_id = ?", (stream,)
+            ).fetchone()
+        return None if row is None else int(row[0])
+
+    def claim(self, streams: Iterable[bytes], *, uid: int) -> None:
+        """Let streams belong to a user from now on."""
+        self._all("INSERT INTO streams VALUES (?, ?)", [(stream, uid) for stream in streams])
+
+    def release(self, streams: Iterable[bytes]) -> None:
+        """Let streams that were claimed, and then not begun, belong to nobody."""
+        self._all("DELETE FROM streams WHERE stream_id = ?", [(stream,) for stream in streams])
+
+    def blob_bytes(self, uid: int) -> int:
+        """Return the size of all blobs that a user stored first."""
+        with self._lock, explained(self._path):
+            (size,) = self._connection.execute(
+                "SELECT COALESCE(SUM(size), 0) FROM blobs WHERE uid = ?", (uid,)
+            ).fetchone()
+        return int(size)
+
+    def add_blob(self, sha256: str, *, uid: int, size: int) -> None:
+        """Put a blob down to a user, unless somebody stored it before."""
+        self._all("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", [(sha256, uid, size)])
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def _all(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+        with self._lock, explained(self._path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.executemany(statement, rows)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
