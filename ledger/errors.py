@@ -14,6 +14,7 @@ __all__ = [
     "ContradictionError",
     "EncodingError",
     "ForbiddenError",
+    "InclusionError",
     "KeptHeadError",
     "KeyFileError",
     "LedgerError",
@@ -114,6 +115,10 @@ class LinkError(VerificationError):
 
 class SignatureError(VerificationError):
     """A tree head or statement without a valid signature by the expected key."""
+
+
+class InclusionError(VerificationError):
+    """A proof that does not show its entry to be in the tree."""
 
 
 class ConsistencyError(VerificationError):

@@ -1,0 +1,187 @@
+"""Proofs that an entry is in a tree, and that one tree continues another.
+
+Source: RFC 6962 sections 2.1.1 and 2.1.2; folded as in RFC 9162 sections 2.1.3.2 and 2.1.4.2.
+Trust: a proof is hostile until verify_inclusion() or verify_consistency() returns.
+I/O: none.  Units: sizes in entries.
+Memory: building a proof takes one walk over the leaf hashes and holds O(log n) of them.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from ledger.errors import ConsistencyError, InclusionError, VerificationError
+
+__all__ = [
+    "MAX_PROOF",
+    "consistency_proof",
+    "inclusion_proof",
+    "root_from_inclusion",
+    "roots_from_consistency",
+    "verify_consistency",
+    "verify_inclusion",
+]
+
+MAX_PROOF = 63  # hashes: a tree has fewer than 2^63 leaves
+_LIMIT = 2**63
+
+
+def inclusion_proof(leaf_hashes: Iterable[bytes], index: int) -> list[bytes]:
+    """Return the hashes that lead from this leaf to the root, from the leaf's sibling up.
+
+    Raises InclusionError if there is no such leaf.
+    """
+    found = _path(leaf_hashes, start=index, width=1)
+    if found is None:
+        raise InclusionError(f"there is no entry {index} to prove")
+    return found[1]
+
+
+def consistency_proof(
+    leaf_hashes: Iterable[bytes], old_size: int, *, with_old_root: bool = False
+) -> list[bytes]:
+    """Return the hashes that show that this tree continues its own first `old_size` leaves.
+
+    The RFC leaves the old root out where it is itself a node of the new tree, which is when
+    `old_size` is a power of two: its reader has it. `with_old_root` puts it first even then.
+    Raises ConsistencyError if there are fewer leaves than that.
+    """
+    if old_size < 1:
+        raise ConsistencyError(f"there is no proof from size {old_size}; begin with 1")
+    width = old_size & -old_size  # of the last perfect subtree of the old tree
+    found = _path(leaf_hashes, start=old_size - width, width=width)
+    if found is None:
+        raise ConsistencyError(f"there are fewer than {old_size} entries")
+    node, path, root, size = found
+    if size == old_size:
+        return [root] if with_old_root else []
+    return [node, *path] if with_old_root or width != old_size else path
+
+
+def root_from_inclusion(
+    leaf_hash: bytes, *, index: int, size: int, proof: Sequence[bytes]
+) -> bytes:
+    """Return the root to which the proof leads; raise InclusionError unless its form is right."""
+    if not 0 <= index < size < _LIMIT:
+        raise InclusionError(f"entry {index} cannot be among {size}")
+    _check_hashes([leaf_hash, *proof], error=InclusionError)
+    node, place, last = leaf_hash, index, size - 1
+    for sibling in proof:
+        if last == 0:
+            raise InclusionError("the inclusion proof is too long")
+        if place & 1 or place == last:
+            node = _node_hash(sibling, node)
+            while not place & 1 and place:  # subtrees without a right part have no sibling
+                place >>= 1
+                last >>= 1
+        else:
+            node = _node_hash(node, sibling)
+        place >>= 1
+        last >>= 1
+    if last:
+        raise InclusionError("the inclusion proof is too short")
+    return node
+
+
+def verify_inclusion(
+    leaf_hash: bytes, *, index: int, size: int, root: bytes, proof: Sequence[bytes]
+) -> None:
+    """Raise InclusionError unless the leaf is at this place in the tree with this root."""
+    if root_from_inclusion(leaf_hash, index=index, size=size, proof=proof) != root:
+        raise InclusionError(f"the inclusion proof does not lead from entry {index} to the root")
+
+
+def roots_from_consistency(
+    *, old: int, new: int, proof: Sequence[bytes], old_root: bytes | None = None
+) -> tuple[bytes, bytes]:
+    """Return the roots at both sizes that the proof gives; both are claims until compared.
+
+    Where `old` is a power of two the RFC's proof does not hold the old root: `old_root` is then
+    taken for it, and comes back as it is. Without one, the proof has to begin with it.
+    Raises ConsistencyError unless the proof's form is right.
+    """
+    if not 0 < old <= new < _LIMIT:
+        raise ConsistencyError(f"no proof leads from size {old} to size {new}")
+    if old_root is not None and (old == new or old & (old - 1) == 0):
+        proof = [old_root, *proof]
+    if not proof:
+        raise ConsistencyError("the consistency proof is empty")
+    _check_hashes(proof, error=ConsistencyError)
+    width = old & -old
+    place, last = (old - width) // width, (new - 1) // width
+    if old == new:  # both trees are one: the only hash is its root
+        place = last = 0
+    before = after = proof[0]
+    for sibling in proof[1:]:
+        if last == 0:
+            raise ConsistencyError("the consistency proof is too long")
+        if place & 1 or place == last:
+            before, after = _node_hash(sibling, before), _node_hash(sibling, after)
+            while not place & 1 and place:
+                place >>= 1
+                last >>= 1
+        else:
+            after = _node_hash(after, sibling)
+        place >>= 1
+        last >>= 1
+    if last:
+        raise ConsistencyError("the consistency proof is too short")
+    return before, after
+
+
+def verify_consistency(
+    *, old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]
+) -> None:
+    """Raise ConsistencyError unless the tree at size `new` continues the one at size `old`."""
+    found = roots_from_consistency(old=old, new=new, proof=proof, old_root=old_root)
+    if found[0] != old_root:
+        raise ConsistencyError(f"the consistency proof does not lead to the root of size {old}")
+    if found[1] != new_root:
+        raise ConsistencyError(f"the consistency proof does not lead to the root of size {new}")
+
+
+def _path(
+    leaf_hashes: Iterable[bytes], *, start: int, width: int
+) -> tuple[bytes, list[bytes], bytes, int] | None:
+    """Return the perfect subtree's root over these leaves, its siblings from there up, root, size.
+
+    None if the tree ends before the subtree does.
+    """
+    edge: list[tuple[int, int, bytes]] = []  # start, width and root of perfect subtrees
+    node: bytes | None = None
+    path: list[bytes] = []
+    at = -1
+
+    def join(left: tuple[int, int, bytes], right: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
+        if node is not None:
+            if left[0] <= start < right[0] and left[1] >= width:
+                path.append(right[2])
+            elif right[0] <= start < right[0] + right[1] and right[1] >= width:
+                path.append(left[2])
+        return left[0], left[1] + right[1], _node_hash(left[2], right[2])
+
+    for at, leaf_hash in enumerate(leaf_hashes):
+        tree = (at, 1, leaf_hash)
+        if node is None and (at, 1) == (start, width):
+            node = leaf_hash
+        while edge and edge[-1][1] == tree[1]:
+            tree = join(edge.pop(), tree)
+            if node is None and tree[:2] == (start, width):
+                node = tree[2]
+        edge.append(tree)
+    if node is None:
+        return None
+    while len(edge) > 1:
+        right = edge.pop()
+        edge.append(join(edge.pop(), right))
+    return node, path, edge[0][2], at + 1
+
+
+def _check_hashes(hashes: Sequence[bytes], *, error: type[VerificationError]) -> None:
+    if len(hashes) > MAX_PROOF + 1:
+        raise error(f"a proof has {MAX_PROOF} hashes at most")
+    if any(not isinstance(each, bytes) or len(each) != 32 for each in hashes):
+        raise error("a hash in the proof is not 32 bytes long")
+
+
+def _node_hash(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\x01" + left + right).digest()
