@@ -1,0 +1,144 @@
+"""What a witness must not forget: the latest tree head that it cosigned, for each ledger.
+
+One SQLite file, in WAL mode and with full syncs: of all modes the one in which a commit that
+returned is on the disk after one sync. Threads and processes take turns.
+
+Trust: the file is the witness's own. An old copy put back makes it sign what it must not.
+I/O: the file.  Units: POSIX seconds.
+"""
+
+import hashlib
+import secrets
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+from ledger.database import explained
+from ledger.errors import StorageError
+from ledger.keys import publish_exclusively
+
+__all__ = ["KnownLog", "WitnessStore", "create_store", "origin_hash"]
+
+_T = TypeVar("_T")
+_APPLICATION_ID = 0x50525731  # "PRW1"
+_LOCK_TIMEOUT = 30.0  # seconds to wait for another process's transaction
+_SCHEMA = """
+    CREATE TABLE logs (
+        origin_hash TEXT PRIMARY KEY,
+        vkey TEXT NOT NULL,
+        rotations TEXT NOT NULL,
+        note TEXT,
+        seconds INTEGER NOT NULL
+    ) STRICT"""
+_SELECT = "SELECT vkey, rotations, note, seconds FROM logs WHERE origin_hash = ?"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownLog:
+    """One ledger, as a witness knows it."""
+
+    vkey: str  # as it was registered
+    rotations: str = ""  # the notes that were followed since, one after the other
+    note: str | None = None  # the latest tree head, with the ledger's line and the witness's
+    seconds: int = 0  # the time of the latest cosignature
+
+
+class WitnessStore:
+    """The ledgers that a witness knows, by the hash of their origin."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = Lock()  # held through a transaction: threads take turns
+        if not path.is_file():
+            raise StorageError(
+                f"{path}: there is no witness's memory here; `witness init` makes a witness. If "
+                "there was one, do not put an old copy back: begin another under a new key"
+            )
+        with explained(path):
+            self._connection = sqlite3.connect(
+                f"{path.resolve().as_uri()}?mode=rw",
+                uri=True,
+                timeout=_LOCK_TIMEOUT,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            try:
+                self._connection.execute("PRAGMA synchronous = FULL")
+                _check_application(self._connection, path)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def get(self, log: str) -> KnownLog | None:
+        """Return what is known of a ledger, by its origin's hash."""
+        with self._lock, explained(self.path):
+            return _known(self._connection, log)
+
+    def update(
+        self, log: str, change: Callable[[KnownLog | None], tuple[KnownLog | None, _T]]
+    ) -> _T:
+        """Let a function decide, alone, and return its answer when its decision is on the disk.
+
+        It gets what is known and returns what is to be known from now on, and the answer.
+        """
+        with self._lock, explained(self.path):
+            c = self._connection
+            c.execute("BEGIN IMMEDIATE")
+            try:
+                before = _known(c, log)
+                after, answer = change(before)
+                if after is not None and after != before:
+                    c.execute(
+                        "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?)",
+                        (log, after.vkey, after.rotations, after.note, after.seconds),
+                    )
+                c.execute("COMMIT")
+            except BaseException:
+                if c.in_transaction:  # SQLite may have rolled back by itself
+                    c.execute("ROLLBACK")
+                raise
+            return answer
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        with self._lock:
+            self._connection.close()
+
+
+def create_store(path: Path) -> None:
+    """Make an empty memory under this name; if another process was faster, leave its own."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with explained(path):
+            with closing(sqlite3.connect(new, isolation_level=None)) as c:
+                c.execute("PRAGMA journal_mode = WAL")
+                c.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                c.execute(_SCHEMA)
+                c.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # close() would hide its failure
+            publish_exclusively(new, path)
+    finally:
+        for suffix in ("", "-wal", "-shm"):
+            new.with_name(new.name + suffix).unlink(missing_ok=True)
+
+
+def origin_hash(origin: str) -> str:
+    """Return the SHA-256 of an origin in hexadecimal, by which the protocol names it."""
+    return hashlib.sha256(origin.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _check_application(c: sqlite3.Connection, path: Path) -> None:
+    (application_id,) = c.execute("PRAGMA application_id").fetchone()
+    if application_id != _APPLICATION_ID:
+        raise StorageError(f"{path}: this is no witness's memory; check the path")
+
+
+def _known(c: sqlite3.Connection, log: str) -> KnownLog | None:
+    row = c.execute(_SELECT, (log,)).fetchone()
+    if row is None:
+        return None
+    vkey, rotations, note, seconds = row
+    return KnownLog(vkey=vkey, rotations=rotations, note=note, seconds=seconds)
