@@ -6,29 +6,84 @@ I/O: everything in the ledger's directory but blobs.
 """
 
 import secrets
-from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ledger.authority import Authority
 from ledger.database import Database, create_database, explained
 from ledger.errors import KeyFileError, StorageError
-from ledger.keys import create_exclusively, load_key, load_or_create_key
-from ledger.notes import public_bytes, sign_tree_head, vkey
+from ledger.keys import create_exclusively, load_key, load_or_create_key, replace_durably
+from ledger.newest import read_authority
+from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
 from ledger.paths import LedgerPaths
 
 __all__ = ["Signer", "open_ledger"]
 
 
-@dataclass(frozen=True)
 class Signer:
-    """Signs a ledger's tree heads."""
+    """Holds a ledger's private key, and takes up the next one when it is rotated.
 
-    origin: str
-    key: Ed25519PrivateKey
+    The two key files change hands under the database's write lock only: take_up() and
+    rotation() are called inside of a transaction that writes.
+    """
 
-    def tree_head(self, *, size: int, root: bytes) -> str:
-        """Return the signed note."""
-        return sign_tree_head(origin=self.origin, size=size, root=root, key=self.key)
+    def __init__(self, paths: LedgerPaths, *, origin: str, passphrase: bytes | None) -> None:
+        self.origin = origin
+        self._paths = paths
+        self._passphrase = passphrase
+        self._keys: dict[str, Ed25519PrivateKey] = {}  # by vkey
+
+    def key(self, vkey: str) -> Ed25519PrivateKey:
+        """Return the private key that belongs to this vkey, which is at hand."""
+        return self._keys[vkey]
+
+    def tree_head(self, *, size: int, root: bytes, vkey: str) -> str:
+        """Return the signed note, by the key with this vkey."""
+        return sign_tree_head(origin=self.origin, size=size, root=root, key=self._keys[vkey])
+
+    def holds(self, vkey: str) -> bool:
+        """Tell whether the key with this vkey is at hand, if need be from its file."""
+        if vkey not in self._keys:
+            self._load_current()
+        return vkey in self._keys
+
+    def take_up(self, vkey: str) -> None:
+        """Have the key in force at hand; raise KeyFileError if it is in neither file."""
+        if self.holds(vkey):
+            return
+        self.finish_rotation(vkey)
+        if vkey not in self._keys:
+            raise KeyFileError(
+                f"{self._paths.key}: this key is not in force in {self._paths.database.name}; put "
+                "the right key there, or open the ledger elsewhere"
+            )
+
+    def finish_rotation(self, vkey: str) -> None:
+        """Give the key in force its name, if it still bears the next key's."""
+        if self._paths.next_key.exists() and self._load_next() == vkey:
+            with explained(self._paths.key):
+                replace_durably(self._paths.next_key, self._paths.key)
+
+    def rotation(self, old: str) -> tuple[str, str]:
+        """Return a new key's vkey, and the note by which the key in force hands over to it.
+
+        The new key is on disk by then. One that was left by a rotation that came to nothing
+        was never in force, and is taken.
+        """
+        self.finish_rotation(old)
+        new = self._load_next()
+        return new, sign_rotation(origin=self.origin, old=self._keys[old], new=self._keys[new])
+
+    def _load_current(self) -> str:
+        return self._remember(load_key(self._paths.key, passphrase=self._passphrase))
+
+    def _load_next(self) -> str:
+        return self._remember(load_or_create_key(self._paths.next_key, passphrase=self._passphrase))
+
+    def _remember(self, key: Ed25519PrivateKey) -> str:
+        name = vkey(self.origin, public_bytes(key))
+        self._keys[name] = key
+        return name
 
 
 def open_ledger(paths: LedgerPaths, *, passphrase: bytes | None) -> tuple[Database, Signer | None]:
@@ -73,12 +128,14 @@ def _signer(paths: LedgerPaths, database: Database, *, passphrase: bytes | None)
         )
     if not paths.key.exists():
         return None
-    signer = Signer(origin=database.meta("origin"), key=load_key(paths.key, passphrase=passphrase))
-    if vkey(signer.origin, public_bytes(signer.key)) != own_vkey:
-        raise KeyFileError(
-            f"{paths.key}: this key is not the one that {paths.database.name} was begun with; "
-            "put the right key there, or open the ledger elsewhere"
-        )
+    signer = Signer(paths, origin=database.meta("origin"), passphrase=passphrase)
+    begun_with = Authority(own_vkey)
+    with database.transaction(write=False) as c:
+        authority, _ = read_authority(c, begun_with, after=-1, path=paths.database)
+    if not signer.holds(authority.vkey):  # a rotation is going on, or was interrupted
+        with database.transaction(write=True) as c:
+            authority, _ = read_authority(c, begun_with, after=-1, path=paths.database)
+            signer.take_up(authority.vkey)
     if stated is None:
         with explained(paths.vkey):
             create_exclusively(paths.vkey, f"{own_vkey}\n".encode(), mode=0o644)

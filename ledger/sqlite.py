@@ -9,12 +9,14 @@ I/O: the database, through database.py.  Units: nanoseconds; notification id = i
 Not covered: snapshots, tracking and subscriptions, which would live outside of the hash links.
 """
 
-import base64
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
+from threading import Lock
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -22,16 +24,20 @@ from eventsourcing import persistence
 from eventsourcing.persistence import Notification, StoredEvent
 from eventsourcing.utils import Environment, EnvType
 
+from ledger.authority import Authority
+from ledger.batch import Batch, Event
+from ledger.clocks import BOOT_CLOCK, Clocks
 from ledger.database import Database
-from ledger.entries import NO_PREVIOUS, Entry, decode_entry, encode_entry, entry_hash
+from ledger.entries import Author, AuthorKey, Entry, decode_entry
 from ledger.errors import (
-    ConflictError,
     ConsistencyError,
     EncodingError,
     ReadOnlyError,
     StorageError,
     UnsupportedError,
 )
+from ledger.head_lines import add_line
+from ledger.newest import Newest, read_newest
 from ledger.opening import Signer, open_ledger
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
@@ -39,6 +45,8 @@ from ledger.tree import Tree
 __all__ = ["LedgerFactory", "SignedSQLiteRecorder"]
 
 _MAX_INTEGER = 2**63 - 1
+_MAX_VERSIONS = 10_000  # streams whose last version is remembered
+_NEVER = (-1, -1)
 
 _SELECT_STREAM = """
     SELECT idx, stream_id, stream_version, name, entry FROM entries
@@ -55,7 +63,8 @@ _SELECT_NOTIFICATIONS = """
 class SignedSQLiteRecorder(persistence.ApplicationRecorder):
     """Appends batches of events, each linked, and closed by a signed tree head.
 
-    `clock` gives POSIX nanoseconds; without a `signer` the recorder only reads.
+    `clock` gives POSIX nanoseconds, `steady_clock` nanoseconds that nobody sets, if there is
+    such a clock. Without a `signer` the recorder only reads.
     """
 
     def __init__(
@@ -64,50 +73,118 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
         *,
         signer: Signer | None,
         clock: Callable[[], int] = time.time_ns,
+        steady_clock: Callable[[], int] | None = BOOT_CLOCK,
     ) -> None:
         self._database = database
         self._signer = signer
-        self._clock = clock
+        self._clocks = Clocks(clock, steady_clock)
+        self._appending = Lock()  # held past the commit, until what is known is put right
+        self._known = Newest(authority=Authority(database.meta("vkey")), tree=Tree())
+        self._versions: dict[bytes, int] = {}  # last ones of some streams
+        self._stamp = _NEVER  # of the database, when these two were true
 
-    def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int]:
+    def insert_events(
+        self,
+        stored_events: Sequence[StoredEvent],
+        *,
+        author: AuthorKey | None = None,
+        authors: Sequence[Author | None] | None = None,
+        **kwargs: Any,
+    ) -> Sequence[int]:
         """Append a batch, all or nothing, and return its notification ids.
 
-        Raises ConflictError, EncodingError, ReadOnlyError or StorageError.
+        `author` signs each of the events; `authors` are signatures that were made before, one
+        for each event. Raises AuthorityError, ConflictError, EncodingError, ReadOnlyError or
+        StorageError; ConsistencyError if the ledger has been changed below its end.
         """
         if kwargs.get("tracking") is not None:
             raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
+        signer = self._writer()
+        events = _signed(stored_events, author=author, authors=authors)
+        if not events:
+            return []
+        with self._append(signer) as batch:
+            first = batch.add(events)
+        return list(range(first + 1, first + 1 + len(events)))
+
+    def grant_key(self, vkey: str, *, role: str, author: AuthorKey | None = None) -> int:
+        """Let a key act in a role from here on; return the notification id.
+
+        Without an `author` it is the ledger's key that grants, which it may do until the first
+        operator is there. Raises AuthorityError for what a verifier would refuse.
+        """
+        return self._authorise("key.granted", {"role": role, "vkey": vkey}, author)
+
+    def revoke_key(
+        self, vkey: str, *, role: str, since: int, reason: str, author: AuthorKey | None = None
+    ) -> int:
+        """Declare that a key is not to be trusted from a time on (ns); return as grant_key()."""
+        body = {"role": role, "vkey": vkey, "since": since, "reason": reason}
+        return self._authorise("key.revoked", body, author)
+
+    def rotate_key(self) -> str:
+        """Replace the ledger's private key by a new one, and return the new vkey.
+
+        Both keys sign the rotation. Killed at any point, the ledger opens with the key that is
+        in force, and the old one's file is gone when this returns.
+        """
+        signer = self._writer()
+        with self._append(signer) as batch:
+            new, note = signer.rotation(batch.newest.authority.vkey)
+            batch.add_authority("key.rotated", {"note": note})
+        with self._database.transaction(write=True):
+            signer.finish_rotation(new)
+        return new
+
+    def add_signature_line(self, size: int, line: str) -> None:
+        """Add a signature line to the tree head of this size; one that is there stays one.
+
+        Raises EncodingError for what would spoil the note, AuthorityError for a line in the
+        name of a witness that was granted, but not by its key.
+        """
+        signer = self._writer()
+        with self._append(signer) as batch:
+            add_line(batch.connection, size, line, authority=batch.newest.authority)
+
+    def _authorise(self, name: str, body: dict[str, Any], author: AuthorKey | None) -> int:
+        signer = self._writer()
+        with self._append(signer) as batch:
+            if author is None:
+                author = AuthorKey("ledger", signer.key(batch.newest.authority.vkey))
+            return batch.add_authority(name, body, author=author) + 1
+
+    @contextmanager
+    def _append(self, signer: Signer) -> Iterator[Batch]:
+        """Give a batch in a transaction; remember the ledger's end once it is committed."""
+        with self._appending:
+            with self._database.transaction(write=True) as c:
+                stamp = _stamp(c)
+                if stamp != self._stamp:
+                    self._known = read_newest(c, path=self._database.path, known=self._known)
+                if stamp != self._stamp or len(self._versions) > _MAX_VERSIONS:
+                    self._versions = {}
+                self._stamp = _NEVER
+                signer.take_up(self._known.authority.vkey)
+                batch = Batch(
+                    connection=c,
+                    newest=self._known,
+                    versions=self._versions,
+                    signer=signer,
+                    clocks=self._clocks,
+                )
+                yield batch
+                stamp = (stamp[0], c.total_changes)
+            self._known, self._stamp = batch.newest, stamp
+            if batch.reading is not None:
+                self._clocks.appended(batch.reading)
+
+    def _writer(self) -> Signer:
         if self._signer is None:
             raise ReadOnlyError(
                 f"{self._database.path}: the private key is not here, so this ledger can only be "
                 "read; put its key into place to append"
             )
-        if not stored_events:
-            return []
-        with self._database.transaction(write=True) as c:
-            tree, previous, last_time = self._newest(c)
-            _check_versions(c, stored_events)
-            now = max(self._clock(), last_time)
-            first = tree.size
-            rows = []
-            for stored in stored_events:
-                entry = _entry(stored, index=tree.size, time_ns=now, previous=previous)
-                previous = entry_hash(entry)
-                tree.append(previous)
-                rows.append(
-                    (
-                        tree.size - 1,
-                        _stream(stored.originator_id),
-                        stored.originator_version,
-                        stored.topic,
-                        entry,
-                    )
-                )
-            c.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
-            note = self._signer.tree_head(size=tree.size, root=tree.root())
-            c.execute(
-                "INSERT INTO tree_heads VALUES (?, ?, ?)", (tree.size, note, b"".join(tree.edge))
-            )
-        return list(range(first + 1, tree.size + 1))
+        return self._signer
 
     def select_events(
         self,
@@ -188,25 +265,6 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
         """Not offered: SQLite cannot tell another process that something is new."""
         raise UnsupportedError("a ledger has no subscriptions; ask select_notifications() again")
 
-    def _newest(self, c: sqlite3.Connection) -> tuple[Tree, bytes, int]:
-        """Return the tree, the last entry's hash and its time, as of the last tree head."""
-        head = c.execute(
-            "SELECT size, note, edge FROM tree_heads ORDER BY size DESC LIMIT 1"
-        ).fetchone()
-        last = c.execute("SELECT idx, entry FROM entries ORDER BY idx DESC LIMIT 1").fetchone()
-        if head is None and last is None:
-            return Tree(), NO_PREVIOUS, 0
-        size, note, edge = head or (0, "", b"")
-        tree = Tree(size=size, edge=[edge[at : at + 32] for at in range(0, len(edge), 32)])
-        root = base64.b64encode(tree.root()).decode()
-        if last is None or last[0] != size - 1 or note.split("\n")[1:3] != [str(size), root]:
-            raise ConsistencyError(
-                f"{self._database.path}: entries and tree heads do not fit together at size "
-                f"{size}; nothing was appended, verify the ledger to see where it was changed",
-                index=size,
-            )
-        return tree, entry_hash(last[1]), decode_entry(last[1]).time_ns
-
 
 class LedgerFactory(persistence.InfrastructureFactory[persistence.TrackingRecorder]):
     """Builds the recorder for the directory named by LEDGER_DIRECTORY.
@@ -252,43 +310,46 @@ class LedgerFactory(persistence.InfrastructureFactory[persistence.TrackingRecord
         self._database.close()
 
 
-def _check_versions(c: sqlite3.Connection, stored_events: Sequence[StoredEvent]) -> None:
-    """Raise ConflictError unless each event is the next of its stream."""
-    newest: dict[bytes, int | None] = {}
-    for stored in stored_events:
-        stream = _stream(stored.originator_id)
-        if stream not in newest:
-            row = c.execute(
-                "SELECT MAX(stream_version) FROM entries WHERE stream_id = ?", (stream,)
-            ).fetchone()
-            newest[stream] = row[0]
-        version, last = stored.originator_version, newest[stream]
-        if version not in ((0, 1) if last is None else (last + 1,)):
-            raise ConflictError(
-                f"stream {stored.originator_id} is at version {last}, so {version} cannot follow; "
-                "another writer may have appended to it: load it again and retry"
+def _stamp(c: sqlite3.Connection) -> tuple[int, int]:
+    """Return what changes with every commit: by others, then by this connection."""
+    (others,) = c.execute("PRAGMA data_version").fetchone()
+    return others, c.total_changes
+
+
+def _signed(
+    stored_events: Sequence[StoredEvent],
+    *,
+    author: AuthorKey | None,
+    authors: Sequence[Author | None] | None,
+) -> list[Event]:
+    """Return the events with their streams' bytes and their authors' signatures."""
+    streams = [_stream(stored.originator_id) for stored in stored_events]
+    if author is not None:
+        if authors is not None:
+            raise EncodingError("give either a key that signs or signatures, not both")
+        authors = [
+            author.author(
+                stream_id=UUID(bytes=stream),
+                stream_version=stored.originator_version,
+                name=stored.topic,
+                body=stored.state,
             )
-        newest[stream] = version
+            for stream, stored in zip(streams, stored_events, strict=True)
+        ]
+    if authors is not None and len(authors) != len(streams):
+        raise EncodingError(f"there are {len(authors)} authors for {len(streams)} events")
+    return [
+        (stream, stored.originator_version, stored.topic, stored.state, signed)
+        for stream, stored, signed in zip(
+            streams, stored_events, authors or repeat(None), strict=False
+        )
+    ]
 
 
 def _stream(originator_id: UUID | str) -> bytes:
     if not isinstance(originator_id, UUID):
         raise EncodingError(f"originator_id {originator_id!r} is not a UUID")
     return originator_id.bytes
-
-
-def _entry(stored: StoredEvent, *, index: int, time_ns: int, previous: bytes) -> bytes:
-    return encode_entry(
-        Entry(
-            index=index,
-            stream_id=UUID(bytes=_stream(stored.originator_id)),
-            stream_version=stored.originator_version,
-            time_ns=time_ns,
-            previous=previous,
-            name=stored.topic,
-            body=stored.state,
-        )
-    )
 
 
 def _checked(row: tuple[int, bytes, int, str, bytes]) -> Entry:

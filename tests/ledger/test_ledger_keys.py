@@ -83,7 +83,7 @@ def test_foreign_key_is_rejected(tmp_path: Path) -> None:
     own, other = LedgerPaths(tmp_path / "own"), LedgerPaths(tmp_path / "other")
     shutil.copy(own.key, tmp_path / "kept.pem")
     shutil.copy(other.key, own.key)
-    with pytest.raises(KeyFileError, match=r"not the one that ledger\.sqlite was begun with"):
+    with pytest.raises(KeyFileError, match=r"this key is not in force in ledger\.sqlite"):
         append_one(tmp_path / "own")
     shutil.copy(tmp_path / "kept.pem", own.key)
     append_one(tmp_path / "own")
