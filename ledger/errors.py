@@ -13,6 +13,7 @@ __all__ = [
     "ConsistencyError",
     "ContradictionError",
     "EncodingError",
+    "EvidenceError",
     "ForbiddenError",
     "InclusionError",
     "KeptHeadError",
@@ -123,6 +124,10 @@ class InclusionError(VerificationError):
 
 class ConsistencyError(VerificationError):
     """Entries, tree heads, columns or a kept head that contradict each other."""
+
+
+class EvidenceError(VerificationError):
+    """A file that does not show what evidence has to show."""
 
 
 class QuorumError(VerificationError):

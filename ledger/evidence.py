@@ -1,0 +1,200 @@
+"""Evidence: a file that shows anyone that a ledger's key has signed two histories.
+
+Source: docs/reference/ledger-format.md, "Evidence".
+Trust: a file is hostile until open_evidence() returns; it then speaks against the vkey that it
+names, which its reader has to know for the ledger's.
+I/O: none.  Memory: that of the proof.
+Not covered: when the first note of a rollback was shown, which is the word of the file's maker.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ledger.authority import parse_rotation
+from ledger.errors import EvidenceError, VerificationError
+from ledger.proofs import MAX_PROOF, consistency_proof, roots_from_consistency
+from ledger.verified_notes import (
+    ED25519,
+    TreeHead,
+    decode_base64,
+    open_tree_head,
+    parse_tree_head,
+    parse_vkey,
+)
+
+__all__ = [
+    "Evidence",
+    "format_evidence",
+    "make_fork_evidence",
+    "make_rollback_evidence",
+    "open_evidence",
+    "open_head_by_any",
+]
+
+_TITLE = "ledger/evidence/v1"
+_MAX_FILE = 10_000_000  # characters; each rotation takes some 1,000
+_LINE = re.compile(r"(kind|vkey|rotation|first|second|proof) ([\x21-\x7e]+)")
+Kind = Literal["fork", "rollback"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Two tree heads of one ledger that do not go together, and what shows it."""
+
+    kind: Kind
+    vkey: str  # the one that the ledger was begun with
+    rotations: tuple[str, ...] = ()  # notes, oldest first
+    first: str  # note of the smaller tree head
+    second: str  # note of the larger one
+    proof: tuple[bytes, ...] = ()  # (32,) each
+
+
+def make_fork_evidence(
+    leaf_hashes: Iterable[bytes], *, vkey: str, rotations: Sequence[str], kept: str, newest: str
+) -> Evidence:
+    """Return evidence out of a ledger that contradicts a tree head that somebody kept.
+
+    `leaf_hashes` are those of all entries of the ledger, whose newest tree head is `newest`.
+    Raises EvidenceError if the two do not contradict each other.
+    """
+    old, new = parse_tree_head(kept), parse_tree_head(newest)
+    if old.size > new.size:
+        raise EvidenceError(
+            f"the kept tree head covers {old.size} entries, the ledger only {new.size}: that is "
+            "evidence of a rollback"
+        )
+    proof = consistency_proof(leaf_hashes, old.size, with_old_root=True)
+    evidence = Evidence(
+        kind="fork",
+        vkey=vkey,
+        rotations=tuple(rotations),
+        first=kept,
+        second=newest,
+        proof=tuple(proof) if old.size < new.size else (),
+    )
+    return open_evidence(format_evidence(evidence))
+
+
+def make_rollback_evidence(
+    *, vkey: str, rotations: Sequence[str], shown: str, seen: str
+) -> Evidence:
+    """Return evidence that a ledger was shown as `shown` after `seen` had been seen."""
+    evidence = Evidence(
+        kind="rollback", vkey=vkey, rotations=tuple(rotations), first=shown, second=seen
+    )
+    return open_evidence(format_evidence(evidence))
+
+
+def format_evidence(evidence: Evidence) -> str:
+    """Return the file's text; whether it shows anything is for open_evidence() to say."""
+    lines = [
+        _TITLE,
+        f"kind {evidence.kind}",
+        f"vkey {evidence.vkey}",
+        *(f"rotation {_base64(note.encode())}" for note in evidence.rotations),
+        f"first {_base64(evidence.first.encode())}",
+        f"second {_base64(evidence.second.encode())}",
+        *(f"proof {_base64(each)}" for each in evidence.proof),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def open_evidence(text: str) -> Evidence:
+    """Return what a file shows against the key that it names; raise EvidenceError if nothing."""
+    evidence = _parse(text)
+    try:
+        vkeys = _vkeys(evidence)
+        first = open_head_by_any(evidence.first, vkeys=vkeys)
+        second = open_head_by_any(evidence.second, vkeys=vkeys)
+        _check_contradiction(evidence, first, second)
+    except EvidenceError:
+        raise
+    except VerificationError as e:
+        raise EvidenceError(f"the evidence shows nothing: {e}") from e
+    return evidence
+
+
+def open_head_by_any(note: str, *, vkeys: Sequence[str]) -> TreeHead:
+    """Return what a note says that one of a ledger's keys has signed, the newest asked first."""
+    for vkey in vkeys[:0:-1]:
+        try:
+            return open_tree_head(note, vkey=vkey)
+        except VerificationError:
+            continue
+    return open_tree_head(note, vkey=vkeys[0])
+
+
+def _vkeys(evidence: Evidence) -> list[str]:
+    """Return the key that the evidence names and those to which its rotations lead."""
+    vkeys = [evidence.vkey]
+    origin = parse_vkey(evidence.vkey, type=ED25519).name
+    for note in evidence.rotations:
+        rotation = parse_rotation(note, origin=origin)
+        if rotation.old != vkeys[-1] or rotation.new in vkeys:
+            raise EvidenceError("the rotations do not follow each other")
+        vkeys.append(rotation.new)
+    return vkeys
+
+
+def _check_contradiction(evidence: Evidence, first: TreeHead, second: TreeHead) -> None:
+    if evidence.kind == "rollback":
+        if evidence.proof or first.size >= second.size:
+            raise EvidenceError("a rollback is from a larger tree head to a smaller, without proof")
+        return
+    if first.size == second.size:
+        if evidence.proof or first.root == second.root:
+            raise EvidenceError("the two tree heads of one size do not differ, or bear a proof")
+        return
+    old_root, new_root = roots_from_consistency(
+        old=first.size, new=second.size, proof=evidence.proof
+    )
+    if new_root != second.root:
+        raise EvidenceError("the proof does not lead to the second tree head's root")
+    if old_root == first.root:
+        raise EvidenceError("the second tree head continues the first: that is no fork")
+
+
+def _parse(text: str) -> Evidence:
+    """Take a file apart: these lines in this order, and nothing else."""
+    if len(text) > _MAX_FILE or not text.endswith("\n"):
+        raise EvidenceError("the evidence is no text of a possible length, ended by a newline")
+    title, *lines = text[:-1].split("\n")
+    found: dict[str, list[str]] = {
+        key: [] for key in ("kind", "vkey", "rotation", "first", "second", "proof")
+    }
+    order = list(found)
+    place = 0
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match is None or order.index(match[1]) < place:
+            raise EvidenceError(f"the evidence has a malformed or misplaced line: {line[:40]!r}")
+        place = order.index(match[1])
+        found[match[1]].append(match[2])
+    single = [len(found[key]) for key in ("kind", "vkey", "first", "second")]
+    if title != _TITLE or single != [1, 1, 1, 1] or len(found["proof"]) > MAX_PROOF + 1:
+        raise EvidenceError("the evidence lacks a line, or has one too many")
+    kind = next((each for each in get_args(Kind) if found["kind"] == [each]), None)
+    if kind is None:
+        raise EvidenceError(f"the evidence is of an unknown kind, {found['kind'][0][:40]!r}")
+    try:
+        return Evidence(
+            kind=kind,
+            vkey=found["vkey"][0],
+            rotations=tuple(map(_note, found["rotation"])),
+            first=_note(found["first"][0]),
+            second=_note(found["second"][0]),
+            proof=tuple(map(decode_base64, found["proof"])),
+        )
+    except (VerificationError, UnicodeDecodeError) as e:
+        raise EvidenceError(f"the evidence has a malformed line: {e}") from e
+
+
+def _note(encoded: str) -> str:
+    return decode_base64(encoded).decode()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
