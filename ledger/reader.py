@@ -8,26 +8,29 @@ Trust: the file is hostile; entries are released only after all of them were ver
 I/O: reads the database and the vkey; where its folder cannot be written, works on a copy.
 """
 
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledger.database import check_file, check_schema, explained
+from ledger.authority import Authority
+from ledger.bulk import BulkMismatchError
+from ledger.database import explained
 from ledger.errors import (
     ConsistencyError,
+    ContradictionError,
     KeyFileError,
     SignatureError,
-    StorageError,
     VerificationError,
 )
 from ledger.paths import LedgerPaths
+from ledger.snapshots import entries_from_top, heads_from_top, snapshot
+from ledger.states import Signatures, State
+from ledger.stretches import first_version_out_of_step, verify_whole
 from ledger.verified_entries import VerifiedEntry, parse_entry
 from ledger.verified_notes import TreeHead
-from ledger.verify import EntryRow, HeadRow, Verification
+from ledger.verify import Verification
 
 __all__ = [
     "VerificationReport",
@@ -37,21 +40,7 @@ __all__ = [
     "read_tree_head",
 ]
 
-_MAX_VALUE = 1_000_000  # bytes of one column; ten times what the format allows
-# Always from the very first row: a WHERE would hide rows below it, and would look for its start
-# in the tree's inner pages, which nobody verifies. What lies in its place is at the same offset.
-_ENTRIES = """
-    SELECT idx, stream_id, stream_version, name, CASE WHEN length(entry) <= 65535 THEN entry END
-    FROM entries NOT INDEXED ORDER BY idx LIMIT -1 OFFSET ?"""
-_HEADS = "SELECT size, note, edge FROM tree_heads ORDER BY size"
 _NEWEST_HEAD = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
-_FIRST_VERSION_OUT_OF_STEP = """
-    SELECT idx FROM (
-        SELECT idx, stream_version, LAG(stream_version)
-            OVER (PARTITION BY stream_id ORDER BY idx) AS before
-        FROM entries NOT INDEXED)
-    WHERE CASE WHEN before IS NULL THEN stream_version > 1 ELSE stream_version <> before + 1 END
-    ORDER BY idx LIMIT 1"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +53,9 @@ class VerificationReport:
     error: str | None = None
     error_type: str | None = None
     index: int | None = None  # the first bad entry, where one is known
+    contradiction: tuple[str, str] | None = None
+    """A kept head that this ledger is behind or beside, and the newest that it shows: two notes."""
+    authority: Authority | None = None  # which keys stand, if the ledger holds
 
 
 @dataclass(frozen=True)
@@ -73,50 +65,93 @@ class VerifiedLedger:
     size: int
     head: TreeHead | None
     vkey: str
+    authority: Authority
     _path: Path
     _connection: sqlite3.Connection
 
     def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
         """Yield the entries that were verified, from this index on."""
         with explained(self._path):
-            rows = self._connection.execute(_ENTRIES, (start,))
+            rows = entries_from_top(self._connection, skip=start)
         while True:
             with explained(self._path):  # around each step, so as not to explain a caller's errors
-                row = rows.fetchone()
+                row = next(rows, None)
             if row is None:
                 return
             yield parse_entry(row[4], index=row[0])
 
+    def head_notes(self) -> Iterator[str]:
+        """Yield the tree heads' notes in the order of their sizes."""
+        with explained(self._path):
+            rows = heads_from_top(self._connection)
+        while True:
+            with explained(self._path):
+                row = next(rows, None)
+            if row is None:
+                return
+            yield row[1]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What the verification of a ledger came to."""
+
+    state: State
+    head: TreeHead | None
+    authority: Authority
+
 
 @contextmanager
 def open_verified(
-    directory: Path, *, vkey: str | None = None, kept_head: str | None = None
+    directory: Path,
+    *,
+    vkey: str | None = None,
+    kept_head: str | None = None,
+    signatures: Signatures = "newest",
 ) -> Iterator[VerifiedLedger]:
     """Verify the ledger in a directory, then give access to exactly what was verified.
 
-    Without a `vkey` the one beside the ledger is believed. Raises VerificationError for a
-    ledger that does not hold, StorageError or KeyFileError for what is not a ledger at all,
-    KeptHeadError for a `kept_head` that is not a tree head.
+    Without a `vkey` the one beside the ledger is believed. Of the tree heads' signatures the
+    newest is checked, which covers every entry; see check_ledger() for the others. Raises
+    VerificationError for a ledger that does not hold, StorageError or KeyFileError for what is
+    not a ledger at all, KeptHeadError for a `kept_head` that is not a tree head.
     """
     paths = LedgerPaths(directory)
     key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
-    verification = Verification(vkey=key, kept_heads=() if kept_head is None else (kept_head,))
-    with _snapshot(paths.database) as connection:
-        _verify(connection, verification, path=paths.database, vkey=key)
-        yield VerifiedLedger(verification.size, verification.head, key, paths.database, connection)
+    with snapshot(paths.database) as connection:
+        verification = _verification(key, kept_head=kept_head, signatures=signatures)
+        held = _verify(connection, verification, path=paths.database)
+        yield VerifiedLedger(
+            held.state.size, held.head, key, held.authority, paths.database, connection
+        )
 
 
 def check_ledger(
-    directory: Path, *, vkey: str | None = None, kept_head: str | None = None
+    directory: Path,
+    *,
+    vkey: str | None = None,
+    kept_head: str | None = None,
+    signatures: Signatures = "all",
+    processes: int = 1,
 ) -> VerificationReport:
-    """Verify as open_verified() does, but report a VerificationError instead of raising it."""
+    """Verify as open_verified() does, but report a VerificationError instead of raising it.
+
+    `signatures` says which tree heads' are checked: "all" of them, or the "newest" one's. The
+    latter covers every entry; the others vouch only for their batch having been signed when it
+    was written. Everything else is checked either way: all entries and links, each tree head's
+    size and root, authors' signatures, a kept head's signature.
+
+    A large ledger is divided among up to so many `processes`.
+    """
     paths = LedgerPaths(directory)
     key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
     verification = None
+    shown = None
     try:
-        verification = Verification(vkey=key, kept_heads=() if kept_head is None else (kept_head,))
-        with _snapshot(paths.database) as connection:
-            _verify(connection, verification, path=paths.database, vkey=key)
+        with snapshot(paths.database) as connection:
+            verification = _verification(key, kept_head=kept_head, signatures=signatures)
+            shown = _newest_note(connection, path=paths.database)
+            held = _verify(connection, verification, path=paths.database, processes=processes)
     except VerificationError as e:
         return VerificationReport(
             ok=False,
@@ -125,14 +160,22 @@ def check_ledger(
             error=str(e),
             error_type=type(e).__name__,
             index=e.index,
+            contradiction=(e.kept, shown) if isinstance(e, ContradictionError) and shown else None,
         )
-    return VerificationReport(ok=True, size=verification.size, head=verification.head)
+    return VerificationReport(
+        ok=True, size=held.state.size, head=held.head, authority=held.authority
+    )
 
 
 def read_tree_head(directory: Path) -> str | None:
     """Return the newest tree head's note, unverified, for keeping; None in an empty ledger."""
     path = LedgerPaths(directory).database
-    with _snapshot(path) as connection, explained(path):
+    with snapshot(path) as connection:
+        return _newest_note(connection, path=path)
+
+
+def _newest_note(connection: sqlite3.Connection, *, path: Path) -> str | None:
+    with explained(path):
         row = connection.execute(_NEWEST_HEAD).fetchone()
     return None if row is None else str(row[0])
 
@@ -144,58 +187,33 @@ def _read_vkey(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
+def _verification(vkey: str, *, kept_head: str | None, signatures: Signatures) -> Verification:
+    kept_heads = () if kept_head is None else (kept_head,)
+    return Verification(vkey=vkey, kept_heads=kept_heads, signatures=signatures)
+
+
 def _verify(
-    connection: sqlite3.Connection, verification: Verification, *, path: Path, vkey: str
-) -> None:
+    connection: sqlite3.Connection, verification: Verification, *, path: Path, processes: int = 1
+) -> _Held:
+    vkey = verification.vkey
     with explained(path):
         meta = dict(connection.execute("SELECT key, value FROM meta"))
         if meta != {"origin": vkey.partition("+")[0], "vkey": vkey}:
             raise SignatureError(f"{path}: this ledger states another key than the one given")
-        entries: Iterator[EntryRow] = connection.execute(_ENTRIES, (0,))
-        heads: Iterator[HeadRow] = connection.execute(_HEADS)
-        verification.run(entries, heads)
+        try:
+            whole = verify_whole(
+                connection,
+                vkey=vkey,
+                kept_heads=verification.kept_heads,
+                signatures=verification.signatures,
+                processes=processes,
+            )
+            return _Held(whole.end, whole.head, whole.authority)
+        except (BulkMismatchError, VerificationError, sqlite3.Error):
+            pass  # one entry after the other, it will be told what is wrong, and where
+        verification.run(entries_from_top(connection), heads_from_top(connection))
         # Here and not there, because it takes memory or a sort: the columns are verified by now.
-        bad = connection.execute(_FIRST_VERSION_OUT_OF_STEP).fetchone()
+        bad = first_version_out_of_step(connection)
     if bad is not None:
-        raise ConsistencyError(
-            f"entry {bad[0]} is not the next version of its stream", index=bad[0]
-        )
-
-
-@contextmanager
-def _snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection inside of a read transaction."""
-    with ExitStack() as stack:
-        try:
-            connection = stack.enter_context(closing(_connect(path)))
-        except StorageError as e:
-            # SQLite wants to write -wal and -shm beside the file; where it cannot, use a copy.
-            cause = getattr(e.__cause__, "sqlite_errorname", "")
-            if not cause.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
-                raise
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            with explained(path):
-                for source in (path, path.with_name(f"{path.name}-wal")):
-                    if source.exists():
-                        shutil.copyfile(source, folder / source.name)
-            connection = stack.enter_context(closing(_connect(folder / path.name)))
-        yield connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    check_file(path)
-    with explained(path):
-        connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30.0, isolation_level=None
-        )
-        try:
-            # A text that is not UTF-8 must reach the verifier, not fail in between.
-            connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("BEGIN")
-            check_schema(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-    return connection
+        raise ConsistencyError(f"entry {bad} is not the next version of its stream", index=bad)
+    return _Held(verification.state, verification.head, verification.authority)

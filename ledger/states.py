@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+from uuid import UUID
 
 from ledger.authority import Authority
 from ledger.errors import KeptHeadError, MalformedError, SignatureError
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 Signatures = Literal["all", "newest"]
-"""Whose signatures are checked: every tree head's, or the newest one's, which covers all entries."""
+"""Which tree heads' signatures are checked: each one, or the newest, which covers all entries."""
 
 _KEY_EVENTS = ("key.granted", "key.revoked", "key.rotated")
 
@@ -59,9 +60,9 @@ class State:
         return authority
 
 
-def decides_keys(entry: VerifiedEntry, authority: Authority) -> bool:
+def decides_keys(entry: VerifiedEntry, authority_stream: UUID) -> bool:
     """Tell whether later entries cannot be judged without this one."""
-    return entry.stream_id == authority.stream_id and entry.name in _KEY_EVENTS
+    return entry.stream_id == authority_stream and entry.name in _KEY_EVENTS
 
 
 def open_head(note: str, *, authority: Authority, size: int, signatures: Signatures) -> TreeHead:

@@ -75,9 +75,10 @@ class Verification:
     def __init__(
         self, *, vkey: str, kept_heads: Sequence[str] = (), signatures: Signatures = "all"
     ) -> None:
+        self.vkey = vkey
+        self.kept_heads = [parse_kept_head(note, vkey=vkey) for note in kept_heads]
+        self.signatures = signatures
         self.authority = Authority(vkey)
-        self._kept = [parse_kept_head(note, vkey=vkey) for note in kept_heads]
-        self._signatures = signatures
         self.size = 0
         self.head: TreeHead | None = None
         self._edge: list[bytes] = []
@@ -151,7 +152,7 @@ class Verification:
         # "Author" and "Keys": who signs may do so, and what decides on keys follows the rules.
         if entry.author is not None or entry.stream_id == self.authority.stream_id:
             self.authority.apply(entry)
-            if decides_keys(entry, self.authority):
+            if decides_keys(entry, self.authority.stream_id):
                 self._key_entries.append(data)
 
     def _head(self, row: HeadRow, following: EntryRow | None) -> None:
@@ -159,7 +160,7 @@ class Verification:
         last = size - 1
         # "Tree head": signed, and about this size and this tree.
         try:
-            head = open_head(note, authority=self.authority, size=size, signatures=self._signatures)
+            head = open_head(note, authority=self.authority, size=size, signatures=self.signatures)
         except VerificationError as e:
             raise type(e)(f"tree head at size {size}: {e}", index=last) from e
         if head.size != size:
@@ -187,12 +188,12 @@ class Verification:
             raise ConsistencyError(
                 f"no tree head covers entry {covered} and what follows it", index=covered
             )
-        if self.head is not None and self._signatures == "newest":
+        if self.head is not None and self.signatures == "newest":
             try:
                 open_tree_head(self.head.note, vkey=self.authority.ledger_vkey_at(self.size))
             except VerificationError as e:
                 raise type(e)(f"tree head at size {self.size}: {e}", index=self.size - 1) from e
-        for kept in self._kept:
+        for kept in self.kept_heads:
             if kept.size > self.size:
                 self._open_kept(kept)
                 raise ContradictionError(
@@ -212,7 +213,7 @@ class Verification:
         return head
 
     def _check_kept_heads(self) -> None:
-        for kept in self._kept:
+        for kept in self.kept_heads:
             if kept.size != self.size:
                 continue
             self._open_kept(kept)

@@ -1,0 +1,217 @@
+"""A whole ledger verified in bulk, by this process and others beside it.
+
+Each process takes a stretch of its own. What a stretch begins with (the tree's edge, the last
+entry's hash and time, the keys that stand) is looked up in the file, and is no more than a claim
+until it equals what the stretch before has come to. So it does not matter where a process has
+read: whatever was hashed leads to the root that the newest tree head signs.
+
+Trust: the file is hostile, the other processes are this program's own.
+I/O: the database, from a snapshot in each process; the processes' pipes.
+"""
+
+import hashlib
+import pickle
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from ledger.authority import authority_stream
+from ledger.bulk import BulkMismatchError, Stretch, Versions, verify_stretch
+from ledger.errors import VerificationError
+from ledger.snapshots import connected, entries_from_top, file_of, heads_from_top, in_bulk
+from ledger.states import Signatures, State, decides_keys
+from ledger.verified_entries import parse_entry
+from ledger.verified_notes import TreeHead
+
+__all__ = ["first_version_out_of_step", "verify_whole", "work"]
+
+_WORTH_A_PROCESS = 50_000  # entries, for each; starting one takes the time of as many
+_SIGNATURE = 25  # checking one takes the time of as many entries
+_HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size LIMIT 1"
+_HEAD_BY_COUNT = "SELECT size, edge FROM tree_heads ORDER BY size LIMIT 1 OFFSET ?"
+_CHILD = """
+import sys
+sys.path[:] = sys.argv[1:]
+from ledger.stretches import work
+sys.exit(work())"""
+_FIRST_VERSION_OUT_OF_STEP = """
+    SELECT idx FROM (
+        SELECT idx, stream_version, LAG(stream_version)
+            OVER (PARTITION BY stream_id ORDER BY idx) AS before
+        FROM entries NOT INDEXED)
+    WHERE CASE WHEN before IS NULL THEN stream_version > 1 ELSE stream_version <> before + 1 END
+    ORDER BY idx LIMIT 1"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """A stretch to be verified."""
+
+    vkey: str
+    start: State
+    skipped_heads: int  # those of sizes up to the start
+    limit: int  # entries; -1 for all that follow
+    kept_heads: tuple[TreeHead, ...]
+    signatures: Signatures
+
+    def do(self, connection: sqlite3.Connection) -> Stretch:
+        with in_bulk(connection):
+            return verify_stretch(
+                entries_from_top(connection, skip=self.start.size, limit=self.limit),
+                heads_from_top(connection, skip=self.skipped_heads),
+                vkey=self.vkey,
+                start=self.start,
+                kept_heads=self.kept_heads,
+                signatures=self.signatures,
+                whole=self.limit < 0,
+            )
+
+
+def verify_whole(
+    connection: sqlite3.Connection,
+    *,
+    vkey: str,
+    kept_heads: Sequence[TreeHead] = (),
+    signatures: Signatures = "all",
+    processes: int = 1,
+) -> Stretch:
+    """Return what the whole ledger comes to; the last of several processes' stretches.
+
+    Raises BulkMismatchError, VerificationError or sqlite3.Error: ask verify.py then.
+    """
+    try:
+        starts = _starts(connection, vkey=vkey, signatures=signatures, processes=processes)
+    except (TypeError, ValueError) as e:  # a claim of another type
+        raise BulkMismatchError from e
+    ends = [start.size for start, _ in starts[1:]]
+    tasks = [
+        _Task(
+            vkey=vkey,
+            start=start,
+            skipped_heads=skipped,
+            limit=-1 if end is None else end - start.size,
+            kept_heads=tuple(kept_heads),
+            signatures=signatures,
+        )
+        for (start, skipped), end in zip(starts, [*ends, None], strict=True)
+    ]
+    with _working(tasks[1:], path=file_of(connection)) as workers:
+        stretches = [tasks[0].do(connection)]
+        stretches += [_result(worker) for worker in workers]
+    heads = 0
+    for (one, other), task in zip(pairwise(stretches), tasks[1:], strict=True):
+        heads += one.heads
+        if one.end != other.start or heads != task.skipped_heads:
+            raise BulkMismatchError
+    _check_versions(connection, [stretch.versions for stretch in stretches])
+    return stretches[-1]
+
+
+def first_version_out_of_step(connection: sqlite3.Connection) -> int | None:
+    """Return the first entry that is not the next of its stream, by columns that hold, or None."""
+    row = connection.execute(_FIRST_VERSION_OUT_OF_STEP).fetchone()
+    return None if row is None else row[0]
+
+
+def _check_versions(connection: sqlite3.Connection, parts: Sequence[Versions]) -> None:
+    if any(part.overflowed for part in parts):
+        if first_version_out_of_step(connection) is not None:
+            raise BulkMismatchError
+        return
+    known = Versions()
+    for part in parts:
+        part.follow(known)
+
+
+def _starts(
+    connection: sqlite3.Connection, *, vkey: str, signatures: Signatures, processes: int
+) -> list[tuple[State, int]]:
+    """Return where stretches begin and how many tree heads lie before, as the file claims it."""
+    starts = [(State(), 0)]
+    (size,) = connection.execute("SELECT IFNULL(MAX(size), 0) FROM tree_heads").fetchone()
+    (heads,) = connection.execute("SELECT COUNT(*) FROM tree_heads NOT INDEXED").fetchone()
+    weight = heads * _SIGNATURE if signatures == "all" else 0
+    parts = min(processes, 1 + (size + weight) // (2 * _WORTH_A_PROCESS))
+    for part in range(1, parts if sys.executable else 1):
+        if weight > size:
+            found = connection.execute(_HEAD_BY_COUNT, (heads * part // parts,))
+        else:
+            found = connection.execute(_HEAD_BY_SIZE, (size * part // parts,))
+        row = found.fetchone()
+        if row is not None and starts[-1][0].size < row[0] < size:
+            (skipped,) = connection.execute(
+                "SELECT COUNT(*) FROM tree_heads WHERE size <= ?", (row[0],)
+            ).fetchone()
+            starts.append((_claimed(connection, *row, vkey=vkey), skipped))
+    return starts
+
+
+def _claimed(connection: sqlite3.Connection, size: int, edge: bytes, *, vkey: str) -> State:
+    """Return what the file says of its entries before this size."""
+    (last,) = connection.execute("SELECT entry FROM entries WHERE idx = ?", (size - 1,)).fetchone()
+    stream = authority_stream(vkey.partition("+")[0])
+    rows = connection.execute(
+        "SELECT entry FROM entries WHERE stream_id = ? AND idx < ? ORDER BY idx",
+        (stream.bytes, size),
+    )
+    return State(
+        size=size,
+        last_hash=hashlib.sha256(b"\x00" + last).digest(),
+        time_ns=parse_entry(last, index=size - 1).time_ns,
+        edge=tuple(edge[at : at + 32] for at in range(0, len(edge), 32)),
+        authority=tuple(
+            data for (data,) in rows if decides_keys(parse_entry(data, index=0), stream)
+        ),
+    )
+
+
+@contextmanager
+def _working(tasks: Sequence[_Task], *, path: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Yield processes that do these tasks, and end them in any case."""
+    with ExitStack() as stack:
+        workers = []
+        for task in tasks:
+            try:
+                # Not by multiprocessing, whose children would import the caller's program anew.
+                worker = subprocess.Popen(  # noqa: S603  (this program's own words)
+                    [sys.executable, "-c", _CHILD, *sys.path],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+                stack.enter_context(worker)
+                stack.callback(worker.kill)
+                assert worker.stdin is not None
+                with worker.stdin as pipe:
+                    pickle.dump((path, task), pipe)
+            except OSError as e:  # no process can be had, or it is dead already
+                raise BulkMismatchError from e
+            workers.append(worker)
+        yield workers
+
+
+def _result(worker: "subprocess.Popen[bytes]") -> Stretch:
+    assert worker.stdout is not None
+    output = worker.stdout.read()
+    if worker.wait() != 0:
+        raise BulkMismatchError
+    stretch = pickle.loads(output)  # noqa: S301  (of this program's own child)
+    assert isinstance(stretch, Stretch)
+    return stretch
+
+
+def work() -> int:
+    """Do the task on standard input; the other end of verify_whole()."""
+    path, task = pickle.load(sys.stdin.buffer)  # noqa: S301  (of this program's own parent)
+    try:
+        with connected(path) as connection:
+            stretch = task.do(connection)
+    except (BulkMismatchError, VerificationError, sqlite3.Error):
+        return 1
+    pickle.dump(stretch, sys.stdout.buffer)
+    return 0
