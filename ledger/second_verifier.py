@@ -393,8 +393,8 @@ class Keys:
         """End a key's role as an author; a ledger key signs tree heads until it is rotated."""
         need((role, vkey) in self.held, "what is revoked was not granted")
         need(0 <= since < LIMIT, "it is revoked since no time")
-        raw = unbase64(vkey.rpartition("+")[2])
-        self.authors.pop((role, sha256(raw[1:])), None)
+        key = parse_key(vkey, COSIGNATURE if role == "witness" else ED25519)
+        self.authors.pop((role, sha256(key.public)), None)
         self.revocations += 1
 
     def rotate(self, text: str) -> None:
@@ -504,16 +504,13 @@ class Check:
 
 # --- "Files", "Database" --------------------------------------------------------------------------
 
-COLUMNS = {  # name, type, place in the primary key
-    "meta": {("key", "TEXT", 1), ("value", "TEXT", 0)},
-    "tree_heads": {("size", "INTEGER", 1), ("note", "TEXT", 0), ("edge", "BLOB", 0)},
-    "entries": {
-        ("idx", "INTEGER", 1),
-        ("stream_id", "BLOB", 0),
-        ("stream_version", "INTEGER", 0),
-        ("name", "TEXT", 0),
-        ("entry", "BLOB", 0),
-    },
+SCHEMA = {
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
+    "CREATE TABLE entries (idx INTEGER PRIMARY KEY, stream_id BLOB NOT NULL,"
+    " stream_version INTEGER NOT NULL, name TEXT NOT NULL, entry BLOB NOT NULL,"
+    " UNIQUE (stream_id, stream_version)) STRICT",
+    "CREATE TABLE tree_heads (size INTEGER PRIMARY KEY, note TEXT NOT NULL, edge BLOB NOT NULL)"
+    " STRICT",
 }
 
 
@@ -529,16 +526,11 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def check_schema(db: sqlite3.Connection, key: Key) -> None:
-    """Accept three plain tables, and nothing that computes: views, triggers, generated columns."""
+    """Accept the three tables, and nothing that computes: views, triggers, generated columns."""
     marks = [db.execute(f"PRAGMA {m}").fetchone()[0] for m in ("application_id", "user_version")]
     need(marks == [0x50524C31, 1], "this is no ledger's database")
-    for kind, name, page, sql in db.execute("SELECT type, name, rootpage, sql FROM sqlite_schema"):
-        plain = page and (name in COLUMNS if kind == "table" else kind == "index" and sql is None)
-        need(plain, "the database has another schema")  # an index without SQL is that of a UNIQUE
-    for table, columns in COLUMNS.items():
-        found = list(db.execute(f"PRAGMA table_xinfo({table})"))
-        same = {(name, kind, place) for _, name, kind, _, _, place, _ in found} == columns
-        need(same and not any(row[6] for row in found), f"the table {table} has other columns")
+    sql = [row[0] for row in db.execute("SELECT sql FROM sqlite_schema LIMIT 9") if row[0]]
+    need(len(sql) == 3 and set(sql) == SCHEMA, "the database has another schema")
     meta = db.execute("SELECT key, value FROM meta NOT INDEXED LIMIT 3").fetchall()
     need(sorted(meta) == [("origin", key.name), ("vkey", key.vkey)], "meta names another ledger")
 
@@ -794,7 +786,7 @@ def main() -> int:
         print("usage:", error, file=sys.stderr)
         return 2
     except Failed as error:
-        print("failed:", "" if error.index is None else f"entry {error.index}: ", error, sep="")
+        print("failed:", *([] if error.index is None else [f"entry {error.index}:"]), error)
         return 1
     except Exception as error:  # whatever hostile bytes break, they have not held
         print(f"failed: {type(error).__name__}")
