@@ -20,6 +20,7 @@ __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "Database", "create_database", "e
 APPLICATION_ID = 0x50524C31  # "PRL1"
 SCHEMA_VERSION = 1
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process's transaction
+_CHECKPOINT = 4_000  # pages in the WAL file, 16 MiB: pages that change again are copied once
 
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
@@ -62,6 +63,7 @@ class Database:
             with explained(path):
                 self._file = _identity(path)
                 self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
                 self._connection.execute("PRAGMA trusted_schema = OFF")
                 check_schema(self._connection, path)
         except BaseException:

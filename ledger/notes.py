@@ -7,16 +7,17 @@ Not covered: verifying a note, which is code of the verifier's own (verified_not
 
 import base64
 import hashlib
+from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = [
+    "NoteKey",
     "key_id",
     "public_bytes",
     "sign_note",
     "sign_rotation",
     "sign_tree_head",
-    "signature_line",
     "vkey",
 ]
 
@@ -39,25 +40,42 @@ def vkey(name: str, public_key: bytes) -> str:
     return f"{name}+{key_id(name, public_key).hex()}+{material}"
 
 
-def signature_line(text: str, *, name: str, key: Ed25519PrivateKey) -> str:
-    """Return the line that signs a text, with its newline."""
-    signature = key_id(name, public_bytes(key)) + key.sign(text.encode())
-    return f"\u2014 {name} {base64.b64encode(signature).decode()}\n"
+class NoteKey:
+    """A key under the name that it signs notes by; what its lines share is worked out once."""
+
+    def __init__(self, name: str, key: Ed25519PrivateKey) -> None:
+        public_key = public_bytes(key)
+        self.name = name
+        self.vkey = vkey(name, public_key)
+        self._id = key_id(name, public_key)
+        self._key = key
+
+    def line(self, text: str) -> str:
+        """Return the line that signs a text, with its newline."""
+        signature = self._id + self._key.sign(text.encode())
+        return f"\u2014 {self.name} {base64.b64encode(signature).decode()}\n"
+
+    def tree_head(self, *, size: int, root: bytes) -> str:
+        """Return the signed note that says: at this size, the tree has this root."""
+        text = f"{self.name}\n{size}\n{base64.b64encode(root).decode()}\n"
+        return f"{text}\n{self.line(text)}"
+
+    def rotation_to(self, new: Self) -> str:
+        """Return the note by which this key hands over to another; both sign it."""
+        text = f"ledger/rotation/v1\n{self.name}\n{self.vkey}\n{new.vkey}\n"
+        return f"{text}\n{self.line(text)}{new.line(text)}"
 
 
 def sign_note(text: str, *, name: str, key: Ed25519PrivateKey) -> str:
     """Return the signed note for a text that ends with a newline."""
-    return f"{text}\n{signature_line(text, name=name, key=key)}"
+    return f"{text}\n{NoteKey(name, key).line(text)}"
 
 
 def sign_rotation(*, origin: str, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> str:
-    """Return the note by which the ledger's key hands over to another; both sign it."""
-    vkeys = "".join(f"{vkey(origin, public_bytes(key))}\n" for key in (old, new))
-    text = f"ledger/rotation/v1\n{origin}\n{vkeys}"
-    return sign_note(text, name=origin, key=old) + signature_line(text, name=origin, key=new)
+    """Return the note by which the ledger's key hands over to another."""
+    return NoteKey(origin, old).rotation_to(NoteKey(origin, new))
 
 
 def sign_tree_head(*, origin: str, size: int, root: bytes, key: Ed25519PrivateKey) -> str:
     """Return the signed note that says: at this size, the tree has this root."""
-    text = f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n"
-    return sign_note(text, name=origin, key=key)
+    return NoteKey(origin, key).tree_head(size=size, root=root)

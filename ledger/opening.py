@@ -11,10 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ledger.authority import Authority
 from ledger.database import Database, create_database, explained
+from ledger.entries import AuthorKey
 from ledger.errors import KeyFileError, StorageError
 from ledger.keys import create_exclusively, load_key, load_or_create_key, replace_durably
 from ledger.newest import read_authority
-from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
+from ledger.notes import NoteKey, public_bytes, vkey
 from ledger.paths import LedgerPaths
 
 __all__ = ["Signer", "open_ledger"]
@@ -31,15 +32,15 @@ class Signer:
         self.origin = origin
         self._paths = paths
         self._passphrase = passphrase
-        self._keys: dict[str, Ed25519PrivateKey] = {}  # by vkey
+        self._keys: dict[str, tuple[Ed25519PrivateKey, NoteKey]] = {}  # by vkey
 
-    def key(self, vkey: str) -> Ed25519PrivateKey:
-        """Return the private key that belongs to this vkey, which is at hand."""
-        return self._keys[vkey]
+    def author(self, vkey: str) -> AuthorKey:
+        """Return the key with this vkey as an author; it is at hand."""
+        return AuthorKey("ledger", self._keys[vkey][0])
 
     def tree_head(self, *, size: int, root: bytes, vkey: str) -> str:
-        """Return the signed note, by the key with this vkey."""
-        return sign_tree_head(origin=self.origin, size=size, root=root, key=self._keys[vkey])
+        """Return the signed note, by the key with this vkey; it is at hand."""
+        return self._keys[vkey][1].tree_head(size=size, root=root)
 
     def holds(self, vkey: str) -> bool:
         """Tell whether the key with this vkey is at hand, if need be from its file."""
@@ -72,7 +73,7 @@ class Signer:
         """
         self.finish_rotation(old)
         new = self._load_next()
-        return new, sign_rotation(origin=self.origin, old=self._keys[old], new=self._keys[new])
+        return new, self._keys[old][1].rotation_to(self._keys[new][1])
 
     def _load_current(self) -> str:
         return self._remember(load_key(self._paths.key, passphrase=self._passphrase))
@@ -81,9 +82,9 @@ class Signer:
         return self._remember(load_or_create_key(self._paths.next_key, passphrase=self._passphrase))
 
     def _remember(self, key: Ed25519PrivateKey) -> str:
-        name = vkey(self.origin, public_bytes(key))
-        self._keys[name] = key
-        return name
+        signing = NoteKey(self.origin, key)
+        self._keys[signing.vkey] = (key, signing)
+        return signing.vkey
 
 
 def open_ledger(paths: LedgerPaths, *, passphrase: bytes | None) -> tuple[Database, Signer | None]:

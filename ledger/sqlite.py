@@ -150,7 +150,7 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
         signer = self._writer()
         with self._append(signer) as batch:
             if author is None:
-                author = AuthorKey("ledger", signer.key(batch.newest.authority.vkey))
+                author = signer.author(batch.newest.authority.vkey)
             return batch.add_authority(name, body, author=author) + 1
 
     @contextmanager
