@@ -20,7 +20,7 @@ from ledger.witness import MAX_REQUEST, Answer, Witness
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-__all__ = ["WitnessApplication", "make_server"]
+__all__ = ["WitnessApplication", "make_server", "url_of"]
 
 _THREADS = 4  # they wait for the disk more than for the processor
 _MAX_CONNECTIONS = 500
@@ -95,3 +95,9 @@ def make_server(
     assert isinstance(server, BaseWSGIServer)  # of several only where a name has several addresses
     server.channel_class = _Channel
     return server
+
+
+def url_of(server: BaseWSGIServer) -> str:
+    """Return the URL at which a server listens."""
+    host, port = server.getsockname()
+    return f"http://[{host}]:{port}" if ":" in str(host) else f"http://{host}:{port}"
