@@ -5,6 +5,9 @@
     runs/RUN/submission/  what a run hands in
     runs/RUN/running.lock held by the process that trains
 
+With PROCTOR_NOTARY a notary keeps ledger and blobs, and ledger/ is a copy of its ledger, brought up
+to date whenever it is looked at.
+
 A run whose process was killed still stands open in the ledger; the next command, other than
 verify, closes it as crashed. Whether a process still trains is asked of the operating system, by
 its lock.
@@ -14,6 +17,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from uuid import UUID
 
@@ -22,9 +26,14 @@ from aggregates.run import Run
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.errors import ConflictError, KeyFileError, ReadOnlyError
+from ledger.mirror import refresh_mirror
+from ledger.notary_client import NotaryClient
 from ledger.paths import LedgerPaths
+from ledger.remote import RemoteRecorder
+from ledger.remote_blobs import RemoteBlobs
 from proctor.errors import ProctorError
 
+NOTARY = "PROCTOR_NOTARY"
 PASSPHRASE = "PROCTOR_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
 
 
@@ -35,11 +44,28 @@ class Home:
         if path.exists() and not path.is_dir():
             raise ProctorError(f"{path} is a file; --home wants a folder, existing or new")
         self.path = path
+        socket = os.environ.get(NOTARY)
+        self._notary = Path(socket) if socket else None
 
     @property
     def ledger(self) -> Path:
-        """The ledger's folder."""
-        return self.path / "ledger"
+        """The ledger's folder; what a notary keeps is copied into it first."""
+        path = self.path / "ledger"
+        if self._notary is not None:
+            refresh_mirror(self._recorder, path)
+        return path
+
+    @property
+    def writable(self) -> bool:
+        """Whether this user can append to the ledger."""
+        if self._notary is not None:
+            return bool(self._recorder.client.greeting.append)
+        return LedgerPaths(self.path / "ledger").key.exists()
+
+    @cached_property
+    def _recorder(self) -> RemoteRecorder:
+        assert self._notary is not None
+        return RemoteRecorder(NotaryClient(self._notary))
 
     @property
     def projection(self) -> Path:
@@ -47,9 +73,11 @@ class Home:
         return self.path / "projections.duckdb"
 
     @property
-    def blobs(self) -> BlobStore:
+    def blobs(self) -> BlobStore | RemoteBlobs:
         """What events name by hash."""
-        return BlobStore(LedgerPaths(self.ledger).blobs)
+        if self._notary is not None:
+            return RemoteBlobs(self._recorder.client)
+        return BlobStore(LedgerPaths(self.path / "ledger").blobs)
 
     def submission(self, run_id: UUID | str) -> Path:
         """What a run hands in."""
@@ -70,15 +98,20 @@ class Home:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ProctorError(f"{self.path} cannot be made: {error.strerror}") from error
-        passphrase = os.environ.get(PASSPHRASE)
-        log = LedgerApplication.open(
-            self.ledger, REGISTRY, passphrase=passphrase.encode() if passphrase else None
-        )
+        log = self._open_log()
         try:
             self._close_crashed(log)
             yield log
         finally:
             log.close()
+
+    def _open_log(self) -> LedgerApplication:
+        if self._notary is not None:
+            return LedgerApplication.connect(self._notary, REGISTRY)
+        passphrase = os.environ.get(PASSPHRASE)
+        return LedgerApplication.open(
+            self.ledger, REGISTRY, passphrase=passphrase.encode() if passphrase else None
+        )
 
     @contextmanager
     def running(self, run_id: UUID) -> Iterator[None]:
@@ -102,14 +135,15 @@ class Home:
 
     def _close_crashed(self, log: LedgerApplication) -> None:
         for run_id in open_runs(log):
-            if _is_held(self._lock(run_id)):
-                continue
+            lock = self._lock(run_id)
+            if _is_held(lock) or (self._notary is not None and not lock.exists()):
+                continue  # it goes on; or it is another home's, which shares the notary
             run: Run = log.repository.get(run_id)
             if run.end_reason is None:  # it may have ended while we looked
                 run.end("crashed", detail="its process was gone when the next command looked")
                 with suppress(ConflictError):  # another command was quicker
                     log.save(run)
-            self._lock(run_id).unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
 
 
 def run_ids(log: LedgerApplication) -> list[UUID]:

@@ -13,7 +13,6 @@ from judge.audit import Redo, audit_run
 from judge.reexecution import Comparison, reexecute
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
-from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.datasets import Splits
@@ -96,7 +95,7 @@ def judge(
     else:
         redo = Redo(_recorded_policy) if execute else None
         kept_head = read_text(head)
-        if LedgerPaths(home.ledger).key.exists():
+        if home.writable:
             with home.open_log() as log:
                 run_id = find_run(run_ids(log), name)
                 report = _judge(
@@ -107,7 +106,7 @@ def judge(
             report = _judge(
                 home, None, run_id, submission=submission, kept_head=kept_head, redo=redo
             )
-            error_console.print("not recorded: the ledger's private key is not here")
+            error_console.print("not recorded: this ledger can only be read here")
     if as_json:
         print_json(report.to_dict())
     else:

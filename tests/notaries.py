@@ -9,11 +9,12 @@ import json
 import os
 import shutil
 import signal
+import site
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,16 +28,37 @@ _START = "from proctor.notary_cli import app; app(prog_name='notary')"
 
 
 @functools.cache
+def find_interpreter() -> tuple[str, dict[str, str]] | None:
+    """Return an interpreter that other users can run too, with its environment."""
+    modules = ":".join([str(ROOT), str(ROOT / "tests"), *map(str, site.getsitepackages())])
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": modules, "COLUMNS": "100"}
+    system = f"/usr/bin/python3.{sys.version_info.minor}"
+    for path in (sys.executable, system):
+        try:
+            done = subprocess.run(
+                [path, "-c", "import duckdb, ledger.sqlite, torch"],
+                user=STRANGER,
+                group=STRANGER,
+                extra_groups=[],
+                env=environment,
+                capture_output=True,
+                cwd="/",
+                check=False,
+            )
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return path, environment
+    return None
+
+
+@functools.cache
 def why_no_other_users() -> str | None:
     """Return why tests cannot act as other users here, None if they can."""
     if os.geteuid() != 0:
         return "only root can act as other users"
-    try:
-        done = run_as(HOSTILE, "import ledger.sqlite, torch", check=False)
-    except PermissionError:
-        return "other users cannot run this interpreter"
-    if done.returncode:
-        return f"other users cannot run this project: {done.stderr.strip()[-200:]}"
+    if find_interpreter() is None:
+        return "no interpreter here can be run by other users with this project's modules"
     return None
 
 
@@ -113,63 +135,93 @@ def running_notary(
 def _start(
     arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
+    path, own = find_interpreter() or (sys.executable, dict(os.environ))
     return subprocess.Popen(
-        [sys.executable, "-c", _START, *arguments],
+        [path, "-c", _START, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **(environment or {})},
+        env={**own, **(environment or {})},
         cwd=ROOT,
     )
 
 
-def run_as(
-    uid: int, code: str, *arguments: object, check: bool = True, **options: Any
-) -> subprocess.CompletedProcess[str]:
-    """Run some Python as another user, with nothing of root left."""
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
+def start_as(
+    uid: int,
+    code: str,
+    *arguments: object,
+    cwd: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """Start some Python as another user, with nothing of root left."""
+    found = find_interpreter()
+    assert found is not None
+    return subprocess.Popen(
+        [found[0], "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=check,
-        timeout=options.pop("timeout", 60),
         user=uid,
         group=uid,
         extra_groups=[],
-        cwd=options.pop("cwd", ROOT),
-        **options,
+        cwd=cwd,
+        env={**found[1], **(environment or {})},
+    )
+
+
+def run_as(
+    uid: int, code: str, *arguments: object, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run some Python as another user to its end."""
+    with start_as(uid, code, *arguments, **options) as process:
+        try:
+            out, err = process.communicate(timeout=120)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def proctor_as(
+    uid: int, arguments: Sequence[object], *, home: Path, socket: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line as another user, in a home of their own, through a notary."""
+    home.mkdir(exist_ok=True)
+    os.chown(home, uid, uid)
+    return run_as(
+        uid,
+        "from proctor.cli import main; main()",
+        *arguments,
+        cwd=home,
+        environment={
+            "HOME": str(home),
+            "PROCTOR_HOME": str(home),
+            "PROCTOR_NOTARY": str(socket),
+            "PROCTOR_STATE": "off",
+        },
     )
 
 
 @contextmanager
 def in_background(uid: int, code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """Run some Python as another user until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        user=uid,
-        group=uid,
-        extra_groups=[],
-        cwd=ROOT,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    with start_as(uid, code, *arguments) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
 
 
-def answer_as(uid: int, code: str, *arguments: object, **options: Any) -> Any:
-    """Run some Python as another user and return what it printed as JSON."""
-    done = run_as(uid, code, *arguments, check=False, **options)
+def answer_as(uid: int, code: str, *arguments: object) -> Any:
+    """Run some Python as another user and return what it printed last, as JSON."""
+    done = run_as(uid, code, *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def wait_for(condition: Any, *, seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], *, seconds: float = 10) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,16 +1,11 @@
 """The library's own contract for application recorders, run through a real notary."""
 
 import os
-import threading
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import TestCase
-from uuid import uuid4
 
-from eventsourcing.persistence import StoredEvent
 from eventsourcing.tests import persistence
-from notaries import NOTARY, open_folder, running_notary
+from notaries import open_folder, running_notary
 
 from ledger.notary_client import NotaryClient
 from ledger.remote import RemoteRecorder
