@@ -26,6 +26,7 @@ from ledger.authority import parse_rotation
 from ledger.cosignatures import cosignature_vkey, sign_cosignature
 from ledger.database import explained
 from ledger.errors import ConflictError, KeyFileError, MalformedError, VerificationError
+from ledger.evidence import Evidence, Kind, format_evidence
 from ledger.keys import create_exclusively, load_key, load_or_create_key
 from ledger.notes import public_bytes
 from ledger.proofs import roots_from_consistency
@@ -67,16 +68,6 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Evidence:
-    kind: str
-    vkey: str
-    rotations: tuple[str, ...]
-    first: str
-    second: str
-    proof: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Request:
     """A request to cosign, taken apart, unverified."""
 
@@ -95,7 +86,7 @@ class _RefusalError(Exception):
         message: str,
         *,
         content_type: str = _TEXT,
-        evidence: _Evidence | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         super().__init__(message)
         self.answer = Answer(status=status, body=f"{message}\n", content_type=content_type)
@@ -241,9 +232,9 @@ class Witness:
         # "... MUST persist the new checkpoint before responding": update() does, then answers.
         return replace(known, note=note + line, seconds=seconds), Answer(status=200, body=line)
 
-    def _keep(self, evidence: _Evidence) -> None:
+    def _keep(self, evidence: Evidence) -> None:
         """Write evidence down, once."""
-        text = _evidence_text(evidence)
+        text = format_evidence(evidence)
         folder = self.folder / "evidence"
         log = origin_hash(parse_vkey(evidence.vkey, type=ED25519).name)[:16]
         stem = f"{evidence.kind}-{log}"
@@ -290,8 +281,8 @@ def _check_consistency(known: KnownLog, request: Request, note: str) -> None:
     if old > head.size:
         raise _RefusalError(400, f"the old size {old} is larger than the tree head's {head.size}")
 
-    def evidence(kind: str, *, first: str, second: str, proof: tuple[bytes, ...] = ()) -> _Evidence:
-        return _Evidence(
+    def evidence(kind: Kind, *, first: str, second: str, proof: tuple[bytes, ...] = ()) -> Evidence:
+        return Evidence(
             kind=kind,
             vkey=known.vkey,
             rotations=tuple(split_rotations(known.rotations)) if known.rotations else (),
@@ -375,22 +366,6 @@ def _bare_note(note: SignedNote, key: VerifierKey) -> str:
     (line,) = [s for s in note.signatures if (s.name, s.key_id) == (key.name, key.key_id)]
     encoded = base64.b64encode(line.key_id + line.signature).decode()
     return f"{note.text}\n\u2014 {line.name} {encoded}\n"
-
-
-def _evidence_text(evidence: _Evidence) -> str:
-    def encoded(note: str) -> str:
-        return base64.b64encode(note.encode()).decode()
-
-    lines = [
-        "ledger/evidence/v1",
-        f"kind {evidence.kind}",
-        f"vkey {evidence.vkey}",
-        *(f"rotation {encoded(note)}" for note in evidence.rotations),
-        f"first {encoded(evidence.first)}",
-        f"second {encoded(evidence.second)}",
-        *(f"proof {base64.b64encode(each).decode()}" for each in evidence.proof),
-    ]
-    return "".join(f"{line}\n" for line in lines)
 
 
 def _text(request: bytes) -> str:

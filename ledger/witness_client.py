@@ -70,12 +70,16 @@ def build_request(note: str, *, old_size: int, leaf_hashes: Iterable[bytes]) -> 
 
 
 def cosigned_size(notes: Iterable[str], *, vkey: str) -> int:
-    """Return the size of the first of these tree heads that a witness has cosigned, or 0."""
+    """Return the largest size of these tree heads at which a witness has cosigned one, or 0."""
     name = parse_vkey(vkey, type=COSIGNATURE).name
-    for note in notes:
-        if f"\n\u2014 {name} " in note and cosignature_time(parse_note(note), vkey=vkey):
-            return parse_tree_head(note).size
-    return 0
+    return max(
+        (
+            parse_tree_head(note).size
+            for note in notes
+            if f"\n\u2014 {name} " in note and cosignature_time(parse_note(note), vkey=vkey)
+        ),
+        default=0,
+    )
 
 
 def own_line(answer: str, *, vkey: str) -> str:

@@ -7,11 +7,13 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,7 @@ from witness_trees import ORIGIN, Log, request_of, root_of, submit_at_random
 
 from ledger.cosignatures import open_cosignature
 from ledger.errors import ConflictError, KeyFileError, MalformedError, StorageError
+from ledger.evidence import open_evidence
 from ledger.notes import sign_tree_head
 from ledger.verified_notes import open_tree_head, parse_note, parse_tree_head
 from ledger.witness import MAX_REQUEST, Answer, Witness, parse_request
@@ -66,7 +69,10 @@ def cosigned_time(answer: Answer, note: str, witness: Witness) -> int:
 
 
 def evidence(folder: Path, kind: str) -> list[str]:
-    return [path.read_text() for path in sorted((folder / "evidence").glob(f"{kind}-*.txt"))]
+    """Return the evidence that was written, each of which holds for anyone who opens it."""
+    found = [path.read_text() for path in sorted((folder / "evidence").glob(f"{kind}-*.txt"))]
+    assert all(open_evidence(text).kind == kind for text in found)
+    return found
 
 
 def fields(text: str, name: str) -> list[str]:
@@ -386,6 +392,27 @@ def test_witness_with_another_key_is_refused(folder: Path, tmp_path: Path) -> No
     shutil.copy(tmp_path / "other/witness.pem", folder / "witness.pem")
     with pytest.raises(KeyFileError, match="this is not the key of"), open_witness(folder):
         pass
+
+
+def test_of_two_forks_decided_on_at_one_time_one_is_cosigned(folder: Path) -> None:
+    deciding = Event()
+
+    def slow_clock() -> int:
+        deciding.set()
+        time.sleep(0.3)
+        return NOW
+
+    with (
+        open_witness(folder, clock=slow_clock) as slow,
+        open_witness(folder) as quick,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(slow.add_checkpoint, HONEST.request(0, 11))
+        assert deciding.wait(10)  # it has read what it knows, and has not written yet
+        second = quick.add_checkpoint(FORK.request(0, 11))
+        assert first.result().status == 200
+        assert (second.status, second.body) == (409, "11\n")
+        assert quick.add_checkpoint(HONEST.request(11, 12)).status == 200
 
 
 def test_of_two_forks_submitted_by_many_processes_one_is_cosigned(folder: Path) -> None:
