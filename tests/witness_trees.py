@@ -2,8 +2,12 @@
 
 import base64
 import hashlib
+import json
+import os
 import random
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -13,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
 from ledger.proofs import consistency_proof
 from ledger.witness import Witness
+from ledger.witness_client import post
 
 ORIGIN = "proctor.local/0123456789abcdef0123456789abcdef"
 
@@ -76,17 +81,55 @@ def request_of(old: int | str, proof: Sequence[bytes], note: str) -> bytes:
 
 def submit_at_random(folder: Path, *, forked: bool, seed: int) -> list[str]:
     """Submit heads of one of two histories for a while; return the notes that were cosigned."""
+    with Witness.open(folder, passphrase=None) as witness:
+
+        def add_checkpoint(request: bytes) -> tuple[int, str]:
+            answer = witness.add_checkpoint(request)
+            return answer.status, answer.body
+
+        return _submit(add_checkpoint, forked=forked, seed=seed)
+
+
+_SUBMIT = """
+import json, sys
+from witness_trees import submit_here
+print(json.dumps(submit_here(sys.argv[1], forked=bool(int(sys.argv[2])), seed=int(sys.argv[3]))))
+"""
+
+
+def submit_over_http(url: str, *, forked: bool, seed: int) -> Callable[[], list[str]]:
+    """Start a process that does submit_here(); return how to wait for its notes."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", _SUBMIT, url, str(int(forked)), str(seed)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[1]}"},
+    )
+    return lambda: list(json.loads(child.communicate(timeout=60)[0]))
+
+
+def submit_here(url: str, *, forked: bool, seed: int) -> list[str]:
+    """Do as submit_at_random(), of a server."""
+
+    def add_checkpoint(request: bytes) -> tuple[int, str]:
+        return post(f"{url}/add-checkpoint", request.decode(), timeout=10)
+
+    return _submit(add_checkpoint, forked=forked, seed=seed)
+
+
+def _submit(
+    add_checkpoint: Callable[[bytes], tuple[int, str]], *, forked: bool, seed: int
+) -> list[str]:
     honest = Log.honest(40)
     log = honest.forked(0) if forked else honest
     rng = random.Random(seed)
     cosigned, old = [], 0
-    with Witness.open(folder, passphrase=None) as witness:
-        for _ in range(60):
-            size = rng.randint(old, min(old + 3, 40))
-            answer = witness.add_checkpoint(log.request(old, size))
-            if answer.status == 200:
-                cosigned.append(log.head(size).rpartition("\n\n")[0] + "\n\n" + answer.body)
-                old = size
-            elif answer.status == 409:
-                old = int(answer.body)
+    for _ in range(60):
+        size = rng.randint(old, min(old + 3, 40))
+        status, body = add_checkpoint(log.request(old, size))
+        if status == 200:
+            cosigned.append(log.head(size).rpartition("\n\n")[0] + "\n\n" + body)
+            old = size
+        elif status == 409:
+            old = int(body)
     return cosigned
