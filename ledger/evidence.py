@@ -13,16 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ledger.authority import parse_rotation
 from ledger.errors import EvidenceError, VerificationError
 from ledger.proofs import MAX_PROOF, consistency_proof, roots_from_consistency
+from ledger.rotations import vkeys_along
 from ledger.verified_notes import (
-    ED25519,
     TreeHead,
     decode_base64,
     open_tree_head,
     parse_tree_head,
-    parse_vkey,
 )
 
 __all__ = [
@@ -106,7 +104,7 @@ def open_evidence(text: str) -> Evidence:
     """Return what a file shows against the key that it names; raise EvidenceError if nothing."""
     evidence = _parse(text)
     try:
-        vkeys = _vkeys(evidence)
+        vkeys = vkeys_along(evidence.rotations, vkey=evidence.vkey)
         first = open_head_by_any(evidence.first, vkeys=vkeys)
         second = open_head_by_any(evidence.second, vkeys=vkeys)
         _check_contradiction(evidence, first, second)
@@ -125,18 +123,6 @@ def open_head_by_any(note: str, *, vkeys: Sequence[str]) -> TreeHead:
         except VerificationError:
             continue
     return open_tree_head(note, vkey=vkeys[0])
-
-
-def _vkeys(evidence: Evidence) -> list[str]:
-    """Return the key that the evidence names and those to which its rotations lead."""
-    vkeys = [evidence.vkey]
-    origin = parse_vkey(evidence.vkey, type=ED25519).name
-    for note in evidence.rotations:
-        rotation = parse_rotation(note, origin=origin)
-        if rotation.old != vkeys[-1] or rotation.new in vkeys:
-            raise EvidenceError("the rotations do not follow each other")
-        vkeys.append(rotation.new)
-    return vkeys
 
 
 def _check_contradiction(evidence: Evidence, first: TreeHead, second: TreeHead) -> None:
