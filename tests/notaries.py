@@ -4,12 +4,12 @@ Other users need root to become them, and an interpreter that they may run. The 
 accounts.
 """
 
+import atexit
 import functools
 import json
 import os
 import shutil
 import signal
-import site
 import subprocess
 import sys
 import tempfile
@@ -28,19 +28,15 @@ _START = "from proctor.notary_cli import app; app(prog_name='notary')"
 
 
 @functools.cache
-def find_interpreter() -> tuple[str, dict[str, str]] | None:
-    """Return an interpreter that other users can run too, with its environment."""
-    modules = ":".join([str(ROOT), str(ROOT / "tests"), *map(str, site.getsitepackages())])
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": modules, "COLUMNS": "100"}
-    system = f"/usr/bin/python3.{sys.version_info.minor}"
-    for path in (sys.executable, system):
+def find_interpreter() -> str | None:
+    """Return an interpreter that other users can run with this project's modules."""
+    for path in (Path(sys.executable), _system_interpreter()):
         try:
             done = subprocess.run(
                 [path, "-c", "import duckdb, ledger.sqlite, torch"],
                 user=STRANGER,
                 group=STRANGER,
                 extra_groups=[],
-                env=environment,
                 capture_output=True,
                 cwd="/",
                 check=False,
@@ -48,8 +44,21 @@ def find_interpreter() -> tuple[str, dict[str, str]] | None:
         except OSError:
             continue
         if done.returncode == 0:
-            return path, environment
+            return str(path)
     return None
+
+
+def _system_interpreter() -> Path:
+    """Make an environment around the system's own interpreter, where ours is root's alone."""
+    folder = Path(tempfile.mkdtemp(prefix="python"))
+    atexit.register(shutil.rmtree, folder)
+    folder.chmod(0o755)
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(f"/usr/bin/python3.{sys.version_info.minor}")
+    (folder / "lib").symlink_to(Path(sys.prefix) / "lib")  # with the modules that are installed
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    return python
 
 
 @functools.cache
@@ -135,13 +144,12 @@ def running_notary(
 def _start(
     arguments: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
-    path, own = find_interpreter() or (sys.executable, dict(os.environ))
     return subprocess.Popen(
-        [path, "-c", _START, *arguments],
+        [find_interpreter() or sys.executable, "-c", _START, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**own, **(environment or {})},
+        env={**os.environ, **(environment or {})},
         cwd=ROOT,
     )
 
@@ -154,10 +162,10 @@ def start_as(
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
     """Start some Python as another user, with nothing of root left."""
-    found = find_interpreter()
-    assert found is not None
+    interpreter = find_interpreter()
+    assert interpreter is not None
     return subprocess.Popen(
-        [found[0], "-c", code, *map(str, arguments)],
+        [interpreter, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -165,7 +173,12 @@ def start_as(
         group=uid,
         extra_groups=[],
         cwd=cwd,
-        env={**found[1], **(environment or {})},
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / "tests"),
+            "COLUMNS": "100",
+            **(environment or {}),
+        },
     )
 
 

@@ -57,15 +57,15 @@ def notary(folder: Path) -> Iterator[RunningNotary]:
 def test_run_of_one_user_is_judged_by_another_through_the_notary(
     notary: RunningNotary, folder: Path
 ) -> None:
-    (run,) = json.loads(
-        proctor_as(
-            READER,
-            ["sql", "SELECT run_id, state FROM runs", "--json"],
-            home=folder / "reader",
-            socket=notary.socket,
-        ).stdout
+    runs = proctor_as(
+        READER,
+        ["sql", "SELECT run_id, ended_at IS NOT NULL AS ended FROM runs", "--json"],
+        home=folder / "reader",
+        socket=notary.socket,
     )
-    assert run["state"] == "completed"
+    assert runs.returncode == 0, runs.stderr
+    (run,) = json.loads(runs.stdout)
+    assert run["ended"]
     submission = folder / "honest" / "runs" / run["run_id"] / "submission"
     judged = proctor_as(
         JUDGE,
