@@ -73,9 +73,15 @@ class Verification:
     """
 
     def __init__(
-        self, *, vkey: str, kept_heads: Sequence[str] = (), signatures: Signatures = "all"
+        self,
+        *,
+        vkey: str,
+        kept_heads: Sequence[str] = (),
+        signatures: Signatures = "all",
+        edges: bool = True,  # whether tree heads come with theirs; a bundle has none
     ) -> None:
         self.vkey = vkey
+        self.edges = edges
         self.kept_heads = [parse_kept_head(note, vkey=vkey) for note in kept_heads]
         self.signatures = signatures
         self.authority = Authority(vkey)
@@ -173,7 +179,7 @@ class Verification:
                 index=first if relinked else last,
             )
         # "Database": the edge repeats the tree.
-        if edge != b"".join(self._edge):
+        if self.edges and edge != b"".join(self._edge):
             raise ConsistencyError(f"tree head at size {size} has a wrong edge", index=last)
         self.head = head
 
