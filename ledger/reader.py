@@ -24,18 +24,20 @@ from ledger.errors import (
     SignatureError,
     VerificationError,
 )
+from ledger.memory import Memory, Remembered
 from ledger.paths import LedgerPaths
 from ledger.snapshots import entries_from_top, heads_from_top, snapshot
-from ledger.states import Signatures, State
-from ledger.stretches import first_version_out_of_step, verify_whole
+from ledger.states import Signatures, State, root_of
+from ledger.stretches import first_version_out_of_step, verify_new, verify_whole
 from ledger.verified_entries import VerifiedEntry, parse_entry
-from ledger.verified_notes import TreeHead
+from ledger.verified_notes import TreeHead, open_tree_head
 from ledger.verify import Verification
 
 __all__ = [
     "VerificationReport",
     "VerifiedLedger",
     "check_ledger",
+    "check_new",
     "open_verified",
     "read_tree_head",
 ]
@@ -56,6 +58,7 @@ class VerificationReport:
     contradiction: tuple[str, str] | None = None
     """A kept head that this ledger is behind or beside, and the newest that it shows: two notes."""
     authority: Authority | None = None  # which keys stand, if the ledger holds
+    unread: int = 0  # entries at its beginning that were verified before, and not read this time
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,8 @@ def open_verified(
     paths = LedgerPaths(directory)
     key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
     with snapshot(paths.database) as connection:
-        verification = _verification(key, kept_head=kept_head, signatures=signatures)
+        kept_heads = () if kept_head is None else (kept_head,)
+        verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
         held = _verify(connection, verification, path=paths.database)
         yield VerifiedLedger(
             held.state.size, held.head, key, held.authority, paths.database, connection
@@ -133,6 +137,7 @@ def check_ledger(
     kept_head: str | None = None,
     signatures: Signatures = "all",
     processes: int = 1,
+    memory: Memory | None = None,
 ) -> VerificationReport:
     """Verify as open_verified() does, but report a VerificationError instead of raising it.
 
@@ -141,30 +146,67 @@ def check_ledger(
     was written. Everything else is checked either way: all entries and links, each tree head's
     size and root, authors' signatures, a kept head's signature.
 
-    A large ledger is divided among up to so many `processes`.
+    A large ledger is divided among up to so many `processes`. With a `memory`, the tree head
+    remembered from last time counts as one more kept head, and the newest takes its place if the
+    ledger holds. Raises MemoryFileError for a memory that is damaged.
     """
     paths = LedgerPaths(directory)
     key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
-    verification = None
-    shown = None
-    try:
-        with snapshot(paths.database) as connection:
-            verification = _verification(key, kept_head=kept_head, signatures=signatures)
-            shown = _newest_note(connection, path=paths.database)
-            held = _verify(connection, verification, path=paths.database, processes=processes)
-    except VerificationError as e:
-        return VerificationReport(
-            ok=False,
-            size=verification.size if verification else 0,
-            head=verification.head if verification else None,
-            error=str(e),
-            error_type=type(e).__name__,
-            index=e.index,
-            contradiction=(e.kept, shown) if isinstance(e, ContradictionError) and shown else None,
-        )
-    return VerificationReport(
-        ok=True, size=held.state.size, head=held.head, authority=held.authority
-    )
+    given = () if kept_head is None else (kept_head,)
+    while True:
+        recalled = memory.recall(key.partition("+")[0]) if memory else None
+        kept_heads = given if recalled is None else (*given, recalled.note)
+        verification = None
+        shown = None
+        try:
+            if recalled and recalled.vkey != key:
+                raise SignatureError("the ledger's first key is not the one that is remembered")
+            with snapshot(paths.database) as connection:
+                verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
+                shown = _newest_note(connection, path=paths.database)
+                held = _verify(connection, verification, path=paths.database, processes=processes)
+        except VerificationError as e:
+            contradiction = None
+            if isinstance(e, ContradictionError) and shown is not None:
+                contradiction = (e.kept, shown)
+            return VerificationReport(
+                ok=False,
+                size=verification.size if verification else 0,
+                head=verification.head if verification else None,
+                error=str(e),
+                error_type=type(e).__name__,
+                index=e.index,
+                contradiction=contradiction,
+            )
+        if _is_kept(memory, key, held, after=recalled):
+            return VerificationReport(
+                ok=True, size=held.state.size, head=held.head, authority=held.authority
+            )
+
+
+def check_new(
+    directory: Path, *, memory: Memory, vkey: str | None = None, signatures: Signatures = "all"
+) -> VerificationReport:
+    """Verify what is new since the tree head that is remembered, and that it continues that one.
+
+    What lies before was verified then, is not read again, and may have been changed in the file
+    since: `unread` says how many entries that are. Where nothing is remembered, or something does
+    not fit, the whole ledger is verified, as by check_ledger().
+    """
+    paths = LedgerPaths(directory)
+    key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    recalled = memory.recall(key.partition("+")[0])
+    if recalled is not None and recalled.vkey == key:
+        held = _verify_new(paths.database, recalled, signatures=signatures)
+        if held is not None and _is_kept(memory, key, held, after=recalled):
+            return VerificationReport(
+                ok=True,
+                size=held.state.size,
+                head=held.head,
+                authority=held.authority,
+                unread=recalled.state.size,
+            )
+    return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)
 
 
 def read_tree_head(directory: Path) -> str | None:
@@ -187,9 +229,35 @@ def _read_vkey(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
-def _verification(vkey: str, *, kept_head: str | None, signatures: Signatures) -> Verification:
-    kept_heads = () if kept_head is None else (kept_head,)
-    return Verification(vkey=vkey, kept_heads=kept_heads, signatures=signatures)
+def _is_kept(memory: Memory | None, vkey: str, held: _Held, *, after: Remembered | None) -> bool:
+    """Remember what was verified; tell whether it was verified against the latest memory."""
+    if memory is None or held.head is None:
+        return True
+    new = Remembered(vkey=vkey, note=held.head.note, state=held.state)
+    return memory.keep(new, after=after)
+
+
+def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> _Held | None:
+    """Return what the ledger has come to since, or None if something does not fit."""
+    start = recalled.state
+    with snapshot(path) as connection, explained(path):
+        try:
+            _check_meta(connection, path=path, vkey=recalled.vkey)
+            note = _newest_note(connection, path=path) or ""
+            new = verify_new(connection, vkey=recalled.vkey, start=start, signatures=signatures)
+            vkey = new.authority.ledger_vkey_at(new.end.size)
+            head = new.head or open_tree_head(note, vkey=vkey)  # without news, the remembered one
+        except (BulkMismatchError, VerificationError, sqlite3.Error):
+            return None
+    if (head.size, head.root) != (new.end.size, root_of(new.end.edge)):
+        return None
+    return _Held(new.end, head, new.authority)
+
+
+def _check_meta(connection: sqlite3.Connection, *, path: Path, vkey: str) -> None:
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    if meta != {"origin": vkey.partition("+")[0], "vkey": vkey}:
+        raise SignatureError(f"{path}: this ledger states another key than the one given")
 
 
 def _verify(
@@ -197,9 +265,7 @@ def _verify(
 ) -> _Held:
     vkey = verification.vkey
     with explained(path):
-        meta = dict(connection.execute("SELECT key, value FROM meta"))
-        if meta != {"origin": vkey.partition("+")[0], "vkey": vkey}:
-            raise SignatureError(f"{path}: this ledger states another key than the one given")
+        _check_meta(connection, path=path, vkey=vkey)
         try:
             whole = verify_whole(
                 connection,

@@ -18,8 +18,10 @@ from ledger.verify import EntryRow, HeadRow
 
 __all__ = [
     "connected",
+    "entries_after",
     "entries_from_top",
     "file_of",
+    "heads_after",
     "heads_from_top",
     "in_bulk",
     "snapshot",
@@ -34,6 +36,11 @@ _ENTRIES = """
     FROM entries NOT INDEXED ORDER BY idx LIMIT ? OFFSET ?"""
 _HEADS = "SELECT size, note, edge FROM tree_heads ORDER BY size LIMIT -1 OFFSET ?"
 
+_ENTRIES_AFTER = """
+    SELECT idx, stream_id, stream_version, name, CASE WHEN length(entry) <= 65535 THEN entry END
+    FROM entries WHERE idx >= ? ORDER BY idx"""
+_HEADS_AFTER = "SELECT size, note, edge FROM tree_heads WHERE size > ? ORDER BY size"
+
 
 def entries_from_top(
     connection: sqlite3.Connection, *, skip: int = 0, limit: int = -1
@@ -45,6 +52,16 @@ def entries_from_top(
 def heads_from_top(connection: sqlite3.Connection, *, skip: int = 0) -> Iterator[HeadRow]:
     """Yield rows of tree heads in their order, having walked over those that are skipped."""
     return connection.execute(_HEADS, (skip,))
+
+
+def entries_after(connection: sqlite3.Connection, size: int) -> Iterator[EntryRow]:
+    """Yield rows of entries from this index on, which is looked up: rows may hide from it."""
+    return connection.execute(_ENTRIES_AFTER, (size,))
+
+
+def heads_after(connection: sqlite3.Connection, size: int) -> Iterator[HeadRow]:
+    """Yield rows of tree heads beyond this size, which is looked up: rows may hide from it."""
+    return connection.execute(_HEADS_AFTER, (size,))
 
 
 @contextmanager

@@ -23,17 +23,26 @@ from pathlib import Path
 from ledger.authority import authority_stream
 from ledger.bulk import BulkMismatchError, Stretch, Versions, verify_stretch
 from ledger.errors import VerificationError
-from ledger.snapshots import connected, entries_from_top, file_of, heads_from_top, in_bulk
+from ledger.snapshots import (
+    connected,
+    entries_after,
+    entries_from_top,
+    file_of,
+    heads_after,
+    heads_from_top,
+    in_bulk,
+)
 from ledger.states import Signatures, State, decides_keys
 from ledger.verified_entries import parse_entry
 from ledger.verified_notes import TreeHead
 
-__all__ = ["first_version_out_of_step", "verify_whole", "work"]
+__all__ = ["first_version_out_of_step", "verify_new", "verify_whole", "work"]
 
 _WORTH_A_PROCESS = 50_000  # entries, for each; starting one takes the time of as many
 _SIGNATURE = 25  # checking one takes the time of as many entries
 _HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size LIMIT 1"
 _HEAD_BY_COUNT = "SELECT size, edge FROM tree_heads ORDER BY size LIMIT 1 OFFSET ?"
+_LAST_VERSION = "SELECT MAX(stream_version) FROM entries WHERE stream_id = ? AND idx < ?"
 _CHILD = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -108,8 +117,33 @@ def verify_whole(
         heads += one.heads
         if one.end != other.start or heads != task.skipped_heads:
             raise BulkMismatchError
-    _check_versions(connection, [stretch.versions for stretch in stretches])
+    _check_versions(connection, [each.versions for each in stretches], known=Versions())
     return stretches[-1]
+
+
+def verify_new(
+    connection: sqlite3.Connection, *, vkey: str, start: State, signatures: Signatures = "all"
+) -> Stretch:
+    """Return what the entries after a state come to; those before it are not read.
+
+    Whether a stream's first new version follows its last old one is asked of the columns of
+    old entries. Raises BulkMismatchError, VerificationError or sqlite3.Error.
+    """
+    with in_bulk(connection):
+        stretch = verify_stretch(
+            entries_after(connection, start.size),
+            heads_after(connection, start.size),
+            vkey=vkey,
+            start=start,
+            signatures=signatures,
+        )
+    known = Versions()
+    for stream in stretch.versions.first:
+        (version,) = connection.execute(_LAST_VERSION, (stream, start.size)).fetchone()
+        if type(version) is int:
+            known.last[stream] = version
+    _check_versions(connection, [stretch.versions], known=known)
+    return stretch
 
 
 def first_version_out_of_step(connection: sqlite3.Connection) -> int | None:
@@ -118,12 +152,13 @@ def first_version_out_of_step(connection: sqlite3.Connection) -> int | None:
     return None if row is None else row[0]
 
 
-def _check_versions(connection: sqlite3.Connection, parts: Sequence[Versions]) -> None:
+def _check_versions(
+    connection: sqlite3.Connection, parts: Sequence[Versions], *, known: Versions
+) -> None:
     if any(part.overflowed for part in parts):
         if first_version_out_of_step(connection) is not None:
             raise BulkMismatchError
         return
-    known = Versions()
     for part in parts:
         part.follow(known)
 
