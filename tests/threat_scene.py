@@ -29,6 +29,7 @@ from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_notes import parse_tree_head
 
 STREAMS = [UUID(int=n) for n in range(1, 6)]
+OTHER_STREAMS = [UUID(int=n) for n in range(11, 16)]
 WITNESSES = {
     f"witness-{n}.example": Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2)
 }
@@ -119,9 +120,9 @@ def recorder(directory: Path) -> Iterator[SignedSQLiteRecorder]:
 class Writer:
     """Appends test events to five streams."""
 
-    def __init__(self, into: SignedSQLiteRecorder) -> None:
+    def __init__(self, into: SignedSQLiteRecorder, streams: Sequence[UUID] = STREAMS) -> None:
         self.recorder = into
-        self.versions = {stream: len(into.select_events(stream)) for stream in STREAMS}
+        self.versions = {stream: len(into.select_events(stream)) for stream in streams}
 
     def batch(
         self,
@@ -133,7 +134,7 @@ class Writer:
     ) -> None:
         events = []
         for n in range(count):
-            stream = STREAMS[(sum(self.versions.values())) % len(STREAMS)]
+            stream = list(self.versions)[sum(self.versions.values()) % len(self.versions)]
             self.versions[stream] += 1
             body = f"{text} {n}".encode()
             events.append(StoredEvent(stream, self.versions[stream], name, body))
@@ -151,6 +152,13 @@ def cosign(into: SignedSQLiteRecorder, *, seconds: int, names: Sequence[str]) ->
     cosigned = into.tree_head()
     assert cosigned is not None
     return cosigned
+
+
+def copy_open(directory: Path, to: Path) -> None:
+    """Copy the database with its log, as a kill would leave them."""
+    to.mkdir()
+    for name in ("ledger.sqlite", "ledger.sqlite-wal"):
+        shutil.copy(directory / name, to)
 
 
 def make_scene(root: Path) -> Scene:
@@ -183,11 +191,13 @@ def make_scene(root: Path) -> Scene:
         for count in (7, 1, 9, 6):
             writer.batch(count)
         kept = cosign(into, seconds=COSIGNED_AT + 60, names=list(WITNESSES))
+        copy_open(scene.ledger, root / "open")
     shutil.copy(LedgerPaths(scene.ledger).key, root / "new.pem")
     with recorder(scene.other) as into:
-        writer = Writer(into)
+        writer = Writer(into, OTHER_STREAMS)
         for count in (20, 20, 30):
             writer.batch(count)
+        copy_open(scene.other, root / "open-other")
     (root / "kept").write_text(kept)
     (root / "vkey").write_text(LedgerPaths(scene.ledger).vkey.read_text().strip())
     (root / "policy").write_text(
