@@ -9,6 +9,7 @@ from eventsourcing.persistence import IntegrityError, NotSupportedError, Operati
 __all__ = [
     "AuthorityError",
     "BlobError",
+    "BundleError",
     "ConflictError",
     "ConsistencyError",
     "ContradictionError",
@@ -81,6 +82,10 @@ class UnsupportedError(LedgerError, NotSupportedError):
 
 class KeyFileError(LedgerError):
     """A key that is missing, unprotected, unreadable or another ledger's."""
+
+
+class BundleError(LedgerError):
+    """A folder into which, or a ledger out of which, no bundle can be made."""
 
 
 class KeptHeadError(LedgerError):

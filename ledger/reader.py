@@ -74,6 +74,11 @@ class VerifiedLedger:
 
     def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
         """Yield the entries that were verified, from this index on."""
+        for index, data in enumerate(self.raw_entries(start=start), start):
+            yield parse_entry(data, index=index)
+
+    def raw_entries(self, *, start: int = 0) -> Iterator[bytes]:
+        """Yield the same entries as they are stored and hashed."""
         with explained(self._path):
             rows = entries_from_top(self._connection, skip=start)
         while True:
@@ -81,7 +86,7 @@ class VerifiedLedger:
                 row = next(rows, None)
             if row is None:
                 return
-            yield parse_entry(row[4], index=row[0])
+            yield row[4]
 
     def head_notes(self) -> Iterator[str]:
         """Yield the tree heads' notes in the order of their sizes."""
