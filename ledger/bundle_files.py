@@ -1,0 +1,180 @@
+"""The files of a bundle: written whole or not at all, read without leaving the folder.
+
+Source: docs/reference/ledger-format.md, "Bundle"; C2SP tlog-tiles.
+Trust: the folder is hostile: links in it are not followed, nothing is read beyond its limit.
+I/O: the bundle's folder.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ledger.database import explained
+from ledger.errors import BlobError, MalformedError
+
+__all__ = [
+    "BLOB",
+    "CHECKPOINT",
+    "HEADS",
+    "VERIFIER",
+    "VKEY",
+    "blob_digests",
+    "check_blobs",
+    "clean",
+    "names_in",
+    "publish",
+    "read_file",
+    "strangers",
+]
+
+CHECKPOINT = "checkpoint"  # the specification's name for the newest tree head
+HEADS = "checkpoints"
+VKEY = "ledger.vkey"
+VERIFIER = "verify.py"
+BLOB = re.compile(r"blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})")
+_TILE = re.compile(
+    r"tile/(?:entries|[0-7])/(?:x[0-9]{3}/){0,6}[0-9]{3}"
+    r"(?:\.p/(?:[1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?"
+)
+_HEAD = re.compile(rf"{HEADS}/[1-9][0-9]{{0,18}}")
+_NEW = ".new."
+_CHUNK = 1 << 20  # 1 MiB
+
+
+def publish(folder: Path, relative: str, content: bytes) -> None:
+    """Let a file appear whole under its name, or leave it if it says that already."""
+    path = folder / relative
+    with explained(path):
+        if path.is_file() and not path.is_symlink() and path.read_bytes() == content:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{_NEW}{secrets.token_hex(8)}")
+        try:
+            with new.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def clean(folder: Path) -> None:
+    """Remove what an export that was killed left over."""
+    with explained(folder):
+        for path in folder.rglob(f"{_NEW}*"):
+            path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder outlast a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_file(folder: Path, relative: str, *, limit: int) -> bytes:
+    """Return a file's content; raise MalformedError if it is missing, a link or longer."""
+    with _opened(folder, relative) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise MalformedError(f"{relative} is longer than it may be")
+    return content
+
+
+def names_in(folder: Path, relative: str) -> list[str]:
+    """Return the names in a folder of the bundle; none if there is no such folder."""
+    try:
+        return sorted(path.name for path in (folder / relative).iterdir())
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as e:
+        raise MalformedError(f"{relative} is not a folder") from e
+
+
+def blob_digests(folder: Path) -> Iterator[str]:
+    """Yield the names of the blobs in a folder, which may be a bundle's or a ledger's."""
+    for place, folders, names in os.walk(folder / "blobs"):
+        folders.sort()
+        for name in sorted(names):
+            match = BLOB.fullmatch(f"blobs/{Path(place).name}/{name}")
+            if match and Path(place).parent == folder / "blobs":
+                yield match[2]
+
+
+def check_blobs(folder: Path) -> None:
+    """Raise BlobError unless each blob's content is what its name says."""
+    for digest in blob_digests(folder):
+        for _ in blob_chunks(folder, digest):
+            pass
+
+
+def blob_chunks(folder: Path, digest: str) -> Iterator[bytes]:
+    """Yield a blob's content; raise BlobError after the last piece if it is another's."""
+    hasher = hashlib.sha256()
+    relative = f"blobs/{digest[:2]}/{digest}"
+    with _opened(folder, relative) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+        while chunk := file.read(_CHUNK):
+            hasher.update(chunk)
+            yield chunk
+    if hasher.hexdigest() != digest:
+        raise BlobError(f"{folder / relative}: the blob was changed; restore it from a copy")
+
+
+def strangers(folder: Path) -> list[str]:
+    """Return what lies in a bundle's folder and is no part of a bundle; links are none."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        for name in [*names, *links]:
+            path = Path(place, name)
+            relative = path.relative_to(folder).as_posix()
+            known = relative in (CHECKPOINT, VKEY, VERIFIER) or any(
+                form.fullmatch(relative) for form in (BLOB, _TILE, _HEAD)
+            )
+            if (not known and not name.startswith(_NEW)) or path.is_symlink():
+                found.append(relative)
+    return sorted(found)
+
+
+@contextmanager
+def _opened(folder: Path, relative: str) -> Iterator[int]:
+    """Yield a descriptor of a plain file, without having followed a link below the folder."""
+    *parents, name = relative.split("/")
+    with explained(folder):
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for parent in parents:
+            inner = _open_at(place, parent, os.O_DIRECTORY, whole=relative)
+            os.close(place)
+            place = inner
+        # Without O_NONBLOCK a named pipe would keep the reader waiting.
+        descriptor = _open_at(place, name, os.O_NONBLOCK, whole=relative)
+    finally:
+        os.close(place)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise MalformedError(f"{relative} is not a plain file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_at(place: int, name: str, flags: int, *, whole: str) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=place)
+    except FileNotFoundError as e:
+        raise MalformedError(f"{whole} is missing") from e
+    except OSError as e:
+        if e.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise MalformedError(f"{whole} is a link, or lies behind one") from e
+        raise MalformedError(f"{whole} cannot be read: {e.strerror}") from e
