@@ -19,8 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from eventsourcing.persistence import StoredEvent
+
+from ledger.notary_client import NotaryClient
+from ledger.remote import RemoteRecorder
 
 ROOT = Path(__file__).parents[1]
 NOTARY, HONEST, HOSTILE, JUDGE, READER, STRANGER = range(20_001, 20_007)
@@ -108,6 +113,7 @@ class RunningNotary:
 
     def start_again(self) -> None:
         self.process = _start(self.arguments)
+        _wait_until_it_listens(self.process)
 
 
 @contextmanager
@@ -129,10 +135,7 @@ def running_notary(
         socket.parent.mkdir(mode=0o755, exist_ok=True)
     command = list(map(str, arguments))
     process = _start(command, environment)
-    assert process.stdout is not None
-    vkey = process.stdout.readline().strip()
-    assert process.stdout.readline().startswith("listening"), process.communicate()
-    notary = RunningNotary(process, home, socket, vkey, command)
+    notary = RunningNotary(process, home, socket, _wait_until_it_listens(process), command)
     try:
         yield notary
     finally:
@@ -152,6 +155,14 @@ def _start(
         env={**os.environ, **(environment or {})},
         cwd=ROOT,
     )
+
+
+def _wait_until_it_listens(process: subprocess.Popen[str]) -> str:
+    """Return the vkey that a notary prints before it says that it listens."""
+    assert process.stdout is not None
+    vkey = process.stdout.readline().strip()
+    assert process.stdout.readline().startswith("listening"), process.communicate()
+    return vkey
 
 
 def start_as(
@@ -215,10 +226,25 @@ def proctor_as(
     )
 
 
+_CALL = (
+    "import importlib, json, sys; module, name, arguments = json.loads(sys.argv[1]);"
+    "print(json.dumps(getattr(importlib.import_module(module), name)(*arguments)))"
+)
+
+
+def call_as(uid: int, function: Callable[..., Any], *arguments: object) -> Any:
+    """Return what a function returns in a process of another user; JSON goes in and out."""
+    done = run_as(uid, _CALL, _spell(function, arguments))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @contextmanager
-def in_background(uid: int, code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """Run some Python as another user until the block ends."""
-    with start_as(uid, code, *arguments) as process:
+def calling_as(
+    uid: int, function: Callable[..., Any], *arguments: object
+) -> Iterator[subprocess.Popen[str]]:
+    """Let a function run in a process of another user until the block ends."""
+    with start_as(uid, _CALL, _spell(function, arguments)) as process:
         try:
             yield process
         finally:
@@ -227,11 +253,28 @@ def in_background(uid: int, code: str, *arguments: object) -> Iterator[subproces
             process.communicate()
 
 
-def answer_as(uid: int, code: str, *arguments: object) -> Any:
-    """Run some Python as another user and return what it printed last, as JSON."""
-    done = run_as(uid, code, *arguments)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+def _spell(function: Callable[..., Any], arguments: Sequence[object]) -> str:
+    given = [each if isinstance(each, int) else str(each) for each in arguments]
+    return json.dumps([function.__module__, function.__qualname__, given])
+
+
+def append_honestly(path: str, batches: int, size: int) -> dict[str, Any]:
+    """Append batches to one stream, and return how long that took and what was acknowledged."""
+    recorder = RemoteRecorder(NotaryClient(Path(path)))
+    stream, started = uuid4(), time.monotonic()
+    acknowledged: list[int] = []
+    for at in range(batches):
+        acknowledged += recorder.insert_events(
+            [
+                StoredEvent(stream, at * size + number, "run.honest", b"honest")
+                for number in range(1, size + 1)
+            ]
+        )
+    return {
+        "seconds": time.monotonic() - started,
+        "stream": str(stream),
+        "acknowledged": acknowledged,
+    }
 
 
 def wait_for(condition: Callable[[], bool], *, seconds: float = 10) -> None:
