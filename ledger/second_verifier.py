@@ -445,7 +445,7 @@ class Check:
 
     def __init__(self, keys: Keys, heads: Iterator[Head], seen: Witnesses, tree: Tree) -> None:
         self.keys, self.heads, self.seen, self.tree = keys, heads, seen, tree
-        self.head = next(heads, None)
+        self.head, self.covered = next(heads, None), 0
 
     def run(self, entries: Iterator[bytes]) -> None:
         """Check form, links, time, stream versions, authors and heads."""
@@ -453,7 +453,7 @@ class Check:
         streams.execute("CREATE TABLE streams (id BLOB PRIMARY KEY, version INTEGER) WITHOUT ROWID")
         streams.execute("BEGIN")
         previous, time, before = bytes(32), 0, list[bytes]()
-        self.check_heads()
+        self.check_heads(previous, entries)
         for index, raw in enumerate(entries):
             with at(index):
                 entry = parse_entry(raw, index)
@@ -465,22 +465,24 @@ class Check:
                 self.keys.apply(entry)
             previous, time, before = leaf_hash(raw), entry.time, self.tree.edge[:]
             self.tree.append(previous)
-            self.check_heads()
+            self.check_heads(previous, entries)
         need(not self.head, "a tree head covers more entries than there are", self.tree.size)
         if self.tree.tiles:
             self.tree.tiles.end()
 
-    def check_heads(self) -> None:
+    def check_heads(self, previous: bytes, entries: Iterator[bytes]) -> None:
         """Check the heads of this size."""
         while self.head and self.head.size <= self.tree.size:
             head, last = self.head, self.head.last
             need(head.size == self.tree.size, "tree heads are out of order", last)
             head.check(self.keys.ledger)
-            need(head.root == self.tree.root(), "the entries have another root than a head", last)
+            if head.root != self.tree.root():  # by a forger who mended the links, if they go on
+                first = self.covered if peek(entries) == previous else last
+                raise Failed("the entries since the last tree head have another root", first)
             edge = head.edge in (None, b"".join(self.tree.edge))
             need(edge, "a tree head's edge is not the tree's", last)
             self.seen.look(head)
-            self.head = next(self.heads, None)
+            self.head, self.covered = next(self.heads, None), head.size
 
     def blame(self, index: int, raw: bytes, entries: Iterator[bytes], before: list[bytes]) -> int:
         """Say which end of a broken link was touched: this entry, or the one before it.
@@ -488,18 +490,22 @@ class Check:
         This one is intact if the next one links to it; where there is none, if the next head's root
         is right once this one's word is taken for the hash of the one before.
         """
-        hashes = (raw[41:73], leaf_hash(raw))
-        try:
-            following = next(entries, None)
-        except Failed:
-            following = None
-        if following:
-            return index - (following[41:73] == hashes[1]) if index else 0
+        hashes, following = (raw[41:73], leaf_hash(raw)), peek(entries)
+        if following or not index:
+            return index - (following == hashes[1] and index > 0)
         tree = Tree()
         tree.size, tree.edge = index - 1, before
-        for node in hashes if index else ():
+        for node in hashes:
             tree.append(node)
         return index - 1 if self.head and self.head.root == tree.root() else index
+
+
+def peek(entries: Iterator[bytes]) -> bytes | None:
+    """Give what the next entry holds as the hash of the one before; for who is about to fail."""
+    try:
+        return next(entries)[41:73]
+    except (Failed, StopIteration):
+        return None
 
 
 # --- "Files", "Database" --------------------------------------------------------------------------
@@ -540,7 +546,7 @@ def read_entries(db: sqlite3.Connection) -> Iterator[bytes]:
     columns = "idx, stream_id, stream_version, name, entry"
     rows = db.execute(f"SELECT {columns} FROM entries NOT INDEXED ORDER BY idx")  # noqa: S608 - own
     for index, row in enumerate(rows):
-        need(row[0] == index, "an index is missing or out of place", min(row[0], index))
+        need(row[0] == index, "it is missing, or a row is out of place", min(row[0], 0) or index)
         types = [type(value) for value in row] == [int, bytes, int, str, bytes]
         need(types, "a column has a value of another type", index)
         with at(index):
@@ -589,11 +595,10 @@ def check_database(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) ->
 def open_file(path: Path) -> BufferedReader:
     """Open a regular file; never wait for a pipe or a device, never follow a link."""
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
     except (OSError, ValueError) as error:
         raise Failed(f"{path.name!a} is missing, or cannot be read") from error
-    file = os.fdopen(number, "rb")
-    need(stat.S_ISREG(os.fstat(number).st_mode), f"{path.name!a} is no regular file")
+    need(stat.S_ISREG(os.fstat(file.fileno()).st_mode), f"{path.name!a} is no regular file")
     return file
 
 
@@ -707,7 +712,8 @@ def check_blobs(folder: Path) -> None:
 
 def check_proof(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[int, Head]:
     """Check one entry's proof; give the entry's index and the tree head."""
-    text, _, note = read_file(path, 1 << 22).decode().partition("\n\n")
+    with at(None):
+        text, _, note = read_file(path, 1 << 22).decode().partition("\n\n")
     lines = text.split("\n")
     starts = (lines[0], *(line[:6] for line in lines[1:3]))
     known = starts == ("c2sp.org/tlog-proof@v1", "extra ", "index ") and len(lines) <= 3 + 63
