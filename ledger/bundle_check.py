@@ -119,14 +119,20 @@ class BundlePass:
         self._broken: VerificationError | None = None  # where the walk could not go on
         self._fault: VerificationError | None = None  # what else was found, first by index
 
-    def run(self, take: Callable[[EntryRow, bytes], None] | None = None) -> None:
+    def run(
+        self,
+        *,
+        take: Callable[[EntryRow, bytes], None] | None = None,
+        take_head: Callable[[int, str], None] | None = None,
+    ) -> None:
         """Raise VerificationError unless the bundle holds; blobs are not looked at.
 
-        `take` is given each entry's row and hash.
+        `take` is given each entry's row and hash; `take_head` each tree head's size and note,
+        before the entries that it covers are all there.
         """
         with closing(self._streams):
             try:
-                self.verification.run(self._rows(take), self.heads())
+                self.verification.run(self._rows(take), self._heads(take_head))
             except VerificationError as e:
                 if self._broken is not None and e.index == self._broken.index:
                     raise self._broken from e
@@ -136,11 +142,16 @@ class BundlePass:
         if self._fault is not None:
             raise self._fault
 
-    def heads(self) -> Iterator[HeadRow]:
-        """Yield the tree heads that the bundle holds; a bundle keeps no edges."""
+    def _heads(self, take: Callable[[int, str], None] | None) -> Iterator[HeadRow]:
+        """Yield the tree heads as rows; a bundle keeps no edges."""
         for size in self._sizes:
             if not self._is_last(size):
-                yield size, _text(self.folder, f"{HEADS}/{size}"), b""
+                note = _text(self.folder, f"{HEADS}/{size}")
+                if take is not None:
+                    take(size, note)
+                yield size, note, b""
+        if take is not None:
+            take(self.newest.size, self.newest.note)
         yield self.newest.size, self.newest.note, b""
 
     def _is_last(self, size: int) -> bool:
