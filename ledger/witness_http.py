@@ -8,6 +8,7 @@ Trust: clients are hostile. Put a proxy with TLS in front where others have to r
 I/O: a listening socket.  Units: bytes, seconds.
 """
 
+import logging
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from waitress.channel import HTTPChannel
 from waitress.server import BaseWSGIServer, create_server
 
+from ledger.errors import LedgerError
 from ledger.witness import MAX_REQUEST, Answer, Witness
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WitnessApplication", "make_server", "url_of"]
 
+_log = logging.getLogger(__name__)
 _THREADS = 4  # they wait for the disk more than for the processor
 _MAX_CONNECTIONS = 500
 _MAX_HEADERS = 16_384  # bytes
@@ -38,7 +41,11 @@ class WitnessApplication:
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
         """Answer one request."""
-        answer = self._answer(environ)
+        try:
+            answer = self._answer(environ)
+        except LedgerError as e:  # what is wrong with us is none of a client's business
+            _log.error("%s", e)
+            answer = Answer(status=503, body="the witness cannot answer now; try again later\n")
         body = answer.body.encode()
         start_response(
             f"{answer.status} {HTTPStatus(answer.status).phrase}",

@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -141,6 +142,15 @@ def test_slow_and_broken_clients_do_not_hold_up_others(folder: Path) -> None:
                     slow.remove(client)
         assert slow == []
         assert send(url, "POST", "/add-checkpoint", HONEST.request(11, 12))[0] == 200
+
+
+def test_witness_whose_memory_fails_says_so_and_cosigns_nothing(url: str, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "witness.sqlite")) as c:
+        c.execute("ALTER TABLE logs RENAME TO gone")
+        status, _, body = send(url, "POST", "/add-checkpoint", HONEST.request(0, 11))
+        assert (status, body) == (503, b"the witness cannot answer now; try again later\n")
+        c.execute("ALTER TABLE gone RENAME TO logs")
+    assert send(url, "POST", "/add-checkpoint", HONEST.request(0, 11))[0] == 200
 
 
 def test_of_two_forks_submitted_at_once_one_is_cosigned(url: str, folder: Path) -> None:
