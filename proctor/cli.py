@@ -14,7 +14,7 @@ from judge.errors import JudgeError
 from ledger.errors import LedgerError, VerificationError
 from monitor.errors import MonitorError
 from policies.errors import PolicyError
-from proctor import commands
+from proctor import commands, notary_cli, verify_cli, witness_cli
 from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError
 from proctor.home import Home
 from proctor.options import HOME, MOST, HomeOption, JsonOption, RunArgument
@@ -96,23 +96,9 @@ def judge(
     )
 
 
-@app.command()
-def verify(
-    head: Annotated[
-        Path | None,
-        typer.Option("--head", help="A tree head that you kept: finds truncation and rewriting."),
-    ] = None,
-    keep: Annotated[
-        Path | None, typer.Option("--keep", help="Write the newest tree head to this file.")
-    ] = None,
-    vkey: Annotated[
-        Path | None, typer.Option("--vkey", help="The public key; by default the one beside it.")
-    ] = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
-    """Verify every entry, link, root and signature, offline, with the public key alone."""
-    raise typer.Exit(commands.verify(Home(home), head=head, keep=keep, vkey=vkey, as_json=as_json))
+app.add_typer(verify_cli.app)
+app.add_typer(witness_cli.app)
+app.add_typer(notary_cli.app)
 
 
 @app.command()

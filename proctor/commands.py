@@ -8,37 +8,14 @@ from typing import Any
 
 from aggregates.registry import REGISTRY
 from ledger.mapper import decode_body, ns_to_datetime
-from ledger.reader import check_ledger, open_verified
+from ledger.reader import open_verified
 from ledger.verified_entries import VerifiedEntry
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.output import as_records, console, plain, print_json, print_table, words
+from proctor.output import as_records, console, print_json, print_table, words
 from proctor.replay import describe_state, read_recording, tell_entry
 from proctor.story import read_story, tell_story
 from projections.cache import catch_up, query
-
-
-def verify(
-    home: Home, *, head: Path | None, keep: Path | None, vkey: Path | None, as_json: bool
-) -> int:
-    """Verify the ledger."""
-    home.require_ledger()
-    report = check_ledger(home.ledger, vkey=read_text(vkey), kept_head=read_text(head))
-    if report.ok and keep is not None:
-        if report.head is None:
-            raise ProctorError("an empty ledger has no tree head to keep")
-        keep.write_text(report.head.note, encoding="utf-8")
-    size = report.head.size if report.head else 0
-    if as_json:
-        print_json({**plain(report), "complete_to": size})
-    elif report.ok:
-        console.print(f"[green]held[/]: {report.size} entries, complete to tree head {size}")
-        if head is not None:
-            console.print("it contains the tree head that you kept")
-    else:
-        where = "" if report.index is None else f" at index {report.index}"
-        console.print(f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}")
-    return EXIT_HELD if report.ok else EXIT_FOUND
 
 
 def show(home: Home, name: str, *, as_json: bool) -> int:
@@ -64,7 +41,7 @@ def replay(home: Home, name: str, *, at: int | None, as_json: bool) -> int:
             print_table(("", ""), state.items(), title=f"run {recording.run_id} after event {at}")
         return EXIT_HELD
     if as_json:
-        print_json([_entry(entry) for entry in recording.entries])
+        print_json([describe_entry(entry) for entry in recording.entries])
         return EXIT_HELD
     _print_entries(recording.entries, number=True)
     return EXIT_HELD
@@ -96,13 +73,13 @@ def log(home: Home, *, start: int, limit: int, entry: int | None, as_json: bool)
             if found is None:
                 raise ProctorError(f"the ledger has entries 0 to {ledger.size - 1}; no {entry}")
             if as_json:
-                print_json(_entry(found))
+                print_json(describe_entry(found))
             else:
-                print_table(("", ""), _entry(found).items())
+                print_table(("", ""), describe_entry(found).items())
             return EXIT_HELD
         chosen = [each for each, _ in zip(ledger.entries(start=start), range(limit), strict=False)]
     if as_json:
-        print_json([{**_entry(each), "body": None} for each in chosen])
+        print_json([{**describe_entry(each), "body": None} for each in chosen])
     else:
         _print_entries(chosen, number=False)
     return EXIT_HELD
@@ -121,7 +98,8 @@ def read_text(path: Path | None) -> str | None:
     return text
 
 
-def _entry(entry: VerifiedEntry) -> dict[str, Any]:
+def describe_entry(entry: VerifiedEntry) -> dict[str, Any]:
+    """Return an entry and its body as a table of names and values."""
     return {
         "index": entry.index,
         "time": ns_to_datetime(entry.time_ns),

@@ -1,0 +1,383 @@
+"""`proctor verify`: a ledger, a bundle, a proof or evidence, whichever the target is.
+
+Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not, or some are.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ledger.authority import Authority, Suspicion, suspects
+from ledger.bundle_check import BundlePass, check_bundle, is_bundle, read_vkey
+from ledger.errors import EvidenceError, VerificationError
+from ledger.evidence import (
+    Evidence,
+    format_evidence,
+    make_fork_evidence,
+    make_rollback_evidence,
+    open_evidence,
+)
+from ledger.mapper import ns_to_datetime
+from ledger.paths import LedgerPaths
+from ledger.proof_files import open_proof
+from ledger.quorum import Quorum, WitnessedHeads, read_quorum, witnessed_heads
+from ledger.reader import VerificationReport, check_ledger, check_new, open_verified
+from ledger.verified_entries import VerifiedEntry, parse_entry
+from ledger.verified_notes import parse_tree_head
+from proctor.commands import describe_entry, read_text
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.options import HOME, HomeOption, JsonOption
+from proctor.output import console, plain, print_json, print_table, words
+from proctor.remembering import STATE, memory
+
+app = typer.Typer()
+
+_PROOF = "c2sp.org/tlog-proof@v1\n"
+_EVIDENCE = "ledger/evidence/v1\n"
+
+
+@app.command()
+def verify(
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A home, a bundle, a .tlog-proof or an evidence file; by default --home."
+        ),
+    ] = None,
+    vkey: Annotated[
+        Path | None, typer.Option("--vkey", help="The public key; by default the one beside it.")
+    ] = None,
+    head: Annotated[
+        Path | None,
+        typer.Option("--head", help="A tree head that you kept: finds truncation and rewriting."),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Write the newest tree head to this file.")
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", help="Which witnesses have to have cosigned (C2SP tlog-policy)."),
+    ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Read only what is new since you verified it last.")
+    ] = False,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            "--evidence", help="Write a file here that shows a fork or rollback, if one is found."
+        ),
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Verify every entry, link, root and signature, offline, with the public key alone.
+
+    The newest tree head of each ledger is remembered: a ledger that is later shown shorter, or
+    with another history, fails.
+    """
+    place = home if target is None else target
+    if place.is_file():
+        if head or keep or new or evidence:
+            raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
+        raise typer.Exit(_verify_file(place, vkey=vkey, policy=policy, as_json=as_json))
+    if is_bundle(place):
+        if new:
+            raise ProctorError(f"{place} is a bundle, which is always read whole; leave out --new")
+        check: _Ledger | _Bundle = _Bundle(place, vkey=read_text(vkey))
+    else:
+        check = _Ledger(_ledger_in(place), vkey=read_text(vkey), new=new)
+    raise typer.Exit(
+        _verify_ledger(
+            check,
+            head=read_text(head),
+            keep=keep,
+            quorum=None if policy is None else read_quorum(policy),
+            evidence=evidence,
+            as_json=as_json,
+        )
+    )
+
+
+class _Ledger:
+    """A ledger in its database."""
+
+    def __init__(self, directory: Path, *, vkey: str | None, new: bool) -> None:
+        self._directory = directory
+        self._vkey = vkey
+        self._new = new
+
+    def check(self, head: str | None) -> VerificationReport:
+        """Verify, against what is remembered and what is kept."""
+        known = memory()
+        if not self._new:
+            return check_ledger(
+                self._directory,
+                vkey=self._vkey,
+                kept_head=head,
+                processes=os.cpu_count() or 1,
+                memory=known,
+            )
+        if known is None:
+            raise ProctorError(f"{STATE} is off: nothing is remembered that --new could start from")
+        if head is not None:
+            raise ProctorError("--new reads only what is new; leave it out to check a --head")
+        return check_new(self._directory, memory=known, vkey=self._vkey)
+
+    def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
+        """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
+        with open_verified(self._directory, vkey=self._vkey) as ledger:
+            for entry in ledger.entries():
+                take(entry)
+            return ledger.vkey, ledger.authority, list(ledger.head_notes())
+
+
+class _Bundle:
+    """A ledger as a folder of tiles."""
+
+    def __init__(self, folder: Path, *, vkey: str | None) -> None:
+        self._folder = folder
+        self._vkey = vkey
+
+    def check(self, head: str | None) -> VerificationReport:
+        """Verify, against what is remembered and what is kept."""
+        known = memory()
+        kept_heads = [] if head is None else [head]
+        try:
+            origin = (self._vkey or read_vkey(self._folder)).partition("+")[0]
+            recalled = known.recall(origin) if known else None
+        except VerificationError:
+            recalled = None  # check_bundle() will report it
+        if recalled is not None:
+            kept_heads.append(recalled.note)
+        return check_bundle(self._folder, vkey=self._vkey, kept_heads=kept_heads)
+
+    def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
+        """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
+        bundle = BundlePass(self._folder, vkey=self._vkey)
+        notes: list[str] = []
+        bundle.run(
+            take=lambda row, _: take(parse_entry(row[4], index=row[0])),
+            take_head=lambda _, note: notes.append(note),
+        )
+        return bundle.vkey, bundle.verification.authority, notes
+
+
+def _ledger_in(place: Path) -> Path:
+    """Return the ledger's folder in a home, or the folder itself if it is one."""
+    if LedgerPaths(place).database.exists():
+        return place
+    home = Home(place)
+    home.require_ledger()
+    return home.ledger
+
+
+def _verify_ledger(
+    check: _Ledger | _Bundle,
+    *,
+    head: str | None,
+    keep: Path | None,
+    quorum: Quorum | None,
+    evidence: Path | None,
+    as_json: bool,
+) -> int:
+    report = check.check(head)
+    if not report.ok:
+        shown = _write_evidence(check, report, evidence) if evidence else None
+        if as_json:
+            print_json({**_plain(report), "evidence": shown})
+        else:
+            where = "" if report.index is None else f" at index {report.index}"
+            console.print(f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}")
+            if shown:
+                console.print(f"{evidence} shows the {shown} to anyone")
+        return EXIT_FOUND
+    if keep is not None:
+        if report.head is None:
+            raise ProctorError("an empty ledger has no tree head to keep")
+        keep.write_text(report.head.note, encoding="utf-8")
+    findings = _find(check, report, quorum)
+    if as_json:
+        print_json({**_plain(report), **findings.to_dict()})
+        return findings.code
+    size = report.head.size if report.head else 0
+    console.print(f"[green]held[/]: {report.size} entries, complete to tree head {size}")
+    if report.unread:
+        console.print(f"of them {report.unread} were verified before, and not read again")
+    if head is not None:
+        console.print("it contains the tree head that you kept")
+    findings.tell()
+    return findings.code
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Findings:
+    """What a ledger that holds says of its witnesses and of revoked keys."""
+
+    witnessed: WitnessedHeads | None  # None: nobody was asked for
+    size: int
+    suspicions: tuple[tuple[Suspicion, int, int], ...]  # with the first index, and how many
+
+    @property
+    def code(self) -> int:
+        unwitnessed = self.witnessed is not None and self.witnessed.note is None
+        return EXIT_FOUND if self.suspicions or unwitnessed else EXIT_HELD
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "witnessed": None if self.witnessed is None else self.witnessed.size,
+            "suspect": [
+                {
+                    "role": each.key.role,
+                    "vkey": each.key.vkey,
+                    "reason": each.revocation.reason,
+                    "since": ns_to_datetime(each.revocation.since),
+                    "witnessed_before": each.witnessed,
+                    "first": first,
+                    "entries": count,
+                }
+                for each, first, count in self.suspicions
+            ],
+        }
+
+    def tell(self) -> None:
+        if self.witnessed is not None and self.witnessed.note is None:
+            console.print("[red]not witnessed[/]: no tree head meets the policy's quorum")
+        elif self.witnessed is not None:
+            console.print(f"witnessed to {self.witnessed.size} of {self.size} entries")
+        for each, first, count in self.suspicions:
+            since = ns_to_datetime(each.revocation.since).isoformat()
+            console.print(
+                f"[red]suspect[/]: {count} entries from {first} on rest on the {each.key.role} key "
+                f"{words(each.key.vkey)}, not to be trusted since {since}: "
+                f"{words(each.revocation.reason)}"
+            )
+
+
+def _find(check: _Ledger | _Bundle, report: VerificationReport, quorum: Quorum | None) -> _Findings:
+    revoked = report.authority and any(key.revocations for key in report.authority.keys)
+    if quorum is None and not revoked:
+        return _Findings(witnessed=None, size=report.size, suspicions=())
+    vkey, authority, notes = check.walk(lambda _: None)
+    if quorum is not None:
+        quorum.verify_log(vkey)
+    witnessed = None if quorum is None else witnessed_heads(notes, quorum=quorum)
+    doubts = suspects(
+        authority,
+        witnessed=() if witnessed is None else witnessed.times,
+        sizes=[parse_tree_head(note).size for note in notes],
+    )
+    found: dict[int, list[int]] = {}  # by the suspicion's number: first index, how many
+
+    def take(entry: VerifiedEntry) -> None:
+        for number, doubt in enumerate(doubts):
+            if doubt.includes(entry):
+                found.setdefault(number, [entry.index, 0])[1] += 1
+
+    if doubts:
+        check.walk(take)
+    return _Findings(
+        witnessed=witnessed,
+        size=report.size,
+        suspicions=tuple((doubts[n], first, count) for n, (first, count) in sorted(found.items())),
+    )
+
+
+def _write_evidence(check: _Ledger | _Bundle, report: VerificationReport, path: Path) -> str | None:
+    """Write what shows the contradiction, if that is what failed; return its kind."""
+    if report.contradiction is None:
+        return None
+    kept, newest = report.contradiction
+    try:
+        evidence = _evidence(check, kept=kept, newest=newest)
+    except VerificationError:
+        return None  # the ledger fails in itself too, and its tree cannot be relied on
+    path.write_text(format_evidence(evidence), encoding="utf-8")
+    return evidence.kind
+
+
+def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Evidence:
+    leaf_hashes: list[bytes] = []
+    vkey, authority, _ = check.walk(lambda entry: leaf_hashes.append(entry.entry_hash))
+    rotations = authority.rotations
+    if parse_tree_head(kept).size > parse_tree_head(newest).size:
+        return make_rollback_evidence(vkey=vkey, rotations=rotations, shown=newest, seen=kept)
+    return make_fork_evidence(leaf_hashes, vkey=vkey, rotations=rotations, kept=kept, newest=newest)
+
+
+def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json: bool) -> int:
+    text = read_text(path)
+    assert text is not None
+    if text.startswith(_EVIDENCE):
+        return _verify_evidence(text, path=path, vkey=read_text(vkey), as_json=as_json)
+    if not text.startswith(_PROOF):
+        raise ProctorError(f"{path} is neither a tlog-proof nor an evidence file")
+    key = read_text(vkey)
+    if key is None:
+        raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
+    try:
+        proved = open_proof(text, vkey=key)
+        if policy is not None:
+            quorum = read_quorum(policy)
+            quorum.verify_log(key)
+            quorum.verify(proved.head.note)
+    except VerificationError as e:
+        return _refused(e, as_json=as_json)
+    if as_json:
+        print_json({"ok": True, "size": proved.head.size, **describe_entry(proved.entry)})
+        return EXIT_HELD
+    witnessed = "" if policy is None else ", as the policy's witnesses have cosigned"
+    console.print(
+        f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
+        f"{words(proved.head.origin)}{witnessed}"
+    )
+    print_table(("", ""), describe_entry(proved.entry).items())
+    return EXIT_HELD
+
+
+def _verify_evidence(text: str, *, path: Path, vkey: str | None, as_json: bool) -> int:
+    try:
+        evidence = open_evidence(text)
+        if vkey is not None and evidence.vkey != vkey.strip():
+            raise EvidenceError(f"{path} is about another ledger than the one of this key")
+    except VerificationError as e:
+        return _refused(e, as_json=as_json)
+    sizes = [parse_tree_head(note).size for note in (evidence.first, evidence.second)]
+    if as_json:
+        print_json({"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes})
+        return EXIT_HELD
+    what = {
+        "fork": "signed two histories that contradict each other",
+        "rollback": "signed both tree heads; that the shorter was shown later is its maker's word",
+    }[evidence.kind]
+    console.print(
+        f"[green]held[/]: {evidence.kind} between {sizes[0]} and {sizes[1]} entries: "
+        f"the key of {words(parse_tree_head(evidence.first).origin)} has {what}"
+    )
+    return EXIT_HELD
+
+
+def _refused(error: VerificationError, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"ok": False, "error": str(error), "error_type": type(error).__name__})
+    else:
+        console.print(f"[red]failed[/]: {type(error).__name__}: {words(str(error))}")
+    return EXIT_FOUND
+
+
+def _plain(report: VerificationReport) -> dict[str, Any]:
+    """Return the report without what only other code needs."""
+    return {
+        "ok": report.ok,
+        "size": report.size,
+        "complete_to": report.head.size if report.head else 0,
+        "head": plain(report.head),
+        "error": report.error,
+        "error_type": report.error_type,
+        "index": report.index,
+        "unread": report.unread,
+    }
