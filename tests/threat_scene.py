@@ -1,9 +1,9 @@
 """An honest ledger with everything that it can have beside it, for attacks to be made on a copy.
 
-60 entries by several batches: keys granted, a blob, an operator's signed event, a rotation, tree
-heads cosigned by two witnesses. Beside it an earlier state of it, another continuation by the
-same key (a fork), another ledger, and what its verifiers hold: the first vkey, the newest
-witnessed head, a quorum policy.
+Some 300 entries by several batches: keys granted, a blob, an operator's signed event, a rotation,
+tree heads cosigned by two witnesses. Beside it an earlier state of it, another continuation by the
+same key (a fork) and evidence of it, another ledger, a bundle, a proof, and what its verifiers
+hold: the first vkey, the newest witnessed head, a quorum policy, a memory.
 """
 
 import shutil
@@ -19,12 +19,17 @@ from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
+from ledger.bundle import export_bundle
 from ledger.cosignatures import cosignature_vkey, sign_cosignature
 from ledger.entries import AuthorKey
+from ledger.evidence import format_evidence, make_fork_evidence
 from ledger.keys import load_key
 from ledger.mapper import EventRegistry
+from ledger.memory import Memory
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
+from ledger.proof_files import write_proof
+from ledger.reader import check_ledger, open_verified, read_tree_head
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_notes import parse_tree_head
 
@@ -188,7 +193,7 @@ def make_scene(root: Path) -> Scene:
         writer.batch(6)
         writer.batch(1, name=REVIEWED, author=operator)
         into.rotate_key()
-        for count in (7, 1, 9, 6):
+        for count in (7, 1, 250, 9, 6):  # more than one tile's worth
             writer.batch(count)
         kept = cosign(into, seconds=COSIGNED_AT + 60, names=list(WITNESSES))
         copy_open(scene.ledger, root / "open")
@@ -207,4 +212,22 @@ def make_scene(root: Path) -> Scene:
         )
         + "group both all w0 w1\nquorum both\n"
     )
+    hand_out(scene)
     return scene
+
+
+def hand_out(scene: Scene) -> None:
+    """Make what is made from a ledger: a bundle, a proof, evidence; and remember it."""
+    export_bundle(scene.ledger, scene.bundle, vkey=scene.vkey)
+    with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
+        scene.proof.write_text(write_proof(ledger, 20))
+        evidence = make_fork_evidence(
+            [entry.entry_hash for entry in ledger.entries()],
+            vkey=scene.vkey,
+            rotations=ledger.authority.rotations,
+            kept=read_tree_head(scene.fork) or "",
+            newest=scene.kept_head,
+        )
+    scene.evidence.write_text(format_evidence(evidence))
+    assert check_ledger(scene.ledger, memory=Memory(scene.memory)).ok
+    assert check_ledger(scene.earlier, memory=Memory(scene.root / "memory-earlier")).ok
