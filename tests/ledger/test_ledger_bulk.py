@@ -221,9 +221,10 @@ def test_bulk_agrees_on_a_column_that_says_something_else(
 @pytest.mark.parametrize("column", [1, 3])
 def test_columns_that_repeat_the_entries_only_when_joined_are_rejected(column: int) -> None:
     entries, heads = sealed(HONEST)
-    one, other = (list(row) for row in entries[20:22])
+    one: list[Any] = list(entries[20])
+    other: list[Any] = list(entries[21])
     one[column], other[column] = one[column] + other[column][:1], other[column][1:]
-    entries[20:22] = [tuple(one), tuple(other)]  # type: ignore[list-item]
+    entries[20:22] = [tuple(one), tuple(other)]
     assert not bulk_holds((entries, heads))
 
 
