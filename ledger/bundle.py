@@ -6,7 +6,6 @@ that holds a bundle already is extended, if the ledger continues it.
 I/O: the ledger's directory; the bundle's folder.  Memory: one entry bundle and one tile a level.
 """
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from ledger.bundle_files import (
 from ledger.database import explained
 from ledger.errors import BundleError, MalformedError
 from ledger.paths import LedgerPaths
+from ledger.proofs import leaf_hash
 from ledger.reader import VerifiedLedger, open_verified
 from ledger.tiles import TILE_WIDTH, Tiler, tile_path
 from ledger.verified_notes import TreeHead, open_tree_head, parse_tree_head
@@ -132,7 +132,7 @@ def _write_tree(out: Path, ledger: VerifiedLedger) -> None:
         if len(entries) == TILE_WIDTH:
             publish(out, tile_path("entries", count // TILE_WIDTH - 1), b"".join(entries))
             entries = []
-        for tile in tiler.add(hashlib.sha256(b"\x00" + data).digest()):
+        for tile in tiler.add(leaf_hash(data)):
             publish(out, tile.path, tile.hashes)
     if entries:
         path = tile_path("entries", count // TILE_WIDTH, width=len(entries))

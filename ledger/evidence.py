@@ -10,7 +10,7 @@ Not covered: when the first note of a rollback was shown, which is the word of t
 import base64
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from ledger.errors import EvidenceError, VerificationError
@@ -20,14 +20,12 @@ from ledger.verified_notes import (
     TreeHead,
     decode_base64,
     open_tree_head,
-    parse_tree_head,
 )
 
 __all__ = [
     "Evidence",
+    "find_contradiction",
     "format_evidence",
-    "make_fork_evidence",
-    "make_rollback_evidence",
     "open_evidence",
     "open_head_by_any",
 ]
@@ -50,40 +48,30 @@ class Evidence:
     proof: tuple[bytes, ...] = ()  # (32,) each
 
 
-def make_fork_evidence(
-    leaf_hashes: Iterable[bytes], *, vkey: str, rotations: Sequence[str], kept: str, newest: str
-) -> Evidence:
-    """Return evidence out of a ledger that contradicts a tree head that somebody kept.
+def find_contradiction(
+    leaf_hashes: Iterable[bytes], *, vkey: str, rotations: Sequence[str], newest: str, kept: str
+) -> Evidence | None:
+    """Return evidence if a ledger does not continue a tree head that somebody kept.
 
-    `leaf_hashes` are those of all entries of the ledger, whose newest tree head is `newest`.
-    Raises EvidenceError if the two do not contradict each other.
+    The ledger has to be verified: `leaf_hashes` are those of all its entries, `newest` is the
+    note of its newest tree head. Raises SignatureError or MalformedError for a kept note that is
+    no tree head by one of the ledger's keys.
     """
-    old, new = parse_tree_head(kept), parse_tree_head(newest)
+    vkeys = vkeys_along(rotations, vkey=vkey)
+    old, new = (open_head_by_any(note, vkeys=vkeys) for note in (kept, newest))
+    evidence = Evidence(
+        kind="fork", vkey=vkeys[0], rotations=tuple(rotations), first=kept, second=newest
+    )
     if old.size > new.size:
-        raise EvidenceError(
-            f"the kept tree head covers {old.size} entries, the ledger only {new.size}: that is "
-            "evidence of a rollback"
-        )
-    proof = consistency_proof(leaf_hashes, old.size, with_old_root=True)
-    evidence = Evidence(
-        kind="fork",
-        vkey=vkey,
-        rotations=tuple(rotations),
-        first=kept,
-        second=newest,
-        proof=tuple(proof) if old.size < new.size else (),
-    )
-    return open_evidence(format_evidence(evidence))
-
-
-def make_rollback_evidence(
-    *, vkey: str, rotations: Sequence[str], shown: str, seen: str
-) -> Evidence:
-    """Return evidence that a ledger was shown as `shown` after `seen` had been seen."""
-    evidence = Evidence(
-        kind="rollback", vkey=vkey, rotations=tuple(rotations), first=shown, second=seen
-    )
-    return open_evidence(format_evidence(evidence))
+        evidence = replace(evidence, kind="rollback", first=newest, second=kept)
+    elif old.size < new.size:
+        proof = consistency_proof(leaf_hashes, old.size, with_old_root=True)
+        if roots_from_consistency(old=old.size, new=new.size, proof=proof)[0] == old.root:
+            return None
+        evidence = replace(evidence, proof=tuple(proof))
+    elif old.root == new.root:
+        return None
+    return open_evidence(format_evidence(evidence))  # what is handed out holds
 
 
 def format_evidence(evidence: Evidence) -> str:

@@ -8,14 +8,13 @@ the tree head, which the quorum says of `ProvedEntry.head.note`.
 """
 
 import base64
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from ledger.errors import InclusionError, MalformedError
-from ledger.proofs import MAX_PROOF, inclusion_proof, verify_inclusion
+from ledger.proofs import MAX_PROOF, inclusion_proof, leaf_hash, verify_inclusion
 from ledger.reader import VerifiedLedger
 from ledger.rotations import rotations_up_to, vkeys_along
 from ledger.verified_entries import VerifiedEntry, parse_entry
@@ -71,7 +70,7 @@ def write_proof(ledger: VerifiedLedger, index: int) -> str:
         for at, raw in enumerate(islice(ledger.raw_entries(), head.size)):
             if at == index:
                 data = raw
-            yield hashlib.sha256(b"\x00" + raw).digest()
+            yield leaf_hash(raw)
 
     proof = inclusion_proof(leaf_hashes(), index)
     rotations = rotations_up_to(head.size, authority=ledger.authority, vkey=ledger.vkey)

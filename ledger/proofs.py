@@ -15,6 +15,7 @@ __all__ = [
     "MAX_PROOF",
     "consistency_proof",
     "inclusion_proof",
+    "leaf_hash",
     "root_from_inclusion",
     "roots_from_consistency",
     "verify_consistency",
@@ -23,6 +24,11 @@ __all__ = [
 
 MAX_PROOF = 63  # hashes: a tree has fewer than 2^63 leaves
 _LIMIT = 2**63
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """Return the hash of an entry as a leaf of the tree."""
+    return hashlib.sha256(b"\x00" + entry).digest()
 
 
 def inclusion_proof(leaf_hashes: Iterable[bytes], index: int) -> list[bytes]:
@@ -57,14 +63,12 @@ def consistency_proof(
     return [node, *path] if with_old_root or width != old_size else path
 
 
-def root_from_inclusion(
-    leaf_hash: bytes, *, index: int, size: int, proof: Sequence[bytes]
-) -> bytes:
+def root_from_inclusion(leaf: bytes, *, index: int, size: int, proof: Sequence[bytes]) -> bytes:
     """Return the root to which the proof leads; raise InclusionError unless its form is right."""
     if not 0 <= index < size < _LIMIT:
         raise InclusionError(f"entry {index} cannot be among {size}")
-    _check_hashes([leaf_hash, *proof], error=InclusionError)
-    node, place, last = leaf_hash, index, size - 1
+    _check_hashes([leaf, *proof], error=InclusionError)
+    node, place, last = leaf, index, size - 1
     for sibling in proof:
         if last == 0:
             raise InclusionError("the inclusion proof is too long")
@@ -83,10 +87,10 @@ def root_from_inclusion(
 
 
 def verify_inclusion(
-    leaf_hash: bytes, *, index: int, size: int, root: bytes, proof: Sequence[bytes]
+    leaf: bytes, *, index: int, size: int, root: bytes, proof: Sequence[bytes]
 ) -> None:
     """Raise InclusionError unless the leaf is at this place in the tree with this root."""
-    if root_from_inclusion(leaf_hash, index=index, size=size, proof=proof) != root:
+    if root_from_inclusion(leaf, index=index, size=size, proof=proof) != root:
         raise InclusionError(f"the inclusion proof does not lead from entry {index} to the root")
 
 
@@ -159,10 +163,10 @@ def _path(
                 path.append(left[2])
         return left[0], left[1] + right[1], _node_hash(left[2], right[2])
 
-    for at, leaf_hash in enumerate(leaf_hashes):
-        tree = (at, 1, leaf_hash)
+    for at, leaf in enumerate(leaf_hashes):
+        tree = (at, 1, leaf)
         if node is None and (at, 1) == (start, width):
-            node = leaf_hash
+            node = leaf
         while edge and edge[-1][1] == tree[1]:
             tree = join(edge.pop(), tree)
             if node is None and tree[:2] == (start, width):

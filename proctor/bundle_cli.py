@@ -1,0 +1,195 @@
+"""`proctor prove`, `export`, `import` and `evidence`: what others are handed, and what they hand."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ledger.blobs import BlobStore
+from ledger.bundle import export_bundle
+from ledger.bundle_check import is_bundle
+from ledger.bundle_files import strangers
+from ledger.bundle_import import import_bundle
+from ledger.evidence import find_contradiction, format_evidence
+from ledger.proof_files import write_proof
+from ledger.proofs import leaf_hash
+from ledger.reader import VerifiedLedger, open_verified
+from proctor.commands import read_text
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.options import HOME, HomeOption, JsonOption
+from proctor.output import console, error_console, print_json, words
+
+app = typer.Typer()
+_VkeyOption = Annotated[
+    Path | None, typer.Option("--vkey", help="The public key; by default the one beside it.")
+]
+_OutOption = Annotated[
+    Path | None, typer.Option("--out", help="The file to write; by default standard output.")
+]
+
+
+@app.command()
+def prove(
+    event: Annotated[
+        str, typer.Argument(metavar="EVENT", help="An index, or an event's STREAM/VERSION.")
+    ],
+    out: _OutOption = None,
+    vkey: _VkeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a file that proves one event to somebody who has only the public key."""
+    place = Home(home)
+    place.require_ledger()
+    with open_verified(place.ledger, vkey=read_text(vkey)) as ledger:
+        index = _find(ledger, event)
+        proof = write_proof(ledger, index)
+    if as_json:
+        print_json({"index": index, "out": out, "proof": proof})
+    _put(proof, out=out, shown=as_json, told=f"entry {index} is proved by")
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def export(
+    bundle: Annotated[
+        Path, typer.Option("--bundle", help="A folder, new or with an earlier export.")
+    ],
+    blobs: Annotated[
+        bool, typer.Option("--blobs/--no-blobs", help="Whether files named by hash go along.")
+    ] = True,
+    vkey: _VkeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the ledger as a folder that others verify, replay, or serve on the web."""
+    place = Home(home)
+    place.require_ledger()
+    if blobs and not isinstance(place.blobs, BlobStore):
+        raise ProctorError(
+            "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
+        )
+    done = export_bundle(place.ledger, bundle, vkey=read_text(vkey), blobs=blobs)
+    if as_json:
+        print_json(
+            {
+                "bundle": bundle,
+                "size": done.head.size,
+                "earlier_heads": done.earlier,
+                "blobs": done.blobs,
+            }
+        )
+    else:
+        console.print(
+            f"[green]exported[/] {done.head.size} entries and {done.blobs} blobs to "
+            f"{words(str(bundle))}"
+        )
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command(name="import")
+def import_(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
+    vkey: Annotated[
+        Path | None, typer.Option("--vkey", help="The public key; by default the bundle's own.")
+    ] = None,
+    head: Annotated[
+        Path | None, typer.Option("--head", help="A tree head that you kept; see verify.")
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
+    if not is_bundle(bundle):
+        raise ProctorError(f"{bundle} holds no bundle; `proctor export --bundle` makes one")
+    kept = read_text(head)
+    done = import_bundle(
+        bundle,
+        Home(home).ledger,
+        vkey=read_text(vkey),
+        kept_heads=[] if kept is None else [kept],
+    )
+    others = strangers(bundle)
+    if as_json:
+        print_json(
+            {
+                "origin": done.origin,
+                "size": done.size,
+                "new": done.new,
+                "blobs": done.blobs,
+                "left_out": others,
+            }
+        )
+    else:
+        console.print(
+            f"[green]held[/]: {done.size} entries, {done.new} of them new, and {done.blobs} blobs "
+            f"are in {words(str(home))}, to be read"
+        )
+        for name in others[:10]:
+            error_console.print(f"left out, for it is no part of a bundle: {words(name)}")
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def evidence(
+    kept: Annotated[
+        Path, typer.Argument(metavar="HEAD", help="A tree head that you kept, signed.")
+    ],
+    out: _OutOption = None,
+    vkey: _VkeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Show others that a ledger contradicts a tree head that you kept; exit code 1 if it does."""
+    place = Home(home)
+    place.require_ledger()
+    note = read_text(kept)
+    assert note is not None  # a file is given
+    with open_verified(place.ledger, vkey=read_text(vkey)) as ledger:
+        if ledger.head is None:
+            raise ProctorError("the ledger is empty: it shows no tree head to hold against yours")
+        found = find_contradiction(
+            map(leaf_hash, ledger.raw_entries()),
+            vkey=ledger.vkey,
+            rotations=ledger.authority.rotations,
+            newest=ledger.head.note,
+            kept=note,
+        )
+    if found is None:
+        if as_json:
+            print_json({"kind": None, "out": None, "evidence": None})
+        else:
+            console.print("[green]held[/]: the ledger continues the tree head that you kept")
+        raise typer.Exit(EXIT_HELD)
+    text = format_evidence(found)
+    if as_json:
+        print_json({"kind": found.kind, "out": out, "evidence": text})
+    _put(text, out=out, shown=as_json, told=f"a {found.kind} is shown by")
+    raise typer.Exit(EXIT_FOUND)
+
+
+def _find(ledger: VerifiedLedger, event: str) -> int:
+    """Return the index that an index or STREAM/VERSION means."""
+    stream, slash, version = event.rpartition("/")
+    if not slash:
+        if not event.isdecimal() or not event.isascii() or int(event) >= ledger.size:
+            raise ProctorError(
+                f"there is no event {event}; the ledger has entries 0 to {ledger.size - 1}"
+            )
+        return int(event)
+    for entry in ledger.entries():
+        if str(entry.stream_id) == stream.lower() and str(entry.stream_version) == version:
+            return entry.index
+    raise ProctorError(f"there is no event {event}; `proctor log` lists streams and versions")
+
+
+def _put(text: str, *, out: Path | None, shown: bool, told: str) -> None:
+    """Write a text to its file, or show it."""
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+        if not shown:
+            console.print(f"{told} {words(str(out))}")
+    elif not shown:
+        sys.stdout.write(text)
