@@ -1,4 +1,4 @@
-"""`proctor prove`, `export`, `import` and `evidence`: what others are handed, and what they hand."""
+"""`proctor prove`, `export`, `import` and `evidence`: what is handed over, and taken over."""
 
 import sys
 from pathlib import Path
