@@ -6,7 +6,7 @@ builds the signed message by itself.
 Source: C2SP tlog-cosignature, "Ed25519 signed message"; signed-note, "Signature types".
 Trust: a note is hostile until cosignature_time() or open_cosignature() returns.
 I/O: none.  Units: POSIX seconds.
-Not covered: ML-DSA-44 (type 0x06), for which the library that we build on has no keys yet.
+Not covered: cosignatures by ML-DSA-44 (type 0x06), which the format page leaves out.
 """
 
 import base64

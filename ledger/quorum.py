@@ -3,7 +3,7 @@
 Source: C2SP tlog-policy; docs/reference/ledger-format.md, "Cosignature" and "Suspect entries".
 Trust: the policy file is the reader's own, but is read strictly; notes are hostile.
 I/O: read_quorum() reads the policy file.  Units: POSIX seconds; sizes in entries.
-Not covered: ML-DSA-44 keys, which are refused by name of their type.
+Not covered: witnesses with ML-DSA-44 keys; a policy that names one is refused.
 """
 
 import re
