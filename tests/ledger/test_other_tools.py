@@ -16,9 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError as OtherVerificationError
-from securesystemslib.signer import (
-    SSlibKey,  # type: ignore[attr-defined]  # theirs to use, but not re-exported by the letter
-)
+from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # no __all__
 
 from ledger.application import LedgerApplication
 from ledger.envelope import (
