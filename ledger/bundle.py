@@ -9,7 +9,6 @@ I/O: the ledger's directory; the bundle's folder.  Memory: one entry bundle and 
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from ledger.blobs import BlobStore
@@ -61,7 +60,7 @@ def export_bundle(
         if ledger.head is None:
             raise BundleError("an empty ledger has no tree head, so there is nothing to hand over")
         publish(out, VKEY, f"{ledger.vkey}\n".encode())
-        publish(out, VERIFIER, files("ledger").joinpath("second_verifier.py").read_bytes())
+        publish(out, VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
         copied = copy_blobs(directory, out) if blobs else 0
         _write_tree(out, ledger)
         earlier = 0
