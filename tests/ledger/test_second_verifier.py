@@ -33,9 +33,12 @@ from handmade_ledgers import (
 )
 
 from ledger.application import LedgerApplication
+from ledger.bundle import export_bundle
+from ledger.bundle_check import check_bundle
 from ledger.errors import LedgerError
 from ledger.mapper import EventRegistry
-from ledger.reader import check_ledger
+from ledger.proof_files import write_proof
+from ledger.reader import check_ledger, open_verified
 
 SOURCE = Path(__file__).parents[2] / "ledger" / "second_verifier.py"
 VKEY = HandmadeLedger().first.vkey
@@ -72,6 +75,14 @@ def first(directory: Path, *, vkey: str = VKEY) -> Verdict:
     """What the library says."""
     try:
         report = check_ledger(directory, vkey=vkey)
+    except LedgerError as error:
+        return False, str(error), None
+    return report.ok, str(report.error), report.index
+
+
+def first_of_bundle(folder: Path) -> Verdict:
+    try:
+        report = check_bundle(folder, vkey=VKEY)
     except LedgerError as error:
         return False, str(error), None
     return report.ok, str(report.error), report.index
@@ -627,6 +638,73 @@ def damage(path: Path, change: str) -> None:
         path.symlink_to(path.with_name("elsewhere"))
     elif change == "folder":
         path.mkdir()
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {str(name): (folder / name).read_bytes() for name in names}
+
+
+def test_exported_bundle_is_byte_for_byte_the_one_made_by_hand(
+    honest: Path, tmp_path: Path
+) -> None:
+    export_bundle(honest, tmp_path / "exported")
+    exported = files_of(tmp_path / "exported")
+    assert exported.pop("verify.py") == SOURCE.read_bytes()
+    assert exported == files_of(honest / "bundle")
+
+
+def test_exported_verifier_holds_the_bundle_that_it_lies_in(honest: Path, tmp_path: Path) -> None:
+    export_bundle(honest, tmp_path / "exported")
+    command = [sys.executable, "-I", "verify.py", ".", "--vkey", VKEY]
+    done = subprocess.run(
+        command, cwd=tmp_path / "exported", capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("held: "), done
+
+
+def test_written_proof_is_byte_for_byte_the_one_made_by_hand(
+    honest: Path, made: HandmadeLedger, tmp_path: Path
+) -> None:
+    cosigned = [size for size, note in made.notes.items() if WITNESS.name in note]
+    with open_verified(honest, vkey=VKEY) as ledger:
+        for index in (0, 1, 255, 256, 333, max(cosigned), len(made.entries) - 1):
+            size = max((size for size in cosigned if size > index), default=max(made.notes))
+            by_hand = made.write_proof(index, tmp_path / "p.tlog-proof", size=size)
+            assert write_proof(ledger, index) == by_hand.read_text()
+            assert second(by_hand)[0]
+
+
+def check_bundle_agreement(bundle: Path, rng: random.Random, *, times: int) -> None:
+    files = sorted(path for path in bundle.rglob("*") if path.is_file())
+    for _ in range(times):
+        path = rng.choice(files)
+        before = path.read_bytes()
+        cut = rng.randrange(len(before))
+        changed = rng.choice([flipped(before, rng), before[:cut], before + b"\0", None])
+        path.unlink()
+        if changed is not None:
+            path.write_bytes(changed)
+        one, two = first_of_bundle(bundle), second(bundle)
+        assert one[0] == two[0], (path, one, two)
+        if one[2] is not None and two[2] is not None:
+            assert one[2] == two[2], (path, one, two)
+        path.unlink(missing_ok=True)
+        path.write_bytes(before)
+
+
+def test_both_verifiers_agree_when_a_bundle_was_tampered_with(tmp_path: Path) -> None:
+    bundle = busy_ledger(5, size=290).write_bundle(tmp_path)
+    check_bundle_agreement(bundle, random.Random("agree on bundles"), times=80)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_both_verifiers_agree_on_many_bundles(part: int, tmp_path: Path) -> None:
+    rng = random.Random(part)
+    bundle = busy_ledger(200 + part, size=rng.randint(1, 700)).write_bundle(tmp_path)
+    assert check_bundle(bundle, vkey=VKEY).ok
+    check_bundle_agreement(bundle, rng, times=300)
 
 
 def test_leftover_partial_tiles_mean_nothing(scene: Path) -> None:
