@@ -220,13 +220,14 @@ class Witness:
         if known is None:
             raise _RefusalError(404, f"the ledger {request.head.origin} is not known here")
         # "The witness MUST verify the checkpoint signature ..."
-        key = parse_vkey(_current_vkey(known), type=ED25519)
-        try:
-            verify_note(request.note, key=key)
-        except VerificationError as e:
-            raise _RefusalError(403, str(e)) from e
+        key, in_force = _signing_key(known, request.note)
         note = _bare_note(request.note, key)
-        _check_consistency(known, request, note)
+        contradiction = _contradiction(known, request.head, note)
+        if not in_force:
+            raise _RefusalError(
+                403, "the key that signed this was rotated away", evidence=contradiction
+            )
+        _check_consistency(known, request, note, contradiction=contradiction)
         seconds = max(self._clock(), known.seconds)  # a clock set back must not show
         line = sign_cosignature(request.note.text, name=self.name, key=self._key, seconds=seconds)
         # "... MUST persist the new checkpoint before responding": update() does, then answers.
@@ -273,40 +274,58 @@ def split_rotations(text: str) -> list[str]:
     ]
 
 
-def _check_consistency(known: KnownLog, request: Request, note: str) -> None:
+def _signing_key(known: KnownLog, note: SignedNote) -> tuple[VerifierKey, bool]:
+    """Return the ledger's key that signed a note, and whether it is the one in force."""
+    names = {(line.name, line.key_id) for line in note.signatures}
+    keys = [parse_vkey(vkey, type=ED25519) for vkey in _vkeys(known)]
+    key = next((k for k in reversed(keys) if (k.name, k.key_id) in names), keys[-1])
+    try:
+        verify_note(note, key=key)
+    except VerificationError as e:
+        raise _RefusalError(403, str(e)) from e
+    return key, key == keys[-1]
+
+
+def _contradiction(known: KnownLog, head: TreeHead, note: str) -> Evidence | None:
+    """Return what a tree head shows beside the latest one, without any proof."""
+    if known.note is None or head.size == 0:
+        return None
+    latest = parse_tree_head(known.note)
+    if head.size < latest.size:
+        return _evidence("rollback", known, first=note, second=known.note)
+    if head.size == latest.size and head.root != latest.root:
+        return _evidence("fork", known, first=known.note, second=note)
+    return None
+
+
+def _evidence(
+    kind: Kind, known: KnownLog, *, first: str, second: str, proof: tuple[bytes, ...] = ()
+) -> Evidence:
+    rotations = tuple(_rotations(known))
+    return Evidence(
+        kind=kind, vkey=known.vkey, rotations=rotations, first=first, second=second, proof=proof
+    )
+
+
+def _check_consistency(
+    known: KnownLog, request: Request, note: str, *, contradiction: Evidence | None
+) -> None:
     head, old = request.head, request.old_size
     latest = None if known.note is None else parse_tree_head(known.note)
     latest_size = 0 if latest is None else latest.size
     # "The old size MUST be equal to or lower than the checkpoint size."
     if old > head.size:
         raise _RefusalError(400, f"the old size {old} is larger than the tree head's {head.size}")
-
-    def evidence(kind: Kind, *, first: str, second: str, proof: tuple[bytes, ...] = ()) -> Evidence:
-        return Evidence(
-            kind=kind,
-            vkey=known.vkey,
-            rotations=tuple(split_rotations(known.rotations)) if known.rotations else (),
-            first=first,
-            second=second,
-            proof=proof,
-        )
-
-    found = None
-    if latest is not None and known.note is not None and head.size <= latest.size and head.size:
-        if head.size < latest.size:
-            found = evidence("rollback", first=note, second=known.note)
-        elif head.root != latest.root:
-            found = evidence("fork", first=known.note, second=note)
     # "... MUST check that the old size matches the size of the latest checkpoint ..."
     if old != latest_size:
-        raise _RefusalError(409, str(latest_size), content_type=_SIZE, evidence=found)
+        raise _RefusalError(409, str(latest_size), content_type=_SIZE, evidence=contradiction)
     # "A checkpoint of size zero MUST have the root hash of the empty tree ..."
     if head.size == 0 and head.root != _EMPTY_ROOT:
         raise _RefusalError(422, "the tree head of no entries has a root of some")
     # "If the old size matches the checkpoint size ..."
-    if found is not None:
+    if contradiction is not None:
         raise _RefusalError(
-            422, f"another tree head of size {old} was cosigned: a fork", evidence=found
+            422, f"another tree head of size {old} was cosigned: a fork", evidence=contradiction
         )
     # "If the old size is zero, the consistency proof MUST be empty ..."
     if old in (0, head.size):
@@ -327,7 +346,7 @@ def _check_consistency(known: KnownLog, request: Request, note: str) -> None:
         raise _RefusalError(
             422,
             f"the proof shows another root at size {old} than was cosigned: a fork",
-            evidence=evidence("fork", first=known.note, second=note, proof=request.proof),
+            evidence=_evidence("fork", known, first=known.note, second=note, proof=request.proof),
         )
 
 
@@ -335,7 +354,7 @@ def _rotated(known: KnownLog | None, notes: list[str], origin: str) -> KnownLog:
     """Return what is known after these rotations; refuse all of them if one does not follow."""
     if known is None:
         raise _RefusalError(404, f"the ledger {origin} is not known here")
-    followed = split_rotations(known.rotations) if known.rotations else []
+    followed = _rotations(known)
     rotations = [parse_rotation(note, origin=origin) for note in followed]
     for note in notes:
         try:
@@ -354,11 +373,13 @@ def _rotated(known: KnownLog | None, notes: list[str], origin: str) -> KnownLog:
     return replace(known, rotations="".join(followed))
 
 
-def _current_vkey(known: KnownLog) -> str:
-    if not known.rotations:
-        return known.vkey
-    origin = known.vkey.partition("+")[0]
-    return parse_rotation(split_rotations(known.rotations)[-1], origin=origin).new
+def _rotations(known: KnownLog) -> list[str]:
+    return split_rotations(known.rotations) if known.rotations else []
+
+
+def _vkeys(known: KnownLog) -> list[str]:
+    """Return the ledger's keys, oldest first; its rotations were verified when they came."""
+    return [known.vkey, *(note.split("\n")[3] for note in _rotations(known))]
 
 
 def _bare_note(note: SignedNote, key: VerifierKey) -> str:

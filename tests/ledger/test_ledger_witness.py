@@ -333,6 +333,23 @@ def test_rotations_are_followed_when_old_and_new_key_signed(witness: Witness, fo
     assert "".join(base64.b64decode(each).decode() for each in fields(text, "rotation")) == notes
 
 
+def test_ledger_put_back_to_before_its_rotation_is_rejected_and_leaves_evidence(
+    witness: Witness, folder: Path
+) -> None:
+    second = HONEST.signed_by(2)
+    witness.add_rotations(HONEST.rotation_to(second).encode())
+    witness.add_checkpoint(second.request(0, 20))
+    assert witness.add_checkpoint(HONEST.request(0, 30)).status == 403
+    assert not (folder / "evidence").exists()
+    for request in (HONEST.request(0, 11), FORK.request(20, 20)):
+        answer = witness.add_checkpoint(request)
+        assert (answer.status, answer.body) == (403, "the key that signed this was rotated away\n")
+    assert len(evidence(folder, "rollback")) == len(evidence(folder, "fork")) == 1
+    forged = HONEST.head(11).replace("\n11\n", "\n12\n")
+    assert witness.add_checkpoint(request_of(0, [], forged)).status == 403
+    assert len(evidence(folder, "rollback")) == 1
+
+
 def test_rotation_that_does_not_follow_is_rejected_with_all_others(witness: Witness) -> None:
     second, third = HONEST.signed_by(2), HONEST.signed_by(3)
     good = HONEST.rotation_to(second)
