@@ -17,7 +17,8 @@ from waitress.channel import HTTPChannel
 from waitress.server import BaseWSGIServer, create_server
 
 from ledger.errors import LedgerError
-from ledger.witness import MAX_REQUEST, Answer, Witness
+from ledger.witness import MAX_REQUEST, Witness
+from ledger.witness_rules import Answer
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

@@ -12,7 +12,6 @@ import secrets
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
@@ -20,8 +19,9 @@ from typing import TypeVar
 from ledger.database import explained
 from ledger.errors import StorageError
 from ledger.keys import publish_exclusively
+from ledger.witness_rules import KnownLog
 
-__all__ = ["KnownLog", "WitnessStore", "create_store", "origin_hash"]
+__all__ = ["WitnessStore", "create_store", "origin_hash"]
 
 _T = TypeVar("_T")
 _APPLICATION_ID = 0x50525731  # "PRW1"
@@ -35,16 +35,6 @@ _SCHEMA = """
         seconds INTEGER NOT NULL
     ) STRICT"""
 _SELECT = "SELECT vkey, rotations, note, seconds FROM logs WHERE origin_hash = ?"
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownLog:
-    """One ledger, as a witness knows it."""
-
-    vkey: str  # as it was registered
-    rotations: str = ""  # the notes that were followed since, one after the other
-    note: str | None = None  # the latest tree head, with the ledger's line and the witness's
-    seconds: int = 0  # the time of the latest cosignature
 
 
 class WitnessStore:

@@ -22,7 +22,7 @@ from ledger.reader import VerifiedLedger, open_verified
 from ledger.remote import RemoteRecorder
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_notes import parse_tree_head
-from ledger.witness import MAX_REQUEST, Answer, Witness, parse_request
+from ledger.witness import MAX_REQUEST, Witness
 from ledger.witness_client import (
     Asked,
     Cosigned,
@@ -33,6 +33,7 @@ from ledger.witness_client import (
     place_line,
 )
 from ledger.witness_http import make_server, url_of
+from ledger.witness_rules import Answer, parse_request
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import PASSPHRASE, Home

@@ -25,7 +25,8 @@ from ledger.errors import ConflictError, KeyFileError, MalformedError, StorageEr
 from ledger.evidence import open_evidence
 from ledger.notes import sign_tree_head
 from ledger.verified_notes import open_tree_head, parse_note, parse_tree_head
-from ledger.witness import MAX_REQUEST, Answer, Witness, parse_request
+from ledger.witness import MAX_REQUEST, Witness
+from ledger.witness_rules import Answer, parse_request
 from ledger.witness_store import origin_hash
 
 NAME = "witness.example/w1"
