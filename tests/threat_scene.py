@@ -22,7 +22,7 @@ from ledger.blobs import BlobStore
 from ledger.bundle import export_bundle
 from ledger.cosignatures import cosignature_vkey, sign_cosignature
 from ledger.entries import AuthorKey
-from ledger.evidence import format_evidence, make_fork_evidence
+from ledger.evidence import find_contradiction, format_evidence
 from ledger.keys import load_key
 from ledger.mapper import EventRegistry
 from ledger.memory import Memory
@@ -200,7 +200,7 @@ def make_scene(root: Path) -> Scene:
     shutil.copy(LedgerPaths(scene.ledger).key, root / "new.pem")
     with recorder(scene.other) as into:
         writer = Writer(into, OTHER_STREAMS)
-        for count in (20, 20, 30):
+        for count in (20, 20, 310):
             writer.batch(count)
         copy_open(scene.other, root / "open-other")
     (root / "kept").write_text(kept)
@@ -221,13 +221,14 @@ def hand_out(scene: Scene) -> None:
     export_bundle(scene.ledger, scene.bundle, vkey=scene.vkey)
     with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
         scene.proof.write_text(write_proof(ledger, 20))
-        evidence = make_fork_evidence(
+        evidence = find_contradiction(
             [entry.entry_hash for entry in ledger.entries()],
             vkey=scene.vkey,
             rotations=ledger.authority.rotations,
             kept=read_tree_head(scene.fork) or "",
             newest=scene.kept_head,
         )
+    assert evidence is not None
     scene.evidence.write_text(format_evidence(evidence))
     assert check_ledger(scene.ledger, memory=Memory(scene.memory)).ok
     assert check_ledger(scene.earlier, memory=Memory(scene.root / "memory-earlier")).ok

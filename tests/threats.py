@@ -5,18 +5,32 @@ touched, where it is one, so that it can be seen who names it.
 """
 
 import argparse
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
 from eventsourcing.persistence import StoredEvent
-from threat_scene import Scene, recorder
+from threat_scene import BLOB_NAMED, Scene, recorder
 
 from ledger import second_verifier
-from ledger.errors import LedgerError, VerificationError
+from ledger.blobs import BlobStore
+from ledger.bundle_check import check_bundle
+from ledger.errors import LedgerError, SignatureError, VerificationError
+from ledger.evidence import open_evidence
+from ledger.memory import Memory
+from ledger.paths import LedgerPaths
+from ledger.proof_files import open_proof
 from ledger.quorum import parse_quorum
-from ledger.reader import VerificationReport, check_ledger, read_tree_head
+from ledger.reader import (
+    VerificationReport,
+    check_ledger,
+    check_new,
+    open_verified,
+    read_tree_head,
+)
 
 __all__ = ["DETECTORS", "THREATS", "Found", "Outcome", "Threat", "carry_out", "detected", "threat"]
 
@@ -98,14 +112,61 @@ def with_a_kept_head(scene: Scene) -> None:
     _held(check_ledger(scene.ledger, vkey=scene.vkey, kept_head=scene.kept_head))
 
 
+def with_a_memory(scene: Scene) -> None:
+    memory = Memory(shutil.copytree(scene.memory, scene.root / "memory-full"))
+    _held(check_ledger(scene.ledger, vkey=scene.vkey, memory=memory))
+
+
+def what_is_new(scene: Scene) -> None:
+    _held(check_new(scene.ledger, vkey=scene.vkey, memory=Memory(scene.root / "memory-earlier")))
+
+
 def with_a_quorum(scene: Scene) -> None:
     with_the_key(scene)
     parse_quorum(scene.policy).verify(read_tree_head(scene.ledger) or "")
 
 
+def bundle_with_a_kept_head(scene: Scene) -> None:
+    _held(check_bundle(scene.bundle, vkey=scene.vkey, kept_heads=[scene.kept_head]))
+
+
+def bundle_with_a_quorum(scene: Scene) -> None:
+    _held(check_bundle(scene.bundle, vkey=scene.vkey))
+    parse_quorum(scene.policy).verify((scene.bundle / "checkpoint").read_text())
+
+
+def proof_with_a_quorum(scene: Scene) -> None:
+    proved = open_proof(scene.proof.read_text(), vkey=scene.vkey)
+    parse_quorum(scene.policy).verify(proved.head.note)
+
+
+def evidence_against_the_vkey(scene: Scene) -> None:
+    if open_evidence(scene.evidence.read_text()).vkey != scene.vkey:
+        raise SignatureError("the evidence is against another ledger")
+
+
+def new_by_the_memory(scene: Scene) -> None:
+    _held(check_new(scene.ledger, vkey=scene.vkey, memory=Memory(scene.memory)))
+
+
+def read_blobs(scene: Scene) -> None:
+    with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
+        names = [e.body.split()[0].decode() for e in ledger.entries() if e.name == BLOB_NAMED]
+    for name in names:
+        BlobStore(LedgerPaths(scene.ledger).blobs).get(name)
+
+
+def void(_: object) -> None:
+    """Forget what was returned."""
+
+
 def second(scene: Scene) -> None:
+    run_second(scene, scene.database)
+
+
+def run_second(scene: Scene, target: Path) -> None:
     arguments = argparse.Namespace(
-        target=str(scene.database),
+        target=str(target),
         vkey=scene.vkey,
         head=str(scene.root / "kept"),
         witness=[],
@@ -151,8 +212,34 @@ DETECTORS: dict[str, dict[str, Callable[[Scene], None]]] = {
         "nothing": alone,
         "the vkey": with_the_key,
         "a kept head": with_a_kept_head,
+        "a memory": with_a_memory,
+        "... only what is new": what_is_new,
         "a quorum": with_a_quorum,
         "second verifier": second,
         "next append": next_append,
+    },
+    "bundle": {
+        "nothing": lambda scene: _held(check_bundle(scene.bundle)),
+        "the vkey": lambda scene: _held(check_bundle(scene.bundle, vkey=scene.vkey)),
+        "a kept head": bundle_with_a_kept_head,
+        "a quorum": bundle_with_a_quorum,
+        "second verifier": lambda scene: run_second(scene, scene.bundle),
+    },
+    "proof": {
+        "the vkey": lambda scene: void(open_proof(scene.proof.read_text(), vkey=scene.vkey)),
+        "a quorum": proof_with_a_quorum,
+        "second verifier": lambda scene: run_second(scene, scene.proof),
+    },
+    "evidence": {
+        "nothing": lambda scene: void(open_evidence(scene.evidence.read_text())),
+        "the vkey": evidence_against_the_vkey,
+    },
+    "memory": {
+        "a memory": with_a_memory,
+        "... only what is new": new_by_the_memory,
+    },
+    "blob": {
+        "whoever reads it": read_blobs,
+        "second verifier": second,
     },
 }

@@ -6,7 +6,8 @@ Run as `python tests/threats_page.py`.
 import tempfile
 from pathlib import Path
 
-import threats_files  # noqa: F401  (each registers its attacks)
+import threats_exports  # noqa: F401  (each registers its attacks)
+import threats_files  # noqa: F401
 import threats_owner  # noqa: F401
 from threat_scene import make_scene
 from threats import DETECTORS, THREATS, carry_out
@@ -29,7 +30,8 @@ _SECTIONS = {
 ## The ledger's files, by somebody who can write them and has no private key
 
 The columns are verifiers by what they hold beside the ledger: nothing (the vkey that lies there is
-believed), the vkey, the vkey and the newest witnessed tree head, the vkey and a policy of two
+believed); the vkey; the vkey and the newest witnessed tree head; the vkey and a memory of that
+head; a memory of an earlier one, by which only what is new is read; the vkey and a policy of two
 witnesses that both have to have cosigned the newest tree head. Then the second verifier, with vkey
 and kept head; then the recorder, at its next append, which checks the end of the ledger only.
 """,
@@ -40,6 +42,24 @@ They can sign whatever they like; what others hold is all that stands against it
 """,
     ("ledger", "old key"): """\
 ## The same, by somebody who holds a key that was rotated out
+""",
+    ("bundle", "files"): """\
+## A bundle, by whoever hands it over
+""",
+    ("proof", "files"): """\
+## A proof of one entry, by whoever hands it over
+""",
+    ("proof", "key"): """\
+## The same, by somebody who holds the ledger's private key as well
+""",
+    ("evidence", "files"): """\
+## Evidence against a ledger, by whoever accuses it
+""",
+    ("memory", "files"): """\
+## What a verifier remembers, by somebody who can write that
+""",
+    ("blob", "files"): """\
+## Blobs, by somebody who can write the ledger's files
 """,
 }
 

@@ -8,7 +8,14 @@ from threats import DETECTORS, THREATS, Threat, carry_out, detected
 from threats_page import PAGE, rendered
 
 # What is asked of each target when nothing is left out: all that matters is found by it.
-STRONGEST = {"ledger": "a kept head"}
+STRONGEST = {
+    "ledger": "a kept head",
+    "bundle": "a kept head",
+    "proof": "the vkey",
+    "evidence": "the vkey",
+    "memory": "a memory",
+    "blob": "whoever reads it",
+}
 
 
 @pytest.fixture(scope="module")
