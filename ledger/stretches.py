@@ -34,7 +34,7 @@ from ledger.snapshots import (
     in_bulk,
 )
 from ledger.states import Signatures, State, decides_keys
-from ledger.verified_entries import parse_entry
+from ledger.verified_entries import VerifiedEntry, parse_entry
 from ledger.verified_notes import TreeHead
 
 __all__ = ["first_version_out_of_step", "verify_new", "verify_whole", "work"]
@@ -43,7 +43,14 @@ _WORTH_A_PROCESS = 50_000  # entries, for each; starting one takes the time of a
 _SIGNATURE = 25  # checking one takes the time of as many entries
 _HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size LIMIT 1"
 _HEAD_BY_COUNT = "SELECT size, edge FROM tree_heads ORDER BY size LIMIT 1 OFFSET ?"
-_LAST_VERSION = "SELECT MAX(stream_version) FROM entries WHERE stream_id = ? AND idx < ?"
+_HEADS = "SELECT COUNT(*) FROM (SELECT 1 FROM tree_heads WHERE size <= ? LIMIT ?)"
+_AROUND_VERSION = """
+    SELECT (SELECT stream_version FROM entries WHERE stream_id = ?1 AND stream_version < ?2
+            ORDER BY stream_version DESC LIMIT 1),
+           (SELECT idx FROM entries WHERE stream_id = ?1 AND stream_version >= ?2
+            ORDER BY stream_version LIMIT 1)"""
+_KEY_ENTRIES = "SELECT entry FROM entries WHERE stream_id = ? ORDER BY stream_version LIMIT ?"
+_MOST_KEY_ENTRIES = 1_000  # with more of them, one process has to do
 _CHILD = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -56,6 +63,7 @@ _FIRST_VERSION_OUT_OF_STEP = """
         FROM entries NOT INDEXED)
     WHERE CASE WHEN before IS NULL THEN stream_version > 1 ELSE stream_version <> before + 1 END
     ORDER BY idx LIMIT 1"""
+_KeyEntries = Sequence[tuple[bytes, VerifiedEntry]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +104,7 @@ def verify_whole(
     """
     try:
         starts = _starts(connection, vkey=vkey, signatures=signatures, processes=processes)
-    except (TypeError, ValueError) as e:  # a claim of another type
+    except (TypeError, ValueError, OSError) as e:  # a claim of another type
         raise BulkMismatchError from e
     ends = [start.size for start, _ in starts[1:]]
     tasks = [
@@ -118,7 +126,7 @@ def verify_whole(
         heads += one.heads
         if one.end != other.start or heads != task.skipped_heads:
             raise BulkMismatchError
-    _check_versions(connection, [each.versions for each in stretches], known=Versions())
+    _check_versions(connection, [each.versions for each in stretches])
     return stretches[-1]
 
 
@@ -138,12 +146,16 @@ def verify_new(
             start=start,
             signatures=signatures,
         )
+    if stretch.versions.overflowed:
+        raise BulkMismatchError
     known = Versions()
-    for stream in stretch.versions.first:
-        (version,) = connection.execute(_LAST_VERSION, (stream, start.size)).fetchone()
-        if type(version) is int:
-            known.last[stream] = version
-    _check_versions(connection, [stretch.versions], known=known)
+    for stream, first in stretch.versions.first.items():
+        before, index = connection.execute(_AROUND_VERSION, (stream, first)).fetchone()
+        if type(index) is not int or index < start.size:
+            raise BulkMismatchError
+        if type(before) is int:
+            known.last[stream] = before
+    stretch.versions.follow(known)
     return stretch
 
 
@@ -166,13 +178,12 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _check_versions(
-    connection: sqlite3.Connection, parts: Sequence[Versions], *, known: Versions
-) -> None:
+def _check_versions(connection: sqlite3.Connection, parts: Sequence[Versions]) -> None:
     if any(part.overflowed for part in parts):
         if first_version_out_of_step(connection) is not None:
             raise BulkMismatchError
         return
+    known = Versions()
     for part in parts:
         part.follow(known)
 
@@ -180,13 +191,27 @@ def _check_versions(
 def _starts(
     connection: sqlite3.Connection, *, vkey: str, signatures: Signatures, processes: int
 ) -> list[tuple[State, int]]:
-    """Return where stretches begin and how many tree heads lie before, as the file claims it."""
+    """Return where stretches begin and how many tree heads lie before, as the file claims it.
+
+    Pages that refer to each other in circles could keep a query busy for ever: each of these has
+    a limit, by what the file can hold.
+    """
     starts = [(State(), 0)]
     (size,) = connection.execute("SELECT IFNULL(MAX(size), 0) FROM tree_heads").fetchone()
-    (heads,) = connection.execute("SELECT COUNT(*) FROM tree_heads NOT INDEXED").fetchone()
+    if not sys.executable or not _WORTH_A_PROCESS < size <= _most_entries(file_of(connection)):
+        return starts
+    stream = authority_stream(vkey.partition("+")[0])
+    key_entries = [
+        (data, parse_entry(data, index=0))
+        for (data,) in connection.execute(_KEY_ENTRIES, (stream.bytes, _MOST_KEY_ENTRIES))
+    ]
+    if len(key_entries) == _MOST_KEY_ENTRIES:
+        return starts
+    key_entries = [(data, entry) for data, entry in key_entries if decides_keys(entry, stream)]
+    (heads,) = connection.execute(_HEADS, (size, size)).fetchone()
     weight = heads * _SIGNATURE if signatures == "all" else 0
-    parts = min(processes, 1 + (size + weight) // (2 * _WORTH_A_PROCESS))
-    for part in range(1, parts if sys.executable else 1):
+    parts = min(processes, (size + weight) // _WORTH_A_PROCESS)
+    for part in range(1, parts):
         if weight > size:
             found = connection.execute(_HEAD_BY_COUNT, (heads * part // parts,))
         else:
@@ -194,29 +219,27 @@ def _starts(
             found = connection.execute(_HEAD_BY_SIZE, (_WORTH_A_PROCESS + rest * part // parts,))
         row = found.fetchone()
         if row is not None and starts[-1][0].size < row[0] < size:
-            (skipped,) = connection.execute(
-                "SELECT COUNT(*) FROM tree_heads WHERE size <= ?", (row[0],)
-            ).fetchone()
-            starts.append((_claimed(connection, *row, vkey=vkey), skipped))
+            (skipped,) = connection.execute(_HEADS, (row[0], size)).fetchone()
+            starts.append((_claimed(connection, *row, key_entries=key_entries), skipped))
     return starts
 
 
-def _claimed(connection: sqlite3.Connection, size: int, edge: bytes, *, vkey: str) -> State:
+def _most_entries(path: Path) -> int:
+    sizes = [part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists()]
+    return sum(sizes) // 78  # bytes of the shortest entry
+
+
+def _claimed(
+    connection: sqlite3.Connection, size: int, edge: bytes, *, key_entries: _KeyEntries
+) -> State:
     """Return what the file says of its entries before this size."""
     (last,) = connection.execute("SELECT entry FROM entries WHERE idx = ?", (size - 1,)).fetchone()
-    stream = authority_stream(vkey.partition("+")[0])
-    rows = connection.execute(
-        "SELECT entry FROM entries WHERE stream_id = ? AND idx < ? ORDER BY idx",
-        (stream.bytes, size),
-    )
     return State(
         size=size,
         last_hash=hashlib.sha256(b"\x00" + last).digest(),
         time_ns=parse_entry(last, index=size - 1).time_ns,
         edge=tuple(edge[at : at + 32] for at in range(0, len(edge), 32)),
-        authority=tuple(
-            data for (data,) in rows if decides_keys(parse_entry(data, index=0), stream)
-        ),
+        authority=tuple(data for data, entry in key_entries if entry.index < size),
     )
 
 
