@@ -59,6 +59,7 @@ class WitnessStore:
             try:
                 self._connection.execute("PRAGMA synchronous = FULL")
                 _check_application(self._connection, path)
+                _empty_log(self._connection)
             except BaseException:
                 self._connection.close()
                 raise
@@ -102,17 +103,17 @@ class WitnessStore:
 def create_store(path: Path) -> None:
     """Make an empty memory under this name; if another process was faster, leave its own."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with explained(path):
+    with explained(path):
+        try:
             with closing(sqlite3.connect(new, isolation_level=None)) as c:
                 c.execute("PRAGMA journal_mode = WAL")
                 c.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 c.execute(_SCHEMA)
                 c.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # close() would hide its failure
             publish_exclusively(new, path)
-    finally:
-        for suffix in ("", "-wal", "-shm"):
-            new.with_name(new.name + suffix).unlink(missing_ok=True)
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                new.with_name(new.name + suffix).unlink(missing_ok=True)
 
 
 def origin_hash(origin: str) -> str:
@@ -124,6 +125,21 @@ def _check_application(c: sqlite3.Connection, path: Path) -> None:
     (application_id,) = c.execute("PRAGMA application_id").fetchone()
     if application_id != _APPLICATION_ID:
         raise StorageError(f"{path}: this is no witness's memory; check the path")
+
+
+def _empty_log(c: sqlite3.Connection) -> None:
+    """Move what the write-ahead log holds into the file, unless others are at work.
+
+    A commit whose sync failed may lie in the log, whole in the kernel's memory and not on the
+    disk. Nothing may be built on it before it is.
+    """
+    c.execute("PRAGMA busy_timeout = 0")
+    try:
+        c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.OperationalError as e:
+        if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+    c.execute(f"PRAGMA busy_timeout = {_LOCK_TIMEOUT * 1000:.0f}")
 
 
 def _known(c: sqlite3.Connection, log: str) -> KnownLog | None:
