@@ -79,6 +79,10 @@ def ledger(
         ("bare limits", "a second"),
         [(name, f"{rate:,.0f}") for name, rate in found.limits.items()],
     )
+    print_table(
+        ("of what the bare operations allow", "reached"),
+        [(name, f"{part:.0%}") for name, part in found.reached.items()],
+    )
     raise typer.Exit(EXIT_HELD)
 
 
