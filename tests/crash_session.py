@@ -1,7 +1,8 @@
 """A recorder's day, to be interrupted: begin, append, store a blob, overflow the WAL, reopen.
 
 Run as `python crash_session.py DIRECTORY [STEP ...]`. Says on standard output what was
-acknowledged (`event STREAM VERSION`, `blob DIGEST`) and what was refused (`error TYPE: message`).
+acknowledged (`event STREAM VERSION`, `blob DIGEST`, `rotation VKEY`, `cosigned SIZE`) and what was
+refused (`error TYPE: message`).
 A refusal is an answer and the session goes on; any other exception ends it with a traceback.
 """
 
@@ -12,21 +13,42 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
+from ledger.cosignatures import sign_cosignature
 from ledger.errors import LedgerError
 from ledger.mapper import EventRegistry
 from ledger.paths import LedgerPaths
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verified_notes import parse_tree_head
 
-STEPS = ("open", "append", "append", "blob", "large", "append", "close", "open", "append", "close")
+STEPS = (
+    *("open", "append", "append", "blob", "cosign", "rotate", "append", "large", "append", "close"),
+    *("open", "append", "close"),
+)
+WITNESS = "witness.example"
+WITNESS_KEY = Ed25519PrivateKey.from_private_bytes(b"w" * 32)
 LARGE = 72  # events that together fill more than the 1,000 pages after which SQLite checkpoints
 
 
 def say(line: str) -> None:
     """One write each, so that a line is there or not."""
     os.write(1, f"{line}\n".encode())
+
+
+def cosign(recorder: SignedSQLiteRecorder) -> int:
+    """Add a witness's line to the newest tree head, and return its size."""
+    note = recorder.tree_head()
+    if note is None:
+        return 0
+    text = note.rpartition("\n\n")[0] + "\n"
+    line = sign_cosignature(text, name=WITNESS, key=WITNESS_KEY, seconds=1)
+    size = parse_tree_head(note).size
+    recorder.add_signature_line(size, line)
+    return size
 
 
 class Session:
@@ -56,6 +78,16 @@ class Session:
     def blob(self) -> None:
         content = os.urandom(5_000)
         say(f"blob {BlobStore(LedgerPaths(self.directory).blobs).put(content)}")
+
+    def rotate(self) -> None:
+        if self.app is not None:
+            assert isinstance(self.app.recorder, SignedSQLiteRecorder)
+            say(f"rotation {self.app.recorder.rotate_key()}")
+
+    def cosign(self) -> None:
+        if self.app is not None:
+            assert isinstance(self.app.recorder, SignedSQLiteRecorder)
+            say(f"cosigned {cosign(self.app.recorder)}")
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

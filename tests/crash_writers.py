@@ -2,7 +2,8 @@
 
 Reads commands from standard input: `start DIRECTORY ACKNOWLEDGED SEED` answers a process id,
 `wait PID` answers once it has ended. A writer adds to the file ACKNOWLEDGED, one write for each
-line, what the ledger has acknowledged: `event STREAM VERSION INDEX` and `blob DIGEST`.
+line, what the ledger has acknowledged: `event STREAM VERSION INDEX`, `blob DIGEST`,
+`rotation VKEY` and `cosigned SIZE`.
 """
 
 import os
@@ -12,12 +13,14 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
+from crash_session import cosign
 from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.mapper import EventRegistry
 from ledger.paths import LedgerPaths
+from ledger.sqlite import SignedSQLiteRecorder
 
 
 def write(directory: Path, acknowledged: Path, seed: str) -> None:
@@ -27,10 +30,15 @@ def write(directory: Path, acknowledged: Path, seed: str) -> None:
     out = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     version = 0
     with LedgerApplication.open(directory, EventRegistry()) as app:
+        assert isinstance(app.recorder, SignedSQLiteRecorder)
         while True:
             if rng.random() < 0.1:
                 digest = blobs.put(rng.randbytes(rng.choice((10, 100_000))))
                 os.write(out, f"blob {digest}\n".encode())
+            if rng.random() < 0.02:
+                os.write(out, f"rotation {app.recorder.rotate_key()}\n".encode())
+            if rng.random() < 0.05:
+                os.write(out, f"cosigned {cosign(app.recorder)}\n".encode())
             count = rng.choice((1, 1, 3, 10, 100))
             ids = app.recorder.insert_events(
                 [

@@ -111,7 +111,15 @@ class Scene:
         return load_key(self.root / "new.pem", passphrase=None)
 
     def copy(self, root: Path) -> "Scene":
-        shutil.copytree(self.root, root)
+        """Copy what may be attacked; what only serves for it is linked to."""
+        root.mkdir()
+        for path in self.root.iterdir():
+            if path.name in ("earlier", "fork", "other", "open", "open-other"):
+                (root / path.name).symlink_to(path)
+            elif path.is_dir():
+                shutil.copytree(path, root / path.name)
+            else:
+                shutil.copy(path, root)
         return Scene(root)
 
 

@@ -32,6 +32,7 @@ from ledger.errors import LedgerError
 from ledger.mapper import EventRegistry
 from ledger.paths import LedgerPaths
 from ledger.reader import open_verified
+from ledger.verified_notes import parse_tree_head
 
 SESSION = str(crash_session.__file__)
 needs_strace = pytest.mark.skipif(
@@ -53,10 +54,20 @@ def assert_whole(directory: Path, said: Iterable[str]) -> int:
             versions[entry.stream_id] = entry.stream_version
             places.add((str(entry.stream_id), str(entry.stream_version), str(entry.index)))
         size = ledger.size
+        cosigned = {
+            parse_tree_head(note).size
+            for note in ledger.head_notes()
+            if note.count("\n\u2014 ") > 1
+        }
+        keys = {record.vkey for record in ledger.authority.keys}
     blobs = BlobStore(LedgerPaths(directory).blobs)
     for kind, *what in acknowledged:
         if kind == "blob":
             blobs.get(what[0])
+        elif kind == "rotation":
+            assert what[0] in keys
+        elif kind == "cosigned":
+            assert int(what[0]) in {0, *cosigned}
         elif kind == "event":
             assert versions[UUID(what[0])] >= int(what[1]), (kind, *what)
             assert len(what) == 2 or tuple(what) in places
@@ -258,7 +269,7 @@ def power_losses(
 @needs_strace
 def test_power_losses_lose_nothing_acknowledged(tmp_path: Path) -> None:
     directory = tmp_path / "ledger"
-    steps = ("open", "append", "blob", "append", "close", "open", "append")
+    steps = ("open", "append", "blob", "rotate", "append", "close", "open", "append")
     calls, done = recorded([SESSION, str(directory), *steps], log=tmp_path / "log")
     assert done.returncode == 0, done.stderr
     disk, rng = Disk(directory), random.Random("power")
@@ -272,7 +283,7 @@ def test_power_losses_lose_nothing_acknowledged(tmp_path: Path) -> None:
 @needs_strace
 def test_power_losses_at_every_call_lose_nothing_acknowledged(tmp_path: Path) -> None:
     directory = tmp_path / "ledger"
-    steps = ("open", "append", "blob", "append", "close", "open", "append", "append", "close")
+    steps = ("open", "append", "blob", "rotate", "append", "close", "open", "append", "append")
     calls, done = recorded([SESSION, str(directory), *steps], log=tmp_path / "log")
     assert done.stdout.count("event") == 4
     for seed in range(5):
