@@ -160,14 +160,18 @@ def check_ledger(
     given = () if kept_head is None else (kept_head,)
     while True:
         recalled = memory.recall(key.partition("+")[0]) if memory else None
-        kept_heads = given if recalled is None else (*given, recalled.note)
         verification = None
         shown = None
         try:
             if recalled and recalled.vkey != key:
                 raise SignatureError("the ledger's first key is not the one that is remembered")
             with snapshot(paths.database) as connection:
-                verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
+                verification = Verification(
+                    vkey=key,
+                    kept_heads=given,
+                    remembered=recalled.note if recalled else None,
+                    signatures=signatures,
+                )
                 shown = _newest_note(connection, path=paths.database)
                 held = _verify(connection, verification, path=paths.database, processes=processes)
         except VerificationError as e:

@@ -39,7 +39,7 @@ from ledger.verified_notes import TreeHead
 
 __all__ = ["first_version_out_of_step", "verify_new", "verify_whole", "work"]
 
-_WORTH_A_PROCESS = 50_000  # entries, for each; starting one takes the time of as many
+_WORTH_A_PROCESS = 75_000  # entries; starting one takes the time of as many
 _SIGNATURE = 25  # checking one takes the time of as many entries
 _HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size LIMIT 1"
 _HEAD_BY_COUNT = "SELECT size, edge FROM tree_heads ORDER BY size LIMIT 1 OFFSET ?"

@@ -77,12 +77,15 @@ class Verification:
         *,
         vkey: str,
         kept_heads: Sequence[str] = (),
+        remembered: str | None = None,  # one more kept head, whose signature was checked
         signatures: Signatures = "all",
         edges: bool = True,  # whether tree heads come with theirs; a bundle has none
     ) -> None:
         self.vkey = vkey
         self.edges = edges
-        self.kept_heads = [parse_kept_head(note, vkey=vkey) for note in kept_heads]
+        self._remembered = remembered
+        own = () if remembered is None else (remembered,)
+        self.kept_heads = [parse_kept_head(note, vkey=vkey) for note in (*kept_heads, *own)]
         self.signatures = signatures
         self.authority = Authority(vkey)
         self.size = 0
@@ -231,11 +234,14 @@ class Verification:
                 )
 
     def _open_kept(self, kept: TreeHead) -> None:
-        """Raise SignatureError unless the key that stands at its size, or last, has signed it."""
+        """Raise SignatureError unless the key that stands at its size has signed it."""
+        if kept.note == self._remembered:
+            return
         try:
             open_tree_head(kept.note, vkey=self.authority.ledger_vkey_at(kept.size))
         except VerificationError as e:
-            raise SignatureError(f"the kept tree head is not this ledger's: {e}") from e
+            later = ", or by a key that is cut off" if kept.size > self.size else ""
+            raise SignatureError(f"the kept tree head is not this ledger's{later}: {e}") from e
 
     def _broken_end(
         self, entry: VerifiedEntry, following: EntryRow | None, head: HeadRow | None

@@ -3,23 +3,26 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 
+from ledger.entries import AuthorKey
 from ledger.errors import MemoryFileError, VerificationError
 from ledger.keys import load_key
 from ledger.memory import Memory, Remembered
-from ledger.notes import public_bytes, vkey
+from ledger.notes import public_bytes, sign_tree_head, vkey
 from ledger.opening import open_ledger
 from ledger.paths import LedgerPaths
-from ledger.reader import VerificationReport, check_ledger, check_new
+from ledger.reader import VerificationReport, check_ledger, check_new, read_tree_head
 from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verified_notes import parse_tree_head
 
 Check = Callable[[Path, Memory], VerificationReport]
 
@@ -35,10 +38,15 @@ def news(directory: Path, memory: Memory) -> VerificationReport:
 both = pytest.mark.parametrize("check", [whole, news])
 
 
-def append(directory: Path, *, count: int, body: bytes = b"body", first: int = 0) -> None:
+@contextmanager
+def recording(directory: Path) -> Iterator[SignedSQLiteRecorder]:
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
-        recorder = SignedSQLiteRecorder(database, signer=signer)
+        yield SignedSQLiteRecorder(database, signer=signer)
+
+
+def append(directory: Path, *, count: int, body: bytes = b"body", first: int = 0) -> None:
+    with recording(directory) as recorder:
         if not first:
             first = (recorder.max_notification_id() or 0) + 1
         for version in range(first, first + count):
@@ -110,6 +118,25 @@ def test_ledger_behind_the_remembered_head_is_rejected(
     assert report.contradiction[0] == kept.note
     assert report.contradiction[1].split("\n")[1] == "5"
     assert check(ledger, memory).ok
+
+
+@both
+def test_ledger_cut_off_with_a_change_of_its_key_is_rejected(
+    check: Check, ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    earlier = copied(ledger, tmp_path / "earlier")
+    with recording(ledger) as recorder:
+        recorder.rotate_key()
+    kept = whole(ledger, memory).head
+    assert kept is not None
+    report = check(earlier, memory)
+    assert (report.ok, report.error_type, report.index) == (False, "ContradictionError", 5)
+    assert report.contradiction is not None
+    assert report.contradiction[0] == kept.note
+    # Who kept no more than the note cannot tell whose key has signed it.
+    report = check_ledger(earlier, kept_head=kept.note)
+    assert (report.ok, report.error_type) == (False, "SignatureError")
+    assert "not this ledger's, or by a key that is cut off" in str(report.error)
 
 
 @both
@@ -282,3 +309,58 @@ def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
     )
     with pytest.raises(VerificationError, match="the tree's edge is not that of the tree head"):
         memory.keep(bad, after=good)
+
+
+def test_keys_that_were_read_before_stand_for_what_is_new(ledger: Path, memory: Memory) -> None:
+    operator = AuthorKey("operator", Ed25519PrivateKey.generate())
+    name = origin_of(ledger)
+    with recording(ledger) as recorder:
+        recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
+        recorder.rotate_key()
+    assert whole(ledger, memory).ok
+    remembered = memory.recall(name)
+    assert remembered is not None
+    assert len(remembered.state.authority) == 2
+    with recording(ledger) as recorder:
+        recorder.insert_events([StoredEvent(UUID(int=2), 1, "test.event", b"")], author=operator)
+        recorder.rotate_key()
+    report = news(ledger, memory)
+    assert (report.ok, report.size, report.unread) == (True, 9, 7)
+    assert report.authority is not None
+    assert len(report.authority.rotations) == 2
+
+
+def test_what_does_not_fit_a_wrong_memory_is_read_whole(ledger: Path, memory: Memory) -> None:
+    operator = AuthorKey("operator", Ed25519PrivateKey.generate())
+    name = origin_of(ledger)
+    with recording(ledger) as recorder:
+        recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
+    assert whole(ledger, memory).ok
+    fields = json.loads(memory.path(name).read_text())
+    memory.path(name).write_text(json.dumps({**fields, "authority": []}))
+    with recording(ledger) as recorder:
+        recorder.insert_events([StoredEvent(UUID(int=2), 1, "test.event", b"")], author=operator)
+    report = news(ledger, memory)
+    assert (report.ok, report.unread) == (True, 0)
+    remembered = memory.recall(name)
+    assert remembered is not None
+    assert len(remembered.state.authority) == 1  # put right
+
+
+def test_kept_heads_are_signed_by_the_key_of_their_size(ledger: Path) -> None:
+    notes = [read_tree_head(ledger)]
+    with recording(ledger) as recorder:
+        for version in (6, 7):
+            recorder.rotate_key()
+            notes.append(recorder.tree_head())
+            recorder.insert_events([StoredEvent(UUID(int=1), version, "test.event", b"")])
+            notes.append(recorder.tree_head())
+    for note in notes:
+        assert note is not None
+        assert check_ledger(ledger, kept_head=note).ok
+    head = parse_tree_head(notes[0] or "")
+    late = load_key(LedgerPaths(ledger).key, passphrase=None)  # not yet in force at this size
+    forged = sign_tree_head(origin=head.origin, size=head.size, root=head.root, key=late)
+    report = check_ledger(ledger, kept_head=forged)
+    assert (report.ok, report.error_type) == (False, "SignatureError")
+    assert "the kept tree head is not this ledger's" in str(report.error)
