@@ -375,7 +375,10 @@ class Keys:
             self.rotate(str(body["note"]))
         elif entry.name == "key.revoked":
             self.revoke(str(body["role"]), str(body["vkey"]), int(body["since"]))
-        elif entry.name == "key.granted":
+        elif entry.name == "clock.jumped":
+            whole = all(-LIMIT <= int(body[name]) < LIMIT for name in ("by", "clock"))
+            need(whole, "no clock shows that")
+        else:
             need(body["role"] in ("operator", "judge", "witness"), "there is no such role")
             self.grant(str(body["role"]), str(body["vkey"]))
 

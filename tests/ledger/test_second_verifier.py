@@ -270,6 +270,12 @@ def revoked_judge(made: HandmadeLedger) -> None:
     made.say("key.revoked", ("operator", ALICE), **body)
 
 
+def revoked_since_no_time(made: HandmadeLedger) -> None:
+    judged(made)
+    body = {"role": "judge", "vkey": JUDGE.vkey, "since": -1, "reason": "lost"}
+    made.say("key.revoked", ("operator", ALICE), **body)
+
+
 def raw(made: HandmadeLedger, name: str, body: bytes, *, author: Signer | None = ALICE) -> None:
     made.add(made.authority, name, body, ("operator", author) if author else None)
 
@@ -336,6 +342,7 @@ FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
     "grant of an unknown role": lambda made: made.grant("auditor", JUDGE, BY_ALICE),
     "witness of a wrong type": lambda made: made.grant("witness", JUDGE, BY_ALICE),
     "judge of a wrong type": lambda made: made.grant("judge", WITNESS, BY_ALICE),
+    "revocation since no time": revoked_since_no_time,
     "revocation of a stranger": lambda made: made.say(
         "key.revoked", BY_ALICE, role="judge", vkey=JUDGE.vkey, since=1, reason=""
     ),
@@ -355,6 +362,7 @@ FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
     "body with a repeated key": lambda made: raw(made, "key.granted", b"\x84\xa1v\x01" + GRANT[1:]),
     "body that is no map": lambda made: raw(made, "key.granted", b"\x93\x01\x02\x03"),
     "body of nothing": lambda made: raw(made, "key.granted", b""),
+    "clock out of range": lambda made: made.say("clock.jumped", by=1, clock=2**63),
     "clock with author": lambda made: made.say("clock.jumped", BY_ALICE, by=1, clock=1),
     "rotation by the old key alone": rotation_signed_by(LEDGER),
     "rotation by the new key alone": rotation_signed_by(SECOND),
@@ -412,7 +420,10 @@ class Tamperer:
         version = int.from_bytes(entry[25:33], "big")
         if version < 2**63:
             row = (entry[9:25], version, name.decode("utf-8", "replace"), index)
-            sql = "UPDATE entries SET stream_id = ?, stream_version = ?, name = ? WHERE idx = ?"
+            sql = (
+                "UPDATE OR IGNORE entries "
+                "SET stream_id = ?, stream_version = ?, name = ? WHERE idx = ?"
+            )
             self.db.execute(sql, row)
 
     def a_bit(self) -> None:
