@@ -19,6 +19,7 @@ from ledger.proofs import consistency_proof
 from ledger.witness import Witness
 from ledger.witness_client import post
 
+NAME = "witness.example/w1"
 ORIGIN = "proctor.local/0123456789abcdef0123456789abcdef"
 
 

@@ -1,12 +1,8 @@
 """A witness answers as the protocol says, and never cosigns two histories."""
 
 import base64
-import random
 import secrets
 import shutil
-import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -18,7 +14,7 @@ from threading import Event
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from witness_trees import ORIGIN, Log, request_of, root_of, submit_at_random
+from witness_trees import NAME, ORIGIN, Log, request_of, root_of, submit_at_random
 
 from ledger.cosignatures import open_cosignature
 from ledger.errors import ConflictError, KeyFileError, MalformedError, StorageError
@@ -29,7 +25,6 @@ from ledger.witness import MAX_REQUEST, Witness
 from ledger.witness_rules import Answer, parse_request
 from ledger.witness_store import origin_hash
 
-NAME = "witness.example/w1"
 NOW = 1_800_000_000
 HONEST = Log.honest(40)
 FORK = HONEST.forked(5)
@@ -447,68 +442,3 @@ def test_of_two_forks_submitted_by_many_processes_one_is_cosigned(folder: Path) 
     owners = {name for name, own in roots.items() if {root for _, root in heads} & own}
     assert heads
     assert len(owners) == 1
-
-
-GROWING = """
-import sys
-from pathlib import Path
-sys.path[:0] = [sys.argv[2]]
-from witness_trees import Log
-from ledger.witness import Witness
-log = Log.honest(4000)
-with Witness.open(Path(sys.argv[1]), passphrase=None) as witness:
-    old = int(sys.argv[3])
-    while old < 4000:
-        answer = witness.add_checkpoint(log.request(old, old + 1))
-        assert answer.status == 200, answer
-        old += 1
-        print(old, answer.body, end="", flush=True)
-"""
-
-
-def kill_while_it_cosigns(folder: Path, *, kills: int, seed: int) -> None:
-    rng = random.Random(seed)
-    latest = 0
-    for _ in range(kills):
-        child = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                GROWING,
-                str(folder),
-                str(Path(__file__).parents[1]),
-                str(latest),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert child.stdout is not None
-        answered = latest
-        for _ in range(rng.randint(1, 6)):
-            line = child.stdout.readline()
-            assert line, "the witness stopped by itself"
-            answered = int(line.split(" ")[0])
-        child.kill()
-        for line in child.stdout.read().splitlines(keepends=True):
-            if line.endswith("\n"):
-                answered = int(line.split(" ")[0])
-        child.wait()
-        with open_witness(folder) as witness:
-            note = witness.checkpoint(origin_hash(ORIGIN)).body
-            latest = open_tree_head(note, vkey=HONEST.vkey).size
-            assert latest in (answered, answered + 1)
-            open_cosignature(parse_note(note), vkey=witness.vkey)
-            again = Log.honest(latest).forked(0).request(latest, latest)
-            assert witness.add_checkpoint(again).status == 422
-        with sqlite3.connect(folder / "witness.sqlite") as c:
-            assert c.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        c.close()
-
-
-def test_witness_killed_at_random_forgets_nothing_that_it_answered(folder: Path) -> None:
-    kill_while_it_cosigns(folder, kills=5, seed=1)
-
-
-@pytest.mark.slow
-def test_witness_killed_hundreds_of_times_forgets_nothing_that_it_answered(folder: Path) -> None:
-    kill_while_it_cosigns(folder, kills=200, seed=2)
