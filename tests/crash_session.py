@@ -31,7 +31,8 @@ STEPS = (
 )
 WITNESS = "witness.example"
 WITNESS_KEY = Ed25519PrivateKey.from_private_bytes(b"w" * 32)
-LARGE = 72  # events that together fill more than the 1,000 pages after which SQLite checkpoints
+LARGE = 20  # events that together fill more pages than this:
+CHECKPOINT = 200  # pages in the log, after which SQLite copies them into the database
 
 
 def say(line: str) -> None:
@@ -63,6 +64,9 @@ class Session:
         except LedgerError as e:  # who is refused tries again, once
             say(f"error {type(e).__name__}: {e}")
             self.app = LedgerApplication.open(self.directory, EventRegistry())
+        # A setting of the connection: reach for the recorder's own.
+        connection = self.app.recorder._database._connection  # type: ignore[attr-defined]
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
 
     def close(self) -> None:
         if self.app is not None:

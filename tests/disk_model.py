@@ -42,7 +42,7 @@ def traced(
     """Run a Python command under strace, with a log of these calls."""
     return subprocess.run(
         [
-            *("strace", "-f", "-qq", "-o", str(log), "-e", f"trace={calls}"),
+            *("strace", "-f", "--seccomp-bpf", "-qq", "-o", str(log), "-e", f"trace={calls}"),
             *("-e", "signal=none", *options, sys.executable, "-B", *command),
         ],
         capture_output=True,

@@ -156,6 +156,13 @@ def read_blobs(scene: Scene) -> None:
         BlobStore(LedgerPaths(scene.ledger).blobs).get(name)
 
 
+def read_jumps(scene: Scene) -> None:
+    with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
+        for entry in ledger.entries():
+            if entry.stream_id == ledger.authority.stream_id and entry.name == "clock.jumped":
+                raise VerificationError("the clock has jumped", index=entry.index)
+
+
 def void(_: object) -> None:
     """Forget what was returned."""
 
@@ -237,6 +244,9 @@ DETECTORS: dict[str, dict[str, Callable[[Scene], None]]] = {
     "memory": {
         "a memory": with_a_memory,
         "... only what is new": new_by_the_memory,
+    },
+    "clock": {
+        "whoever reads the events": read_jumps,
     },
     "blob": {
         "whoever reads it": read_blobs,

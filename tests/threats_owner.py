@@ -1,11 +1,15 @@
 """Attacks by somebody who holds private keys: what signatures cannot stop, and what still does."""
 
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import count
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from eventsourcing.persistence import StoredEvent
 from threat_scene import JUDGE, OPERATOR, REVIEWED, ROTATED, STRANGER, WITNESSES, Scene
 from threats import threat
 from threats_files import AT, Tables, row_of, rows_of, tables
@@ -15,7 +19,9 @@ from ledger.bodies import encode_body
 from ledger.cosignatures import cosignature_vkey, sign_cosignature
 from ledger.entries import AuthorKey, Entry, decode_entry, encode_entry, entry_hash
 from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
+from ledger.opening import open_ledger
 from ledger.paths import LedgerPaths
+from ledger.sqlite import SignedSQLiteRecorder
 from ledger.tree import Tree
 
 NEW_STREAM = UUID(int=77)
@@ -289,3 +295,40 @@ def old_key_signs(scene: Scene) -> int:
 @threat("the old key tells another story from before its rotation on", by="old key", vague=True)
 def old_key_forks(scene: Scene) -> int:
     return fork(scene)
+
+
+def append_at(scene: Scene, clock: Iterator[int]) -> None:
+    """Append an event for each time that the clock shows; another clock runs on evenly."""
+    database, signer = open_ledger(LedgerPaths(scene.ledger), passphrase=None)
+    with closing(database):
+        steady = count(0, 1_000_000)  # ns
+        into = SignedSQLiteRecorder(
+            database, signer=signer, clock=clock.__next__, steady_clock=steady.__next__
+        )
+        with suppress(StopIteration):
+            for version in count(1):
+                into.insert_events([StoredEvent(NEW_STREAM, version, "test.event", b"")])
+
+
+_HOUR = 3_600 * 10**9  # ns
+
+
+@threat("the clock set back", target="clock", by="clock")
+def clock_back(scene: Scene) -> None:
+    append_at(scene, iter([time.time_ns() - _HOUR]))
+
+
+@threat("the clock set forward while a recorder is at work", target="clock", by="clock")
+def clock_forward(scene: Scene) -> None:
+    append_at(scene, iter([time.time_ns(), time.time_ns() + _HOUR]))
+
+
+@threat(
+    "the clock set forward before a recorder begins",
+    target="clock",
+    by="clock",
+    undetected="a recorder that has just begun has nothing to compare its clock with; cosignatures "
+    "bear times of other clocks",
+)
+def clock_ahead(scene: Scene) -> None:
+    append_at(scene, iter([time.time_ns() + _HOUR]))

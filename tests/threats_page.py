@@ -43,6 +43,9 @@ They can sign whatever they like; what others hold is all that stands against it
     ("ledger", "old key"): """\
 ## The same, by somebody who holds a key that was rotated out
 """,
+    ("clock", "clock"): """\
+## The recorder's time, by somebody who can set its machine's clock
+""",
     ("bundle", "files"): """\
 ## A bundle, by whoever hands it over
 """,

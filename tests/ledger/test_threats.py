@@ -14,6 +14,7 @@ STRONGEST = {
     "proof": "the vkey",
     "evidence": "the vkey",
     "memory": "a memory",
+    "clock": "whoever reads the events",
     "blob": "whoever reads it",
 }
 
