@@ -115,9 +115,12 @@ def verify_stretch(
     Heads are those of sizes beyond the start; in a stretch that is not whole, they may go on
     after the last entry. Raises BulkMismatchError or VerificationError.
     """
-    return _Pass(
-        vkey=vkey, start=start, kept_heads=kept_heads, signatures=signatures, whole=whole
-    ).run(entries, heads)
+    try:
+        return _Pass(
+            vkey=vkey, start=start, kept_heads=kept_heads, signatures=signatures, whole=whole
+        ).run(entries, heads)
+    except (TypeError, ValueError, OverflowError) as e:  # a column of another type or length
+        raise BulkMismatchError from e
 
 
 class _Pass:
@@ -147,10 +150,7 @@ class _Pass:
         head = next(heads, None)
         while rows := list(islice(entries, _CHUNK)):
             before = self._state.size
-            try:
-                growth = self._check_entries(rows)
-            except (TypeError, ValueError, OverflowError) as e:  # a column of another type
-                raise BulkMismatchError from e
+            growth = self._check_entries(rows)
             while head is not None and _is_within(head[0], self._state.size):
                 self._check_head(head, growth)
                 head = next(heads, None)

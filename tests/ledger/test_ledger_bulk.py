@@ -6,6 +6,7 @@ import sqlite3
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,39 @@ def test_bulk_agrees_on_a_ledger_with_damaged_bytes_signed_by_its_owner(
     assert bulk_holds(rows) == all_hold(rows)
 
 
+def test_last_entry_cut_anywhere_is_rejected() -> None:
+    for size in range(len(HONEST[SIZE - 1])):
+        rows = sealed([*HONEST[:-1], HONEST[-1][:size]])
+        with pytest.raises(BulkMismatchError):
+            in_bulk(rows)
+
+
+def test_entry_beyond_the_limit_is_rejected() -> None:
+    for size, right in ((65_535, True), (65_536, False)):
+        data = HONEST[0]
+        name_end = 75 + data[74]
+        body = bytes(size - name_end - 2)
+        rows = sealed([data[:name_end] + len(body).to_bytes(2, "big") + body])
+        assert bulk_holds(rows) == all_hold(rows) == right
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        replace(State(), size=1),
+        replace(State(), edge=(bytes(32),)),
+        replace(State(), last_hash=b""),
+        replace(State(), last_hash=bytes(31) + b"x"),
+        replace(State(), time_ns=1),
+        replace(State(), authority=(b"",)),
+    ],
+)
+def test_wrong_start_is_rejected(start: State) -> None:
+    rows = sealed(HONEST)
+    assert bulk_holds(rows, start=State())
+    assert not bulk_holds(rows, start=start)
+
+
 @given(places, st.integers(0, 72), st.integers(0, 255))
 def test_bulk_agrees_on_a_ledger_with_a_damaged_fixed_field_signed_by_its_owner(
     place: int, at: int, value: int
@@ -370,7 +404,10 @@ def test_ledger_is_divided_among_processes(
         "INSERT INTO tree_heads SELECT 70, note, edge FROM tree_heads WHERE size = 8 + {at} % 1",
     ],
 )
-@pytest.mark.parametrize("at", [1, 28, 31, 55])
+@pytest.mark.parametrize(
+    "at",
+    [1, pytest.param(28, marks=pytest.mark.slow), pytest.param(31, marks=pytest.mark.slow), 55],
+)
 def test_tampering_is_rejected_alike_by_several_processes(
     statement: str, at: int, tmp_path: Path
 ) -> None:
