@@ -88,14 +88,14 @@ def honest_entries(size: int = SIZE) -> list[bytes]:
     return entries
 
 
-def sealed(entries: Sequence[bytes], *, batch: int = 4) -> Rows:
+def sealed(entries: Sequence[bytes], *, batch: int = 4, unlinked: int | None = None) -> Rows:
     """Return the rows of a ledger with these entries, linked and signed by who holds the keys."""
     rows: list[EntryRow] = []
     heads: list[HeadRow] = []
     tree = Tree()
     previous = bytes(32)
     for index, raw in enumerate(entries):
-        data = raw[:41] + previous + raw[73:]
+        data = raw[:41] + (bytes(31) + b"x" if index == unlinked else previous) + raw[73:]
         previous = entry_hash(data)
         tree.append(previous)
         try:
@@ -155,6 +155,13 @@ def all_hold(rows: Rows, **options: Any) -> bool:
 HONEST = honest_entries()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_chunks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk, "_CHUNK", 16)
+        yield
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 16, 1000])
 @pytest.mark.parametrize("signatures", ["all", "newest"])
 def test_both_verifiers_come_to_the_same_state(
@@ -196,6 +203,23 @@ def test_bulk_agrees_on_a_ledger_with_damaged_bytes_signed_by_its_owner(
     entries[place] = data[: at % len(data)] + put + data[at % len(data) + cut :]
     rows = sealed(entries)
     assert bulk_holds(rows) == all_hold(rows)
+
+
+@pytest.mark.parametrize("place", range(SIZE))
+def test_broken_link_is_rejected_though_its_owner_signs_it(place: int) -> None:
+    assert not bulk_holds(sealed(HONEST, unlinked=place))
+    assert not all_hold(sealed(HONEST, unlinked=place))
+
+
+@pytest.mark.parametrize("place", range(1, SIZE))
+def test_time_that_runs_backwards_is_rejected_though_its_owner_signs_it(place: int) -> None:
+    entries = [
+        data[:33] + (index + 9).to_bytes(8, "big") + data[41:] for index, data in enumerate(HONEST)
+    ]
+    assert bulk_holds(sealed(entries))
+    entries[place] = entries[place][:33] + (place + 7).to_bytes(8, "big") + entries[place][41:]
+    assert not bulk_holds(sealed(entries))
+    assert not all_hold(sealed(entries))
 
 
 def test_last_entry_cut_anywhere_is_rejected() -> None:
