@@ -1,7 +1,8 @@
 """A recorder's day, to be interrupted: begin, append, store a blob, overflow the WAL, reopen.
 
 Run as `python crash_session.py DIRECTORY [STEP ...]`. Says on standard output what was
-acknowledged (`event STREAM VERSION`, `blob DIGEST`, `rotation VKEY`, `cosigned SIZE`) and what was
+acknowledged (`event STREAM VERSION`, `blob DIGEST`, `rotation VKEY`, `cosigned SIZE`,
+`remembered SIZE`, `exported SIZE`) and what was
 refused (`error TYPE: message`).
 A refusal is an answer and the session goes on; any other exception ends it with a traceback.
 """
@@ -18,17 +19,21 @@ from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
+from ledger.bundle import export_bundle
 from ledger.cosignatures import sign_cosignature
 from ledger.errors import LedgerError
 from ledger.mapper import EventRegistry
+from ledger.memory import Memory
 from ledger.paths import LedgerPaths
+from ledger.reader import check_ledger
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_notes import parse_tree_head
 
 STEPS = (
     *("open", "append", "append", "blob", "cosign", "rotate", "append", "large", "append", "close"),
-    *("open", "append", "close"),
+    *("verify", "export", "open", "append", "close", "verify", "export"),
 )
+MEMORY, BUNDLE = "memory", "bundle"  # kept in the ledger's folder here, to be checked with it
 WITNESS = "witness.example"
 WITNESS_KEY = Ed25519PrivateKey.from_private_bytes(b"w" * 32)
 LARGE = 20  # events that together fill more pages than this:
@@ -92,6 +97,16 @@ class Session:
         if self.app is not None:
             assert isinstance(self.app.recorder, SignedSQLiteRecorder)
             say(f"cosigned {cosign(self.app.recorder)}")
+
+    def verify(self) -> None:
+        report = check_ledger(self.directory, memory=Memory(self.directory / MEMORY))
+        if report.ok:
+            say(f"remembered {report.size}")
+        else:
+            say(f"error {report.error_type}: {report.error}")
+
+    def export(self) -> None:
+        say(f"exported {export_bundle(self.directory, self.directory / BUNDLE).head.size}")
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

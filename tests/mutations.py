@@ -116,9 +116,7 @@ class DatabaseFile(Target):
         self.donor = LedgerPaths(self.scene.earlier).database.read_bytes()
 
     def verified(self) -> object:
-        held = check_ledger(
-            self.folder, vkey=self.scene.vkey, kept_head=self.scene.kept_head, signatures="newest"
-        )
+        held = check_ledger(self.folder, vkey=self.scene.vkey, kept_head=self.scene.kept_head)
         if not held.ok:
             raise VerificationError(str(held.error), index=held.index)
         with open_verified(self.folder, vkey=self.scene.vkey) as ledger:

@@ -22,16 +22,19 @@ from uuid import UUID, uuid4
 import crash_session
 import crash_writers
 import pytest
-from crash_session import last_version
+from crash_session import BUNDLE, MEMORY, last_version
 from disk_model import CHANGING, Call, Disk, recorded, traced
 from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
+from ledger.bundle import export_bundle
+from ledger.bundle_check import check_bundle, is_bundle
 from ledger.errors import LedgerError
 from ledger.mapper import EventRegistry
+from ledger.memory import Memory
 from ledger.paths import LedgerPaths
-from ledger.reader import open_verified
+from ledger.reader import check_ledger, open_verified
 from ledger.verified_notes import parse_tree_head
 
 SESSION = str(crash_session.__file__)
@@ -60,12 +63,25 @@ def assert_whole(directory: Path, said: Iterable[str]) -> int:
             if note.count("\n\u2014 ") > 1
         }
         keys = {record.vkey for record in ledger.authority.keys}
+        remembered = Memory(directory / MEMORY).recall(ledger.vkey.partition("+")[0])
+    assert check_ledger(directory, memory=Memory(directory / MEMORY)).ok
+    bundle = directory / BUNDLE
+    handed_out = check_bundle(bundle) if is_bundle(bundle) else None
+    assert handed_out is None or handed_out.ok, handed_out
+    export_bundle(directory, bundle)
+    assert check_bundle(bundle).size == size
     blobs = BlobStore(LedgerPaths(directory).blobs)
     for kind, *what in acknowledged:
         if kind == "blob":
             blobs.get(what[0])
         elif kind == "rotation":
             assert what[0] in keys
+        elif kind == "remembered":
+            assert remembered is not None
+            assert remembered.open().size >= int(what[0])
+        elif kind == "exported":
+            assert handed_out is not None
+            assert handed_out.size >= int(what[0])
         elif kind == "cosigned":
             assert int(what[0]) in {0, *cosigned}
         elif kind == "event":
@@ -269,7 +285,10 @@ def power_losses(
 @needs_strace
 def test_power_losses_lose_nothing_acknowledged(tmp_path: Path) -> None:
     directory = tmp_path / "ledger"
-    steps = ("open", "append", "blob", "rotate", "append", "close", "open", "append")
+    steps = (
+        *("open", "append", "blob", "verify", "export", "rotate", "append", "close"),
+        *("open", "append", "verify", "export"),
+    )
     calls, done = recorded([SESSION, str(directory), *steps], log=tmp_path / "log")
     assert done.returncode == 0, done.stderr
     disk, rng = Disk(directory), random.Random("power")
@@ -283,7 +302,10 @@ def test_power_losses_lose_nothing_acknowledged(tmp_path: Path) -> None:
 @needs_strace
 def test_power_losses_at_every_call_lose_nothing_acknowledged(tmp_path: Path) -> None:
     directory = tmp_path / "ledger"
-    steps = ("open", "append", "blob", "rotate", "append", "close", "open", "append", "append")
+    steps = (
+        *("open", "append", "blob", "verify", "export", "rotate", "append", "close"),
+        *("open", "append", "append", "verify", "export"),
+    )
     calls, done = recorded([SESSION, str(directory), *steps], log=tmp_path / "log")
     assert done.stdout.count("event") == 4
     for seed in range(5):
