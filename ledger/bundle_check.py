@@ -104,6 +104,8 @@ class BundlePass:
         if vkey is not None and vkey.strip() != self.vkey:
             raise SignatureError(f"{VKEY}: this bundle states another key than the one given")
         self.newest = parse_tree_head(_text(folder, CHECKPOINT))
+        if self.newest.origin != self.vkey.partition("+")[0]:
+            raise SignatureError(f"{CHECKPOINT} is another ledger's tree head than {VKEY} says")
         self._sizes = _sizes(folder)
         # A note beside the newest of the same size says the same, or is a contradiction.
         beside = [_text(folder, f"{HEADS}/{size}") for size in self._sizes if self._is_last(size)]
