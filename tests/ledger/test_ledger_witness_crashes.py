@@ -85,7 +85,7 @@ def test_witness_killed_hundreds_of_times_forgets_nothing(tmp_path: Path) -> Non
 
 
 def power_losses(tmp_path: Path, *, heads: int, share: float, seed: int) -> int:
-    """Cut the power after each answer and some other calls; return after how many the witness stood."""
+    """Cut the power after each answer and some other calls; return after how many it stood."""
     folder, rng = tmp_path / "state", random.Random(seed)
     calls, done = recorded([str(SESSION), str(folder), str(heads)], log=tmp_path / "log")
     assert done.returncode == 0, done.stderr
