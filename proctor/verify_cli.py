@@ -16,9 +16,8 @@ from ledger.bundle_check import BundlePass, check_bundle, is_bundle, read_vkey
 from ledger.errors import EvidenceError, VerificationError
 from ledger.evidence import (
     Evidence,
+    find_contradiction,
     format_evidence,
-    make_fork_evidence,
-    make_rollback_evidence,
     open_evidence,
 )
 from ledger.mapper import ns_to_datetime
@@ -295,18 +294,19 @@ def _write_evidence(check: _Ledger | _Bundle, report: VerificationReport, path: 
     try:
         evidence = _evidence(check, kept=kept, newest=newest)
     except VerificationError:
-        return None  # the ledger fails in itself too, and its tree cannot be relied on
+        evidence = None  # the ledger fails in itself too, and its tree cannot be relied on
+    if evidence is None:
+        return None
     path.write_text(format_evidence(evidence), encoding="utf-8")
     return evidence.kind
 
 
-def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Evidence:
+def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Evidence | None:
     leaf_hashes: list[bytes] = []
     vkey, authority, _ = check.walk(lambda entry: leaf_hashes.append(entry.entry_hash))
-    rotations = authority.rotations
-    if parse_tree_head(kept).size > parse_tree_head(newest).size:
-        return make_rollback_evidence(vkey=vkey, rotations=rotations, shown=newest, seen=kept)
-    return make_fork_evidence(leaf_hashes, vkey=vkey, rotations=rotations, kept=kept, newest=newest)
+    return find_contradiction(
+        leaf_hashes, vkey=vkey, rotations=authority.rotations, newest=newest, kept=kept
+    )
 
 
 def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json: bool) -> int:
