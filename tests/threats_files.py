@@ -545,7 +545,7 @@ def page_overwritten(scene: Scene) -> None:
 )
 def index_overwritten(scene: Scene) -> None:
     at, size = page_of(scene, "sqlite_autoindex_entries_1")
-    patch(scene.database, at + 8, os.urandom(size - 8))
+    patch(scene.database, at + 8, b"\xa5" * (size - 8))
 
 
 @threat(
@@ -601,7 +601,7 @@ def wal_exchanged(scene: Scene) -> None:
 )
 def shm(scene: Scene) -> None:
     lay_out_wal(scene)
-    scene.database.with_name("ledger.sqlite-shm").write_bytes(os.urandom(32_768))
+    scene.database.with_name("ledger.sqlite-shm").write_bytes(b"\xa5" * 32_768)
 
 
 @threat(
