@@ -53,6 +53,7 @@ StateOption = Annotated[
 ]
 OutOption = Annotated[Path, typer.Option("--out", help="The file to write.")]
 _MOST_SECONDS = 600
+_MOST_LINES = 16  # that a note may have
 _NEWEST = 10_000  # tree heads among which an answer's is looked for
 
 
@@ -220,7 +221,8 @@ def _ask_all(
     quorum: Quorum, ledger: VerifiedLedger, note: str, *, timeout: float
 ) -> dict[str, Asked]:
     build = _requests(ledger, note)
-    answers = {}
+    answers: dict[str, Asked] = {}
+    room = _MOST_LINES - note.count("\n\u2014 ")
     for witness in quorum.witnesses:
         name = witness.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         old = cosigned_size(ledger.head_notes(), vkey=witness.vkey)
@@ -228,6 +230,8 @@ def _ask_all(
             answers[name] = Asked(outcome="failed", detail="it has no URL in the policy")
         elif old == parse_tree_head(note).size:
             answers[name] = Asked(outcome="cosigned", detail=f"{old} entries, since before")
+        elif sum(asked.cosigned is not None for asked in answers.values()) == room:
+            answers[name] = Asked(outcome="failed", detail="the tree head has no room for its line")
         else:
             answers[name] = ask_witness(
                 witness.url.rstrip("/"),

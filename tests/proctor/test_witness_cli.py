@@ -10,9 +10,11 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from frontdoor import answer, call_here
 
+from ledger.cosignatures import sign_cosignature
 from ledger.evidence import open_evidence
 from ledger.opening import open_ledger
 from ledger.paths import LedgerPaths
@@ -281,6 +283,21 @@ def test_ledger_put_back_or_forked_is_found_when_witnesses_are_asked(
         assert ask(place, policy) == (1, {"w": "behind"}, False)
         append(home, first=6, last=9, state=b"\x81\xa1v\x01")
         assert ask(place, policy) == (1, {"w": "fork"}, False)
+
+
+def test_tree_head_takes_no_more_lines_than_a_note_may_have(place: Path, home: Path) -> None:
+    note = newest_note(home)
+    with recorder_of(home) as recorder:
+        for number in range(14):
+            key = Ed25519PrivateKey.generate()
+            text = note.rpartition("\n\n")[0] + "\n"
+            line = sign_cosignature(text, name=f"n{number}.example", key=key, seconds=1)
+            recorder.add_signature_line(5, line)
+    make_witness(place, "v")
+    with serving(place / "w") as (w, _), serving(place / "v") as (v, _):
+        policy = policy_of(place, {"w": w, "v": v}, "all")
+        assert ask(place, policy) == (1, {"w": "cosigned", "v": "failed"}, False)
+    assert newest_note(home).count("\n\u2014 ") == 16
 
 
 def test_policy_for_another_ledger_is_rejected_before_anybody_is_asked(
