@@ -108,11 +108,8 @@ class Memory:
                     file.flush()
                     os.fsync(file.fileno())
                 fresh.replace(path)
-                folder = os.open(self.folder, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
+                for folder in (self.folder, self.folder.parent):  # which may be new as well
+                    _sync(folder)
             finally:
                 fresh.unlink(missing_ok=True)
 
@@ -126,6 +123,14 @@ class Memory:
             yield
         finally:
             os.close(lock)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _text(remembered: Remembered) -> str:

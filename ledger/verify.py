@@ -204,7 +204,7 @@ class Verification:
                 raise type(e)(f"tree head at size {self.size}: {e}", index=self.size - 1) from e
         for kept in self.kept_heads:
             if kept.size > self.size:
-                self._open_kept(kept)
+                self._check_kept_signature(kept, same=False)
                 raise ContradictionError(
                     f"the kept tree head covers {kept.size} entries, the ledger has only "
                     f"{self.size}: it was cut off",
@@ -223,25 +223,39 @@ class Verification:
 
     def _check_kept_heads(self) -> None:
         for kept in self.kept_heads:
-            if kept.size != self.size:
-                continue
-            self._open_kept(kept)
-            if kept.root != root_of(self._edge):
-                raise ContradictionError(
-                    f"the first {self.size} entries are not those of the kept tree head: "
-                    "the ledger was rewritten",
-                    kept=kept.note,
-                )
+            if kept.size == self.size:
+                same = kept.root == root_of(self._edge)
+                self._check_kept_signature(kept, same=same)
+                if not same:
+                    raise ContradictionError(
+                        f"the first {self.size} entries are not those of the kept tree head: "
+                        "the ledger was rewritten",
+                        kept=kept.note,
+                    )
 
-    def _open_kept(self, kept: TreeHead) -> None:
-        """Raise SignatureError unless the key that stands at its size has signed it."""
+    def _check_kept_signature(self, kept: TreeHead, *, same: bool) -> None:
+        """Raise SignatureError unless the ledger's key has signed a kept head.
+
+        That is the key which is in force at its size. Where the head is not of this history, any
+        key will do that the ledger has had: in the other history it may have been in force.
+        """
         if kept.note == self._remembered:
             return
-        try:
-            open_tree_head(kept.note, vkey=self.authority.ledger_vkey_at(kept.size))
-        except VerificationError as e:
-            later = ", or by a key that is cut off" if kept.size > self.size else ""
-            raise SignatureError(f"the kept tree head is not this ledger's{later}: {e}") from e
+        vkeys = [self.authority.ledger_vkey_at(kept.size)]
+        if not same:
+            vkeys += [key.vkey for key in self.authority.keys if key.role == "ledger"]
+        reasons = []
+        for vkey in vkeys:
+            try:
+                open_tree_head(kept.note, vkey=vkey)
+            except VerificationError as e:
+                reasons.append(e)
+            else:
+                return
+        later = ", or by a key that is cut off" if kept.size > self.size else ""
+        raise SignatureError(
+            f"the kept tree head is not this ledger's{later}: {reasons[0]}"
+        ) from reasons[0]
 
     def _broken_end(
         self, entry: VerifiedEntry, following: EntryRow | None, head: HeadRow | None

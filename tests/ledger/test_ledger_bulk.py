@@ -1,5 +1,6 @@
 """The bulk verifier accepts just what the one-by-one verifier accepts, however it is divided."""
 
+import base64
 import hashlib
 import random
 import sqlite3
@@ -32,6 +33,7 @@ from ledger.states import Signatures, State
 from ledger.stretches import verify_whole
 from ledger.tree import Tree
 from ledger.verified_entries import parse_entry
+from ledger.verified_notes import parse_tree_head
 from ledger.verify import EntryRow, HeadRow, Verification
 
 ORIGIN = "proctor.local/bulk"
@@ -276,14 +278,97 @@ def test_bulk_agrees_on_a_column_that_says_something_else(
     assert bulk_holds((entries, heads)) == all_hold((entries, heads))
 
 
+def of_new_streams() -> list[bytes]:
+    """Return two entries more, the first and only ones of their streams."""
+    return [
+        encode_entry(
+            Entry(
+                index=SIZE + n,
+                stream_id=UUID(int=100 + n),
+                stream_version=n,
+                time_ns=SIZE,
+                previous=bytes(32),
+                name="test.new",
+                body=b"",
+            )
+        )
+        for n in (0, 1)
+    ]
+
+
 @pytest.mark.parametrize("column", [1, 3])
 def test_columns_that_repeat_the_entries_only_when_joined_are_rejected(column: int) -> None:
-    entries, heads = sealed(HONEST)
-    one: list[Any] = list(entries[20])
-    other: list[Any] = list(entries[21])
+    entries, heads = sealed([*HONEST, *of_new_streams()])
+    assert bulk_holds((entries, heads))
+    one: list[Any] = list(entries[SIZE])
+    other: list[Any] = list(entries[SIZE + 1])
     one[column], other[column] = one[column] + other[column][:1], other[column][1:]
-    entries[20:22] = [tuple(one), tuple(other)]
+    entries[SIZE:] = [tuple(one), tuple(other)]
     assert not bulk_holds((entries, heads))
+
+
+@pytest.mark.parametrize(("column", "value"), [(1, bytes(16)), (2, 1), (3, "test.old")])
+def test_column_is_rejected_though_it_could_begin_a_stream(column: int, value: Any) -> None:
+    entries, heads = sealed([*HONEST, *of_new_streams()])
+    row: list[Any] = list(entries[SIZE])
+    row[column] = value
+    entries[SIZE] = tuple(row)
+    assert not bulk_holds((entries, heads))
+
+
+def test_version_that_only_the_column_has_right_is_rejected() -> None:
+    honest, _ = sealed(HONEST)
+    entries = list(HONEST)
+    entries[50] = unsigned(entries[50])[:25] + (99).to_bytes(8, "big") + entries[50][33:]
+    rows, heads = sealed(entries)
+    rows[50] = (*honest[50][:4], rows[50][4])
+    assert not bulk_holds((rows, heads))
+    assert not all_hold((rows, heads))
+
+
+def test_tree_heads_that_repeat_or_change_places_are_rejected() -> None:
+    entries, heads = sealed(HONEST)
+    beyond = (SIZE + 4, *heads[-1][1:])
+    for spoilt in (
+        [heads[0], *heads],
+        [*heads, heads[-1]],
+        [heads[1], heads[0], *heads[2:]],
+        [*heads, beyond],
+        heads[:-1],
+        [],
+    ):
+        assert not bulk_holds((entries, spoilt))
+        assert not all_hold((entries, spoilt))
+
+
+def test_kept_heads_are_checked_in_bulk() -> None:
+    rows = sealed(HONEST)
+    other = sealed([unsigned(data) for data in HONEST])[1]
+    longer = sealed([*HONEST, *of_new_streams()])[1]
+    for notes, right in ((rows[1], True), (other[2:], False), (longer[-1:], False)):
+        for _, note, _ in notes:
+            try:
+                verify_stretch(
+                    iter(rows[0]),
+                    iter(rows[1]),
+                    vkey=VKEY,
+                    start=State(),
+                    kept_heads=[parse_tree_head(note)],
+                )
+            except BulkMismatchError:
+                assert not right
+            else:
+                assert right
+
+
+def test_tree_head_about_another_size_is_rejected_though_its_owner_signs_it() -> None:
+    entries, heads = sealed(HONEST)
+    size, note, edge = heads[2]
+    root = base64.b64decode(note.split("\n")[2])
+    other = sign_tree_head(origin=ORIGIN, size=size - 1, root=root, key=OLD)
+    rows = entries, [*heads[:2], (size, other, edge), *heads[3:]]
+    assert not bulk_holds(rows)
+    assert not all_hold(rows)
 
 
 @given(st.integers(0, 14), st.integers(0, 2), values)
@@ -477,6 +562,13 @@ def test_versions_of_more_streams_than_fit_are_asked_of_the_database(
     entries[50] = entries[50][:25] + (99).to_bytes(8, "big") + entries[50][33:]
     report = check_ledger(written(tmp_path / "skips", sealed(entries)))
     assert (report.ok, report.index) == (False, 50)
+    entries = [*HONEST, *of_new_streams()]
+    entries[SIZE] = entries[SIZE][:25] + (2**63).to_bytes(8, "big") + entries[SIZE][33:]
+    rows, heads = sealed(entries)
+    rows[SIZE] = (SIZE, UUID(int=100).bytes, -(2**63), "test.new", entries[SIZE])
+    rows[SIZE] = (*rows[SIZE][:4], sealed(entries)[0][SIZE][4])
+    report = check_ledger(written(tmp_path / "too large", (rows, heads)))
+    assert (report.ok, report.error_type, report.index) == (False, "MalformedError", SIZE)
 
 
 def test_opened_ledger_gives_what_was_verified_and_its_keys(tmp_path: Path) -> None:

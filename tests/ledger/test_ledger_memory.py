@@ -364,3 +364,17 @@ def test_kept_heads_are_signed_by_the_key_of_their_size(ledger: Path) -> None:
     report = check_ledger(ledger, kept_head=forged)
     assert (report.ok, report.error_type) == (False, "SignatureError")
     assert "the kept tree head is not this ledger's" in str(report.error)
+
+
+def test_kept_head_of_a_history_before_a_change_of_the_key_is_a_contradiction(
+    ledger: Path, tmp_path: Path
+) -> None:
+    fork = copied(ledger, tmp_path / "fork")
+    append(fork, count=2, body=b"another")  # signed by the first key
+    with recording(ledger) as recorder:
+        recorder.rotate_key()
+    for count in (0, 5):  # the kept head covers more than there is, then less
+        append(ledger, count=count, first=6)
+        report = check_ledger(ledger, kept_head=read_tree_head(fork))
+        assert (report.ok, report.error_type) == (False, "ContradictionError")
+        assert report.contradiction == (read_tree_head(fork), read_tree_head(ledger))
