@@ -40,7 +40,7 @@ from ledger.verified_notes import TreeHead
 __all__ = ["first_version_out_of_step", "verify_new", "verify_whole", "work"]
 
 _WORTH_A_PROCESS = 75_000  # entries; starting one takes the time of as many
-_SIGNATURE = 25  # checking one takes the time of as many entries
+_SIGNATURE = 40  # checking one takes the time of as many entries
 _HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size LIMIT 1"
 _HEAD_BY_COUNT = "SELECT size, edge FROM tree_heads ORDER BY size LIMIT 1 OFFSET ?"
 _HEADS = "SELECT COUNT(*) FROM (SELECT 1 FROM tree_heads WHERE size <= ? LIMIT ?)"
@@ -138,7 +138,7 @@ def verify_new(
     Whether a stream's first new version follows its last old one is asked of the columns of
     old entries. Raises BulkMismatchError, VerificationError or sqlite3.Error.
     """
-    with in_bulk(connection):
+    with in_bulk(connection), _uncollected():
         stretch = verify_stretch(
             entries_after(connection, start.size),
             heads_after(connection, start.size),

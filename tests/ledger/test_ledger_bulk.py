@@ -307,7 +307,7 @@ def test_columns_that_repeat_the_entries_only_when_joined_are_rejected(column: i
     assert not bulk_holds((entries, heads))
 
 
-@pytest.mark.parametrize(("column", "value"), [(1, bytes(16)), (2, 1), (3, "test.old")])
+@pytest.mark.parametrize(("column", "value"), [(1, bytes([9] * 16)), (2, 1), (3, "test.old")])
 def test_column_is_rejected_though_it_could_begin_a_stream(column: int, value: Any) -> None:
     entries, heads = sealed([*HONEST, *of_new_streams()])
     row: list[Any] = list(entries[SIZE])
