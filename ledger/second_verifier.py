@@ -430,7 +430,7 @@ class Witnesses:
             for line in head.note.by(key):
                 seconds = int.from_bytes(line[:8])
                 message = f"cosignature/v1\ntime {seconds}\n{head.note.text}".encode()
-                holds = seconds < LIMIT and key.holds(line[8:], message)
+                holds = 0 < seconds < LIMIT and key.holds(line[8:], message)
                 need(holds, f"a cosignature by {key.name!a} does not hold", head.last)
                 size, before = self.seen[key]
                 if head.size > size or (head.size == size and seconds < before):

@@ -128,7 +128,7 @@ class HandmadeLedger:
             + len(self.entries).to_bytes(8, "big")
             + place
             + self.time.to_bytes(8, "big")
-            + (self.leaves[-1] if self.entries else bytes(32))
+            + (sha256(b"\x00" + self.entries[-1]) if self.entries else bytes(32))
             + bytes([len(block)])
             + block
             + bytes([len(title)])
