@@ -20,7 +20,7 @@ from ledger.evidence import open_evidence
 from ledger.paths import LedgerPaths
 from ledger.proof_files import open_proof
 from ledger.quorum import parse_quorum
-from ledger.reader import check_ledger
+from ledger.reader import check_ledger, open_verified
 from ledger.states import Signatures
 from ledger.verified_notes import open_tree_head
 
