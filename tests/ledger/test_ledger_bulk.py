@@ -231,6 +231,27 @@ def test_last_entry_cut_anywhere_is_rejected() -> None:
             in_bulk(rows)
 
 
+@pytest.mark.parametrize("place", [20, SIZE - 1])
+@pytest.mark.parametrize("at", [73, 74])  # where the lengths of author and name are
+def test_length_that_leads_beyond_the_end_is_rejected(at: int, place: int) -> None:
+    entries = list(HONEST)
+    data = unsigned(entries[place])
+    entries[place] = data[:at] + b"\xff" + data[at + 1 :]
+    with pytest.raises(BulkMismatchError):
+        in_bulk(sealed(entries))
+
+
+def test_empty_name_is_rejected_though_its_column_is_empty_too() -> None:
+    entries = list(HONEST)
+    data = unsigned(entries[20])
+    entries[20] = data[:74] + b"\0" + data[75 + data[74] :]
+    rows, heads = sealed(entries)
+    assert rows[20][3] == "test.event_0"  # no parser takes it
+    rows[20] = (20, data[9:25], int.from_bytes(data[25:33], "big"), "", rows[20][4])
+    assert not bulk_holds((rows, heads))
+    assert not all_hold((rows, heads))
+
+
 def test_entry_beyond_the_limit_is_rejected() -> None:
     for size, right in ((65_535, True), (65_536, False)):
         data = HONEST[0]
