@@ -55,8 +55,8 @@ class Threat:
 class Found:
     """What a detector said."""
 
-    error: str
-    index: int | None
+    message: str
+    index: int | None  # of the first bad entry, if it is known
 
 
 THREATS: list[Threat] = []
@@ -84,20 +84,14 @@ def detected(detector: Callable[[Scene], None], scene: Scene) -> Found | None:
     """Let a detector look; any error that is not one of the ledger's is a fault of the detector."""
     try:
         detector(scene)
-    except VerificationError as e:
-        return Found(type(e).__name__, e.index)
-    except LedgerError as e:
-        return Found(type(e).__name__, None)
-    except second_verifier.Failed as e:
-        return Found("Failed", e.index)
+    except (LedgerError, second_verifier.Failed) as e:
+        return Found(str(e), getattr(e, "index", None))
     return None
 
 
 def _held(report: VerificationReport) -> None:
     if not report.ok:
-        error = VerificationError(str(report.error), index=report.index)
-        error.__class__ = type(str(report.error_type), (VerificationError,), {})
-        raise error
+        raise VerificationError(str(report.error), index=report.index)
 
 
 def alone(scene: Scene) -> None:
