@@ -23,6 +23,7 @@ from ledger.bundle_files import (
     publish,
     read_file,
     strangers,
+    sync_folders,
 )
 from ledger.database import explained
 from ledger.errors import BundleError, MalformedError
@@ -51,9 +52,10 @@ def export_bundle(
 ) -> Exported:
     """Write the ledger in a directory into a folder, new or with an earlier export of it.
 
-    The newest tree head is written last: what is there at any time agrees with the one that is
-    there. Raises BundleError for a folder that holds something else, ContradictionError for one
-    that holds what this ledger does not continue, and all that open_verified() raises.
+    The newest tree head is written after all that it covers: what is there at any time agrees
+    with the one that is there. Raises BundleError for a folder that holds something else,
+    ContradictionError for one that holds what this ledger does not continue, and all that
+    open_verified() raises.
     """
     shown = _prepare(out, origin=_origin(directory, vkey))
     with open_verified(directory, vkey=vkey, kept_head=shown) as ledger:
@@ -63,11 +65,13 @@ def export_bundle(
         publish(out, VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
         copied = copy_blobs(directory, out) if blobs else 0
         _write_tree(out, ledger)
-        earlier = 0
+        sync_folders(out)
+        publish(out, CHECKPOINT, ledger.head.note.encode())
+        earlier = 0  # these last: one that is larger than the newest would contradict it
         for head in _earlier_heads(ledger):
             publish(out, f"{HEADS}/{head.size}", head.note.encode())
             earlier += 1
-        publish(out, CHECKPOINT, ledger.head.note.encode())
+        sync_folders(out)
         return Exported(head=ledger.head, earlier=earlier, blobs=copied)
 
 

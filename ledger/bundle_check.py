@@ -129,8 +129,8 @@ class BundlePass:
     ) -> None:
         """Raise VerificationError unless the bundle holds; blobs are not looked at.
 
-        `take` is given each entry's row and hash; `take_head` each tree head's size and note,
-        before the entries that it covers are all there.
+        `take` is given each entry's row and hash; `take_head` each tree head's size and note, not
+        later than the next entry after those that it covers.
         """
         with closing(self._streams):
             try:

@@ -31,6 +31,7 @@ __all__ = [
     "publish",
     "read_file",
     "strangers",
+    "sync_folders",
 ]
 
 CHECKPOINT = "checkpoint"  # the specification's name for the newest tree head
@@ -48,7 +49,10 @@ _CHUNK = 1 << 20  # 1 MiB
 
 
 def publish(folder: Path, relative: str, content: bytes) -> None:
-    """Let a file appear whole under its name, or leave it if it says that already."""
+    """Let a file appear whole under its name, or leave it if it says that already.
+
+    Its name outlasts a loss of power after sync_folders() only.
+    """
     path = folder / relative
     with explained(path):
         if path.is_file() and not path.is_symlink() and path.read_bytes() == content:
@@ -63,7 +67,6 @@ def publish(folder: Path, relative: str, content: bytes) -> None:
             new.replace(path)
         finally:
             new.unlink(missing_ok=True)
-        sync_folder(path.parent)
 
 
 def clean(folder: Path) -> None:
@@ -73,13 +76,19 @@ def clean(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Let the names in a folder outlast a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync_folders(folder: Path) -> None:
+    """Let all names below a folder, and its own, outlast a loss of power."""
+    with explained(folder):
+        for place in [
+            folder.parent,
+            folder,
+            *(path for path in folder.rglob("*") if path.is_dir()),
+        ]:
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def read_file(folder: Path, relative: str, *, limit: int) -> bytes:

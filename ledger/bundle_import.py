@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ledger.bundle import copy_blobs
 from ledger.bundle_check import BundlePass, read_vkey
-from ledger.bundle_files import sync_folder
+from ledger.bundle_files import sync_folders
 from ledger.database import Database, create_database, explained
 from ledger.errors import BundleError, ConsistencyError, ContradictionError
 from ledger.keys import create_exclusively
@@ -61,9 +61,10 @@ def import_bundle(
     new = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}")
     try:
         imported = _build(bundle, new, vkey=vkey, kept_heads=kept_heads)
+        sync_folders(new)
         with explained(directory):
             new.rename(directory)  # fails if somebody else was quicker
-            sync_folder(directory.parent)
+        sync_folders(directory)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return imported
@@ -154,12 +155,15 @@ class _Copy:
             self._put_head(self._tree.size, note)
 
     def take_head(self, size: int, note: str) -> None:
-        self._notes[size] = note
+        if size == self._tree.size:  # the walk looks one entry ahead
+            self._put_head(size, note)
+        else:
+            self._notes[size] = note
 
     def end(self) -> None:
         self._write()
-        if self._clash:  # which the walk finds first
-            raise ConsistencyError("two entries have the same place in their stream")
+        if self._clash or self._notes:  # which the walk finds first
+            raise ConsistencyError("entries or tree heads could not be taken over")
 
     def _write(self) -> None:
         try:

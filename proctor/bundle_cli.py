@@ -1,4 +1,4 @@
-"""`proctor prove`, `export`, `import` and `evidence`: what is handed over, and taken over."""
+"""`proctor prove`, `export` and `import`: what is handed over, and taken over."""
 
 import sys
 from pathlib import Path
@@ -11,12 +11,10 @@ from ledger.bundle import export_bundle
 from ledger.bundle_check import is_bundle
 from ledger.bundle_files import strangers
 from ledger.bundle_import import import_bundle
-from ledger.evidence import find_contradiction, format_evidence
 from ledger.proof_files import write_proof
-from ledger.proofs import leaf_hash
 from ledger.reader import VerifiedLedger, open_verified
 from proctor.commands import read_text
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, error_console, print_json, words
@@ -25,9 +23,6 @@ app = typer.Typer()
 _VkeyOption = Annotated[
     Path | None, typer.Option("--vkey", help="The public key; by default the one beside it.")
 ]
-_OutOption = Annotated[
-    Path | None, typer.Option("--out", help="The file to write; by default standard output.")
-]
 
 
 @app.command()
@@ -35,7 +30,9 @@ def prove(
     event: Annotated[
         str, typer.Argument(metavar="EVENT", help="An index, or an event's STREAM/VERSION.")
     ],
-    out: _OutOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write; by default standard output.")
+    ] = None,
     vkey: _VkeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
@@ -46,9 +43,14 @@ def prove(
     with open_verified(place.ledger, vkey=read_text(vkey)) as ledger:
         index = _find(ledger, event)
         proof = write_proof(ledger, index)
+    if out is not None:
+        out.write_text(proof, encoding="utf-8")
     if as_json:
         print_json({"index": index, "out": out, "proof": proof})
-    _put(proof, out=out, shown=as_json, told=f"entry {index} is proved by")
+    elif out is None:
+        sys.stdout.write(proof)
+    else:
+        console.print(f"entry {index} is proved by {words(str(out))}")
     raise typer.Exit(EXIT_HELD)
 
 
@@ -132,44 +134,6 @@ def import_(
     raise typer.Exit(EXIT_HELD)
 
 
-@app.command()
-def evidence(
-    kept: Annotated[
-        Path, typer.Argument(metavar="HEAD", help="A tree head that you kept, signed.")
-    ],
-    out: _OutOption = None,
-    vkey: _VkeyOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
-    """Show others that a ledger contradicts a tree head that you kept; exit code 1 if it does."""
-    place = Home(home)
-    place.require_ledger()
-    note = read_text(kept)
-    assert note is not None  # a file is given
-    with open_verified(place.ledger, vkey=read_text(vkey)) as ledger:
-        if ledger.head is None:
-            raise ProctorError("the ledger is empty: it shows no tree head to hold against yours")
-        found = find_contradiction(
-            map(leaf_hash, ledger.raw_entries()),
-            vkey=ledger.vkey,
-            rotations=ledger.authority.rotations,
-            newest=ledger.head.note,
-            kept=note,
-        )
-    if found is None:
-        if as_json:
-            print_json({"kind": None, "out": None, "evidence": None})
-        else:
-            console.print("[green]held[/]: the ledger continues the tree head that you kept")
-        raise typer.Exit(EXIT_HELD)
-    text = format_evidence(found)
-    if as_json:
-        print_json({"kind": found.kind, "out": out, "evidence": text})
-    _put(text, out=out, shown=as_json, told=f"a {found.kind} is shown by")
-    raise typer.Exit(EXIT_FOUND)
-
-
 def _find(ledger: VerifiedLedger, event: str) -> int:
     """Return the index that an index or STREAM/VERSION means."""
     stream, slash, version = event.rpartition("/")
@@ -183,13 +147,3 @@ def _find(ledger: VerifiedLedger, event: str) -> int:
         if str(entry.stream_id) == stream.lower() and str(entry.stream_version) == version:
             return entry.index
     raise ProctorError(f"there is no event {event}; `proctor log` lists streams and versions")
-
-
-def _put(text: str, *, out: Path | None, shown: bool, told: str) -> None:
-    """Write a text to its file, or show it."""
-    if out is not None:
-        out.write_text(text, encoding="utf-8")
-        if not shown:
-            console.print(f"{told} {words(str(out))}")
-    elif not shown:
-        sys.stdout.write(text)
