@@ -531,8 +531,10 @@ def open_database(path: Path) -> sqlite3.Connection:
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)  # bytes in a row
     db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     db.execute("PRAGMA trusted_schema = OFF")
+    db.set_progress_handler(lambda: True, 100_000)  # pages in circles could hold a longer schema
     db.execute("BEGIN")
     db.execute("SELECT * FROM sqlite_schema").fetchone()  # takes the snapshot
+    db.set_progress_handler(None, 0)
     return db
 
 
@@ -567,7 +569,7 @@ def read_heads(db: sqlite3.Connection, covered: list[int]) -> Iterator[Head]:
     for row in db.execute("SELECT size, note, edge FROM tree_heads NOT INDEXED ORDER BY size"):
         need([type(value) for value in row] == [int, str, bytes], "a tree head has other types")
         with at(max(row[0] - 1, 0), "a tree head: "):
-            need(row[0] > 0, "it stands at a size below 1")
+            need(row[0] > covered[0], "it stands at no size above the last one's")
             head = parse_head(row[1], row[2])
             need(head.size == row[0], "it stands at another size")
         covered[0] = head.size
@@ -800,7 +802,7 @@ def main() -> int:
         print("failed:", *([] if error.index is None else [f"entry {error.index}:"]), error)
         return 1
     except Exception as error:  # whatever hostile bytes break, they have not held
-        print(f"failed: {type(error).__name__}")
+        print(f"failed: {type(error).__name__}: {str(error)!a}")
         return 1
     return 0
 

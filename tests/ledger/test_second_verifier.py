@@ -17,6 +17,7 @@ from types import ModuleType
 from uuid import UUID
 
 import pytest
+from circular_pages import repeat_first_row
 from eventsourcing.persistence import StoredEvent
 from handmade_ledgers import (
     ALICE,
@@ -811,6 +812,18 @@ def test_proof_of_an_entry_that_is_no_entry_is_rejected(scene: Path, made: Handm
     lines[1] = f"extra {fake}"
     (scene / "333.tlog-proof").write_text("\n".join(lines))
     assert not second(scene / "333.tlog-proof")[0]
+
+
+@pytest.mark.parametrize("table", ["entries", "tree_heads", "sqlite_schema"])
+def test_rows_without_end_are_rejected_in_time(table: str, tmp_path: Path) -> None:
+    made = HandmadeLedger()
+    for _ in range(3):
+        made.add(bytes(16), "test.event", b"")
+        made.sign()
+    path = made.write_database(tmp_path)
+    repeat_first_row(path, table)
+    done = run(path, "--vkey", VKEY)
+    assert (done.returncode, done.stderr) == (1, ""), done
 
 
 def test_garbage_never_breaks_the_verifier(scene: Path) -> None:
