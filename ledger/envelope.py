@@ -89,7 +89,7 @@ def tree_head_statement(note: str) -> bytes:
     """Return the in-toto Statement about a tree head: the ledger's origin has this root.
 
     The subject's sha256 is the Merkle tree's root; the predicate holds the note itself, so that
-    its signatures and cosignatures can be checked too.
+    its signatures and cosignatures can be checked too. Whether they hold is for the caller to know.
     """
     head = parse_tree_head(note)
     statement = {

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from securesystemslib.exceptions import VerificationError as OtherVerificationEr
 from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]  # no __all__
 
 from ledger.application import LedgerApplication
+from ledger.bundle import export_bundle
 from ledger.envelope import (
     IN_TOTO,
     envelope_key_id,
@@ -277,3 +279,41 @@ def test_statement_about_a_tree_head_is_what_in_toto_expects(ledger: Path) -> No
 
 def test_key_id_of_an_envelope_is_that_of_an_author() -> None:
     assert envelope_key_id(PUBLIC) == hashlib.sha256(PUBLIC).hexdigest()
+
+
+# --- The guide ---
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "second-verifier.md"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a home and a bundle in it, as the guide has them."""
+    with LedgerApplication.open(tmp_path / ".proctor" / "ledger", EventRegistry()) as app:
+        app.recorder.insert_events([StoredEvent(UUID(int=1), 1, "test.event", b"body")])
+    export_bundle(tmp_path / ".proctor" / "ledger", tmp_path / "bundle")
+    return tmp_path
+
+
+def test_shell_commands_of_the_guide_verify_a_tree_head(home: Path) -> None:
+    section = GUIDE.read_text().partition("## With openssl")[2]
+    block = section.partition("```console\n")[2].partition("```")[0]
+    script = "\n".join(line[2:] for line in block.splitlines() if line.startswith("$ "))
+    done = subprocess.run(
+        ["sh", "-euc", script], cwd=home, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == "Signature Verified Successfully\n", done.stderr
+
+
+def test_python_of_the_guide_verifies_an_envelope(home: Path) -> None:
+    code = GUIDE.read_text().partition("```python\n")[2].partition("```")[0]
+    house = GUIDE.parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(house)!r})\n{code}"],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
