@@ -29,7 +29,7 @@ from ledger.verify import EntryRow, HeadRow
 
 __all__ = ["BulkMismatchError", "Stretch", "Versions", "verify_stretch"]
 
-_CHUNK = 2_048  # entries at a time: some 2 MB of them; 0.4 GB if all are as long as they may be
+_CHUNK = 1_024  # entries at a time: some 1 MB of them; 0.2 GB if all are as long as they may be
 _MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
 _FIXED = np.dtype(
     [
