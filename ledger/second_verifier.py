@@ -593,7 +593,7 @@ def check_database(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) ->
             heads = heapq.merge(read_heads(db, covered), kept, key=lambda head: head.size)
             Check(keys, heads, seen, tree).run(read_entries(db))
     need(covered[0] == tree.size, "no tree head covers the last entries", covered[0])
-    check_blobs(path.with_name("blobs"))
+    check_blobs(path.with_name("blobs").resolve())  # which may lie on another disk
     return tree
 
 
@@ -603,10 +603,12 @@ def check_database(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) ->
 def open_file(path: Path) -> BufferedReader:
     """Open a regular file; never wait for a pipe or a device, never follow a link."""
     try:
+        straight = path.resolve() == path
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise Failed(f"{path.name!a} is missing, or cannot be read") from error
-    need(stat.S_ISREG(os.fstat(file.fileno()).st_mode), f"{path.name!a} is no regular file")
+    regular = straight and stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    need(regular, f"{path.name!a} is no regular file, or behind a link")
     return file
 
 
@@ -765,8 +767,9 @@ def check(arguments: argparse.Namespace) -> str:
         raise Usage(f"a key or a kept tree head cannot be read: {error}") from error
     if not target.exists():
         raise Usage("there is no such target")
+    is_proof, target = target.suffix == ".tlog-proof", target.resolve()
     what = ""
-    if target.suffix == ".tlog-proof":
+    if is_proof:
         index, tree = check_proof(target, keys, kept, seen)
         size, root, what = tree.size, tree.root, f"entry {index} of "
     elif target.is_dir():

@@ -753,6 +753,20 @@ def test_both_verifiers_agree_on_many_bundles(part: int, tmp_path: Path) -> None
     check_bundle_agreement(bundle, rng, times=300)
 
 
+@pytest.mark.parametrize("name", ["tile/0", "tile/entries", "tile", "checkpoints", "blobs"])
+def test_bundle_with_a_linked_folder_is_rejected_by_both(scene: Path, name: str) -> None:
+    folder = scene / "bundle" / name
+    folder.rename(scene / "elsewhere")
+    folder.symlink_to(scene / "elsewhere")
+    assert not second(scene / "bundle")[0]
+    assert not first_of_bundle(scene / "bundle")[0]
+
+
+def test_bundle_behind_a_link_holds(scene: Path) -> None:
+    (scene / "link").symlink_to(scene / "bundle")
+    assert second(scene / "link")[0]
+
+
 def test_leftover_partial_tiles_mean_nothing(scene: Path) -> None:
     for name in ("tile/0/001.p/7", "tile/entries/001.p/7", "tile/1/000.p/1"):
         (scene / "bundle" / name).parent.mkdir(exist_ok=True)
