@@ -83,9 +83,10 @@ def is_bundle(folder: Path) -> bool:
 def read_vkey(folder: Path) -> str:
     """Return the vkey that a bundle states."""
     text = _text(folder, VKEY)
-    if not text.endswith("\n") or text.count("\n") != 1:
+    vkey = text.strip()
+    if text != f"{vkey}\n" or "\n" in vkey:
         raise MalformedError(f"{VKEY} is not one line")
-    return text[:-1]
+    return vkey
 
 
 class BundlePass:
@@ -267,7 +268,9 @@ def _sizes(folder: Path) -> list[int]:
     names = names_in(folder, HEADS)
     for name in names:
         if not _SIZE.fullmatch(name) and not name.startswith("."):
-            raise MalformedError(f"{HEADS}/{name[:40]} is not the size of a tree head")
+            raise MalformedError(
+                f"{HEADS}/ holds {name[:40]!a}, which is not the size of a tree head"
+            )
     return sorted(int(name) for name in names if not name.startswith("."))
 
 

@@ -14,9 +14,10 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from ledger.database import explained
-from ledger.errors import BlobError, MalformedError
+from ledger.errors import BlobError, MalformedError, StorageError
 
 __all__ = [
     "BLOB",
@@ -39,11 +40,13 @@ HEADS = "checkpoints"
 VKEY = "ledger.vkey"
 VERIFIER = "verify.py"
 BLOB = re.compile(r"blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})")
+_PART = re.compile(r"[0-9a-f]{2}")
 _TILE = re.compile(
     r"tile/(?:entries|[0-7])/(?:x[0-9]{3}/){0,6}[0-9]{3}"
     r"(?:\.p/(?:[1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5]))?"
 )
 _HEAD = re.compile(rf"{HEADS}/[1-9][0-9]{{0,18}}")
+_DEEPEST = 9  # folders in each other: tile, level, six groups of digits, partial
 _NEW = ".new."
 _CHUNK = 1 << 20  # 1 MiB
 
@@ -93,7 +96,7 @@ def sync_folders(folder: Path) -> None:
 
 def read_file(folder: Path, relative: str, *, limit: int) -> bytes:
     """Return a file's content; raise MalformedError if it is missing, a link or longer."""
-    with _opened(folder, relative) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+    with _opened(folder, relative) as file, explained(folder):
         content = file.read(limit + 1)
     if len(content) > limit:
         raise MalformedError(f"{relative} is longer than it may be")
@@ -102,22 +105,22 @@ def read_file(folder: Path, relative: str, *, limit: int) -> bytes:
 
 def names_in(folder: Path, relative: str) -> list[str]:
     """Return the names in a folder of the bundle; none if there is no such folder."""
-    try:
-        return sorted(path.name for path in (folder / relative).iterdir())
-    except FileNotFoundError:
-        return []
-    except NotADirectoryError as e:
-        raise MalformedError(f"{relative} is not a folder") from e
+    with explained(folder):
+        try:
+            return sorted(os.listdir(folder / relative))  # noqa: PTH208 - names, not paths
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError as e:
+            raise MalformedError(f"{relative} is not a folder") from e
 
 
 def blob_digests(folder: Path) -> Iterator[str]:
     """Yield the names of the blobs in a folder, which may be a bundle's or a ledger's."""
-    for place, folders, names in os.walk(folder / "blobs"):
-        folders.sort()
-        for name in sorted(names):
-            match = BLOB.fullmatch(f"blobs/{Path(place).name}/{name}")
-            if match and Path(place).parent == folder / "blobs":
-                yield match[2]
+    for part in names_in(folder, "blobs"):
+        if _PART.fullmatch(part):
+            for name in names_in(folder, f"blobs/{part}"):
+                if BLOB.fullmatch(f"blobs/{part}/{name}"):
+                    yield name
 
 
 def check_blobs(folder: Path) -> None:
@@ -131,7 +134,7 @@ def blob_chunks(folder: Path, digest: str) -> Iterator[bytes]:
     """Yield a blob's content; raise BlobError after the last piece if it is another's."""
     hasher = hashlib.sha256()
     relative = f"blobs/{digest[:2]}/{digest}"
-    with _opened(folder, relative) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
+    with _opened(folder, relative) as file:
         while chunk := file.read(_CHUNK):
             hasher.update(chunk)
             yield chunk
@@ -152,12 +155,15 @@ def strangers(folder: Path) -> list[str]:
             )
             if (not known and not name.startswith(_NEW)) or path.is_symlink():
                 found.append(relative)
-    return sorted(found)
+        if len(Path(place).relative_to(folder).parts) == _DEEPEST:
+            found += [f"{Path(place).relative_to(folder).as_posix()}/{name}/" for name in folders]
+            folders.clear()
+    return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in found)
 
 
 @contextmanager
-def _opened(folder: Path, relative: str) -> Iterator[int]:
-    """Yield a descriptor of a plain file, without having followed a link below the folder."""
+def _opened(folder: Path, relative: str) -> Iterator[BinaryIO]:
+    """Yield a plain file, without having followed a link below the folder."""
     *parents, name = relative.split("/")
     with explained(folder):
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -170,12 +176,11 @@ def _opened(folder: Path, relative: str) -> Iterator[int]:
         descriptor = _open_at(place, name, os.O_NONBLOCK, whole=relative)
     finally:
         os.close(place)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise MalformedError(f"{relative} is not a plain file")
-        yield descriptor
-    finally:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
+        raise MalformedError(f"{relative} is not a plain file")
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+        yield file
 
 
 def _open_at(place: int, name: str, flags: int, *, whole: str) -> int:
@@ -186,4 +191,6 @@ def _open_at(place: int, name: str, flags: int, *, whole: str) -> int:
     except OSError as e:
         if e.errno in (errno.ELOOP, errno.ENOTDIR):
             raise MalformedError(f"{whole} is a link, or lies behind one") from e
-        raise MalformedError(f"{whole} cannot be read: {e.strerror}") from e
+        if e.errno == errno.ENXIO:
+            raise MalformedError(f"{whole} is not a plain file") from e
+        raise StorageError(f"{whole} cannot be read: {e.strerror}. Check its permissions") from e

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _TITLE = "ledger/evidence/v1"
-_MAX_FILE = 10_000_000  # characters; each rotation takes some 1,000
+_MAX_FILE = 1_000_000  # characters; each rotation takes some 1,000
 _LINE = re.compile(r"(kind|vkey|rotation|first|second|proof) ([\x21-\x7e]+)")
 Kind = Literal["fork", "rollback"]
 

@@ -28,7 +28,7 @@ from ledger.verified_notes import (
 __all__ = ["ProvedEntry", "format_proof", "open_proof", "write_proof"]
 
 _TITLE = "c2sp.org/tlog-proof@v1"
-_MAX_FILE = 10_000_000  # characters; each rotation takes some 1,000
+_MAX_FILE = 1_000_000  # characters; each rotation takes some 1,000
 _FORM = re.compile(
     r"c2sp\.org/tlog-proof@v1\n"
     r"extra (?P<extra>[A-Za-z0-9+/=]+)\n"

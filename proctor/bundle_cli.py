@@ -109,7 +109,7 @@ def import_(
     kept = read_text(head)
     done = import_bundle(
         bundle,
-        Home(home).ledger,
+        Home(home).path / "ledger",
         vkey=read_text(vkey),
         kept_heads=[] if kept is None else [kept],
     )

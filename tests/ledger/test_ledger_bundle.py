@@ -5,11 +5,14 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
+from eventsourcing.persistence import StoredEvent
 from handmade_ledgers import HandmadeLedger, Signer, busy_ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -292,6 +295,10 @@ def other_vkey(scene: Scene) -> None:
     shutil.copy(LedgerPaths(scene.other).vkey, scene.bundle / "ledger.vkey")
 
 
+def long_vkey(scene: Scene) -> None:
+    rewrite(scene.bundle / "ledger.vkey", lambda data: data + b"\n")
+
+
 def no_vkey(scene: Scene) -> None:
     (scene.bundle / "ledger.vkey").unlink()
 
@@ -343,9 +350,10 @@ ATTACKS: list[Attack] = [
     (flip_earlier_head, MalformedError, "malformed signature line", None),
     (move_earlier_head, ConsistencyError, "says size", None),
     (earlier_head_behind_the_end, ConsistencyError, "tree head of size 9999", None),
-    (earlier_head_without_size, MalformedError, "checkpoints/007 is not the size", None),
+    (earlier_head_without_size, MalformedError, "holds '007', which is no tree head's size", None),
     (forked_earlier_head, SignatureError, "signatures by proctor", None),
     (other_vkey, SignatureError, "states another key than the one given", None),
+    (long_vkey, MalformedError, r"ledger\.vkey is not one line", None),
     (no_vkey, MalformedError, r"ledger\.vkey is missing", None),
     (flip_blob, BlobError, "the blob was changed", None),
     (forked_bundle, SignatureError, "the kept tree head is not this ledger's", None),
@@ -417,6 +425,39 @@ def test_stream_out_of_step_is_rejected(tmp_path: Path, versions: list[int], ind
     assert report.error == f"entry {index} is not the next version of its stream"
     with pytest.raises(ConsistencyError, match=f"entry {index} is not the next version"):
         import_bundle(folder, tmp_path / "ledger")
+
+
+def test_bottomless_folder_does_no_harm(scene: Scene) -> None:
+    """Folders in each other until no path reaches the last, and a name that is no text."""
+    start = Path.cwd()
+    try:
+        os.chdir(scene.bundle / "blobs")
+        for _ in range(1_500):
+            Path("ab").mkdir()
+            os.chdir("ab")
+    finally:
+        os.chdir(start)
+    (scene.bundle / "checkpoints" / ".hidden").write_text("")
+    Path(os.fsdecode(os.fsencode(scene.bundle) + b"/\xff")).write_text("")
+    assert check_bundle(scene.bundle, vkey=scene.vkey).ok
+    names = strangers(scene.bundle)
+    assert names == sorted(["\\xff", "blobs/" + "ab/" * 9, "checkpoints/.hidden"])
+    import_bundle(scene.bundle, scene.root / "imported")
+    subprocess.run(["rm", "-rf", scene.bundle / "blobs"], check=True)  # pytest could not
+
+
+@pytest.mark.slow
+def test_versions_of_many_streams_are_checked(tmp_path: Path) -> None:
+    """More than are kept in memory: each stream's first event, and much later its second."""
+    with recorder(tmp_path / "ledger") as into:
+        for version in (1, 2):
+            for start in range(0, 130_000, 1_000):
+                streams = range(start, start + 1_000)
+                into.insert_events(
+                    [StoredEvent(UUID(int=n), version, "test.event", b"") for n in streams]
+                )
+    export_bundle(tmp_path / "ledger", tmp_path / "bundle")
+    assert check_bundle(tmp_path / "bundle").ok
 
 
 def test_strangers_are_named_and_do_no_harm(scene: Scene) -> None:
