@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ledger.database import explained
 from ledger.errors import BlobError, EncodingError
+from ledger.keys import sync_folder
 
 __all__ = ["BlobStore", "BlobWriter"]
 
@@ -116,7 +117,9 @@ class BlobWriter:
             os.fsync(self._file.fileno())
             path.parent.mkdir(exist_ok=True)
             self._path.replace(path)
-            _sync_folder(path.parent)
+            # Each of the folders may be new, made by this process or by one that is gone.
+            for folder in (path.parent, self._store.directory, self._store.directory.parent):
+                sync_folder(folder)
         return digest
 
     def close(self) -> None:
@@ -124,11 +127,3 @@ class BlobWriter:
         with explained(self._path):
             self._file.close()
             self._path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -33,7 +33,8 @@ _SCHEMA = (
 
 _REMEDIES = {
     "SQLITE_FULL": "Nothing of this batch was written; free some space and append again",
-    "SQLITE_IOERR": "Nothing of this batch was written; check the disk and its free space",
+    "SQLITE_IOERR": "Check the disk and its free space, then open the ledger again: a batch that"
+    " was being written is there whole, or not at all",
     "SQLITE_BUSY": f"Another process has held the file for {_LOCK_TIMEOUT:.0f} s; try again later",
     "SQLITE_READONLY": "Check the permissions of the file and its folder",
     "SQLITE_CANTOPEN": "Check that the path is right, and the permissions of file and folder",
@@ -66,9 +67,25 @@ class Database:
                 self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
                 self._connection.execute("PRAGMA trusted_schema = OFF")
                 check_schema(self._connection, path)
+                self._empty_log()
         except BaseException:
             self._connection.close()
             raise
+
+    def _empty_log(self) -> None:
+        """Copy the log of whoever was here last into the database, and sync that.
+
+        After a sync that failed, the log may look whole to this process and be lost on the disk:
+        nothing may be built on it. Where another process is at work, it has seen to that; who may
+        not write builds nothing.
+        """
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError as e:
+            if not e.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_READONLY")):
+                raise
+        self._connection.execute(f"PRAGMA busy_timeout = {_LOCK_TIMEOUT * 1_000:.0f}")
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
@@ -111,8 +128,8 @@ def _identity(path: Path) -> tuple[int, int]:
 def create_database(path: Path, *, meta: dict[str, str]) -> None:
     """Make an empty ledger under this name; if another process was faster, leave its own."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with explained(path):
+    with explained(path):
+        try:
             with closing(sqlite3.connect(new, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -122,10 +139,12 @@ def create_database(path: Path, *, meta: dict[str, str]) -> None:
                     connection.execute(statement)
                 connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
                 connection.execute("COMMIT")
+                # Closing does this too, but keeps its errors to itself.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             publish_exclusively(new, path)
-    finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            new.with_name(new.name + suffix).unlink(missing_ok=True)
+        finally:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                new.with_name(new.name + suffix).unlink(missing_ok=True)
 
 
 def check_file(path: Path) -> None:
@@ -172,5 +191,7 @@ def explained(path: Path) -> Iterator[None]:
         family = "_".join(name.split("_")[:2])
         remedy = _REMEDIES.get(family, "Check the file, or restore it from a copy")
         raise StorageError(f"{path}: {e}. {remedy}") from e
+    except UnicodeDecodeError as e:  # SQLite quotes a name in a damaged schema
+        raise StorageError(f"{path}: the file is damaged; restore it from a copy") from e
     except OSError as e:
         raise StorageError(f"{path}: {e.strerror or e}. Check the folder and its space") from e

@@ -29,6 +29,7 @@ __all__ = [
     "load_or_create_key",
     "publish_exclusively",
     "replace_durably",
+    "sync_folder",
 ]
 
 
@@ -102,17 +103,18 @@ def publish_exclusively(new: Path, path: Path) -> bool:
         os.link(new, path)  # unlike rename, fails where the name exists
     except FileExistsError:
         return False
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return True
 
 
 def replace_durably(new: Path, path: Path) -> None:
     """Give a finished file the name of another, which is gone then."""
     new.replace(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Let the names in a folder outlast a loss of power."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

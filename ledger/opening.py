@@ -6,6 +6,7 @@ I/O: everything in the ledger's directory but blobs.
 """
 
 import secrets
+from contextlib import suppress
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -13,7 +14,13 @@ from ledger.authority import Authority
 from ledger.database import Database, create_database, explained
 from ledger.entries import AuthorKey
 from ledger.errors import KeyFileError, StorageError
-from ledger.keys import create_exclusively, load_key, load_or_create_key, replace_durably
+from ledger.keys import (
+    create_exclusively,
+    load_key,
+    load_or_create_key,
+    replace_durably,
+    sync_folder,
+)
 from ledger.newest import read_authority
 from ledger.notes import NoteKey, public_bytes, vkey
 from ledger.paths import LedgerPaths
@@ -111,6 +118,8 @@ def open_ledger(paths: LedgerPaths, *, passphrase: bytes | None) -> tuple[Databa
 def _begin(paths: LedgerPaths, *, passphrase: bytes | None) -> None:
     with explained(paths.directory):
         paths.directory.mkdir(parents=True, exist_ok=True)
+        with suppress(PermissionError):  # who may not read a folder cannot sync it
+            sync_folder(paths.directory.parent)
     key = load_or_create_key(paths.key, passphrase=passphrase)
     origin = f"proctor.local/{secrets.token_hex(16)}"
     create_database(
