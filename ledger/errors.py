@@ -69,7 +69,7 @@ class ConflictError(LedgerError, IntegrityError):
 
 
 class StorageError(LedgerError, OperationalError):
-    """The file cannot be read or written; nothing was changed."""
+    """The file cannot be read or written; a batch is there whole or not at all."""
 
 
 class ReadOnlyError(StorageError):
