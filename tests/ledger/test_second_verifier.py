@@ -324,6 +324,11 @@ def rotation_signed_by(*signers: Signer, to: Signer = SECOND) -> Callable[[Handm
     return told
 
 
+def late(made: HandmadeLedger) -> None:
+    made.time = 2**63
+    made.add(bytes(16), "x", b"")
+
+
 def rotated_back(made: HandmadeLedger) -> None:
     old = made.ledger
     made.rotate(SECOND)
@@ -353,6 +358,8 @@ BY_ALICE = ("operator", ALICE)
 GRANT = b"\x83\xa1v\x01\xa4role\xa5judge\xa4vkey\xd9" + bytes([len(JUDGE.vkey)])
 GRANT += JUDGE.vkey.encode()
 
+LARGEST_BODY = 65_535 - 78  # bytes, in an entry without author and with a name of one byte
+
 HONEST: dict[str, Callable[[HandmadeLedger], None]] = {
     "judge": judged,
     "revoked": revoked_judge,
@@ -361,9 +368,12 @@ HONEST: dict[str, Callable[[HandmadeLedger], None]] = {
     "grant in raw bytes": lambda made: raw(made, "key.granted", GRANT),
     "clock": lambda made: made.say("clock.jumped", by=-(2**40), clock=2**60),
     "elsewhere": lambda made: made.add(bytes(16), "key.granted", b"means nothing here"),
+    "largest entry": lambda made: made.add(bytes(16), "x", bytes(LARGEST_BODY)),
     "ledger as author": lambda made: made.add(bytes(16), "x", b"", ("ledger", made.ledger)),
 }
 FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
+    "time of 2^63": late,
+    "entry too long": lambda made: made.add(bytes(16), "x", bytes(LARGEST_BODY + 1)),
     "author unknown": lambda made: made.add(bytes(16), "x", b"", ("judge", JUDGE)),
     "author in another role": lambda made: made.add(bytes(16), "x", b"", ("judge", ALICE)),
     "author revoked": by_revoked_judge,
