@@ -528,6 +528,12 @@ def patch(path: Path, at: int, data: bytes) -> None:
         file.write(data)
 
 
+@threat("a byte of the schema's text overwritten, so that it is no text")
+def schema_text(scene: Scene) -> None:
+    at = scene.database.read_bytes().index(b"CREATE TABLE tree_heads (size INTEGER")
+    patch(scene.database, at + len("CREATE TABLE tree_heads (size INTEG"), b"\x9e")
+
+
 @threat("the SQLite header overwritten")
 def header(scene: Scene) -> None:
     patch(scene.database, 0, b"SQLite format 4\0")
