@@ -1,9 +1,8 @@
 """A recorder's day, to be interrupted: begin, append, store a blob, overflow the WAL, reopen.
 
-Run as `python crash_session.py DIRECTORY [STEP ...]`. Says on standard output what was
-acknowledged (`event STREAM VERSION`, `blob DIGEST`, `rotation VKEY`, `cosigned SIZE`,
-`remembered SIZE`, `exported SIZE`) and what was
-refused (`error TYPE: message`).
+Run as `python crash_session.py DIRECTORY [STEP ...]`. Says on standard output what was done
+(`event STREAM VERSION`, `blob DIGEST`, `rotation VKEY`, `cosigned SIZE`, `remembered SIZE`,
+`exported SIZE`) and what was refused (`error TYPE: message`).
 A refusal is an answer and the session goes on; any other exception ends it with a traceback.
 """
 
