@@ -36,9 +36,9 @@ from handmade_ledgers import (
 from ledger.application import LedgerApplication
 from ledger.bundle import export_bundle
 from ledger.bundle_check import check_bundle
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, VerificationError
 from ledger.mapper import EventRegistry
-from ledger.proof_files import write_proof
+from ledger.proof_files import open_proof, write_proof
 from ledger.reader import check_ledger, open_verified
 
 SOURCE = Path(__file__).parents[2] / "ledger" / "second_verifier.py"
@@ -372,6 +372,7 @@ HONEST: dict[str, Callable[[HandmadeLedger], None]] = {
     "ledger as author": lambda made: made.add(bytes(16), "x", b"", ("ledger", made.ledger)),
 }
 FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
+    "entry without a name": lambda made: made.add(bytes(16), "", b""),
     "time of 2^63": late,
     "entry too long": lambda made: made.add(bytes(16), "x", bytes(LARGEST_BODY + 1)),
     "author unknown": lambda made: made.add(bytes(16), "x", b"", ("judge", JUDGE)),
@@ -824,6 +825,20 @@ def test_no_mutated_proof_is_believed(scene: Path, made: HandmadeLedger) -> None
     other.add(bytes(16), "x", b"")
     other.sign()
     assert not second(other.write_proof(0, path))[0]
+
+
+@pytest.mark.parametrize(("length", "holds"), [(0, False), (1, True), (64, True), (65, False)])
+def test_author_s_role_has_1_to_64_bytes_even_in_a_proof(
+    length: int, holds: bool, tmp_path: Path
+) -> None:
+    made = HandmadeLedger()
+    made.add(bytes(16), "x", b"", ("r" * length, ALICE))
+    made.sign()
+    path = made.write_proof(0, tmp_path / "p.tlog-proof")
+    assert second(path)[0] == holds
+    if not holds:
+        with pytest.raises(VerificationError):
+            open_proof(path.read_text(), vkey=VKEY)
 
 
 def test_proof_of_an_entry_that_is_no_entry_is_rejected(scene: Path, made: HandmadeLedger) -> None:
