@@ -242,7 +242,7 @@ def inject(fault: Fault, tmp_path: Path) -> Outcome:
 
 @needs_strace
 def test_failing_calls_and_kills_at_calls_lose_nothing_acknowledged(tmp_path: Path) -> None:
-    faults = random.Random("faults").sample(chosen_faults(tmp_path), 12)
+    faults = random.Random("faults").sample(chosen_faults(tmp_path), 8)
     assert not [wrong for fault in faults if (wrong := inject(fault, tmp_path).wrong)]
 
 
