@@ -366,6 +366,9 @@ HONEST: dict[str, Callable[[HandmadeLedger], None]] = {
     "last words": by_judge_that_is_revoked_here,
     "rotation": rotation_signed_by(LEDGER, SECOND),
     "grant in raw bytes": lambda made: raw(made, "key.granted", GRANT),
+    "clock in raw bytes": lambda made: raw(
+        made, "clock.jumped", b"\x83\xa1v\x01\xa2by\xff\xa5clock\x01", author=None
+    ),
     "clock": lambda made: made.say("clock.jumped", by=-(2**40), clock=2**60),
     "elsewhere": lambda made: made.add(bytes(16), "key.granted", b"means nothing here"),
     "largest entry": lambda made: made.add(bytes(16), "x", bytes(LARGEST_BODY)),
@@ -401,6 +404,9 @@ FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
     "body that ends early": lambda made: raw(made, "key.granted", GRANT[:-1]),
     "body with a long integer": lambda made: raw(
         made, "key.granted", GRANT.replace(b"\xa1v\x01", b"\xa1v\xcc\x01")
+    ),
+    "body with a long negative integer": lambda made: raw(
+        made, "clock.jumped", b"\x83\xa1v\x01\xa2by\xd0\xff\xa5clock\x01", author=None
     ),
     "body with a long text": lambda made: raw(
         made, "key.granted", GRANT.replace(b"\xa5judge", b"\xd9\x05judge")
