@@ -1,4 +1,4 @@
-"""Verification by the thousand: what verify.py checks one by one, checked in columns.
+"""Verification in bulk: what verify.py checks one by one, checked in columns.
 
 Says only that a stretch of the ledger holds. Where something does not fit it raises, and
 whoever called it asks verify.py, which decides, and names the first bad entry. So it may
@@ -29,7 +29,7 @@ from ledger.verify import EntryRow, HeadRow
 
 __all__ = ["BulkMismatchError", "Stretch", "Versions", "verify_stretch"]
 
-_CHUNK = 1_024  # entries at a time: some 1 MB of them; 0.2 GB if all are as long as they may be
+_CHUNK = 512  # entries at a time, for a core's cache; 0.1 GB if all are as long as they may be
 _MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
 _FIXED = np.dtype(
     [
