@@ -253,13 +253,13 @@ def parse_rotation(note: str, *, origin: str) -> Rotation:
         raise MalformedError("the note is not a rotation of this ledger's key")
     if len(signed.signatures) != 2:
         raise MalformedError(f"the rotation has {len(signed.signatures)} signatures, not two")
+    if old == new:
+        raise MalformedError("the rotation is from a key to itself")
     for vkey in (old, new):
         key = parse_vkey(vkey, type=ED25519)
         if key.name != origin or vkey != vkey.strip():
             raise MalformedError("a key of the rotation does not bear the ledger's name")
         verify_note(signed, key=key)
-    if old == new:
-        raise MalformedError("the rotation is from a key to itself")
     return Rotation(old=old, new=new)
 
 
