@@ -190,7 +190,7 @@ class BundlePass:
             at = 0
             for index in range(start, start + width):
                 end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-                if end > len(data) or at + 2 > len(data):
+                if end > len(data):
                     raise MalformedError(f"{path} ends within entry {index}", index=index)
                 yield data[at + 2 : end]
                 at = end
@@ -268,9 +268,7 @@ def _sizes(folder: Path) -> list[int]:
     names = names_in(folder, HEADS)
     for name in names:
         if not _SIZE.fullmatch(name) and not name.startswith("."):
-            raise MalformedError(
-                f"{HEADS}/ holds {name[:40]!a}, which is not the size of a tree head"
-            )
+            raise MalformedError(f"{HEADS} holds {name[:40]!a}, which is no tree head's size")
     return sorted(int(name) for name in names if not name.startswith("."))
 
 

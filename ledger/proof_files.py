@@ -124,7 +124,7 @@ def _parts(extra: bytes) -> list[bytes]:
     at = 0
     while at < len(extra):
         end = at + 2 + int.from_bytes(extra[at : at + 2], "big")
-        if end > len(extra) or at + 2 > len(extra):
+        if end > len(extra):
             raise MalformedError("the extra data in the file is cut short")
         parts.append(extra[at + 2 : end])
         at = end

@@ -200,6 +200,11 @@ def flip_upper_tile(scene: Scene) -> None:
     flip(scene.bundle / "tile/1/000.p/1", 0)
 
 
+def flip_two_tiles(scene: Scene) -> None:
+    flip_partial_tile(scene)  # which is read before the other
+    flip_upper_tile(scene)
+
+
 def lengthen_tile(scene: Scene) -> None:
     rewrite(scene.bundle / "tile/0/000", lambda data: data + b"\0")
 
@@ -335,6 +340,7 @@ ATTACKS: list[Attack] = [
     (flip_tile, ConsistencyError, "tile/0/000 is not what the entries make it", 100),
     (flip_partial_tile, ConsistencyError, "is not what the entries make it", 259),
     (flip_upper_tile, ConsistencyError, "tile/1/000.p/1 is not what the entries make it", 0),
+    (flip_two_tiles, ConsistencyError, "tile/1/000.p/1 is not what the entries make it", 0),
     (lengthen_tile, MalformedError, "tile/0/000 is longer than it may be", 0),
     (cut_tile, ConsistencyError, "is not what the entries make it", -1),
     (link_tile, MalformedError, "tile/0/000 is a link", 0),

@@ -147,6 +147,12 @@ def test_notes_in_the_wrong_order_are_rejected() -> None:
     )
 
 
+def test_fork_of_one_size_with_a_proof_is_rejected() -> None:
+    other = told(40, fork_at=39)
+    assert open_evidence(format_evidence(forged(first=head(other), proof=())))
+    refused(forged(first=head(other), proof=(root(HONEST),)), "or bear a proof")
+
+
 def test_rollback_with_a_proof_is_rejected() -> None:
     refused(forged(kind="rollback"), "without proof")
 
