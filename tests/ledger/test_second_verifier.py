@@ -324,6 +324,15 @@ def rotation_signed_by(*signers: Signer, to: Signer = SECOND) -> Callable[[Handm
     return told
 
 
+def rotation_with(*, title: str = "ledger/rotation/v1", more: str = "") -> Callable[..., None]:
+    def told(made: HandmadeLedger) -> None:
+        text = f"{title}\n{ORIGIN}\n{made.ledger.vkey}\n{SECOND.vkey}\n{more}"
+        made.say("key.rotated", note=f"{text}\n{LEDGER.line(text)}{SECOND.line(text)}")
+        made.ledger = SECOND
+
+    return told
+
+
 def late(made: HandmadeLedger) -> None:
     made.time = 2**63
     made.add(bytes(16), "x", b"")
@@ -365,6 +374,7 @@ HONEST: dict[str, Callable[[HandmadeLedger], None]] = {
     "revoked": revoked_judge,
     "last words": by_judge_that_is_revoked_here,
     "rotation": rotation_signed_by(LEDGER, SECOND),
+    "rotation of four lines": rotation_with(),
     "grant in raw bytes": lambda made: raw(made, "key.granted", GRANT),
     "clock in raw bytes": lambda made: raw(
         made, "clock.jumped", b"\x83\xa1v\x01\xa2by\xff\xa5clock\x01", author=None
@@ -416,6 +426,8 @@ FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
     "body of nothing": lambda made: raw(made, "key.granted", b""),
     "clock out of range": lambda made: made.say("clock.jumped", by=1, clock=2**63),
     "clock with author": lambda made: made.say("clock.jumped", BY_ALICE, by=1, clock=1),
+    "rotation under another title": rotation_with(title="ledger/rotation/v2"),
+    "rotation with a fifth line": rotation_with(more="and more\n"),
     "rotation by the old key alone": rotation_signed_by(LEDGER),
     "rotation by the new key alone": rotation_signed_by(SECOND),
     "rotation with a third signature": rotation_signed_by(LEDGER, SECOND, THIRD),
