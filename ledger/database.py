@@ -21,6 +21,7 @@ APPLICATION_ID = 0x50524C31  # "PRL1"
 SCHEMA_VERSION = 1
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process's transaction
 _CHECKPOINT = 4_000  # pages in the WAL file, 16 MiB: pages that change again are copied once
+_SCHEMA_STEPS = 100_000  # of SQLite's machine, for each statement; some hundreds are needed
 
 _SCHEMA = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
@@ -40,6 +41,7 @@ _REMEDIES = {
     "SQLITE_CANTOPEN": "Check that the path is right, and the permissions of file and folder",
     "SQLITE_PERM": "Check the permissions of the file and its folder",
     "SQLITE_NOTADB": "This is not a ledger; check the path, or restore the file from a copy",
+    "SQLITE_INTERRUPT": "The file is damaged; restore it from a copy",
     "SQLITE_CORRUPT": "The file is damaged; restore it from a copy",
 }
 
@@ -63,10 +65,10 @@ class Database:
         try:
             with explained(path):
                 self._file = _identity(path)
+                check_schema(self._connection, path)  # before what makes SQLite read it whole
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
                 self._connection.execute("PRAGMA trusted_schema = OFF")
-                check_schema(self._connection, path)
                 self._empty_log()
         except BaseException:
             self._connection.close()
@@ -160,7 +162,18 @@ def check_file(path: Path) -> None:
 
 
 def check_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StorageError unless the file says that it is a ledger of this version."""
+    """Raise StorageError unless the file says that it is a ledger of this version.
+
+    Has to come first: pages that lead in circles hold a schema without end.
+    """
+    connection.set_progress_handler(lambda: True, _SCHEMA_STEPS)
+    try:
+        _check_schema(connection, path)
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     if application_id != APPLICATION_ID:
         raise StorageError(f"{path}: this is an SQLite file, but not a ledger; check the path")

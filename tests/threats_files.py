@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
+from circular_pages import repeat_first_row
 from threat_scene import STRANGER, WITNESSES, Scene
 from threats import threat
 
@@ -532,6 +533,16 @@ def patch(path: Path, at: int, data: bytes) -> None:
 def schema_text(scene: Scene) -> None:
     at = scene.database.read_bytes().index(b"CREATE TABLE tree_heads (size INTEGER")
     patch(scene.database, at + len("CREATE TABLE tree_heads (size INTEG"), b"\x9e")
+
+
+@threat("a schema without end, of pages that lead in circles")
+def endless_schema(scene: Scene) -> None:
+    repeat_first_row(scene.database, "sqlite_schema")
+
+
+@threat("a table `meta` without end, of pages that lead in circles")
+def endless_meta(scene: Scene) -> None:
+    repeat_first_row(scene.database, "meta")
 
 
 @threat("the SQLite header overwritten")

@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
-from threat_scene import Scene, make_scene
+from circular_pages import repeat_first_row
+from threat_scene import Scene, Writer, make_scene, recorder
 from threats import DETECTORS, THREATS, Threat, carry_out, detected
 from threats_page import PAGE, rendered
+
+from ledger.errors import LedgerError
+from ledger.paths import LedgerPaths
+from ledger.reader import check_ledger
 
 # What is asked of each target when nothing is left out: all that matters is found by it.
 STRONGEST = {
@@ -53,3 +58,15 @@ def test_threat_is_rejected(threat: Threat, scene: Scene, tmp_path: Path) -> Non
 def test_page_lists_the_threats_and_nothing_else() -> None:
     assert len({threat.name for threat in THREATS}) == len(THREATS)
     assert PAGE.read_text(encoding="utf-8") == rendered(rows_of_the_page())
+
+
+@pytest.mark.parametrize("table", ["entries", "tree_heads"])
+def test_table_without_end_is_rejected(table: str, tmp_path: Path) -> None:
+    with recorder(tmp_path) as into:
+        Writer(into).batch(2)
+        Writer(into).batch(1)
+    assert check_ledger(tmp_path).ok
+    repeat_first_row(LedgerPaths(tmp_path).database, table)
+    assert check_ledger(tmp_path).error_type == "ConsistencyError"
+    with recorder(tmp_path) as into, pytest.raises(LedgerError, match=r"damaged|fit together"):
+        Writer(into).batch(1)
