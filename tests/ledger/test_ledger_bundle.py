@@ -5,9 +5,8 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -433,30 +432,14 @@ def test_stream_out_of_step_is_rejected(tmp_path: Path, versions: list[int], ind
         import_bundle(folder, tmp_path / "ledger")
 
 
-@pytest.fixture
-def bottomless(scene: Scene) -> Iterator[Scene]:
-    """Folders in each other until no path reaches the last."""
-    start = Path.cwd()
-    try:
-        os.chdir(scene.bundle / "blobs")
-        for _ in range(1_500):
-            Path("ab").mkdir()
-            os.chdir("ab")
-        os.chdir(start)
-        yield scene
-    finally:
-        os.chdir(start)
-        subprocess.run(["rm", "-rf", scene.bundle / "blobs"], check=True)  # pytest could not
-
-
-def test_bottomless_folder_does_no_harm(bottomless: Scene) -> None:
-    bundle = bottomless.bundle
-    (bundle / "checkpoints" / ".hidden").write_text("")
-    Path(os.fsdecode(os.fsencode(bundle) + b"/\xff")).write_text("")  # a name that is no text
-    assert check_bundle(bundle, vkey=bottomless.vkey).ok
-    names = strangers(bundle)
+def test_bottomless_folder_is_not_walked_to_its_end(scene: Scene) -> None:
+    scene.bundle.joinpath("blobs", *["ab"] * 200).mkdir(parents=True)
+    (scene.bundle / "checkpoints" / ".hidden").write_text("")
+    Path(os.fsdecode(os.fsencode(scene.bundle) + b"/\xff")).write_text("")  # a name that is no text
+    assert check_bundle(scene.bundle, vkey=scene.vkey).ok
+    names = strangers(scene.bundle)
     assert names == sorted(["\\xff", "blobs/" + "ab/" * 9, "checkpoints/.hidden"])
-    import_bundle(bundle, bottomless.root / "imported")
+    import_bundle(scene.bundle, scene.root / "imported")
 
 
 @pytest.mark.slow
