@@ -111,9 +111,9 @@ def connected(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(connection):
         with explained(path):
             _take_everything(connection)
-            connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("BEGIN")
-            check_schema(connection, path)
+            check_schema(connection, path)  # before what makes SQLite read it whole
+            connection.execute("PRAGMA trusted_schema = OFF")
         yield connection
 
 

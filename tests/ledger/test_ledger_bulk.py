@@ -4,6 +4,7 @@ import base64
 import hashlib
 import random
 import sqlite3
+import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -15,6 +16,7 @@ from uuid import UUID
 
 import msgpack
 import pytest
+from circular_pages import repeat_first_row
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ from ledger.authority import authority_stream
 from ledger.bulk import BulkMismatchError, Stretch, Versions, verify_stretch
 from ledger.database import create_database
 from ledger.entries import AuthorKey, Entry, encode_entry, entry_hash
-from ledger.errors import VerificationError
+from ledger.errors import StorageError, VerificationError
 from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger, open_verified
@@ -547,6 +549,22 @@ def test_tampering_is_rejected_alike_by_several_processes(
     report = check_ledger(directory, processes=2)
     assert not report.ok
     assert report == check_ledger(directory)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("table", ["sqlite_schema", "meta", "entries", "tree_heads"])
+def test_pages_that_lead_in_circles_are_rejected_in_time(table: str, tmp_path: Path) -> None:
+    rows = sealed(HONEST[:6])
+    directory = written(tmp_path / "ledger", rows)
+    assert check_ledger(directory, processes=2).ok
+    repeat_first_row(LedgerPaths(directory).database, table)
+    begin = time.monotonic()
+    if table == "sqlite_schema":
+        with pytest.raises(StorageError):
+            check_ledger(directory, processes=2)
+    else:
+        assert not check_ledger(directory, processes=2).ok
+    assert time.monotonic() - begin < 30  # s; walking over all rows would take for ever
 
 
 @pytest.mark.usefixtures("eager")
