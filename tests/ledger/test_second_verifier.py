@@ -459,6 +459,43 @@ def test_authority_event_against_the_page_is_rejected(name: str, tmp_path: Path)
     assert (held, index) == (False, last), said
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "PRAGMA application_id = 0",
+        "PRAGMA user_version = 2",
+        "CREATE TABLE more (x)",
+        "CREATE VIEW more AS SELECT * FROM entries",
+        "CREATE TRIGGER more AFTER INSERT ON entries BEGIN DELETE FROM tree_heads; END",
+        "CREATE INDEX more ON entries (name)",
+        "ALTER TABLE entries ADD COLUMN more INTEGER AS (1)",
+        "DROP TABLE tree_heads",
+        "INSERT INTO meta VALUES ('more', 'rows')",
+    ],
+)
+def test_database_of_another_form_is_rejected_by_both(change: str, scene: Path) -> None:
+    with closing(sqlite3.connect(scene / "ledger.sqlite")) as db, db:
+        db.execute(change)
+    assert not second(scene / "ledger.sqlite")[0]
+    assert not first(scene)[0]
+
+
+def test_version_as_a_float_is_rejected_by_both(scene: Path) -> None:
+    """A float equals its integer in Python; a strict table holds none, unless it was not strict."""
+    path, column = scene / "ledger.sqlite", "stream_version INTEGER NOT NULL"
+    loosen = f"replace(replace(sql, '{column}', 'stream_version NOT NULL'), ' STRICT', '')"
+    tighten = f"replace(sql, 'stream_version NOT NULL', '{column}') || ' STRICT'"
+    change = "UPDATE entries SET stream_version = CAST(stream_version AS REAL) WHERE idx = 9"
+    for schema in (loosen, tighten):
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            if schema == tighten:
+                db.execute(change)
+            db.execute("PRAGMA writable_schema = ON")
+            db.execute(f"UPDATE sqlite_schema SET sql = {schema} WHERE name = 'entries'")
+    assert second(scene / "ledger.sqlite") == (False, "a column has a value of another type", 9)
+    assert not first(scene)[0]
+
+
 # --- Agreement with the library, over random tampering ---
 
 
