@@ -7,7 +7,6 @@ hopeless: the kernel's own answer is what the tests look at.
 import contextlib
 import ctypes
 import os
-import random
 import resource
 import secrets
 import shutil
@@ -180,38 +179,35 @@ def flood_with_connections(path: str) -> None:
 
 def flood_with_frames(path: str, kind: str) -> None:
     """Send without end, on as many connections as one gets."""
-    rng = random.Random(1)
-    clients: list[socket.socket] = []
+    make: Callable[[], bytes] = {
+        "huge": lambda: (0xFFFFFFFF).to_bytes(4, "big") + bytes(100),
+        "full": lambda: MAX_FRAME.to_bytes(4, "big") + secrets.token_bytes(MAX_FRAME),
+        "tiny": lambda: (3).to_bytes(4, "big") + b"\0\1\x80",
+        "half": lambda: MAX_FRAME.to_bytes(4, "big") + bytes(10_000),
+        "batches": lambda: batch(events=1_000, size=100),
+        "unread": lambda: pack_frame(
+            {"op": "notifications", "first": 0, "last": 2**62, "limit": 2**62, "topics": []}
+        ),
+    }[kind]
+    unsent: dict[socket.socket, memoryview] = {}
     while True:
-        try:
-            while len(clients) < 8:
+        with contextlib.suppress(OSError):
+            while len(unsent) < 8:
                 client = connect(path)
                 client.setblocking(False)
-                clients.append(client)
-            client = rng.choice(clients)
-            data = {
-                "huge": lambda: (0xFFFFFFFF).to_bytes(4, "big") + bytes(100),
-                "full": lambda: (MAX_FRAME).to_bytes(4, "big") + secrets.token_bytes(MAX_FRAME),
-                "tiny": lambda: (3).to_bytes(4, "big") + b"\\0\\1\\x80",
-                "half": lambda: (MAX_FRAME).to_bytes(4, "big") + bytes(10_000),
-                "batches": lambda: batch(events=1_000, size=100),
-                "unread": lambda: pack_frame(
-                    {"op": "notifications", "first": 0, "last": 2**62, "limit": 2**62, "topics": []}
-                ),
-            }[kind]()
-            view = memoryview(data)
-            while view:
-                try:
-                    view = view[client.send(view) :]
-                except BlockingIOError:
-                    break
-            if kind != "unread":
+                unsent[client] = memoryview(make())
+        for client, data in list(unsent.items()):
+            try:
                 with contextlib.suppress(BlockingIOError):
-                    client.recv(1 << 20)
-        except OSError:
-            for client in clients:
+                    unsent[client] = data[client.send(data) :]
+                    if not unsent[client] and kind != "half":
+                        unsent[client] = memoryview(make())
+                with contextlib.suppress(BlockingIOError):
+                    if kind != "unread":
+                        client.recv(1 << 20)
+            except OSError:
                 client.close()
-            clients.clear()
+                del unsent[client]
 
 
 def asked(action: Callable[[], object]) -> list[str]:
