@@ -5,6 +5,7 @@ docs/reference/events.md lists the fields. An event whose fields change gets an 
 
 from aggregates.audit import Audit
 from aggregates.campaign import Campaign
+from aggregates.review import Review
 from aggregates.run import Run
 from ledger.mapper import EventRegistry
 
@@ -25,3 +26,4 @@ REGISTRY.register("campaign.ended", Campaign.Ended)
 REGISTRY.register("audit.started", Audit.Started, aggregate=Audit)
 REGISTRY.register("audit.step_completed", Audit.StepCompleted)
 REGISTRY.register("audit.scored", Audit.Scored)
+REGISTRY.register("decision.reviewed", Review.Reviewed, aggregate=Review)

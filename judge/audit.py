@@ -44,6 +44,7 @@ from judge.submission import (
     verify_run_config,
     verify_weights,
 )
+from ledger.entries import AuthorKey
 from ledger.errors import VerificationError
 from ledger.mapper import decode_body
 from ledger.verified_entries import VerifiedEntry
@@ -61,8 +62,8 @@ _MAX_VIOLATIONS = 150  # in the audit's last event; its evidence has the total
 class AuditLog(Protocol):
     """Where audits are kept: the ledger's application."""
 
-    def save(self, audit: Audit, /) -> Any:
-        """Append the events of the audit."""
+    def save(self, audit: Audit, /, **options: Any) -> Any:
+        """Append the events of the audit; with `author`, a key that signs them."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,14 @@ def audit_run(
     submission_dir: Path,
     config: JudgeConfig | None = None,
     log: AuditLog | None = None,
+    author: AuthorKey | None = None,
     vkey: str | None = None,
     kept_head: str | None = None,
     redo: Redo | None = None,
 ) -> AuditReport:
     """Judge a run by its ledger and its submission, and append the audit to `log`.
+
+    With a judge's key as its `author` the audit is signed, steps and scores.
 
     With `redo`, step 7 also trains the run again, up to the submitted weights and on to an epoch
     that nobody could foresee. Without, a story that was made up whole may pass.
@@ -106,7 +110,7 @@ def audit_run(
     if log is None or not evidence.verified:
         return report
     audit = _record(report)
-    log.save(audit)
+    log.save(audit, **({} if author is None else {"author": author}))
     return replace(report, audit_id=str(audit.id))
 
 

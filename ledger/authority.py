@@ -136,6 +136,11 @@ class Authority:
         """Return the key that has to sign the tree head of this size."""
         return self._turns[bisect_right(self._turns, size, key=lambda turn: turn[0]) - 1][1]
 
+    def in_force(self, role: str, public_key: bytes) -> bool:
+        """Tell whether a key may act in a role in the entry that follows."""
+        record = self._records.get(hashlib.sha256(public_key).digest())
+        return record is not None and record.ended is None and record.role == role
+
     def copy(self) -> Self:
         """Return another one that stands where this one does."""
         other = copy(self)

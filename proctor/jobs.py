@@ -13,7 +13,9 @@ from judge.audit import Redo, audit_run
 from judge.reexecution import Comparison, reexecute
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
-from ledger.reader import check_ledger
+from ledger.entries import AuthorKey
+from ledger.notes import public_bytes
+from ledger.reader import check_ledger, open_verified
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.datasets import Splits
 from monitor.errors import ConfigurationError
@@ -23,6 +25,7 @@ from policies.recorded import RecordedPolicy
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_run, run_ids
+from proctor.keys_cli import read_private_key
 from proctor.output import cell, console, error_console, print_json, print_table, words
 from proctor.progress import watching
 from proctor.replay import read_recording
@@ -183,9 +186,23 @@ def _judge(
         ledger_dir=home.ledger,
         submission_dir=submission or home.submission(run_id),
         log=log,
+        author=None if log is None else _judge_key(home),
         kept_head=kept_head,
         redo=redo,
     )
+
+
+def _judge_key(home: Home) -> AuthorKey | None:
+    """Return the judge's key, if it lies beside the ledger's and is in force."""
+    path = home.path / "ledger" / "keys" / "judge.pem"
+    if not path.exists():
+        return None
+    author = AuthorKey("judge", read_private_key(path))
+    with open_verified(home.ledger) as ledger:
+        if ledger.authority.in_force("judge", public_bytes(author.key)):
+            return author
+    error_console.print(words(f"not signed: {path} is not in force as a judge's key"))
+    return None
 
 
 def _recorded_policy(run: Run) -> RecordedPolicy:

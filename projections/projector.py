@@ -22,8 +22,10 @@ import duckdb
 from aggregates import signals
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
+from ledger.authority import AUTHORITY_EVENTS
 from ledger.errors import LedgerError, UnknownEventError
 from ledger.mapper import decode_body
+from ledger.verified_entries import AuthorBlock
 from projections.errors import ProjectionError, TableError, UnknownNameError
 from projections.rows import Row, rows_of
 
@@ -66,6 +68,8 @@ class ProjectedEvent(Protocol):
     def name(self) -> str: ...  # noqa: D102
     @property
     def body(self) -> bytes: ...  # noqa: D102
+    @property
+    def author(self) -> AuthorBlock | None: ...  # noqa: D102
     @property
     def entry_hash(self) -> bytes: ...  # noqa: D102
 
@@ -226,13 +230,26 @@ def _event(entry: ProjectedEvent) -> dict[str, Any]:
     }
 
 
+def _authority_event(entry: ProjectedEvent, body: Mapping[str, Any]) -> dict[str, Any]:
+    author = entry.author
+    return {
+        "idx": entry.index,
+        "name": entry.name,
+        "body": body,
+        "signed_as": author.role if author else None,
+        "signed_by": author.key_id.hex() if author else None,
+    }
+
+
 def _rows(entry: ProjectedEvent) -> list[Row]:
+    stream = str(entry.stream_id)
     try:
-        body = REGISTRY.upcast(entry.name, decode_body(entry.body))
-        return [
-            ("events", _event(entry)),
-            *rows_of(entry.name, body, stream=str(entry.stream_id), idx=entry.index),
-        ]
+        body = decode_body(entry.body)
+        if entry.name in AUTHORITY_EVENTS:
+            return [("events", _event(entry)), ("authority_events", _authority_event(entry, body))]
+        body = REGISTRY.upcast(entry.name, body)
+        rows = rows_of(entry.name, body, stream=stream, idx=entry.index, author=entry.author)
+        return [("events", _event(entry)), *rows]
     except UnknownEventError as e:
         raise UnknownNameError(f"entry {entry.index}: {e}") from e
     except KeyError as e:

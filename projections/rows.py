@@ -14,6 +14,7 @@ from typing import Any
 
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import signals_of
+from ledger.verified_entries import AuthorBlock
 
 Body = Mapping[str, Any]
 Row = tuple[str, dict[str, Any]]  # table, column -> value
@@ -35,9 +36,16 @@ _SCORES = (
 )
 
 
-def rows_of(name: str, body: Body, *, stream: str, idx: int) -> Iterator[Row]:
+def rows_of(
+    name: str, body: Body, *, stream: str, idx: int, author: AuthorBlock | None = None
+) -> Iterator[Row]:
     """Yield the rows of one event; raises KeyError for a kind that has no rows defined."""
-    return _BY_NAME[name](body, stream, idx)
+    signed_table, role = _SIGNED.get(name, ("", ""))
+    for table, values in _BY_NAME[name](body, stream, idx):
+        if table == signed_table:
+            signed = author is not None and author.role == role
+            values["signed_by"] = author.key_id.hex() if author and signed else None
+        yield table, values
 
 
 def _run_started(body: Body, run: str, idx: int) -> Iterator[Row]:
@@ -160,6 +168,14 @@ def _audit_scored(body: Body, audit: str, idx: int) -> Iterator[Row]:
         )
 
 
+def _decision_reviewed(body: Body, review: str, idx: int) -> Iterator[Row]:
+    told = {"run_id": body["run"], "decision_idx": body["index"]}
+    yield (
+        "reviews",
+        {"review_id": review, "idx": idx, **told, **_pick(body, ("entry_hash", "mark", "note"))},
+    )
+
+
 def _pick(source: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
     return {column: source[column] for column in columns}
 
@@ -182,6 +198,11 @@ _BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxy
         "audit.started": _audit_started,
         "audit.step_completed": _step_completed,
         "audit.scored": _audit_scored,
+        "decision.reviewed": _decision_reviewed,
     }
+)
+# Where a signature counts: in which table, and by whom.
+_SIGNED = MappingProxyType(
+    {"audit.scored": ("audit_scores", "judge"), "decision.reviewed": ("reviews", "operator")}
 )
 EVENT_NAMES = frozenset(_BY_NAME)

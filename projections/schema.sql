@@ -36,6 +36,20 @@ COMMENT ON TABLE unreadable IS 'Entries whose body does not fit the tables; of t
 COMMENT ON COLUMN unreadable.idx IS 'Ledger index of the entry';
 COMMENT ON COLUMN unreadable.reason IS 'What does not fit, and where';
 
+CREATE TABLE authority_events (
+    idx BIGINT NOT NULL,
+    name VARCHAR NOT NULL,
+    body JSON NOT NULL,
+    signed_as VARCHAR,
+    signed_by VARCHAR
+);
+COMMENT ON TABLE authority_events IS 'What the ledger says of keys and of its clock; proctor keys list tells what stands';
+COMMENT ON COLUMN authority_events.idx IS 'Ledger index';
+COMMENT ON COLUMN authority_events.name IS 'key.granted, key.revoked, key.rotated or clock.jumped';
+COMMENT ON COLUMN authority_events.body IS 'As recorded; the fields are in the reference of the ledger format';
+COMMENT ON COLUMN authority_events.signed_as IS 'Role of the author, if there is one';
+COMMENT ON COLUMN authority_events.signed_by IS 'Key id of the author, hexadecimal';
+
 CREATE TABLE run_starts (
     run_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,
@@ -366,7 +380,8 @@ CREATE TABLE audit_scores (
     test_accuracy DOUBLE,
     validation_accuracy DOUBLE,
     obligations INTEGER NOT NULL,
-    decisions INTEGER NOT NULL
+    decisions INTEGER NOT NULL,
+    signed_by VARCHAR
 );
 COMMENT ON TABLE audit_scores IS 'How each audit came out; one that goes on has no row';
 COMMENT ON COLUMN audit_scores.audit_id IS 'The audit';
@@ -379,6 +394,7 @@ COMMENT ON COLUMN audit_scores.test_accuracy IS 'On the split that only the judg
 COMMENT ON COLUMN audit_scores.validation_accuracy IS 'The one that attempts are ranked by';
 COMMENT ON COLUMN audit_scores.obligations IS 'Firings that wanted an answer';
 COMMENT ON COLUMN audit_scores.decisions IS 'Decisions that were made';
+COMMENT ON COLUMN audit_scores.signed_by IS 'Key id of the judge who signed it, hexadecimal; NULL if none did';
 
 CREATE TABLE audit_violations (
     audit_id VARCHAR NOT NULL,
@@ -399,3 +415,23 @@ COMMENT ON COLUMN audit_violations.epoch IS 'From 0';
 COMMENT ON COLUMN audit_violations.decision IS 'Number of the decision';
 COMMENT ON COLUMN audit_violations.emitter IS 'driver, harness, human or policy';
 COMMENT ON COLUMN audit_violations.detail IS 'In words';
+
+CREATE TABLE reviews (
+    review_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    decision_idx BIGINT NOT NULL,
+    entry_hash VARCHAR NOT NULL,
+    mark VARCHAR NOT NULL,
+    note VARCHAR NOT NULL,
+    signed_by VARCHAR
+);
+COMMENT ON TABLE reviews IS 'What people said of decisions';
+COMMENT ON COLUMN reviews.review_id IS 'The review';
+COMMENT ON COLUMN reviews.idx IS 'Ledger index';
+COMMENT ON COLUMN reviews.run_id IS 'The run whose decision it was, as the review says';
+COMMENT ON COLUMN reviews.decision_idx IS 'Ledger index of the decision';
+COMMENT ON COLUMN reviews.entry_hash IS 'Hash of that entry, hexadecimal, as the reviewer saw it';
+COMMENT ON COLUMN reviews.mark IS 'gold or bad';
+COMMENT ON COLUMN reviews.note IS 'In words';
+COMMENT ON COLUMN reviews.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';

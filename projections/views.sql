@@ -82,6 +82,7 @@ SELECT
     e.validation_accuracy,
     e.obligations,
     e.decisions,
+    e.signed_by,
     (SELECT COUNT(*) FROM audit_violations AS v WHERE v.audit_id = s.audit_id) AS violations
 FROM audit_starts AS s
 JOIN events AS started ON started.idx = s.idx
@@ -89,6 +90,7 @@ LEFT JOIN audit_scores AS e ON e.audit_id = s.audit_id
 LEFT JOIN events AS scored ON scored.idx = e.idx;
 COMMENT ON VIEW audits IS 'Each audit with its scores';
 COMMENT ON COLUMN audits.scored_at IS 'NULL while the audit goes on, as are the scores';
+COMMENT ON COLUMN audits.signed_by IS 'Key id of the judge who signed the scores, hexadecimal; NULL if none did';
 COMMENT ON COLUMN audits.violations IS 'How many were found';
 
 CREATE VIEW violations AS

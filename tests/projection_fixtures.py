@@ -12,7 +12,10 @@ import pytest
 from synthetic import synthetic_audit, synthetic_campaign, synthetic_run
 
 from aggregates.registry import REGISTRY
+from aggregates.review import Review
 from ledger.application import LedgerApplication
+from ledger.notes import vkey
+from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_entries import VerifiedEntry
 from projections.projector import create_schema
 from projections.source import open_source
@@ -32,6 +35,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic_audit(log, first, violations=[{"kind": "padding", "rule": "R5", "epoch": 2}])
         synthetic_audit(log, second, hard_fail=True)
         synthetic_campaign(log, [first, second])
+        log.save(Review.of(index=3, entry_hash="00", run=str(first.id), mark="gold", note=""))
+        assert isinstance(log.recorder, SignedSQLiteRecorder)
+        log.recorder.grant_key(vkey("judge", bytes(32)), role="judge")
     return directory
 
 

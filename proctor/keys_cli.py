@@ -1,0 +1,250 @@
+"""`proctor keys`: who may sign what in a ledger, and from when to when.
+
+Every change is an event in the ledger. Without --key the ledger's own key signs it, which it may
+do until the first operator is there.
+"""
+
+import hashlib
+import os
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ledger.application import LedgerApplication
+from ledger.authority import KeyRecord
+from ledger.cosignatures import cosignature_vkey
+from ledger.entries import AuthorKey
+from ledger.errors import MalformedError
+from ledger.keys import create_exclusively, load_key, load_or_create_key
+from ledger.notes import public_bytes, vkey
+from ledger.reader import open_verified
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verified_notes import COSIGNATURE, ED25519, parse_vkey
+from proctor.commands import read_text
+from proctor.errors import EXIT_HELD, ProctorError
+from proctor.home import PASSPHRASE, Home
+from proctor.options import HOME, HomeOption, JsonOption
+from proctor.output import console, print_json, print_table, words
+
+app = typer.Typer(
+    name="keys",
+    help="Say whose keys stand for a ledger: list, make, grant, revoke and rotate them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
+)
+
+_ROLES = ("judge", "operator", "witness")
+_NS = 10**9
+_SECOND = timedelta(seconds=1)
+KeyOption = Annotated[
+    Path | None,
+    typer.Option("--key", help="An operator's private key; by default the ledger's own signs."),
+]
+VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="The public key's file.")]
+
+
+@app.command("list")
+def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """List every key that ever stood, where it was in force, and its revocations."""
+    place = Home(home)
+    place.require_ledger()
+    with open_verified(place.ledger) as ledger:
+        keys = [_told(key) for key in ledger.authority.keys]
+    if as_json:
+        print_json(keys)
+    else:
+        columns = ("role", "key id", "in force from", "to", "revoked")
+        print_table(
+            columns,
+            [
+                (
+                    key["role"],
+                    key["key_id"],
+                    key["from"],
+                    "now" if key["to"] is None else key["to"],
+                    "; ".join(f"since {r['since']}: {r['reason']}" for r in key["revocations"]),
+                )
+                for key in keys
+            ],
+        )
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def new(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="judge, operator or witness.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The private key's file, new.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="The key's name; by default its role.")
+    ] = None,
+) -> None:
+    """Make a key: the private one in FILE, its vkey beside it in FILE.vkey."""
+    _check_role(role)
+    name = name or role
+    if not re.fullmatch(r"[!-*,-~]+", name):
+        raise ProctorError(f"{name!r} cannot be a key's name: it holds blanks, plus, or the like")
+    if file.exists():
+        raise ProctorError(f"{file} is there already; a new key wants a new file")
+    key = load_or_create_key(file, passphrase=_passphrase())
+    public_key = public_bytes(key)
+    text = cosignature_vkey(name, public_key) if role == "witness" else vkey(name, public_key)
+    beside = file.with_name(f"{file.name}.vkey")
+    if not create_exclusively(beside, f"{text}\n".encode(), mode=0o644):
+        raise ProctorError(f"{beside} is there already, and is another key's")
+    console.print(words(text))
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def grant(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="judge, operator or witness.")],
+    file: VkeyArgument,
+    key: KeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a key act in a role from now on."""
+    _check_role(role)
+    text, key_id = _read_vkey(file)
+    with _Log(Home(home)) as recorder:
+        number = recorder.grant_key(text, role=role, author=_author(key))
+    _tell({"granted": key_id, "role": role, "index": number - 1}, as_json=as_json)
+
+
+@app.command()
+def revoke(
+    file: VkeyArgument,
+    since: Annotated[
+        str, typer.Option("--since", help="Not to be trusted from then on: now, or ISO 8601.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    key: KeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Declare that a key is not to be trusted from a time on, which may have passed."""
+    text, key_id = _read_vkey(file)
+    place = Home(home)
+    place.require_ledger()
+    moment = _time_ns(since)
+    with open_verified(place.ledger) as ledger:
+        record = next((each for each in ledger.authority.keys if each.vkey == text), None)
+    if record is None:
+        raise ProctorError(f"{file}: this key never stood in the ledger; see `proctor keys list`")
+    with _Log(place) as recorder:
+        number = recorder.revoke_key(
+            text, role=record.role, since=moment, reason=reason, author=_author(key)
+        )
+    _tell({"revoked": key_id, "role": record.role, "index": number - 1}, as_json=as_json)
+
+
+@app.command()
+def rotate(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """Replace the ledger's private key by a new one; both sign that, and the old one is gone."""
+    with _Log(Home(home)) as recorder:
+        text = recorder.rotate_key()
+    _tell({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)}, as_json=as_json)
+
+
+def read_private_key(path: Path) -> Ed25519PrivateKey:
+    """Return the key in a file, with the passphrase from the environment if it has one."""
+    return load_key(path, passphrase=_passphrase())
+
+
+class _Log:
+    """The ledger's recorder, in this process: a notary's ledger is its own user's to rule."""
+
+    def __init__(self, home: Home) -> None:
+        home.require_ledger()
+        self._opened = home.open_log()
+
+    def __enter__(self) -> SignedSQLiteRecorder:
+        log: LedgerApplication = self._opened.__enter__()
+        if not isinstance(log.recorder, SignedSQLiteRecorder):
+            self._opened.__exit__(None, None, None)
+            raise ProctorError(
+                "a notary keeps this ledger; let its own user do this, without PROCTOR_NOTARY"
+            )
+        return log.recorder
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
+
+
+def _passphrase() -> bytes | None:
+    text = os.environ.get(PASSPHRASE)
+    return text.encode() if text else None
+
+
+def _author(path: Path | None) -> AuthorKey | None:
+    return None if path is None else AuthorKey("operator", read_private_key(path))
+
+
+def _check_role(role: str) -> None:
+    if role not in _ROLES:
+        raise ProctorError(f"{role!r} is no role that is granted; take {', '.join(_ROLES)}")
+
+
+def _read_vkey(path: Path) -> tuple[str, str]:
+    text = (read_text(path) or "").strip()
+    try:
+        key = parse_vkey(text, type=ED25519)
+    except MalformedError:
+        key = parse_vkey(text, type=COSIGNATURE)
+    return text, _key_id(key.public_key)
+
+
+def _key_id(public_key: bytes) -> str:
+    return hashlib.sha256(public_key).hexdigest()
+
+
+def _time_ns(text: str) -> int:
+    if text == "now":
+        return time.time_ns()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ProctorError(f"--since {text}: give now, or a time like 2026-11-21T04:30Z") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    seconds, rest = divmod(moment - datetime(1970, 1, 1, tzinfo=UTC), _SECOND)
+    return seconds * _NS + rest.microseconds * 1_000
+
+
+def _told(key: KeyRecord) -> dict[str, Any]:
+    return {
+        "role": key.role,
+        "key_id": key.key_id.hex(),
+        "vkey": key.vkey,
+        "from": 0 if key.granted is None else key.granted + 1,
+        "to": key.ended,
+        "revocations": [
+            {
+                "index": revocation.index,
+                "since": _moment(revocation.since),
+                "reason": revocation.reason,
+            }
+            for revocation in key.revocations
+        ],
+    }
+
+
+def _moment(since: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(since // _NS, tz=UTC):%Y-%m-%dT%H:%M:%S}Z"
+    except (OverflowError, ValueError):
+        return f"{since} ns"
+
+
+def _tell(done: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(done)
+    else:
+        console.print(words(", ".join(f"{what} {value}" for what, value in done.items())))
+    raise typer.Exit(EXIT_HELD)
