@@ -25,6 +25,7 @@ from ledger.entries import NO_PREVIOUS, Author, decode_entry
 from ledger.errors import (
     EncodingError,
     ForbiddenError,
+    LedgerError,
     MalformedError,
     ReadOnlyError,
     StorageError,
@@ -35,6 +36,7 @@ from ledger.opening import open_ledger
 from ledger.paths import LedgerPaths
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.wire import (
+    MAX_EVENTS,
     Frame,
     check_fields,
     pack_entries,
@@ -46,7 +48,6 @@ __all__ = ["PROTOCOL", "WRITES", "Desk", "Session"]
 
 PROTOCOL = 1
 WRITES = frozenset({"insert", "add_line"})  # what takes the ledger's write lock
-MAX_EVENTS = 1_000  # in one batch
 MAX_BLOB = 4 << 30  # 4 GiB
 _MAX_NAMES = 64  # event names in one question
 _PAGE = 2 << 20  # bytes of an answer: half of what a frame may have
@@ -268,13 +269,16 @@ class Desk:
         if offset + len(frame.payload) > size or (not frame.payload and size):
             self.end(session)
             raise MalformedError("a blob's piece is empty, or more than was announced")
-        upload.add(frame.payload)
-        if upload.size == size:
-            try:
-                upload.finish(expected=sha256)
-            finally:
-                self.end(session)
-            self._state.add_blob(sha256, uid=session.user.uid, size=size)
+        try:
+            upload.add(frame.payload)
+            if upload.size < size:
+                return pack_frame({})
+            upload.finish(expected=sha256)
+        except LedgerError:
+            self.end(session)
+            raise
+        self.end(session)
+        self._state.add_blob(sha256, uid=session.user.uid, size=size)
         return pack_frame({})
 
     def _begin_upload(self, session: Session, size: int) -> None:

@@ -27,7 +27,7 @@ from ledger.errors import (
     UnsupportedError,
 )
 from ledger.notary_client import NotaryClient
-from ledger.wire import pack_entries, parse_entries
+from ledger.wire import MAX_EVENTS, pack_entries, parse_entries
 
 __all__ = ["RemoteFactory", "RemoteRecorder"]
 
@@ -49,6 +49,11 @@ class RemoteRecorder(persistence.ApplicationRecorder):
             raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
         if not stored_events:
             return []
+        if len(stored_events) > MAX_EVENTS:
+            raise EncodingError(
+                f"a notary takes {MAX_EVENTS:,} events at a time, not {len(stored_events):,}; "
+                "append fewer"
+            )
         entries = [
             _entry(stored, author=author)
             for stored, author in zip(stored_events, _authors(stored_events, kwargs), strict=True)

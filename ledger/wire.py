@@ -20,6 +20,7 @@ from ledger.bodies import decode_body, encode_body
 from ledger.errors import EncodingError, LedgerError, MalformedError, StorageError
 
 __all__ = [
+    "MAX_EVENTS",
     "MAX_FRAME",
     "PREFIX",
     "Frame",
@@ -35,6 +36,7 @@ __all__ = [
 
 PREFIX = 4
 MAX_FRAME = 4 << 20  # 4 MiB: 1,000 events of 4 KiB, or 64 of the largest
+MAX_EVENTS = 1_000  # in one batch
 MAX_HEADER = 8 << 10  # small, because decoding multiplies it
 
 _ERRORS: dict[str, type[LedgerError]] = {

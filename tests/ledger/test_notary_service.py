@@ -13,11 +13,13 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import InfrastructureFactory, StoredEvent
 from eventsourcing.utils import Environment
 from hostile import batch, connect, receive
 from notaries import RunningNotary, open_folder, running_notary
 
+from ledger.cosignatures import sign_cosignature
 from ledger.errors import (
     BlobError,
     ConflictError,
@@ -39,7 +41,7 @@ from ledger.remote import RemoteFactory, RemoteRecorder
 from ledger.remote_blobs import RemoteBlobs
 from ledger.wire import MAX_FRAME, pack_frame, parse_frame
 
-RULES = f'[[user]]\nuser = {os.geteuid()}\nappend = ["*"]\n'
+RULES = f'[[user]]\nuser = {os.geteuid()}\nappend = ["*"]\ncosign = true\n'
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +279,8 @@ def test_errors_are_those_of_a_recorder_in_the_same_process(recorder: RemoteReco
         recorder.insert_events([StoredEvent("text", 1, "run.event", b"")])
     with pytest.raises(EncodingError, match="append fewer events"):
         recorder.insert_events(events(stream, *range(1, 100), state=bytes(60_000)))
+    with pytest.raises(EncodingError, match="1,000 events at a time, not 1,001"):
+        recorder.insert_events(events(stream, *range(1, 1_002)))
     with pytest.raises(UnsupportedError):
         recorder.subscribe()
     assert recorder.insert_events([]) == []
@@ -390,6 +394,26 @@ def take_all_away(notary: RunningNotary) -> None:
         c.commit()
     for suffix in ("-wal", "-shm"):
         assert not Path(f"{LedgerPaths(notary.ledger).database}{suffix}").exists()
+
+
+def test_cosignature_reaches_mirrors_that_have_the_head_already(
+    notary: RunningNotary, recorder: RemoteRecorder, tmp_path: Path
+) -> None:
+    ids = recorder.insert_events(events(uuid4(), 1))
+    note = recorder.tree_head()
+    assert note is not None
+    recorder.insert_events(events(uuid4(), 1))
+    refresh_mirror(recorder, tmp_path)
+    text = note.partition("\n\n")[0] + "\n"
+    key = Ed25519PrivateKey.generate()
+    line = sign_cosignature(text, name="witness", key=key, seconds=1)
+    recorder.add_signature_line(ids[-1], line)
+    refresh_mirror(recorder, tmp_path)
+    with contextlib.closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c:
+        (stored,) = c.execute("SELECT note FROM tree_heads WHERE size = ?", ids[-1:]).fetchone()
+    assert stored.startswith(note)
+    assert line.strip() in stored
+    assert check_ledger(tmp_path, vkey=notary.vkey).ok
 
 
 def test_mirror_over_another_ledger_is_rejected(
