@@ -47,6 +47,7 @@ def serve(home: Path, *, socket: Path, rules: Path, user: str | None) -> int:
     passphrase = os.environ.pop(PASSPHRASE, None)
     paths = LedgerPaths(Home(home).path / "ledger")
     paths.directory.mkdir(parents=True, exist_ok=True)
+    paths.directory.chmod(0o700)  # it may be older than the notary
     with only_notary(paths.directory):
         desk = Desk(paths, passphrase=passphrase.encode() if passphrase else None)
         try:

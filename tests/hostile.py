@@ -281,6 +281,13 @@ def grant(directory: str, key: str, role: str) -> int:
         return SignedSQLiteRecorder(database, signer=signer).grant_key(key, role=role)
 
 
+def rotate(directory: str) -> str:
+    """Rotate the ledger's key: for the notary's own user."""
+    database, signer = open_ledger(LedgerPaths(Path(directory)), passphrase=None)
+    with contextlib.closing(database):
+        return SignedSQLiteRecorder(database, signer=signer).rotate_key()
+
+
 def cosign(path: str) -> list[str]:
     return asked(lambda: recorder(path).add_signature_line(1, "x"))
 

@@ -2,15 +2,19 @@
 
 import asyncio
 import os
+import re
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from ledger.errors import PrivilegeError, RulesError
+from ledger.notary import MAX_CONNECTIONS
 from ledger.notary_lanes import Lane
 from ledger.notary_rules import User, parse_rules, read_rules
 from ledger.privileges import become, find_account, give_folder
+from ledger.wire import MAX_EVENTS, MAX_FRAME
 
 
 def test_rules_say_who_may_do_what() -> None:
@@ -42,6 +46,15 @@ def test_rules_say_who_may_do_what() -> None:
     assert all(rules[1001].may_append(name) for name in allowed)
     assert not any(rules[1001].may_append(name) for name in refused)
     assert not rules[0].may_append("run.started")
+
+
+def test_reference_page_lists_every_key_and_the_limits() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "notary.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \|", page.split("## Rules")[1].split("## Frames")[0], re.M)
+    assert listed == ["user", *(each.name for each in fields(User) if each.name != "uid")]
+    assert f"| connections of one user | {MAX_CONNECTIONS} |" in page
+    assert f"| events in a batch | {MAX_EVENTS:,} |" in page
+    assert f"at most {MAX_FRAME >> 20} MiB" in page
 
 
 @pytest.mark.parametrize(
