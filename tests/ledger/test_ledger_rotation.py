@@ -89,7 +89,10 @@ Refused = Callable[[SignedSQLiteRecorder], object]
             ),
             "was not signed by its author",
         ),
-        (lambda r: r.insert_events([event()], authors=[Author("judge", bytes(32), bytes(64))]), "in force"),
+        (
+            lambda r: r.insert_events([event()], authors=[Author("judge", bytes(32), bytes(64))]),
+            "in force",
+        ),
         (lambda r: r.grant_key(vkey_of(STRANGER), role="judge"), "needs operator"),
         (lambda r: r.grant_key(vkey_of(STRANGER), role="judge", author=JUDGE), "needs operator"),
         (lambda r: r.grant_key(vkey_of(JUDGE), role="judge", author=OPERATOR), "let in before"),
