@@ -72,6 +72,7 @@ def check_bundle(
         size=verification.size,
         head=verification.head,
         authority=verification.authority,
+        state=verification.state,
     )
 
 

@@ -58,6 +58,7 @@ class VerificationReport:
     contradiction: tuple[str, str] | None = None
     """A kept head that this ledger is behind or beside, and the newest that it shows: two notes."""
     authority: Authority | None = None  # which keys stand, if the ledger holds
+    state: State | None = None  # what the verification of further entries needs, if it holds
     unread: int = 0  # entries at its beginning that were verified before, and not read this time
 
 
@@ -192,7 +193,11 @@ def check_ledger(
             )
         if _is_kept(memory, key, held, after=recalled):
             return VerificationReport(
-                ok=True, size=held.state.size, head=held.head, authority=held.authority
+                ok=True,
+                size=held.state.size,
+                head=held.head,
+                authority=held.authority,
+                state=held.state,
             )
 
 
@@ -216,6 +221,7 @@ def check_new(
                 size=held.state.size,
                 head=held.head,
                 authority=held.authority,
+                state=held.state,
                 unread=recalled.state.size,
             )
     return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)

@@ -138,7 +138,7 @@ def parse_vkey(vkey: str, *, type: int) -> VerifierKey:  # noqa: A002  (the spec
         right_id = hashlib.sha256(f"{name}\n".encode() + material).digest()[:4]
     except (MalformedError, UnicodeEncodeError):
         material = right_id = b""
-    if not name or re.search(r"\s", name) or material[:1] != bytes((type,)) or len(material) != 33:
+    if not _is_name(name) or material[:1] != bytes((type,)) or len(material) != 33:
         kind = {ED25519: "for Ed25519", COSIGNATURE: "for cosignatures"}[type]
         raise MalformedError(f"the vkey is not a C2SP verifier key {kind}; check the key file")
     if key_id != right_id.hex():
@@ -159,7 +159,14 @@ def decode_base64(text: str) -> bytes:
 
 def _signature(line: str) -> NoteSignature:
     dash, name, encoded, *more = [*line.split(" "), "", ""]
+    if dash != "\u2014" or more != ["", ""] or not _is_name(name):
+        raise MalformedError("the note has a malformed signature line")
     signature = decode_base64(encoded)
-    if dash != "\u2014" or not name or any(more) or len(signature) < 5:
+    if len(signature) < 5:
         raise MalformedError("the note has a malformed signature line")
     return NoteSignature(name, signature[:4], signature[4:])
+
+
+def _is_name(name: str) -> bool:
+    """Tell whether a key may be called so: "Format" of the specification."""
+    return bool(name) and not any(c == "+" or c.isspace() or c < " " for c in name)

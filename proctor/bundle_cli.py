@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,11 +11,14 @@ from ledger.bundle import export_bundle
 from ledger.bundle_check import is_bundle
 from ledger.bundle_files import strangers
 from ledger.bundle_import import import_bundle
+from ledger.envelope import IN_TOTO, seal, tree_head_statement
+from ledger.paths import LedgerPaths
 from ledger.proof_files import write_proof
 from ledger.reader import VerifiedLedger, open_verified
 from proctor.commands import read_text
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
+from proctor.keys_cli import read_private_key
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, error_console, print_json, words
 
@@ -57,38 +60,66 @@ def prove(
 @app.command()
 def export(
     bundle: Annotated[
-        Path, typer.Option("--bundle", help="A folder, new or with an earlier export.")
-    ],
+        Path | None, typer.Option("--bundle", help="A folder, new or with an earlier export.")
+    ] = None,
     blobs: Annotated[
         bool, typer.Option("--blobs/--no-blobs", help="Whether files named by hash go along.")
     ] = True,
+    dsse: Annotated[
+        Path | None,
+        typer.Option("--dsse", help="A file for the newest tree head as a DSSE envelope."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="Who signs the envelope; by default the ledger's private key."),
+    ] = None,
     vkey: _VkeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the ledger as a folder that others verify, replay, or serve on the web."""
+    """Write the ledger as a folder that others verify, replay, or serve; or its head as DSSE."""
+    if bundle is None and dsse is None:
+        raise ProctorError("nothing to export: give --bundle DIR, --dsse FILE, or both")
     place = Home(home)
     place.require_ledger()
-    if blobs and not isinstance(place.blobs, BlobStore):
-        raise ProctorError(
-            "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
-        )
-    done = export_bundle(place.ledger, bundle, vkey=read_text(vkey), blobs=blobs)
+    told: dict[str, Any] = {}
+    if bundle is not None:
+        if blobs and not isinstance(place.blobs, BlobStore):
+            raise ProctorError(
+                "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
+            )
+        done = export_bundle(place.ledger, bundle, vkey=read_text(vkey), blobs=blobs)
+        told = {
+            "bundle": bundle,
+            "size": done.head.size,
+            "earlier_heads": done.earlier,
+            "blobs": done.blobs,
+        }
+        if not as_json:
+            console.print(
+                f"[green]exported[/] {done.head.size} entries and {done.blobs} blobs to "
+                f"{words(str(bundle))}"
+            )
+    if dsse is not None:
+        size = _write_envelope(dsse, place, vkey=read_text(vkey), key=key)
+        told |= {"dsse": dsse, "size": size}
+        if not as_json:
+            console.print(f"[green]exported[/] tree head {size} to {words(str(dsse))}")
     if as_json:
-        print_json(
-            {
-                "bundle": bundle,
-                "size": done.head.size,
-                "earlier_heads": done.earlier,
-                "blobs": done.blobs,
-            }
-        )
-    else:
-        console.print(
-            f"[green]exported[/] {done.head.size} entries and {done.blobs} blobs to "
-            f"{words(str(bundle))}"
-        )
+        print_json(told)
     raise typer.Exit(EXIT_HELD)
+
+
+def _write_envelope(path: Path, place: Home, *, vkey: str | None, key: Path | None) -> int:
+    """Write the newest tree head, verified, as a signed in-toto statement; return its size."""
+    signer = read_private_key(LedgerPaths(place.ledger).key if key is None else key)
+    with open_verified(place.ledger, vkey=vkey) as ledger:
+        head = ledger.head
+    if head is None:
+        raise ProctorError("an empty ledger has no tree head to export")
+    statement = tree_head_statement(head.note)
+    path.write_text(seal(statement, payload_type=IN_TOTO, key=signer), encoding="utf-8")
+    return head.size
 
 
 @app.command(name="import")

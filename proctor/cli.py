@@ -14,7 +14,16 @@ from judge.errors import JudgeError
 from ledger.errors import LedgerError, VerificationError
 from monitor.errors import MonitorError
 from policies.errors import PolicyError
-from proctor import commands, notary_cli, verify_cli, witness_cli
+from proctor import (
+    bench_cli,
+    bundle_cli,
+    commands,
+    keys_cli,
+    notary_cli,
+    review_cli,
+    verify_cli,
+    witness_cli,
+)
 from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError
 from proctor.home import Home
 from proctor.options import HOME, MOST, HomeOption, JsonOption, RunArgument
@@ -98,7 +107,11 @@ def judge(
 
 app.add_typer(verify_cli.app)
 app.add_typer(witness_cli.app)
+app.add_typer(bundle_cli.app)
 app.add_typer(notary_cli.app)
+app.add_typer(keys_cli.app)
+app.add_typer(review_cli.app)
+app.add_typer(bench_cli.app, name="bench")
 
 
 @app.command()

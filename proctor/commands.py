@@ -8,11 +8,11 @@ from typing import Any
 
 from aggregates.registry import REGISTRY
 from ledger.mapper import decode_body, ns_to_datetime
-from ledger.reader import open_verified
 from ledger.verified_entries import VerifiedEntry
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output import as_records, console, print_json, print_table, words
+from proctor.remembering import open_remembered
 from proctor.replay import describe_state, read_recording, tell_entry
 from proctor.story import read_story, tell_story
 from projections.cache import catch_up, query
@@ -51,7 +51,7 @@ def sql(home: Home, statement: str, *, unverified: bool, as_json: bool) -> int:
     """Ask the projection."""
     home.require_ledger()
     if not unverified:
-        with open_verified(home.ledger):  # raises where it does not hold
+        with open_remembered(home.ledger):  # raises where it does not hold
             pass
     home.close_crashed()
     catch_up(home.projection, home.ledger)
@@ -67,7 +67,7 @@ def log(home: Home, *, start: int, limit: int, entry: int | None, as_json: bool)
     """List entries, or show one."""
     home.require_ledger()
     home.close_crashed()
-    with open_verified(home.ledger) as ledger:
+    with open_remembered(home.ledger) as ledger:
         if entry is not None:
             found = next(iter(ledger.entries(start=entry)), None)
             if found is None:
@@ -106,6 +106,7 @@ def describe_entry(entry: VerifiedEntry) -> dict[str, Any]:
         "stream": str(entry.stream_id),
         "version": entry.stream_version,
         "event": entry.name,
+        "author": entry.author and f"{entry.author.role} {entry.author.key_id.hex()}",
         "hash": entry.entry_hash.hex(),
         "body": REGISTRY.upcast(entry.name, decode_body(entry.body)),
     }

@@ -19,6 +19,7 @@ from ledger.application import LedgerApplication
 from ledger.authority import KeyRecord
 from ledger.cosignatures import cosignature_vkey
 from ledger.entries import AuthorKey
+from ledger.envelope import public_pem
 from ledger.errors import MalformedError
 from ledger.keys import create_exclusively, load_key, load_or_create_key
 from ledger.notes import public_bytes, vkey
@@ -98,6 +99,13 @@ def new(
     if not create_exclusively(beside, f"{text}\n".encode(), mode=0o644):
         raise ProctorError(f"{beside} is there already, and is another key's")
     console.print(words(text))
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def pem(file: VkeyArgument) -> None:
+    """Print a public key as PEM, for openssl and other tools."""
+    print(public_pem(_read_vkey(file)[0]), end="")
     raise typer.Exit(EXIT_HELD)
 
 

@@ -5,9 +5,13 @@ or `proctor` in XDG_STATE_HOME, or ~/.local/state/proctor. PROCTOR_STATE=off rem
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ledger.memory import Memory
+from ledger.paths import LedgerPaths
+from ledger.reader import VerifiedLedger, open_verified
 
 STATE = "PROCTOR_STATE"
 
@@ -22,3 +26,17 @@ def memory() -> Memory | None:
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path.home() / ".local" / "state"
     return Memory(base / "proctor")
+
+
+@contextmanager
+def open_remembered(directory: Path) -> Iterator[VerifiedLedger]:
+    """Do as open_verified(), and refuse a ledger that is behind or beside what is remembered."""
+    known = memory()
+    path = LedgerPaths(directory).vkey
+    kept_head = None
+    if known is not None and path.exists():
+        origin, _, _ = path.read_text(encoding="utf-8", errors="replace").partition("+")
+        recalled = known.recall(origin)
+        kept_head = None if recalled is None else recalled.note
+    with open_verified(directory, kept_head=kept_head) as ledger:
+        yield ledger

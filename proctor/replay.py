@@ -9,13 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.run import Run
-from judge.replay import decode_events
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
-from ledger.reader import VerifiedLedger, open_verified
+from ledger.reader import VerifiedLedger
 from ledger.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.remembering import open_remembered
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,11 @@ def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
 
 def read_recording(home: Home, name: str) -> Recording:
     """Verify the ledger and read one run from it."""
+    from judge.replay import decode_events  # noqa: PLC0415 - torch takes seconds to import
+
     home.require_ledger()
     home.close_crashed()
-    with open_verified(home.ledger) as ledger:
+    with open_remembered(home.ledger) as ledger:
         run_id = find_run(verified_runs(ledger), name)
         entries = [entry for entry in ledger.entries() if entry.stream_id == run_id]
         size = ledger.size
@@ -81,7 +83,7 @@ def tell_entry(entry: VerifiedEntry) -> str:
     teller = _TELLERS.get(entry.name)
     try:
         return teller(decode_body(entry.body)) if teller else ""
-    except (AttributeError, KeyError, LedgerError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, LedgerError, TypeError, ValueError) as error:
         return f"(its body is odd: {type(error).__name__}: {error})"
 
 
@@ -126,6 +128,11 @@ _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "audit.step_completed": lambda body: (
         f"step {body['step']} {body['name']}: {body['status']}. {body['summary']}"
     ),
+    "decision.reviewed": lambda body: f"entry {body['index']}: {body['mark']}. {body['note']}",
+    "key.granted": lambda body: f"as {body['role']}: {body['vkey']}",
+    "key.revoked": lambda body: f"as {body['role']}: {body['vkey']}: {body['reason']}",
+    "key.rotated": lambda body: f"to {body['note'].splitlines()[3]}",
+    "clock.jumped": lambda body: f"by {body['by'] / 1e9:.1f} s",
     "audit.scored": lambda body: (
         f"accuracy {body['accuracy_score']:.3f}, process {body['process_score']:.3f}"
         + (", hard fail" if body["hard_fail"] else "")

@@ -12,9 +12,9 @@ import plotext
 from rich.text import Text
 
 from ledger.mapper import decode_body
-from ledger.reader import open_verified
 from proctor.home import Home, find_run
 from proctor.output import console, print_table, words
+from proctor.remembering import open_remembered
 from proctor.replay import verified_runs
 from projections.projector import create_schema, project
 
@@ -33,7 +33,7 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     The tables are built in memory, of this run and its audits alone, from entries that have just
     been verified. Raises VerificationError for a ledger that does not hold.
     """
-    with open_verified(home.ledger) as ledger:
+    with open_remembered(home.ledger) as ledger:
         run = find_run(verified_runs(ledger), name)
         audits = {
             entry.stream_id

@@ -21,6 +21,7 @@ from ledger.evidence import (
     open_evidence,
 )
 from ledger.mapper import ns_to_datetime
+from ledger.memory import Remembered
 from ledger.paths import LedgerPaths
 from ledger.proof_files import open_proof
 from ledger.quorum import Quorum, WitnessedHeads, read_quorum, witnessed_heads
@@ -151,9 +152,17 @@ class _Bundle:
             recalled = known.recall(origin) if known else None
         except VerificationError:
             recalled = None  # check_bundle() will report it
+        vkey = self._vkey
         if recalled is not None:
             kept_heads.append(recalled.note)
-        return check_bundle(self._folder, vkey=self._vkey, kept_heads=kept_heads)
+            vkey = vkey or recalled.vkey
+        report = check_bundle(self._folder, vkey=vkey, kept_heads=kept_heads)
+        if known is not None and report.ok and report.head and report.authority and report.state:
+            first = report.authority.keys[0].vkey
+            known.keep(
+                Remembered(vkey=first, note=report.head.note, state=report.state), after=recalled
+            )
+        return report
 
     def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
         """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
@@ -194,6 +203,8 @@ def _verify_ledger(
             console.print(f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}")
             if shown:
                 console.print(f"{evidence} shows the {shown} to anyone")
+            elif evidence:
+                console.print("no evidence was written: this is no fork and no rollback")
         return EXIT_FOUND
     if keep is not None:
         if report.head is None:
@@ -304,9 +315,12 @@ def _write_evidence(check: _Ledger | _Bundle, report: VerificationReport, path: 
 def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Evidence | None:
     leaf_hashes: list[bytes] = []
     vkey, authority, _ = check.walk(lambda entry: leaf_hashes.append(entry.entry_hash))
-    return find_contradiction(
-        leaf_hashes, vkey=vkey, rotations=authority.rotations, newest=newest, kept=kept
-    )
+    rotations = authority.rotations
+    known = memory()
+    recalled = known.recall(authority.origin) if known else None
+    if recalled is not None:  # a ledger that was cut off may have lost some
+        rotations = max(rotations, recalled.state.stands(recalled.vkey).rotations, key=len)
+    return find_contradiction(leaf_hashes, vkey=vkey, rotations=rotations, newest=newest, kept=kept)
 
 
 def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json: bool) -> int:

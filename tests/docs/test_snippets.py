@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/tutorial/first-run.md", "docs/how-to/keep-a-head.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial/first-run.md",
+    "docs/how-to/hand-over-a-bundle.md",
+    "docs/how-to/keep-a-head.md",
+    "docs/how-to/prove-an-event.md",
+    "docs/how-to/second-verifier.md",
+    "docs/how-to/witness.md",
+)
 
 
 def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
