@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aggregates.registry import REGISTRY
+from ledger.errors import LedgerError, MalformedError
 from ledger.mapper import decode_body, ns_to_datetime
 from ledger.verified_entries import VerifiedEntry
 from proctor.errors import EXIT_HELD, ProctorError
@@ -108,8 +109,20 @@ def describe_entry(entry: VerifiedEntry) -> dict[str, Any]:
         "event": entry.name,
         "author": entry.author and f"{entry.author.role} {entry.author.key_id.hex()}",
         "hash": entry.entry_hash.hex(),
-        "body": REGISTRY.upcast(entry.name, decode_body(entry.body)),
+        "body": _body(entry),
     }
+
+
+def _body(entry: VerifiedEntry) -> Any:
+    """Return what an entry's body says, as far as this program knows its kind."""
+    try:
+        body = decode_body(entry.body)
+    except MalformedError:
+        return entry.body
+    try:
+        return REGISTRY.upcast(entry.name, body)
+    except LedgerError:
+        return body
 
 
 def _print_entries(entries: list[VerifiedEntry], *, number: bool) -> None:

@@ -84,7 +84,7 @@ def test_truncated_ledger_is_rejected_with_a_kept_head(copy: Path, tmp_path: Pat
     assert call(["verify"], home=copy).returncode == 0  # a chain alone cannot know
     done = call(["verify", "--head", kept], home=copy)
     assert done.returncode == 1
-    assert "ConsistencyError" in done.stdout
+    assert "ContradictionError" in done.stdout
 
 
 def test_judge_gives_two_scores(trained: Path) -> None:

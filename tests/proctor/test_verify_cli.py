@@ -1,0 +1,143 @@
+"""`proctor verify`: what it is pointed at, what it remembers, whom it asks for."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontdoor import answer, call
+from threat_scene import OPERATOR, Scene, Writer, make_scene, recorder
+
+from ledger.entries import AuthorKey
+from ledger.evidence import open_evidence
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return make_scene(tmp_path_factory.mktemp("verified") / "scene")
+
+
+@pytest.fixture
+def scene(made: Scene, tmp_path: Path) -> Scene:
+    return made.copy(tmp_path / "scene")
+
+
+def verify(scene: Scene, *arguments: str | Path, state: Path | None = None) -> Any:
+    return answer(call(["verify", *arguments, "--json"], home=scene.root, state=state))
+
+
+def test_home_ledger_and_bundle_are_told_apart(scene: Scene) -> None:
+    found = [verify(scene, place) for place in (scene.root, scene.ledger, scene.bundle)]
+    assert all(report["ok"] for report in found), found
+    assert len({report["head"]["root"] for report in found}) == 1
+
+
+@pytest.mark.parametrize("shown", ["earlier", "fork"])
+def test_ledger_behind_or_beside_what_is_remembered_is_rejected(
+    scene: Scene, tmp_path: Path, shown: str
+) -> None:
+    state, evidence = tmp_path / "state", tmp_path / "evidence"
+    assert verify(scene, state=state)["ok"]
+    assert verify(scene, state=state)["ok"]  # honest control
+    other = Path(shutil.copytree(getattr(scene, shown), tmp_path / shown))
+    if shown == "fork":
+        with recorder(other) as into:
+            Writer(into).batch(400)  # a longer one, so that it is beside and not behind
+    assert verify(scene, other)["ok"]  # by itself it holds
+    for arguments in ([other], [other, "--new"]):
+        report = verify(scene, *arguments, "--evidence", evidence, state=state)
+        assert (report["ok"], report["error_type"]) == (False, "ContradictionError")
+    kind = "rollback" if shown == "earlier" else "fork"
+    assert open_evidence(evidence.read_text()).kind == kind == verify(scene, evidence)["kind"]
+
+
+def test_bundle_and_ledger_are_held_against_each_other(scene: Scene, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert verify(scene, scene.bundle, state=state)["ok"]
+    assert verify(scene, state=state)["ok"]
+    assert not verify(scene, scene.fork, state=state)["ok"]
+
+
+def test_only_what_is_new_is_read(scene: Scene, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    size = verify(scene, state=state)["size"]
+    with recorder(scene.ledger) as into:
+        Writer(into).batch(3)
+    report = verify(scene, "--new", state=state)
+    assert (report["ok"], report["size"], report["unread"]) == (True, size + 3, size)
+
+
+def test_other_commands_refuse_what_is_behind_what_is_remembered(
+    scene: Scene, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    assert verify(scene, state=state)["ok"]
+    assert call(["log"], home=scene.root, state=state).returncode == 0
+    behind = tmp_path / "behind"
+    behind.mkdir()
+    (behind / "ledger").symlink_to(scene.earlier)
+    done = call(["log"], home=behind, state=state)
+    assert done.returncode == 1
+    assert "cut off" in done.stderr
+    assert call(["log"], home=behind).returncode == 0  # nothing is remembered
+
+
+def test_policy_says_how_far_the_ledger_is_witnessed(scene: Scene, tmp_path: Path) -> None:
+    policy = scene.root / "policy"
+    report = verify(scene, "--policy", policy)
+    assert 0 < report["witnessed"] <= report["size"]
+    lonely = tmp_path / "lonely"
+    lonely.write_text(policy.read_text().replace("witness-", "nobody-"))
+    done = call(["verify", "--policy", lonely], home=scene.root)
+    assert done.returncode in (1, 2)
+
+
+def test_entries_that_rest_on_a_revoked_key_are_suspect_unless_witnessed_before(
+    scene: Scene,
+) -> None:
+    policy = scene.root / "policy"
+    assert verify(scene)["suspect"] == []
+    with recorder(scene.ledger) as into:
+        into.revoke_key(
+            scene.vkey.strip(),
+            role="ledger",
+            since=2**62,
+            reason="copied",
+            author=AuthorKey("operator", OPERATOR),
+        )
+    (without,) = verify(scene)["suspect"]  # nobody is believed to have seen anything
+    assert (without["first"], without["reason"]) == (0, "copied")
+    assert call(["verify"], home=scene.root).returncode == 1
+    within = verify(scene, "--policy", policy)["suspect"]
+    assert all(each["first"] >= each["witnessed_before"] > 0 for each in within)
+
+
+def test_proof_needs_the_public_key_and_holds_with_it_alone(scene: Scene, tmp_path: Path) -> None:
+    done = call(["verify", scene.proof], home=tmp_path / "nowhere")
+    assert (done.returncode, "--vkey" in done.stderr) == (2, True)
+    key = tmp_path / "vkey"
+    key.write_text(scene.vkey)
+    shown = answer(call(["verify", scene.proof, "--vkey", key, "--json"], home=None))
+    assert shown["ok"]
+    changed = tmp_path / "changed.tlog-proof"
+    changed.write_text(scene.proof.read_text().replace("index 1", "index 2", 1))
+    done = call(["verify", changed, "--vkey", key], home=None)
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--new", "--head", "kept"], "--new"),
+        (["bundle", "--new"], "read whole"),
+        (["kept"], "neither a tlog-proof nor an evidence file"),
+        (["nothing-here"], "there is no ledger"),
+    ],
+)
+def test_wrong_usage_is_explained(
+    scene: Scene, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    words = [each if each.startswith("-") else scene.root / each for each in arguments]
+    done = call(["verify", *words], home=scene.root, state=tmp_path / "state")
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
