@@ -18,11 +18,12 @@ from ledger.bundle import copy_blobs
 from ledger.bundle_check import BundlePass, read_vkey
 from ledger.bundle_files import sync_folders
 from ledger.database import Database, create_database, explained
-from ledger.errors import BundleError, ConsistencyError, ContradictionError
+from ledger.errors import BundleError, ConsistencyError, ContradictionError, MalformedError
 from ledger.keys import create_exclusively
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger, open_verified
 from ledger.tree import Tree
+from ledger.verified_notes import parse_note
 from ledger.verify import EntryRow
 
 __all__ = ["Imported", "import_bundle"]
@@ -176,7 +177,12 @@ class _Copy:
         found = self._connection.execute("SELECT note FROM tree_heads WHERE size = ?", (size,))
         for (there,) in found.fetchall():
             lines = note.rpartition("\n\n")[2].splitlines(keepends=True)
-            note = there + "".join(line for line in lines if line not in there)
+            longer = there + "".join(line for line in lines if line not in there)
+            try:
+                parse_note(longer)
+            except MalformedError:  # too many lines: those that are here stay
+                longer = there
+            note = longer
         self._connection.execute(
             "REPLACE INTO tree_heads VALUES (?, ?, ?)", (size, note, b"".join(self._tree.edge))
         )

@@ -14,6 +14,8 @@ from ledger.verified_notes import open_tree_head, parse_note
 
 __all__ = ["add_line"]
 
+_MAX_LINE = 400  # characters; 16 of them fit into a notary's answer
+
 
 def add_line(c: sqlite3.Connection, size: int, line: str, *, authority: Authority) -> None:
     """Add a signature line to the tree head of this size, unless it is there already.
@@ -27,6 +29,8 @@ def add_line(c: sqlite3.Connection, size: int, line: str, *, authority: Authorit
     note = str(row[0])
     if not line.endswith("\n") or line.count("\n") != 1:
         raise EncodingError("a signature line is one line with its newline")
+    if len(line) > _MAX_LINE:
+        raise EncodingError(f"a signature line has at most {_MAX_LINE} characters")
     if f"\n{line}" in note:
         return
     longer = note + line

@@ -74,7 +74,7 @@ class WitnessedHeads:
 
     size: int  # of the largest tree head that meets the quorum; 0 if none does
     note: str | None  # of that tree head
-    times: tuple[tuple[int, int], ...]  # size and s of every cosignature by a trusted witness
+    times: tuple[tuple[int, int], ...]  # size of each tree head that meets it, and s since when
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +116,14 @@ class Quorum:
                 f"the tree head is cosigned by {by}, which is not the quorum {_shown(self.rule)!r}"
             )
 
+    def met_at(self, witnessed: Witnessed) -> int:
+        """Return the time, in s, from which on enough witnesses had cosigned."""
+        times = witnessed.times
+        for seconds in sorted(times.values()):
+            if self._is_met({name for name, at in times.items() if at <= seconds}):
+                return seconds
+        raise QuorumError("the quorum was never met")
+
     def _is_met(self, agreeing: set[str]) -> bool:
         for group in self.groups:
             if len(agreeing.intersection(group.members)) >= group.threshold:
@@ -139,8 +147,11 @@ def witnessed_heads(notes: Iterable[str], *, quorum: Quorum) -> WitnessedHeads:
             witnessed = quorum.check(note)
         except SignatureError as e:
             raise SignatureError(f"tree head at size {head.size}: {e}", index=head.size - 1) from e
-        times.extend((head.size, seconds) for seconds in witnessed.times.values())
-        if witnessed.met and head.size > size:
+        if not witnessed.met:
+            continue
+        if not bare:
+            times.append((head.size, quorum.met_at(witnessed)))
+        if head.size > size:
             size, newest = head.size, note
     return WitnessedHeads(size=size, note=newest, times=tuple(times))
 

@@ -40,8 +40,10 @@ __all__ = [
     "check_new",
     "open_verified",
     "read_tree_head",
+    "read_vkey",
 ]
 
+_MAX_VKEY = 10_000  # characters; one has some 100
 _NEWEST_HEAD = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
 
 
@@ -129,7 +131,7 @@ def open_verified(
     not a ledger at all, KeptHeadError for a `kept_head` that is not a tree head.
     """
     paths = LedgerPaths(directory)
-    key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
     with snapshot(paths.database) as connection:
         kept_heads = () if kept_head is None else (kept_head,)
         verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
@@ -160,7 +162,7 @@ def check_ledger(
     ledger holds. Raises MemoryFileError for a memory that is damaged.
     """
     paths = LedgerPaths(directory)
-    key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
     given = () if kept_head is None else (kept_head,)
     while True:
         recalled = memory.recall(key.partition("+")[0]) if memory else None
@@ -211,7 +213,7 @@ def check_new(
     not fit, the whole ledger is verified, as by check_ledger().
     """
     paths = LedgerPaths(directory)
-    key = _read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
     recalled = memory.recall(key.partition("+")[0])
     if recalled is not None and recalled.vkey == key:
         held = _verify_new(paths.database, recalled, signatures=signatures)
@@ -240,11 +242,12 @@ def _newest_note(connection: sqlite3.Connection, *, path: Path) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _read_vkey(path: Path) -> str:
-    if not path.exists():
+def read_vkey(path: Path) -> str:
+    """Return the public key that lies beside a ledger, without looking at what it says."""
+    if not path.is_file():
         raise KeyFileError(f"{path}: the public key is missing; give the ledger's vkey")
-    with explained(path):
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+    with explained(path), path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(_MAX_VKEY).strip()
 
 
 def _is_kept(memory: Memory | None, vkey: str, held: _Held, *, after: Remembered | None) -> bool:

@@ -169,7 +169,12 @@ def _find(ledger: VerifiedLedger, event: str) -> int:
     """Return the index that an index or STREAM/VERSION means."""
     stream, slash, version = event.rpartition("/")
     if not slash:
-        if not event.isdecimal() or not event.isascii() or int(event) >= ledger.size:
+        if (
+            not event.isdecimal()
+            or not event.isascii()
+            or len(event) > 19
+            or int(event) >= ledger.size
+        ):
             raise ProctorError(
                 f"there is no event {event}; the ledger has entries 0 to {ledger.size - 1}"
             )
@@ -177,4 +182,6 @@ def _find(ledger: VerifiedLedger, event: str) -> int:
     for entry in ledger.entries():
         if str(entry.stream_id) == stream.lower() and str(entry.stream_version) == version:
             return entry.index
-    raise ProctorError(f"there is no event {event}; `proctor log` lists streams and versions")
+    raise ProctorError(
+        f"there is no event {event}; `proctor log --json` lists streams and versions"
+    )

@@ -3,20 +3,26 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from proctor.cli import app
 
 _HEAD = """# Command line
 
-`proctor` is the one command; `python -m proctor` is the same. Every subcommand takes `--home DIR`
-(environment `PROCTOR_HOME`, by default `.proctor` in the current folder) and `--json`, which prints
-one JSON document to standard output. Progress and errors go to standard error.
+`proctor` is the one command; `python -m proctor` is the same. Commands that work on a
+ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
+most take `--json`, which prints one JSON document to standard output. Progress and errors go to
+standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are remembered; `off`),
+`PROCTOR_NOTARY` (a notary's socket), `PROCTOR_KEY_PASSPHRASE`.
 
 | exit code | meaning |
 |---|---|
 | 0 | everything asked for held |
-| 1 | something was found: a failed verification, a hard fail, a run that does not repeat |
+| 1 | something was found: a failed verification, suspect entries, a quorum not met, a hard fail |
 | 2 | wrong usage or input; the error names what is wrong and what to do |
 | 130 | interrupted with Ctrl-C; a run that was going on is closed as interrupted |
 
@@ -24,12 +30,23 @@ A `RUN` is `latest`, a run's id, or the beginning of one.
 """
 
 
+def command_names() -> list[str]:
+    """Return every command, subcommands as two words."""
+
+    def below(group: Any, before: str) -> Iterator[str]:
+        for name, command in sorted(group.commands.items()):
+            yield f"{before}{name}"
+            if hasattr(command, "commands"):
+                yield from below(command, f"{before}{name} ")
+
+    return list(below(typer.main.get_command(app), ""))
+
+
 def write_reference(page: Path) -> None:
     """Write the page."""
-    names = sorted(str(c.callback.__name__) for c in app.registered_commands if c.callback)
     parts = [_HEAD]
-    for name in ("", *names):
-        arguments = [name, "--help"] if name else ["--help"]
+    for name in ("", *command_names()):
+        arguments = [*name.split(), "--help"]
         shown = subprocess.run(  # noqa: S603 - our own command
             [sys.executable, "-m", "proctor", *arguments],
             capture_output=True,

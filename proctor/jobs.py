@@ -28,6 +28,7 @@ from proctor.home import Home, find_run, run_ids
 from proctor.keys_cli import read_private_key
 from proctor.output import cell, console, error_console, print_json, print_table, words
 from proctor.progress import watching
+from proctor.remembering import memory
 from proctor.replay import read_recording
 from proctor.story import print_violations, read_story, tell_story
 from proctor.training import run_training
@@ -92,7 +93,7 @@ def judge(
     home.require_ledger()
     if submission is not None and not submission.is_dir():
         raise ProctorError(f"{submission} is no folder, so there is no submission to judge")
-    checked = check_ledger(home.ledger, kept_head=read_text(head))
+    checked = check_ledger(home.ledger, kept_head=read_text(head), memory=memory())
     if not checked.ok:  # nothing is appended to a ledger that does not hold
         report = _judge_broken(home, name, submission, head)
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ledger.memory import Memory
 from ledger.paths import LedgerPaths
-from ledger.reader import VerifiedLedger, open_verified
+from ledger.reader import VerifiedLedger, open_verified, read_vkey
 
 STATE = "PROCTOR_STATE"
 
@@ -35,8 +35,7 @@ def open_remembered(directory: Path) -> Iterator[VerifiedLedger]:
     path = LedgerPaths(directory).vkey
     kept_head = None
     if known is not None and path.exists():
-        origin, _, _ = path.read_text(encoding="utf-8", errors="replace").partition("+")
-        recalled = known.recall(origin)
+        recalled = known.recall(read_vkey(path).partition("+")[0])
         kept_head = None if recalled is None else recalled.note
     with open_verified(directory, kept_head=kept_head) as ledger:
         yield ledger

@@ -13,7 +13,12 @@ import typer
 
 from ledger.authority import Authority, Suspicion, suspects
 from ledger.bundle_check import BundlePass, check_bundle, is_bundle, read_vkey
-from ledger.errors import EvidenceError, VerificationError
+from ledger.errors import (
+    ContradictionError,
+    EvidenceError,
+    SignatureError,
+    VerificationError,
+)
 from ledger.evidence import (
     Evidence,
     find_contradiction,
@@ -23,11 +28,11 @@ from ledger.evidence import (
 from ledger.mapper import ns_to_datetime
 from ledger.memory import Remembered
 from ledger.paths import LedgerPaths
-from ledger.proof_files import open_proof
+from ledger.proof_files import ProvedEntry, open_proof
 from ledger.quorum import Quorum, WitnessedHeads, read_quorum, witnessed_heads
 from ledger.reader import VerificationReport, check_ledger, check_new, open_verified
 from ledger.verified_entries import VerifiedEntry, parse_entry
-from ledger.verified_notes import parse_tree_head
+from ledger.verified_notes import open_tree_head, parse_tree_head
 from proctor.commands import describe_entry, read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
@@ -85,12 +90,15 @@ def verify(
         if head or keep or new or evidence:
             raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
         raise typer.Exit(_verify_file(place, vkey=vkey, policy=policy, as_json=as_json))
-    if is_bundle(place):
+    if target is not None:
+        _check_one_ledger(target)
+    if target is not None and is_bundle(place):
         if new:
             raise ProctorError(f"{place} is a bundle, which is always read whole; leave out --new")
         check: _Ledger | _Bundle = _Bundle(place, vkey=read_text(vkey))
     else:
-        check = _Ledger(_ledger_in(place), vkey=read_text(vkey), new=new)
+        folder = _ledger_in_home(home) if target is None else _ledger_in(place)
+        check = _Ledger(folder, vkey=read_text(vkey), new=new)
     raise typer.Exit(
         _verify_ledger(
             check,
@@ -148,7 +156,7 @@ class _Bundle:
         known = memory()
         kept_heads = [] if head is None else [head]
         try:
-            origin = (self._vkey or read_vkey(self._folder)).partition("+")[0]
+            origin = (self._vkey or read_vkey(self._folder)).strip().partition("+")[0]
             recalled = known.recall(origin) if known else None
         except VerificationError:
             recalled = None  # check_bundle() will report it
@@ -159,9 +167,9 @@ class _Bundle:
         report = check_bundle(self._folder, vkey=vkey, kept_heads=kept_heads)
         if known is not None and report.ok and report.head and report.authority and report.state:
             first = report.authority.keys[0].vkey
-            known.keep(
-                Remembered(vkey=first, note=report.head.note, state=report.state), after=recalled
-            )
+            new = Remembered(vkey=first, note=report.head.note, state=report.state)
+            if not known.keep(new, after=recalled):
+                return self.check(head)  # another verifier has remembered more since
         return report
 
     def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
@@ -175,13 +183,24 @@ class _Bundle:
         return bundle.vkey, bundle.verification.authority, notes
 
 
+def _check_one_ledger(place: Path) -> None:
+    """Refuse a folder in which an honest ledger may hide another, which would be used."""
+    homes = (place, place / "ledger")
+    if is_bundle(place) + sum(LedgerPaths(each).database.exists() for each in homes) > 1:
+        raise ProctorError(f"{place} holds more than one ledger; name the one you mean")
+
+
+def _ledger_in_home(place: Path) -> Path:
+    home = Home(place)
+    home.require_ledger()
+    return home.ledger
+
+
 def _ledger_in(place: Path) -> Path:
     """Return the ledger's folder in a home, or the folder itself if it is one."""
     if LedgerPaths(place).database.exists():
         return place
-    home = Home(place)
-    home.require_ledger()
-    return home.ledger
+    return _ledger_in_home(place)
 
 
 def _verify_ledger(
@@ -234,7 +253,7 @@ class _Findings:
 
     @property
     def code(self) -> int:
-        unwitnessed = self.witnessed is not None and self.witnessed.note is None
+        unwitnessed = self.witnessed is not None and self.witnessed.size < self.size
         return EXIT_FOUND if self.suspicions or unwitnessed else EXIT_HELD
 
     def to_dict(self) -> dict[str, Any]:
@@ -258,7 +277,8 @@ class _Findings:
         if self.witnessed is not None and self.witnessed.note is None:
             console.print("[red]not witnessed[/]: no tree head meets the policy's quorum")
         elif self.witnessed is not None:
-            console.print(f"witnessed to {self.witnessed.size} of {self.size} entries")
+            short = "" if self.witnessed.size == self.size else ": the rest is yet to be witnessed"
+            console.print(f"witnessed to {self.witnessed.size} of {self.size} entries{short}")
         for each, first, count in self.suspicions:
             since = ns_to_datetime(each.revocation.since).isoformat()
             console.print(
@@ -339,6 +359,7 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
             quorum = read_quorum(policy)
             quorum.verify_log(key)
             quorum.verify(proved.head.note)
+        _hold_against_memory(proved)
     except VerificationError as e:
         return _refused(e, as_json=as_json)
     if as_json:
@@ -351,6 +372,25 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
     )
     print_table(("", ""), describe_entry(proved.entry).items())
     return EXIT_HELD
+
+
+def _hold_against_memory(proved: ProvedEntry) -> None:
+    """Refuse what a key has signed that was not, or is no longer, the ledger's there.
+
+    A key that was rotated away can go on signing; who remembers the rotation knows.
+    """
+    known = memory()
+    recalled = known.recall(proved.head.origin) if known else None
+    if recalled is None:
+        return
+    authority = recalled.state.stands(recalled.vkey)
+    head = proved.head
+    if head.size <= recalled.state.size:
+        open_tree_head(head.note, vkey=authority.ledger_vkey_at(head.size))
+    elif proved.rotations[: len(authority.rotations)] != authority.rotations:
+        raise SignatureError("the tree head leaves out a rotation of the ledger's key")
+    if head.size == recalled.state.size and head.root != recalled.open().root:
+        raise ContradictionError("the tree head is beside the remembered one", kept=recalled.note)
 
 
 def _verify_evidence(text: str, *, path: Path, vkey: str | None, as_json: bool) -> int:

@@ -4,14 +4,13 @@ import dataclasses
 import re
 from pathlib import Path
 
-import pytest
 from frontdoor import call
 
 from aggregates.decisions import DIRECTIONS, PARAMETERS
 from aggregates.registry import REGISTRY
 from aggregates.rules import PROFILES, RulesConfig
 from monitor.config import RunConfig
-from proctor.cli import app
+from proctor.cli_page import command_names, write_reference
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -85,10 +84,11 @@ def test_decisions_page_lists_every_direction_and_side() -> None:
             assert shown[rule, side].strip() == ", ".join(directions)
 
 
-@pytest.mark.parametrize(
-    "command", [None, *sorted(c.callback.__name__ for c in app.registered_commands if c.callback)]
-)
-def test_cli_page_shows_the_help_as_it_is(command: str | None) -> None:
-    arguments = ["--help"] if command is None else [command, "--help"]
+def test_cli_page_shows_the_help_as_it_is(tmp_path: Path) -> None:
+    names = command_names()
+    assert {"verify", "keys rotate", "witness ask", "notary", "bench ledger"} <= set(names)
+    write_reference(tmp_path / "cli.md")
+    assert (tmp_path / "cli.md").read_text() == page("cli.md")
+    arguments = ["verify", "--help"]
     shown = call(arguments, home=None).stdout
     assert f"```text\n$ proctor {' '.join(arguments)}\n{shown.strip()}\n```" in page("cli.md")

@@ -1,6 +1,8 @@
 """`proctor verify`: what it is pointed at, what it remembers, whom it asks for."""
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +143,28 @@ def test_wrong_usage_is_explained(
     done = call(["verify", *words], home=scene.root, state=tmp_path / "state")
     assert done.returncode == 2, done.stdout
     assert says in done.stderr
+
+
+def test_honest_ledger_beside_a_tampered_one_is_no_decoy(scene: Scene) -> None:
+    home = scene.root
+    with closing(sqlite3.connect(scene.database)) as c, c:
+        c.execute("UPDATE entries SET entry = CAST(entry || x'00' AS BLOB) WHERE idx = 3")
+    assert not verify(scene)["ok"]
+    for path in ("checkpoint", "ledger.vkey"):
+        shutil.copy(scene.bundle / path, home / path)
+    shutil.copytree(scene.bundle / "tile", home / "tile")
+    assert not verify(scene)["ok"]  # the home's ledger is meant, whatever lies beside it
+    done = call(["verify", home], home=home)
+    assert (done.returncode, "more than one ledger" in done.stderr) == (2, True)
+
+
+def test_blank_before_the_vkey_does_not_make_the_memory_forget(
+    scene: Scene, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    assert verify(scene, state=state)["ok"]
+    behind = tmp_path / "behind"
+    shutil.copytree(scene.earlier, behind / "ledger")
+    key = behind / "ledger" / "ledger.vkey"
+    key.write_text(f" {key.read_text()}")
+    assert call(["log"], home=behind, state=state).returncode == 1
