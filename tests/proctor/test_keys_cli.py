@@ -146,7 +146,7 @@ def test_audit_is_signed_once_the_judges_key_is_in_force(home: Path) -> None:
     keys("grant", "judge", f"{judge}.vkey", home=home)
     done = call(["judge", "--no-execute"], home=home)
     assert "not signed" not in done.stderr
-    before, after = sql(home, "SELECT signed_by FROM audits ORDER BY scored_idx")
+    *_, before, after = sql(home, "SELECT signed_by FROM audits ORDER BY scored_idx")
     assert before == {"signed_by": None}
     assert after == {"signed_by": listed(home)[1]["key_id"]}
     assert call(["verify"], home=home).returncode == 0
