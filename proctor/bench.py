@@ -61,7 +61,7 @@ class Bench:
 
 def measure(folder: Path, *, events: int, rounds: int) -> Bench:
     """Measure appending, verifying and the bare limits, on the disk of this folder."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".bench-") as name:
+    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
         scratch = Path(name)
         append = _contest(_appending(scratch, events=events), rounds=rounds)
         verify = _contest(_verifying(scratch, events=events), rounds=rounds)

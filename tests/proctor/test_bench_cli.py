@@ -11,10 +11,11 @@ from proctor.bench_cli import app
 from proctor.errors import ProctorError
 
 
-def test_bench_prints_every_figure_and_leaves_nothing(tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        app, ["ledger", "--events", "5000", "--rounds", "1", "--folder", str(tmp_path), "--json"]
-    )
+def test_bench_prints_every_figure_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # by default it measures where it is called
+    result = CliRunner().invoke(app, ["ledger", "--events", "5000", "--rounds", "1", "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert (found["events"], found["rounds"]) == (5000, 1)
