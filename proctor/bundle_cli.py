@@ -8,19 +8,20 @@ import typer
 
 from ledger.blobs import BlobStore
 from ledger.bundle import export_bundle
-from ledger.bundle_check import is_bundle
+from ledger.bundle_check import is_bundle, read_vkey
 from ledger.bundle_files import strangers
 from ledger.bundle_import import import_bundle
 from ledger.envelope import IN_TOTO, seal, tree_head_statement
 from ledger.paths import LedgerPaths
 from ledger.proof_files import write_proof
-from ledger.reader import VerifiedLedger, open_verified
+from ledger.reader import VerifiedLedger
 from proctor.commands import read_text
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, error_console, print_json, words
+from proctor.remembering import open_remembered, recall
 
 app = typer.Typer()
 _VkeyOption = Annotated[
@@ -43,7 +44,7 @@ def prove(
     """Write a file that proves one event to somebody who has only the public key."""
     place = Home(home)
     place.require_ledger()
-    with open_verified(place.ledger, vkey=read_text(vkey)) as ledger:
+    with open_remembered(place.ledger, vkey=read_text(vkey)) as ledger:
         index = _find(ledger, event)
         proof = write_proof(ledger, index)
     if out is not None:
@@ -82,13 +83,16 @@ def export(
         raise ProctorError("nothing to export: give --bundle DIR, --dsse FILE, or both")
     place = Home(home)
     place.require_ledger()
+    if bundle is not None and blobs and not isinstance(place.blobs, BlobStore):
+        raise ProctorError(
+            "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
+        )
+    directory, owner = place.ledger, read_text(vkey)
+    with open_remembered(directory, vkey=owner) as ledger:
+        newest = ledger.head
     told: dict[str, Any] = {}
     if bundle is not None:
-        if blobs and not isinstance(place.blobs, BlobStore):
-            raise ProctorError(
-                "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
-            )
-        done = export_bundle(place.ledger, bundle, vkey=read_text(vkey), blobs=blobs)
+        done = export_bundle(directory, bundle, vkey=owner, blobs=blobs)
         told = {
             "bundle": bundle,
             "size": done.head.size,
@@ -101,25 +105,17 @@ def export(
                 f"{words(str(bundle))}"
             )
     if dsse is not None:
-        size = _write_envelope(dsse, place, vkey=read_text(vkey), key=key)
-        told |= {"dsse": dsse, "size": size}
+        if newest is None:
+            raise ProctorError("an empty ledger has no tree head to export")
+        signer = read_private_key(LedgerPaths(directory).key if key is None else key)
+        statement = tree_head_statement(newest.note)
+        dsse.write_text(seal(statement, payload_type=IN_TOTO, key=signer), encoding="utf-8")
+        told |= {"dsse": dsse, "size": newest.size}
         if not as_json:
-            console.print(f"[green]exported[/] tree head {size} to {words(str(dsse))}")
+            console.print(f"[green]exported[/] tree head {newest.size} to {words(str(dsse))}")
     if as_json:
         print_json(told)
     raise typer.Exit(EXIT_HELD)
-
-
-def _write_envelope(path: Path, place: Home, *, vkey: str | None, key: Path | None) -> int:
-    """Write the newest tree head, verified, as a signed in-toto statement; return its size."""
-    signer = read_private_key(LedgerPaths(place.ledger).key if key is None else key)
-    with open_verified(place.ledger, vkey=vkey) as ledger:
-        head = ledger.head
-    if head is None:
-        raise ProctorError("an empty ledger has no tree head to export")
-    statement = tree_head_statement(head.note)
-    path.write_text(seal(statement, payload_type=IN_TOTO, key=signer), encoding="utf-8")
-    return head.size
 
 
 @app.command(name="import")
@@ -137,12 +133,12 @@ def import_(
     """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
     if not is_bundle(bundle):
         raise ProctorError(f"{bundle} holds no bundle; `proctor export --bundle` makes one")
-    kept = read_text(head)
+    recalled = recall(read_text(vkey) or read_vkey(bundle))
+    kept_heads = [] if recalled is None else [recalled.note]
+    if (kept := read_text(head)) is not None:
+        kept_heads.append(kept)
     done = import_bundle(
-        bundle,
-        Home(home).path / "ledger",
-        vkey=read_text(vkey),
-        kept_heads=[] if kept is None else [kept],
+        bundle, Home(home).path / "ledger", vkey=read_text(vkey), kept_heads=kept_heads
     )
     others = strangers(bundle)
     if as_json:

@@ -8,6 +8,8 @@ import hashlib
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,15 +17,13 @@ from typing import Annotated, Any
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ledger.application import LedgerApplication
-from ledger.authority import KeyRecord
+from ledger.authority import Authority, KeyRecord
 from ledger.cosignatures import cosignature_vkey
 from ledger.entries import AuthorKey
 from ledger.envelope import public_pem
 from ledger.errors import MalformedError
 from ledger.keys import create_exclusively, load_key, load_or_create_key
 from ledger.notes import public_bytes, vkey
-from ledger.reader import open_verified
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_notes import COSIGNATURE, ED25519, parse_vkey
 from proctor.commands import read_text
@@ -31,6 +31,7 @@ from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import PASSPHRASE, Home
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, print_json, print_table, words
+from proctor.remembering import open_remembered
 
 app = typer.Typer(
     name="keys",
@@ -55,7 +56,7 @@ def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
     """List every key that ever stood, where it was in force, and its revocations."""
     place = Home(home)
     place.require_ledger()
-    with open_verified(place.ledger) as ledger:
+    with open_remembered(place.ledger) as ledger:
         keys = [_told(key) for key in ledger.authority.keys]
     if as_json:
         print_json(keys)
@@ -120,7 +121,7 @@ def grant(
     """Let a key act in a role from now on."""
     _check_role(role)
     text, key_id = _read_vkey(file)
-    with _Log(Home(home)) as recorder:
+    with _opened(Home(home)) as (recorder, _):
         number = recorder.grant_key(text, role=role, author=_author(key))
     _tell({"granted": key_id, "role": role, "index": number - 1}, as_json=as_json)
 
@@ -133,19 +134,23 @@ def revoke(
     ],
     reason: Annotated[str, typer.Option("--reason", help="Why.")],
     key: KeyOption = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Also a key out of force, or the last operator's.")
+    ] = False,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
     """Declare that a key is not to be trusted from a time on, which may have passed."""
     text, key_id = _read_vkey(file)
-    place = Home(home)
-    place.require_ledger()
     moment = _time_ns(since)
-    with open_verified(place.ledger) as ledger:
-        record = next((each for each in ledger.authority.keys if each.vkey == text), None)
-    if record is None:
-        raise ProctorError(f"{file}: this key never stood in the ledger; see `proctor keys list`")
-    with _Log(place) as recorder:
+    with _opened(Home(home)) as (recorder, authority):
+        record = next((each for each in authority.keys if each.vkey == text), None)
+        if record is None:
+            raise ProctorError(
+                f"{file}: this key never stood in the ledger; see `proctor keys list`"
+            )
+        if not yes:
+            _check_meant(record, authority)
         number = recorder.revoke_key(
             text, role=record.role, since=moment, reason=reason, author=_author(key)
         )
@@ -155,7 +160,7 @@ def revoke(
 @app.command()
 def rotate(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
     """Replace the ledger's private key by a new one; both sign that, and the old one is gone."""
-    with _Log(Home(home)) as recorder:
+    with _opened(Home(home)) as (recorder, _):
         text = recorder.rotate_key()
     _tell({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)}, as_json=as_json)
 
@@ -165,24 +170,37 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
     return load_key(path, passphrase=_passphrase())
 
 
-class _Log:
-    """The ledger's recorder, in this process: a notary's ledger is its own user's to rule."""
-
-    def __init__(self, home: Home) -> None:
-        home.require_ledger()
-        self._opened = home.open_log()
-
-    def __enter__(self) -> SignedSQLiteRecorder:
-        log: LedgerApplication = self._opened.__enter__()
+@contextmanager
+def _opened(home: Home) -> Iterator[tuple[SignedSQLiteRecorder, Authority]]:
+    """Give the recorder, in this process: a notary's ledger is its own user's to rule."""
+    home.require_ledger()
+    with open_remembered(home.ledger) as ledger:
+        authority = ledger.authority
+    with home.open_log() as log:
         if not isinstance(log.recorder, SignedSQLiteRecorder):
-            self._opened.__exit__(None, None, None)
             raise ProctorError(
                 "a notary keeps this ledger; let its own user do this, without PROCTOR_NOTARY"
             )
-        return log.recorder
+        yield log.recorder, authority
 
-    def __exit__(self, *error: Any) -> None:
-        self._opened.__exit__(*error)
+
+def _check_meant(record: KeyRecord, authority: Authority) -> None:
+    """Refuse a revocation that may be a slip; none can be taken back."""
+    if record.revocations:
+        raise ProctorError(
+            f"this key was revoked in entry {record.ended}; to revoke it once more, give --yes"
+        )
+    if record.ended is not None:
+        raise ProctorError(
+            f"this key was rotated out in entry {record.ended} and signs nothing any more; in "
+            f"force is {authority.vkey}. To put what it signed in doubt all the same, give --yes"
+        )
+    operators = [key for key in authority.keys if key.role == "operator" and key.ended is None]
+    if operators == [record]:
+        raise ProctorError(
+            "this is the last operator: none would be left to grant and revoke keys. Grant another "
+            "first, or give --yes"
+        )
 
 
 def _passphrase() -> bytes | None:
@@ -213,8 +231,9 @@ def _key_id(public_key: bytes) -> str:
 
 
 def _time_ns(text: str) -> int:
+    now = time.time_ns()
     if text == "now":
-        return time.time_ns()
+        return now
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -222,7 +241,10 @@ def _time_ns(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     seconds, rest = divmod(moment - datetime(1970, 1, 1, tzinfo=UTC), _SECOND)
-    return seconds * _NS + rest.microseconds * 1_000
+    since = seconds * _NS + rest.microseconds * 1_000
+    if since > now:
+        raise ProctorError(f"--since {text} is yet to come; a time without a zone is taken as UTC")
+    return since
 
 
 def _told(key: KeyRecord) -> dict[str, Any]:

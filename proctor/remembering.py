@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledger.memory import Memory
+from ledger.errors import SignatureError
+from ledger.memory import Memory, Remembered
 from ledger.paths import LedgerPaths
 from ledger.reader import VerifiedLedger, open_verified, read_vkey
 
@@ -28,14 +29,19 @@ def memory() -> Memory | None:
     return Memory(base / "proctor")
 
 
-@contextmanager
-def open_remembered(directory: Path) -> Iterator[VerifiedLedger]:
-    """Do as open_verified(), and refuse a ledger that is behind or beside what is remembered."""
+def recall(vkey: str) -> Remembered | None:
+    """Return what is remembered of the ledger of this name; refuse another first key for it."""
     known = memory()
-    path = LedgerPaths(directory).vkey
-    kept_head = None
-    if known is not None and path.exists():
-        recalled = known.recall(read_vkey(path).partition("+")[0])
-        kept_head = None if recalled is None else recalled.note
-    with open_verified(directory, kept_head=kept_head) as ledger:
+    recalled = None if known is None else known.recall(vkey.strip().partition("+")[0])
+    if recalled is not None and recalled.vkey != vkey.strip():
+        raise SignatureError("the ledger's first key is not the one that is remembered")
+    return recalled
+
+
+@contextmanager
+def open_remembered(directory: Path, *, vkey: str | None = None) -> Iterator[VerifiedLedger]:
+    """Do as open_verified(), and refuse a ledger that is behind or beside what is remembered."""
+    recalled = recall(vkey or read_vkey(LedgerPaths(directory).vkey))
+    kept_head = None if recalled is None else recalled.note
+    with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
         yield ledger

@@ -7,12 +7,12 @@ import typer
 
 from aggregates.review import MARKS, Review
 from ledger.entries import AuthorKey
-from ledger.reader import open_verified
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import console, print_json, words
+from proctor.remembering import open_remembered
 
 app = typer.Typer()
 
@@ -35,7 +35,7 @@ def _review(home: Home, index: int, mark: str, *, key: Path, note: str, as_json:
         raise ProctorError(f"a decision is marked {' or '.join(MARKS)}, not {mark!r}")
     author = AuthorKey("operator", read_private_key(key))
     home.require_ledger()
-    with open_verified(home.ledger) as ledger:
+    with open_remembered(home.ledger) as ledger:
         if index >= ledger.size:
             raise ProctorError(f"there is no entry {index}; `proctor log` lists {ledger.size}")
         entry = next(ledger.entries(start=index))

@@ -18,7 +18,7 @@ import typer
 
 from ledger.errors import SignatureError
 from ledger.quorum import Quorum, read_quorum
-from ledger.reader import VerifiedLedger, open_verified
+from ledger.reader import VerifiedLedger
 from ledger.remote import RemoteRecorder
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_notes import parse_tree_head
@@ -39,6 +39,7 @@ from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import PASSPHRASE, Home
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import console, plain, print_json, print_table, words
+from proctor.remembering import open_remembered
 
 app = typer.Typer(
     name="witness",
@@ -260,7 +261,7 @@ def _requests(ledger: VerifiedLedger, note: str) -> Callable[[int], str]:
 def _newest(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
     """Give the ledger, verified, and its newest tree head."""
     home.require_ledger()
-    with open_verified(home.ledger) as ledger:
+    with open_remembered(home.ledger) as ledger:
         if ledger.head is None:
             raise ProctorError("an empty ledger has no tree head to cosign")
         yield ledger, ledger.head.note

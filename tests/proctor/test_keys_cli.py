@@ -112,6 +112,31 @@ def test_wrong_input_is_rejected(home: Path, tmp_path: Path) -> None:
         keys("rotate", home=tmp_path / "nowhere")
 
 
+def test_revocation_that_may_be_a_slip_wants_a_yes(home: Path, tmp_path: Path) -> None:
+    operator, first = tmp_path / "operator.pem", home / "ledger" / "ledger.vkey"
+    keys("new", "operator", operator)
+    keys("grant", "operator", f"{operator}.vkey", home=home)
+    keys("rotate", home=home)
+    why = ("--since", "now", "--reason", "stolen", "--key", operator)
+    with pytest.raises(ProctorError, match=r"rotated out in entry .* in force is proctor\.local"):
+        keys("revoke", first, *why, home=home)
+    with pytest.raises(ProctorError, match="the last operator"):
+        keys("revoke", f"{operator}.vkey", *why, home=home)
+    assert all(key["revocations"] == [] for key in listed(home))
+    keys("revoke", first, *why, "--yes", home=home)
+    with pytest.raises(ProctorError, match="was revoked in entry"):
+        keys("revoke", first, *why, home=home)
+    keys("revoke", f"{operator}.vkey", *why, "--yes", home=home)
+    assert [bool(key["revocations"]) for key in listed(home)] == [True, True, False]
+
+
+def test_revocation_since_a_time_to_come_is_rejected(home: Path) -> None:
+    first = home / "ledger" / "ledger.vkey"
+    with pytest.raises(ProctorError, match="yet to come"):
+        keys("revoke", first, "--since", "2999-01-01", "--reason", "", home=home)
+    keys("revoke", first, "--since", "now", "--reason", "", home=home)
+
+
 def test_review_is_signed_by_an_operator_in_force(home: Path, tmp_path: Path) -> None:
     operator = tmp_path / "operator.pem"
     keys("new", "operator", operator)

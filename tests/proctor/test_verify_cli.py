@@ -1,5 +1,6 @@
 """`proctor verify`: what it is pointed at, what it remembers, whom it asks for."""
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -7,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from frontdoor import answer, call
-from threat_scene import OPERATOR, Scene, Writer, make_scene, recorder
+from threat_scene import JUDGE, OPERATOR, Scene, Writer, make_scene, recorder
+from typer.testing import CliRunner
 
+from ledger.bundle import export_bundle
 from ledger.entries import AuthorKey
+from ledger.errors import ContradictionError, SignatureError
 from ledger.evidence import open_evidence
+from ledger.notes import public_bytes, vkey
+from ledger.reader import open_verified, read_tree_head
+from ledger.verified_notes import parse_tree_head
+from proctor.cli import app
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +91,50 @@ def test_other_commands_refuse_what_is_behind_what_is_remembered(
     assert done.returncode == 1
     assert "cut off" in done.stderr
     assert call(["log"], home=behind).returncode == 0  # nothing is remembered
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "prove 3",
+        "export --bundle out",
+        "export --dsse out --key operator.pem",
+        "import BUNDLE",
+        "review 0 gold --key operator.pem",
+        "keys list",
+        "keys grant operator fresh.pem.vkey --key operator.pem",
+        "keys revoke judge.vkey --since now --reason lost --key operator.pem",
+        "keys rotate",
+        "witness request --old 0 --out out",
+    ],
+)
+def test_command_on_a_ledger_behind_what_is_remembered_is_rejected(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROCTOR_STATE", str(scene.memory))
+    pem = OPERATOR.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    os.close(os.open("operator.pem", os.O_CREAT, 0o600))
+    Path("operator.pem").write_bytes(pem)
+    Path("judge.vkey").write_text(vkey("judge.example", public_bytes(JUDGE)))
+    CliRunner().invoke(app, ["keys", "new", "operator", "fresh.pem"])
+    behind = Path("behind")
+    shutil.copytree(scene.earlier, behind / "ledger")
+    export_bundle(behind / "ledger", behind / "bundle")
+
+    def result(home: Path) -> BaseException | None:
+        words = command.replace("BUNDLE", str(home / "bundle")).split()
+        place = tmp_path / "imported" if words[0] == "import" else home
+        return CliRunner().invoke(app, [*words, "--home", str(place)]).exception
+
+    refused = result(behind)
+    assert isinstance(refused, ContradictionError | SignatureError), refused
+    assert "kept" in str(refused)
+    assert not Path("out").exists()
+    with open_verified(behind / "ledger") as ledger:  # nothing was added to it
+        assert ledger.size == parse_tree_head(read_tree_head(scene.earlier) or "").size
+    honest = result(scene.root)
+    assert honest is None or (command.startswith("review") and "not a decision" in str(honest))
 
 
 def test_policy_says_how_far_the_ledger_is_witnessed(scene: Scene, tmp_path: Path) -> None:
