@@ -1,0 +1,91 @@
+"""What may be answered to a fired rule: its directions, each with the values that are open to it.
+
+A model that is told the values need not divide. The numbers are the playbook's; whether an answer
+keeps to them is decided by aggregates.decisions alone.
+I/O: none.  Units: as in aggregates.decisions.
+"""
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+from aggregates.decisions import DIRECTIONS, MAX_LR, MIN_LR, Observation
+from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
+
+_LEAST, _MOST = 3.0, 10.0  # factors by which R1 moves a learning rate
+_EPOCHS = "epochs a whole number from 1 to 1000"
+
+
+def offers(rule: str, seen: Observation) -> dict[str, str | None]:
+    """Return the directions for a fired rule, each with its parameters in words.
+
+    None stands for a direction that is at its limit: no value is left for it.
+    """
+    side = seen.evaluations[rule].side or ""
+    return {
+        direction: _parameters(rule, side, direction, seen)
+        for direction in DIRECTIONS[rule].get(side, ())
+    }
+
+
+def _parameters(rule: str, side: str, direction: str, seen: Observation) -> str | None:
+    lr, size = seen.settings.lr, seen.settings.batch_size
+    match direction:
+        case "decrease_lr" if rule == "R7":
+            also = "clip_norm 1.0 is usual" + (
+                "; the weights are lost: reinitialise true" if side == "not_finite" else ""
+            )
+            return f"lr exactly {lr / 10!r}; {also}" if lr / 10 >= MIN_LR else None
+        case "decrease_lr" | "warm_up_lr":
+            found = _between(max(lr / _MOST, MIN_LR), lr / _LEAST)
+            more = f"; {_EPOCHS}" if direction == "warm_up_lr" else ""
+            return found and f"lr {found}{more}"
+        case "increase_lr":
+            found = _between(lr * _LEAST, min(lr * _MOST, MAX_LR))
+            return found and f"lr {found}"
+        case "cycle_lr" if side == "low":
+            found = _between(lr * _LEAST, min(lr * _MOST, MAX_LR))
+            return found and f"lr_max {found}; lr_min below it; {_EPOCHS}"
+        case "cycle_lr":
+            found = _between(max(lr / _MOST, MIN_LR), lr / _LEAST)
+            return found and f"lr_min {found}; lr_max above it and at most {lr!r}; {_EPOCHS}"
+        case "decrease_batch_size":
+            return None if size % 2 else f"batch_size exactly {size // 2}"
+        case "increase_batch_size" | "accumulate_gradients":
+            if 2 * size * seen.settings.accumulation > seen.train_examples:
+                return None  # no step takes more than there is
+            if direction == "accumulate_gradients":
+                return f"accumulation exactly {2 * seen.settings.accumulation}"
+            return f"batch_size exactly {2 * size}" if 2 * size <= seen.max_batch_size else None
+        case "stop":
+            return ""
+    return _edit(direction, seen)
+
+
+def _edit(direction: str, seen: Observation) -> str | None:
+    """Return what an edit may take; without `block` it applies wherever it can."""
+    blocks = seen.spec.blocks
+    if direction == "add_block":
+        return "" if len(blocks) < MAX_BLOCKS else None
+    if direction == "widen":
+        most = min(8, MAX_WIDTH // max(block.width for block in blocks))
+        return f"factor a whole number from 2 to {most}; may have block" if most > 1 else None
+    if direction == "swap_activation":
+        used = {seen.spec.activation, *(block.activation for block in blocks)}
+        to = " or ".join(name for name in ACTIVATIONS if used != {name})
+        return f"to {to}; may have block"
+    lacking = [n for n, block in enumerate(blocks) if _lacks(direction, block)]
+    if not lacking:
+        return "" if direction == "add_norm" and seen.spec.norm == "none" else None
+    return f"may have block: {', '.join(map(str, lacking))}"
+
+
+def _lacks(direction: str, block: BlockSpec) -> bool:
+    return block.norm == "none" if direction == "add_norm" else not block.residual
+
+
+def _between(low: float, high: float) -> str | None:
+    """Return a range in four digits that lies within the exact one."""
+    if low > high:
+        return None
+    least = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(low))
+    most = Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(high))
+    return f"from {float(least)!r} to {float(most)!r}"
