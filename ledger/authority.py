@@ -183,7 +183,7 @@ class Authority:
                 f"in that role there: {author.key_id.hex()}",
                 index=entry.index,
             )
-        verify_author(entry, public_key=record.public_key)
+        verify_author(entry, origin=self.origin, public_key=record.public_key)
 
     def _check_right(self, entry: VerifiedEntry) -> None:
         """ "Keys", the table's last column."""

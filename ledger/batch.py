@@ -80,7 +80,11 @@ class Batch:
         signed = None
         if author is not None:
             signed = author.author(
-                stream_id=stream_id, stream_version=version, name=name, body=body
+                origin=self.newest.authority.origin,
+                stream_id=stream_id,
+                stream_version=version,
+                name=name,
+                body=body,
             )
         return stream_id.bytes, version, name, body, signed
 

@@ -53,9 +53,12 @@ class AuthorKey:
     role: str
     key: Ed25519PrivateKey = field(repr=False)
 
-    def author(self, *, stream_id: UUID, stream_version: int, name: str, body: bytes) -> Author:
-        """Sign one event."""
+    def author(
+        self, *, origin: str, stream_id: UUID, stream_version: int, name: str, body: bytes
+    ) -> Author:
+        """Sign one event of the ledger with this origin."""
         statement = author_statement(
+            origin=origin,
             stream_id=stream_id,
             stream_version=stream_version,
             role=self.role,
@@ -86,12 +89,12 @@ def entry_hash(entry: bytes) -> bytes:
 
 
 def author_statement(
-    *, stream_id: UUID, stream_version: int, role: str, name: str, body: bytes
+    *, origin: str, stream_id: UUID, stream_version: int, role: str, name: str, body: bytes
 ) -> bytes:
     """Return the bytes that an author signs."""
     return b"".join(
         (
-            b"ledger/author/v1\n",
+            f"ledger/author/v2\n{origin}\n".encode(),
             stream_id.bytes,
             struct.pack(">Q", stream_version),
             _short_text("author role", role, limit=64),

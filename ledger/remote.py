@@ -54,9 +54,10 @@ class RemoteRecorder(persistence.ApplicationRecorder):
                 f"a notary takes {MAX_EVENTS:,} events at a time, not {len(stored_events):,}; "
                 "append fewer"
             )
+        authors = _authors(stored_events, kwargs, origin=self.client.greeting.origin)
         entries = [
             _entry(stored, author=author)
-            for stored, author in zip(stored_events, _authors(stored_events, kwargs), strict=True)
+            for stored, author in zip(stored_events, authors, strict=True)
         ]
         losses: list[None] = []
         try:
@@ -247,13 +248,14 @@ class RemoteFactory(persistence.InfrastructureFactory[persistence.TrackingRecord
 
 
 def _authors(
-    stored_events: Sequence[StoredEvent], kwargs: dict[str, Any]
+    stored_events: Sequence[StoredEvent], kwargs: dict[str, Any], *, origin: str
 ) -> Sequence[Author | None]:
     key: AuthorKey | None = kwargs.get("author")
     authors: Sequence[Author | None] | None = kwargs.get("authors")
     if key is not None:
         return [
             key.author(
+                origin=origin,
                 stream_id=UUID(bytes=_stream(stored.originator_id)),
                 stream_version=stored.originator_version,
                 name=stored.topic,

@@ -267,7 +267,7 @@ def root_of_proof(node: bytes, place: int, size: int, proof: list[bytes]) -> byt
 
 
 class Entry(NamedTuple):
-    """An entry's fields; `author` is (role, key id, signature, statement) or None."""
+    """An entry's fields; `author` is (role, key id, signature, end of the statement) or None."""
 
     stream: bytes
     version: int
@@ -295,8 +295,7 @@ def parse_entry(raw: bytes, index: int) -> Entry:
         reader.end()
         need(1 <= len(role) <= 64, "the author's role has not 1 to 64 bytes")
         what = bytes([len(role)]) + role + bytes([len(name)]) + name + sha256(body)
-        statement = b"ledger/author/v1\n" + stream + version.to_bytes(8) + what
-        signed = (role.decode(), key_id, signature, statement)
+        signed = (role.decode(), key_id, signature, stream + version.to_bytes(8) + what)
     return Entry(stream, version, time, previous, signed, name.decode(), body)
 
 
@@ -358,7 +357,8 @@ class Keys:
         """Check the entry's author, and take in what it says if it is an authority event."""
         role = None
         if entry.author:
-            role, key_id, signature, statement = entry.author
+            role, key_id, signature, place = entry.author
+            statement = f"ledger/author/v2\n{self.ledger.name}\n".encode() + place
             key = self.authors.get((role, key_id))
             need(key and key.holds(signature, statement), "the author's key does not vouch for it")
         if entry.stream != self.stream or entry.name not in AUTHORITY:

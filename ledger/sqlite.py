@@ -77,6 +77,7 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
     ) -> None:
         self._database = database
         self._signer = signer
+        self._origin = database.meta("origin")
         self._clocks = Clocks(clock, steady_clock)
         self._appending = Lock()  # held past the commit, until what is known is put right
         self._known = Newest(authority=Authority(database.meta("vkey")), tree=Tree())
@@ -100,7 +101,7 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
         if kwargs.get("tracking") is not None:
             raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
         signer = self._writer()
-        events = _signed(stored_events, author=author, authors=authors)
+        events = _signed(stored_events, origin=self._origin, author=author, authors=authors)
         if not events:
             return []
         with self._append(signer) as batch:
@@ -319,6 +320,7 @@ def _stamp(c: sqlite3.Connection) -> tuple[int, int]:
 def _signed(
     stored_events: Sequence[StoredEvent],
     *,
+    origin: str,
     author: AuthorKey | None,
     authors: Sequence[Author | None] | None,
 ) -> list[Event]:
@@ -329,6 +331,7 @@ def _signed(
             raise EncodingError("give either a key that signs or signatures, not both")
         authors = [
             author.author(
+                origin=origin,
                 stream_id=UUID(bytes=stream),
                 stream_version=stored.originator_version,
                 name=stored.topic,

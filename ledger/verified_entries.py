@@ -80,14 +80,19 @@ def parse_entry(data: bytes, *, index: int) -> VerifiedEntry:
     )
 
 
-def verify_author(entry: VerifiedEntry, *, public_key: bytes) -> None:
-    """Raise SignatureError unless the entry's author signed it with this key (32 raw bytes)."""
+def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> None:
+    """Raise SignatureError unless the entry's author signed it with this key (32 raw bytes).
+
+    `origin` is that of the ledger in which the entry stands.
+    """
     author = entry.author
     if author is None or author.key_id != hashlib.sha256(public_key).digest():
         raise SignatureError(f"entry {entry.index} does not name this key", index=entry.index)
     role, name = author.role.encode(), entry.name.encode()
     statement = (
-        b"ledger/author/v1\n"
+        b"ledger/author/v2\n"
+        + origin.encode()
+        + b"\n"
         + entry.stream_id.bytes
         + entry.stream_version.to_bytes(8, "big")
         + len(role).to_bytes(1, "big")

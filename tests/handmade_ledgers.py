@@ -118,7 +118,8 @@ class HandmadeLedger:
         block = b""
         if author:
             role, signer = author[0].encode(), author[1]
-            statement = b"ledger/author/v1\n" + place + bytes([len(role)]) + role
+            statement = b"ledger/author/v2\n" + self.ledger.name.encode() + b"\n"
+            statement += place + bytes([len(role)]) + role
             statement += bytes([len(title)]) + title + sha256(body)
             block = bytes([len(role)]) + role + sha256(signer.public)
             block += signer.private.sign(statement)

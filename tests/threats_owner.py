@@ -60,6 +60,7 @@ def append(scene: Scene, entry: Entry, *, author: AuthorKey | None = None) -> in
     with tables(scene) as t:
         last = decode_entry(t.entries[-1][4])
         signed = author and author.author(
+            origin=origin(scene),
             stream_id=entry.stream_id,
             stream_version=entry.stream_version,
             name=entry.name,
@@ -200,6 +201,19 @@ def moved_author(scene: Scene) -> int:
     return append(scene, replace(plain(REVIEWED, body=b"good"), author=signed.author))
 
 
+@threat("an operator's statement moved from another ledger that granted the same key", by="key")
+def statement_of_another_ledger(scene: Scene) -> int:
+    entry = plain(REVIEWED, body=b"good")
+    signed = AuthorKey("operator", OPERATOR).author(
+        origin="proctor.local/another",
+        stream_id=entry.stream_id,
+        stream_version=entry.stream_version,
+        name=entry.name,
+        body=entry.body,
+    )
+    return append(scene, replace(entry, author=signed))
+
+
 @threat("an operator's signed event edited, its signature left", by="key")
 def edited_author(scene: Scene) -> int:
     rows = rows_of(scene.ledger).entries
@@ -242,6 +256,7 @@ def grant_removed(scene: Scene) -> int:
         entry = decode_entry(t.entries[at][4])
         body = encode_body({"v": 1, "role": "witness", "vkey": key})
         signed = AuthorKey("ledger", scene.old_key).author(
+            origin=origin(scene),
             stream_id=entry.stream_id,
             stream_version=entry.stream_version,
             name=entry.name,

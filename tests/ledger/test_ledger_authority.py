@@ -46,7 +46,9 @@ def entry(
     """Return an entry as it would stand in a ledger, signed by its author."""
     data = body if isinstance(body, bytes) else msgpack.packb({"v": 1, **body})
     if isinstance(author, AuthorKey):
-        author = author.author(stream_id=stream, stream_version=index + 1, name=name, body=data)
+        author = author.author(
+            origin=ORIGIN, stream_id=stream, stream_version=index + 1, name=name, body=data
+        )
     encoded = encode_entry(
         Entry(
             index=index,

@@ -84,7 +84,11 @@ def honest_entries(size: int = SIZE) -> list[bytes]:
                     author=None
                     if author is None
                     else author.author(
-                        stream_id=stream, stream_version=version, name=name, body=body
+                        origin=ORIGIN,
+                        stream_id=stream,
+                        stream_version=version,
+                        name=name,
+                        body=body,
                     ),
                 )
             )

@@ -163,10 +163,17 @@ def test_author_block_is_frozen_and_verifies() -> None:
     key = golden_key()
     public_key = public_bytes(key)
     statement = author_statement(
-        stream_id=STREAM, stream_version=2, role="operator", name="key.granted", body=b"x"
+        origin=ORIGIN,
+        stream_id=STREAM,
+        stream_version=2,
+        role="operator",
+        name="key.granted",
+        body=b"x",
     )
     assert statement == (
-        b"ledger/author/v1\n"
+        b"ledger/author/v2\n"
+        + ORIGIN.encode()
+        + b"\n"
         + STREAM.bytes
         + b"\x00\x00\x00\x00\x00\x00\x00\x02"
         + b"\x08operator\x0bkey.granted"
@@ -190,12 +197,14 @@ def test_author_block_is_frozen_and_verifies() -> None:
     data = encode_entry(entry)
     assert data[73] == 1 + len("operator") + 32 + 64
     assert decode_entry(data) == entry
-    verify_author(parse_entry(data, index=7), public_key=public_key)
+    verify_author(parse_entry(data, index=7), origin=ORIGIN, public_key=public_key)
+    with pytest.raises(SignatureError, match="entry 7 was not signed by its author"):
+        verify_author(parse_entry(data, index=7), origin=f"{ORIGIN}x", public_key=public_key)
     moved = data.replace(b"operator", b"operetta")
     with pytest.raises(SignatureError, match="entry 7 was not signed by its author"):
-        verify_author(parse_entry(moved, index=7), public_key=public_key)
+        verify_author(parse_entry(moved, index=7), origin=ORIGIN, public_key=public_key)
     with pytest.raises(SignatureError, match="entry 7 does not name this key"):
-        verify_author(parse_entry(data, index=7), public_key=bytes(32))
+        verify_author(parse_entry(data, index=7), origin=ORIGIN, public_key=bytes(32))
 
 
 def test_body_bytes_are_frozen() -> None:

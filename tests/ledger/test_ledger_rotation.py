@@ -62,16 +62,41 @@ def granted(directory: Path) -> tuple[LedgerFactory, SignedSQLiteRecorder]:
     return factory, recorder
 
 
+def signed(origin: str, stream: UUID) -> Author:
+    """A judge's signature for the third event of a stream."""
+    return JUDGE.author(
+        origin=origin, stream_id=stream, stream_version=3, name="test.event", body=b""
+    )
+
+
 def test_authors_are_written_and_verified(tmp_path: Path) -> None:
     factory, recorder = granted(tmp_path)
     stream = uuid4()
     recorder.insert_events([event(1, stream=stream), event(2, stream=stream)], author=JUDGE)
-    made = JUDGE.author(stream_id=stream, stream_version=3, name="test.event", body=b"")
+    with open_verified(tmp_path) as ledger:
+        origin = ledger.authority.origin
+    made = signed(origin, stream)
     recorder.insert_events([event(3, stream=stream), event()], authors=[made, None])
     factory.close()
     with open_verified(tmp_path) as ledger:
         roles = [entry.author and entry.author.role for entry in ledger.entries()]
     assert roles == ["ledger", "operator", "judge", "judge", "judge", None]
+
+
+def test_statement_of_another_ledger_is_rejected(tmp_path: Path) -> None:
+    first, into = granted(tmp_path / "first")
+    second, other = granted(tmp_path / "second")
+    stream = uuid4()
+    before = [event(1, stream=stream), event(2, stream=stream)]
+    into.insert_events(before)
+    other.insert_events(before)
+    with open_verified(tmp_path / "first") as ledger:
+        made = signed(ledger.authority.origin, stream)
+    into.insert_events([event(3, stream=stream)], authors=[made])  # the honest control
+    with pytest.raises(AuthorityError, match="entry 4 was not signed by its author"):
+        other.insert_events([event(3, stream=stream)], authors=[made])
+    first.close()
+    second.close()
 
 
 Refused = Callable[[SignedSQLiteRecorder], object]
@@ -85,7 +110,7 @@ Refused = Callable[[SignedSQLiteRecorder], object]
         (
             lambda r: r.insert_events(
                 [event()],
-                authors=[JUDGE.author(stream_id=uuid4(), stream_version=1, name="a", body=b"")],
+                authors=[signed("proctor.local/elsewhere", uuid4())],
             ),
             "was not signed by its author",
         ),
