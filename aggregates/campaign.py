@@ -24,6 +24,8 @@ class Campaign(Aggregate):
         mode: str
         config: dict[str, Any]
         attempts: int
+        policy: dict[str, Any]
+        feedback: bool
 
     class AttemptStarted(Aggregate.Event):
         """An attempt is given its run."""
@@ -36,11 +38,27 @@ class Campaign(Aggregate):
             """Add the run to the attempts."""
             aggregate.runs.append(self.run)
 
+    class AttemptAbandoned(Aggregate.Event):
+        """The latest attempt was cut off: its run does not count, and its number is free again."""
+
+        number: int
+        run: str
+        reason: str
+
+        def apply(self, aggregate: "Campaign") -> None:
+            """Take the run out of the attempts."""
+            aggregate.runs.remove(self.run)
+            aggregate.abandoned.append(self.run)
+
     class FeedbackGiven(Aggregate.Event):
         """What the next attempt is told of the earlier ones."""
 
         number: int
         feedback: dict[str, Any]
+
+        def apply(self, aggregate: "Campaign") -> None:
+            """Keep what the attempt of this number is told, however often it is made."""
+            aggregate.told[self.number] = self.feedback
 
     class Ended(Aggregate.Event):
         """No attempt follows; the ranking's first is the best."""
@@ -52,18 +70,35 @@ class Campaign(Aggregate):
             """Close the campaign."""
             aggregate.ranking = list(self.ranking)
 
-    def __init__(self, mode: str, config: dict[str, Any], attempts: int) -> None:
+    def __init__(
+        self,
+        mode: str,
+        config: dict[str, Any],
+        attempts: int,
+        policy: dict[str, Any],
+        feedback: bool,
+    ) -> None:
         self.mode = mode
         self.config = config
-        self.attempts = attempts
-        self.runs: list[str] = []
+        self.attempts = attempts  # at most
+        self.policy = policy
+        self.feedback = feedback
+        self.runs: list[str] = []  # of the attempts that count
+        self.abandoned: list[str] = []
+        self.told: dict[int, dict[str, Any]] = {}  # feedback, by the attempt's number
         self.ranking: list[str] | None = None
 
     @classmethod
     def start(
-        cls, *, config: Mapping[str, Any], attempts: int, campaign_id: UUID | None = None
+        cls,
+        *,
+        config: Mapping[str, Any],
+        attempts: int,
+        policy: Mapping[str, Any] | None = None,
+        feedback: bool = False,
+        campaign_id: UUID | None = None,
     ) -> "Campaign":
-        """Open a campaign of at most `attempts` runs."""
+        """Open a campaign of at most `attempts` runs, that are told of earlier ones or are not."""
         if attempts < 1:
             raise InvariantError(f"a campaign has at least one attempt, not {attempts}")
         return cls._create(
@@ -72,31 +107,50 @@ class Campaign(Aggregate):
             mode=MODE,
             config=dict(config),
             attempts=attempts,
+            policy=dict(policy or {}),
+            feedback=feedback,
         )
+
+    @property
+    def next_number(self) -> int:
+        """The number of the attempt that would start now."""
+        return len(self.runs) + 1
 
     def start_attempt(self, run: str, *, parent_run: str | None = None) -> int:
         """Record the next attempt; its number is counted here."""
         self._check_open()
-        if len(self.runs) >= self.attempts:
+        number = self.next_number
+        if number > self.attempts:
             raise InvariantError(f"all {self.attempts} attempts of campaign {self.id} are used")
-        if run in self.runs:
+        if run in (*self.runs, *self.abandoned):
             raise InvariantError(f"run {run} is an attempt already")
         if parent_run is not None and parent_run not in self.runs:
             raise InvariantError(f"parent run {parent_run} is no attempt of this campaign")
-        number = len(self.runs) + 1
         self.trigger_event(self.AttemptStarted, number=number, run=run, parent_run=parent_run)
         return number
 
-    def give_feedback(self, feedback: Mapping[str, Any]) -> None:
-        """Record what the next attempt is told."""
+    def abandon_attempt(self, run: str, reason: str) -> None:
+        """Record that the latest attempt was cut off and does not count."""
         self._check_open()
-        self.trigger_event(self.FeedbackGiven, number=len(self.runs) + 1, feedback=dict(feedback))
+        if not self.runs or self.runs[-1] != run:
+            raise InvariantError(f"run {run} is not the latest attempt: only that can be abandoned")
+        self.trigger_event(self.AttemptAbandoned, number=len(self.runs), run=run, reason=reason)
+
+    def give_feedback(self, feedback: Mapping[str, Any]) -> None:
+        """Record what the next attempt is told; it is told once."""
+        self._check_open()
+        number = self.next_number
+        if not self.feedback:
+            raise InvariantError(f"campaign {self.id} was started without feedback")
+        if number in self.told:
+            raise InvariantError(f"attempt {number} has been told already")
+        self.trigger_event(self.FeedbackGiven, number=number, feedback=dict(feedback))
 
     def end(self, reason: str, *, ranking: Sequence[str]) -> None:
         """Close the campaign with its runs ranked, the best first."""
         self._check_open()
         if sorted(ranking) != sorted(self.runs):
-            raise InvariantError("a ranking names every attempt's run once")
+            raise InvariantError("a ranking names the run of every attempt that counts, once")
         self.trigger_event(self.Ended, reason=reason, ranking=list(ranking))
 
     def _check_open(self) -> None:

@@ -109,6 +109,14 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Said:
+    """A decision with who said it: one of aggregates.run.SOURCES."""
+
+    decision: Decision
+    source: str = "policy"
+
+
+@dataclass(frozen=True)
 class Settings:
     """The hyperparameters in force; the schedule multiplies or replaces `lr` step by step."""
 
@@ -151,6 +159,7 @@ class Observation:
     waived: tuple[str, ...]
     rules: RulesConfig
     edits: str  # live or restart
+    fired: tuple[tuple[str, ...], ...] = ()  # by epoch, this one included
 
 
 def parse_decision(value: Mapping[str, Any]) -> Decision:
@@ -179,6 +188,8 @@ def parse_decision(value: Mapping[str, Any]) -> Decision:
         raise DecisionError(f"direction must be one of {sorted(PARAMETERS)}, not {direction!r}")
     if not isinstance(words, str) or not words.strip() or len(words) > MAX_JUSTIFICATION:
         raise DecisionError(f"justification must be 1 to {MAX_JUSTIFICATION} characters of text")
+    if any("\ud800" <= character <= "\udfff" for character in words):
+        raise DecisionError("justification holds half of a surrogate pair, which is no text")
     if not isinstance(params, Mapping):
         raise DecisionError(f"params must be a map, not {type(params).__name__}")
     _check_params(direction, params)

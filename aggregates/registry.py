@@ -7,6 +7,7 @@ from aggregates.audit import Audit
 from aggregates.campaign import Campaign
 from aggregates.review import Review
 from aggregates.run import Run
+from aggregates.transcript import Transcript
 from ledger.mapper import EventRegistry
 
 REGISTRY = EventRegistry()
@@ -21,9 +22,14 @@ REGISTRY.register("run.weights_saved", Run.WeightsSaved)
 REGISTRY.register("run.ended", Run.Ended)
 REGISTRY.register("campaign.started", Campaign.Started, aggregate=Campaign)
 REGISTRY.register("campaign.attempt_started", Campaign.AttemptStarted)
+REGISTRY.register("campaign.attempt_abandoned", Campaign.AttemptAbandoned)
 REGISTRY.register("campaign.feedback_given", Campaign.FeedbackGiven)
 REGISTRY.register("campaign.ended", Campaign.Ended)
 REGISTRY.register("audit.started", Audit.Started, aggregate=Audit)
 REGISTRY.register("audit.step_completed", Audit.StepCompleted)
 REGISTRY.register("audit.scored", Audit.Scored)
 REGISTRY.register("decision.reviewed", Review.Reviewed, aggregate=Review)
+REGISTRY.register("transcript.started", Transcript.Started, aggregate=Transcript)
+REGISTRY.register("transcript.call_made", Transcript.CallMade)
+REGISTRY.register("transcript.vote_counted", Transcript.VoteCounted)
+REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import torch
 
-from aggregates.decisions import Decision, Observation
+from aggregates.decisions import Decision, Observation, Said
 from aggregates.errors import AggregateError, SpecError
 from aggregates.rules import PROFILES
 from aggregates.run import Run
@@ -50,8 +50,8 @@ class Policy(Protocol):
     def describe(self) -> dict[str, Any]:
         """Return what a run records of the policy."""
 
-    def decide(self, observation: Observation, /) -> Sequence[Decision]:
-        """Answer the rules that are due."""
+    def decide(self, observation: Observation, /) -> Sequence[Decision | Said]:
+        """Answer the rules that are due; a bare decision is the policy's own."""
 
 
 def train(
@@ -223,9 +223,9 @@ def _answer_rules(session: MonitorSession, state: LiveState, policy: Policy) -> 
     restarts = state.config.edits == "restart"
     outcome = "completed"
     decisions = _ask(policy, _observe(run, state, due), structural_last=restarts)
-    for number, decision in enumerate(decisions, start=1):
+    for number, answer in enumerate(decisions, start=1):
         try:
-            said = session.decide(decision)
+            said = session.decide(answer.decision, source=answer.source)
         except AggregateError as error:
             raise PolicyError(f"policy {policy.name}: {error}") from error
         if not said.acts:
@@ -262,26 +262,28 @@ def _observe(run: Run, state: LiveState, due: tuple[str, ...]) -> Observation:
         waived=run.waived,
         rules=run.rules,
         edits=state.config.edits,
+        fired=tuple(run.fired(epoch) for epoch in range(run.epoch + 1)),
     )
 
 
-def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> list[Decision]:
-    """Return the policy's decisions, each as it was said.
+def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> list[Said]:
+    """Return the policy's decisions, each as it was said and by whom.
 
     Nothing may follow a scheduled restart, so where structural edits restart the run they come
     last, the one that was said first at the very end; the order is otherwise the policy's.
     """
     try:
-        decisions = list(policy.decide(observation))
+        answers = list(policy.decide(observation))
     except Exception as error:
         raise PolicyError(f"policy {policy.name} raised {type(error).__name__}: {error}") from error
-    if any(not isinstance(decision, Decision) for decision in decisions):
+    said = [Said(answer) if isinstance(answer, Decision) else answer for answer in answers]
+    if any(not isinstance(each, Said) or not isinstance(each.decision, Decision) for each in said):
         raise PolicyError(f"policy {policy.name} answered with something that is no decision")
     if structural_last:
-        structural = [decision for decision in decisions if decision.edit is not None]
-        others = [decision for decision in decisions if decision.edit is None]
-        decisions = [*others, *structural[1:], *structural[:1]]
-    return decisions
+        structural = [each for each in said if each.decision.edit is not None]
+        others = [each for each in said if each.decision.edit is None]
+        said = [*others, *structural[1:], *structural[:1]]
+    return said
 
 
 @contextmanager

@@ -93,10 +93,10 @@ class MonitorSession:
         self._save()
         return measured
 
-    def decide(self, decision: Decision) -> Decision:
-        """Record what the policy said, and return it as it was recorded."""
+    def decide(self, decision: Decision, *, source: str) -> Decision:
+        """Record what was said, and return it as it was recorded."""
         said = parse_decision(decision.to_dict())
-        self.run.decide(said, source="policy")
+        self.run.decide(said, source=source)
         self._save()
         return said
 

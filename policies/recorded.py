@@ -6,7 +6,7 @@ I/O: none.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aggregates.decisions import Decision, Observation, PastDecision
+from aggregates.decisions import Observation, PastDecision, Said
 
 
 class RecordedPolicy:
@@ -24,6 +24,10 @@ class RecordedPolicy:
         """Return the description of the policy that decided then."""
         return dict(self._description)
 
-    def decide(self, observation: Observation) -> list[Decision]:
-        """Return the decisions of the observed epoch, in their order."""
-        return [past.decision for past in self._decisions if past.epoch == observation.epoch]
+    def decide(self, observation: Observation) -> list[Said]:
+        """Return what was said in the observed epoch, in its order, by whoever said it."""
+        return [
+            Said(past.decision, past.source)
+            for past in self._decisions
+            if past.epoch == observation.epoch
+        ]

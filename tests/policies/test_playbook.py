@@ -15,6 +15,7 @@ from aggregates.decisions import (
     Decision,
     Observation,
     PastDecision,
+    Said,
     Settings,
     parse_decision,
     validate_decision,
@@ -176,9 +177,13 @@ def test_nothing_policy_answers_and_never_acts() -> None:
     assert not any(d.acts for d in decisions)
 
 
-def test_recorded_policy_says_again_what_was_said_in_that_epoch() -> None:
-    policy = RecordedPolicy([past("R7", 5), past("R7", 6)], {"name": "playbook"})
-    assert policy.decide(observe({"R7": "high"})) == [past("R7", 5).decision]
+def test_recorded_policy_says_again_what_was_said_in_that_epoch_and_who_said_it() -> None:
+    by_human = dataclasses.replace(past("R1", 5), source="human")
+    policy = RecordedPolicy([past("R7", 5), by_human, past("R7", 6)], {"name": "playbook"})
+    assert policy.decide(observe({"R7": "high"})) == [
+        Said(past("R7", 5).decision, "policy"),
+        Said(by_human.decision, "human"),
+    ]
     assert policy.describe() == {"name": "playbook"}
 
 
