@@ -25,6 +25,8 @@ from aggregates.decisions import (
 from aggregates.rules import RULE_TITLES, RuleEvaluation
 from aggregates.spec import MAX_WIDTH
 
+AT_LIMIT = "every remedy of the playbook is at its limit"
+
 
 @dataclass(frozen=True)
 class PlaybookNumbers:
@@ -72,7 +74,7 @@ class PlaybookPolicy:
             remedy = _REMEDIES[rule](self.numbers, observation, evaluation)
             first = rule
             if remedy is None:
-                decisions.append(_defer(rule, "every remedy of the playbook is at its limit"))
+                decisions.append(_defer(rule, AT_LIMIT))
                 continue
             decisions.append(_act(rule, evaluation, remedy))
         return decisions

@@ -9,14 +9,16 @@ I/O: its own package's texts.  Units: epochs from 0; sizes in bytes of UTF-8.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from aggregates.decisions import Observation, PastDecision
-from aggregates.rules import RULE_TITLES, RULES, RulesConfig
+from aggregates.rules import RULE_TITLES, RULES, RulesConfig, fired_in_precedence
+from aggregates.strategy import Effect, phases, remedy_effects
+from policies.hindsight import fired_by_epoch
 from policies.offers import offers
 
 if TYPE_CHECKING:
@@ -115,12 +117,16 @@ def _user(seen: Observation, history: int, problem: str | None) -> str:
         f"# Epoch {seen.epoch}",
         "## Due rules, the one to act on first in front\n\n"
         + "\n".join(_due(rule, seen) for rule in seen.due),
+        *_advisory(seen),
         f"## Settings in force\n\n{_settings(seen)}",
         f"## Model\n\n{_model(seen)}",
         f"## The last epochs, the latest below\n\n{_table(seen, history)}",
     ]
+    fired = fired_by_epoch(seen)
+    parts.append(f"## Strategy\n\n{_strategy(fired)}")
     if seen.decisions:
-        told = "\n".join(_past(past) for past in seen.decisions[-MOST_DECISIONS:])
+        effects = remedy_effects(fired, seen.decisions)
+        told = "\n".join(_past(past, effects) for past in seen.decisions[-MOST_DECISIONS:])
         parts.append(f"## The last decisions, the latest below\n\n{told}")
     if problem is not None:
         parts.append(
@@ -227,8 +233,39 @@ def _table(seen: Observation, history: int) -> str:
     return "\n".join(" | ".join(row) for row in [list(_COLUMNS), *rows])
 
 
-def _past(past: PastDecision) -> str:
+def _advisory(seen: Observation) -> list[str]:
+    """Return what fired besides: waived rules, and rules that are decided on elsewhere."""
+    others = [rule for rule in fired_in_precedence(seen.evaluations) if rule not in seen.due]
+    if not others:
+        return []
+    told = [
+        f"- {rule} ({RULE_TITLES[rule]}), side {seen.evaluations[rule].side}"
+        + (", waived" if rule in seen.waived else "")
+        for rule in others
+    ]
+    return ["## Fired as well, and wants no answer from you\n\n" + "\n".join(told)]
+
+
+def _strategy(fired: Sequence[Collection[str]]) -> str:
+    """Return which class of rules each part of the run was about."""
+    lines = []
+    for phase in phases(fired):
+        counts = ", ".join(f"{kind} {count}" for kind, count in phase.firings.items())
+        lines.append(
+            f"- {phase.name}, epochs {phase.first} to {phase.last}: expected {phase.expected}, "
+            f"firings {counts or 'none'}"
+        )
+    return "\n".join(lines)
+
+
+def _past(past: PastDecision, effects: Sequence[Effect]) -> str:
     decision, outcome = past.decision, past.outcome or "waits"
+    words = {True: "has silenced", False: "has not silenced", None: "too early to tell for"}
+    outcome += "".join(
+        f", {words[effect.worked]} {effect.rule}"
+        for effect in effects
+        if effect.decision == past.number
+    )
     params = json.dumps({key: _rounded(value) for key, value in decision.params.items()})
     return (
         f"- epoch {past.epoch}, {past.source}: {', '.join(decision.cites)} {decision.direction} "
