@@ -3,3 +3,7 @@
 
 class PolicyError(Exception):
     """A policy cannot be built or cannot answer."""
+
+
+class AnswerError(PolicyError):
+    """What a model answered cannot be read as what it was asked for."""
