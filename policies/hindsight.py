@@ -26,7 +26,7 @@ def fired_by_epoch(seen: Observation) -> tuple[tuple[str, ...], ...]:
                 seen.rules,
             )
         )
-        for epoch in range(seen.epoch)
+        for epoch in range(len(seen.history) - 1)
     ]
     return (*earlier, fired_in_precedence(seen.evaluations))
 

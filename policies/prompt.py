@@ -56,10 +56,31 @@ def messages(
 
     `problem` says what was wrong with the answer that was given before.
     """
+    asked = situation(observation, settings.history) + (_again(problem) if problem else "")
     return [
         {"role": "system", "content": _system(observation, feedback)},
-        {"role": "user", "content": _user(observation, settings.history, problem)},
+        {"role": "user", "content": asked},
     ]
+
+
+def situation(seen: Observation, history: int) -> str:
+    """Return what is asked about and what bears on it, with the last `history` epochs."""
+    parts = [
+        f"# Epoch {seen.epoch}",
+        "## Due rules, the one to act on first in front\n\n"
+        + "\n".join(_due(rule, seen) for rule in seen.due),
+        *_advisory(seen),
+        f"## Settings in force\n\n{_settings(seen)}",
+        f"## Model\n\n{_model(seen)}",
+        f"## The last epochs, the latest below\n\n{_table(seen, history)}",
+    ]
+    fired = fired_by_epoch(seen)
+    parts.append(f"## Strategy\n\n{_strategy(fired)}")
+    if seen.decisions:
+        effects = remedy_effects(fired, seen.decisions)
+        told = "\n".join(_past(past, effects) for past in seen.decisions[-MOST_DECISIONS:])
+        parts.append(f"## The last decisions, the latest below\n\n{told}")
+    return "\n\n".join(parts)
 
 
 def feedback_text(feedback: Mapping[str, Any], most: int = 4_000) -> str:
@@ -112,29 +133,12 @@ def _system(seen: Observation, feedback: Mapping[str, Any] | None) -> str:
     return "\n\n".join(parts)
 
 
-def _user(seen: Observation, history: int, problem: str | None) -> str:
-    parts = [
-        f"# Epoch {seen.epoch}",
-        "## Due rules, the one to act on first in front\n\n"
-        + "\n".join(_due(rule, seen) for rule in seen.due),
-        *_advisory(seen),
-        f"## Settings in force\n\n{_settings(seen)}",
-        f"## Model\n\n{_model(seen)}",
-        f"## The last epochs, the latest below\n\n{_table(seen, history)}",
-    ]
-    fired = fired_by_epoch(seen)
-    parts.append(f"## Strategy\n\n{_strategy(fired)}")
-    if seen.decisions:
-        effects = remedy_effects(fired, seen.decisions)
-        told = "\n".join(_past(past, effects) for past in seen.decisions[-MOST_DECISIONS:])
-        parts.append(f"## The last decisions, the latest below\n\n{told}")
-    if problem is not None:
-        parts.append(
-            "## Your last answer could not be used\n\n"
-            f"reported: {quoted(problem, MOST_PROBLEM)}\n"
-            "Answer again, every due rule, in the form that was asked for."
-        )
-    return "\n\n".join(parts)
+def _again(problem: str) -> str:
+    return (
+        "\n\n## Your last answer could not be used\n\n"
+        f"reported: {quoted(problem, MOST_PROBLEM)}\n"
+        "Answer again, every due rule, in the form that was asked for."
+    )
 
 
 def _due(rule: str, seen: Observation) -> str:
@@ -228,8 +232,10 @@ def _model(seen: Observation) -> str:
 
 
 def _table(seen: Observation, history: int) -> str:
-    shown = seen.history[max(0, len(seen.history) - history) :]
-    rows = [[_number(getattr(signals, key)) for key in _COLUMNS.values()] for signals in shown]
+    rows = [
+        [_number(getattr(signals, key)) for key in _COLUMNS.values()]
+        for signals in seen.history[-history:]
+    ]
     return "\n".join(" | ".join(row) for row in [list(_COLUMNS), *rows])
 
 
