@@ -23,6 +23,7 @@ __all__ = [
     "LinkError",
     "MalformedError",
     "MemoryFileError",
+    "PassphraseError",
     "PrivilegeError",
     "QuorumError",
     "QuorumFileError",
@@ -82,6 +83,10 @@ class UnsupportedError(LedgerError, NotSupportedError):
 
 class KeyFileError(LedgerError):
     """A key that is missing, unprotected, unreadable or another ledger's."""
+
+
+class PassphraseError(KeyFileError):
+    """A key file whose passphrase is missing, wrong, or one too many."""
 
 
 class BundleError(LedgerError):

@@ -6,7 +6,6 @@ Not covered: which key is in force (authority.py), and keys in hardware.
 """
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -21,16 +20,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from ledger.errors import KeyFileError
+from ledger.errors import KeyFileError, PassphraseError
+from ledger.files import create_exclusively, open_regular
 
-__all__ = [
-    "create_exclusively",
-    "load_key",
-    "load_or_create_key",
-    "publish_exclusively",
-    "replace_durably",
-    "sync_folder",
-]
+__all__ = ["load_key", "load_or_create_key"]
+
+_MAX_KEY = 10_000  # bytes; a PEM file has some 300
 
 
 def load_or_create_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
@@ -58,9 +53,9 @@ def load_or_create_key(path: Path, *, passphrase: bytes | None) -> Ed25519Privat
 def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
     """Return the key in this file; raise KeyFileError if it is not safe or not usable."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            pem = file.read()
+            pem = file.read(_MAX_KEY)
     except OSError as e:
         raise KeyFileError(f"{path}: the key cannot be read: {e.strerror}") from e
     if mode & 0o077:
@@ -72,51 +67,12 @@ def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
         key = load_pem_private_key(pem, password=passphrase)
     except TypeError as e:
         advice = "needs a passphrase" if passphrase is None else "is not encrypted; give none"
-        raise KeyFileError(f"{path}: the key {advice}") from e
+        raise PassphraseError(f"{path}: the key {advice}") from e
     except (ValueError, UnsupportedAlgorithm) as e:
-        what = (
-            "not a PKCS#8 PEM key" if passphrase is None else "no key, or the passphrase is wrong"
-        )
-        raise KeyFileError(f"{path}: {what}") from e
+        if b"ENCRYPTED" in pem:
+            raise PassphraseError(f"{path}: the passphrase is wrong, or the file damaged") from e
+        what = "a public key; the private one is wanted" if b"PUBLIC KEY" in pem else "no PEM key"
+        raise KeyFileError(f"{path}: this is {what}") from e
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyFileError(f"{path}: the key is not an Ed25519 key")
     return key
-
-
-def create_exclusively(path: Path, content: bytes, *, mode: int) -> bool:
-    """Let a file appear whole under its name, or leave the one that is there; tell which."""
-    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        return publish_exclusively(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-def publish_exclusively(new: Path, path: Path) -> bool:
-    """Give a finished file its name unless the name is taken; tell whether it was free."""
-    try:
-        os.link(new, path)  # unlike rename, fails where the name exists
-    except FileExistsError:
-        return False
-    sync_folder(path.parent)
-    return True
-
-
-def replace_durably(new: Path, path: Path) -> None:
-    """Give a finished file the name of another, which is gone then."""
-    new.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Let the names in a folder outlast a loss of power."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -18,15 +18,12 @@ from ledger.reader import VerifiedLedger
 from proctor.commands import read_text
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.keys_cli import read_private_key
-from proctor.options import HOME, HomeOption, JsonOption
+from proctor.keys_cli import read_private_key, read_vkey_file
+from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, error_console, print_json, words
 from proctor.remembering import open_remembered, recall
 
 app = typer.Typer()
-_VkeyOption = Annotated[
-    Path | None, typer.Option("--vkey", help="The public key; by default the one beside it.")
-]
 
 
 @app.command()
@@ -37,14 +34,14 @@ def prove(
     out: Annotated[
         Path | None, typer.Option("--out", help="The file to write; by default standard output.")
     ] = None,
-    vkey: _VkeyOption = None,
+    vkey: VkeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
     """Write a file that proves one event to somebody who has only the public key."""
     place = Home(home)
     place.require_ledger()
-    with open_remembered(place.ledger, vkey=read_text(vkey)) as ledger:
+    with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:
         index = _find(ledger, event)
         proof = write_proof(ledger, index)
     if out is not None:
@@ -74,7 +71,7 @@ def export(
         Path | None,
         typer.Option("--key", help="Who signs the envelope; by default the ledger's private key."),
     ] = None,
-    vkey: _VkeyOption = None,
+    vkey: VkeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -87,7 +84,7 @@ def export(
         raise ProctorError(
             "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
         )
-    directory, owner = place.ledger, read_text(vkey)
+    directory, owner = place.ledger, read_vkey_file(vkey)
     with open_remembered(directory, vkey=owner) as ledger:
         newest = ledger.head
     told: dict[str, Any] = {}
@@ -121,9 +118,7 @@ def export(
 @app.command(name="import")
 def import_(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
-    vkey: Annotated[
-        Path | None, typer.Option("--vkey", help="The public key; by default the bundle's own.")
-    ] = None,
+    vkey: VkeyOption = None,
     head: Annotated[
         Path | None, typer.Option("--head", help="A tree head that you kept; see verify.")
     ] = None,
@@ -133,13 +128,12 @@ def import_(
     """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
     if not is_bundle(bundle):
         raise ProctorError(f"{bundle} holds no bundle; `proctor export --bundle` makes one")
-    recalled = recall(read_text(vkey) or read_vkey(bundle))
+    owner = read_vkey_file(vkey)
+    recalled = recall(owner or read_vkey(bundle))
     kept_heads = [] if recalled is None else [recalled.note]
     if (kept := read_text(head)) is not None:
         kept_heads.append(kept)
-    done = import_bundle(
-        bundle, Home(home).path / "ledger", vkey=read_text(vkey), kept_heads=kept_heads
-    )
+    done = import_bundle(bundle, Home(home).path / "ledger", vkey=owner, kept_heads=kept_heads)
     others = strangers(bundle)
     if as_json:
         print_json(

@@ -11,12 +11,13 @@ import typer
 
 from aggregates.errors import AggregateError
 from judge.errors import JudgeError
-from ledger.errors import LedgerError, VerificationError
+from ledger.errors import LedgerError, PassphraseError, VerificationError
 from monitor.errors import MonitorError
 from policies.errors import PolicyError
 from proctor import (
     bench_cli,
     bundle_cli,
+    campaign_cli,
     commands,
     keys_cli,
     notary_cli,
@@ -24,8 +25,9 @@ from proctor import (
     verify_cli,
     witness_cli,
 )
+from proctor.campaign_cli import ConfigOption, PolicyOption, SetOption, SettingsArgument
 from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError
-from proctor.home import Home
+from proctor.home import PASSPHRASE, Home
 from proctor.options import HOME, MOST, HomeOption, JsonOption, RunArgument
 from proctor.output import error_console, print_json, words
 from projections.errors import ProjectionError
@@ -53,17 +55,10 @@ def demo(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
 
 @app.command()
 def run(
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...",
-            help="Configuration, as in lr=0.3 epochs=8 dataset=imagefolder:DIR.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="A TOML file with configuration.")
-    ] = None,
-    policy: Annotated[str, typer.Option("--policy", help="playbook or nothing.")] = "playbook",
+    settings: SettingsArgument = None,
+    config: ConfigOption = None,
+    policy: PolicyOption = "playbook",
+    sets: SetOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,7 +66,14 @@ def run(
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(
-        jobs.run(Home(home), settings or [], config=config, policy=policy, as_json=as_json)
+        jobs.run(
+            Home(home),
+            settings or [],
+            config=config,
+            policy=policy,
+            policy_settings=sets or [],
+            as_json=as_json,
+        )
     )
 
 
@@ -105,6 +107,7 @@ def judge(
     )
 
 
+app.add_typer(campaign_cli.app)
 app.add_typer(verify_cli.app)
 app.add_typer(witness_cli.app)
 app.add_typer(bundle_cli.app)
@@ -181,6 +184,9 @@ def main() -> None:
         app(prog_name="proctor")
     except VerificationError as error:
         _fail(error, EXIT_FOUND, as_json=as_json)
+    except PassphraseError as error:
+        advice = f"{error}; {PASSPHRASE} in the environment is where it is looked for"
+        _fail(PassphraseError(advice), EXIT_USAGE, as_json=as_json)
     except (
         AggregateError,
         JudgeError,

@@ -217,13 +217,30 @@ def _check_role(role: str) -> None:
         raise ProctorError(f"{role!r} is no role that is granted; take {', '.join(_ROLES)}")
 
 
-def _read_vkey(path: Path) -> tuple[str, str]:
+def read_vkey_file(path: Path | None) -> str | None:
+    """Return the ledger's vkey in a file, None for None."""
+    return None if path is None else open_vkey(path, ED25519)[0]
+
+
+def open_vkey(path: Path, *types: int) -> tuple[str, bytes]:
+    """Return the vkey in a file and its public key; raise ProctorError if it is of no such type."""
     text = (read_text(path) or "").strip()
-    try:
-        key = parse_vkey(text, type=ED25519)
-    except MalformedError:
-        key = parse_vkey(text, type=COSIGNATURE)
-    return text, _key_id(key.public_key)
+    if "PRIVATE KEY" in text:
+        raise ProctorError(f"{path} is a private key, to be given to nobody; name its vkey's file")
+    if "PUBLIC KEY" in text:
+        raise ProctorError(f"{path} is PEM; what is wanted is the vkey, one line with two +")
+    fault = ""
+    for type_ in types:
+        try:
+            return text, parse_vkey(text, type=type_).public_key
+        except MalformedError as error:
+            fault = fault or str(error)
+    raise ProctorError(f"{path}: {fault}")
+
+
+def _read_vkey(path: Path) -> tuple[str, str]:
+    text, public_key = open_vkey(path, ED25519, COSIGNATURE)
+    return text, _key_id(public_key)
 
 
 def _key_id(public_key: bytes) -> str:

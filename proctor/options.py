@@ -12,6 +12,14 @@ HomeOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+VkeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--vkey",
+        help="The owner's public key, as you had it from the owner. Without it the one that lies "
+        "beside is believed: damage is found, but not who made all of it.",
+    ),
+]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="An id, the beginning of one, or `latest`.")
 ]

@@ -36,13 +36,15 @@ from ledger.verified_notes import open_tree_head, parse_tree_head
 from proctor.commands import describe_entry, read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.options import HOME, HomeOption, JsonOption
-from proctor.output import console, plain, print_json, print_table, words
+from proctor.keys_cli import read_vkey_file
+from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
+from proctor.output import console, error_console, plain, print_json, print_table, words
 from proctor.remembering import STATE, memory
 
 app = typer.Typer()
 
 _PROOF = "c2sp.org/tlog-proof@v1\n"
+_DATABASE = b"SQLite format 3\0"
 _EVIDENCE = "ledger/evidence/v1\n"
 
 
@@ -54,9 +56,7 @@ def verify(
             help="A home, a bundle, a .tlog-proof or an evidence file; by default --home."
         ),
     ] = None,
-    vkey: Annotated[
-        Path | None, typer.Option("--vkey", help="The public key; by default the one beside it.")
-    ] = None,
+    vkey: VkeyOption = None,
     head: Annotated[
         Path | None,
         typer.Option("--head", help="A tree head that you kept: finds truncation and rewriting."),
@@ -85,30 +85,37 @@ def verify(
     The newest tree head of each ledger is remembered: a ledger that is later shown shorter, or
     with another history, fails.
     """
+    if target is not None and target.name == LedgerPaths(target).database.name:
+        target = target.parent  # the database's folder is what is verified
     place = home if target is None else target
     if place.is_file():
         if head or keep or new or evidence:
             raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
         raise typer.Exit(_verify_file(place, vkey=vkey, policy=policy, as_json=as_json))
+    owner = read_vkey_file(vkey)
     if target is not None:
         _check_one_ledger(target)
     if target is not None and is_bundle(place):
         if new:
             raise ProctorError(f"{place} is a bundle, which is always read whole; leave out --new")
-        check: _Ledger | _Bundle = _Bundle(place, vkey=read_text(vkey))
+        check: _Ledger | _Bundle = _Bundle(place, vkey=owner)
     else:
         folder = _ledger_in_home(home) if target is None else _ledger_in(place)
-        check = _Ledger(folder, vkey=read_text(vkey), new=new)
-    raise typer.Exit(
-        _verify_ledger(
-            check,
-            head=read_text(head),
-            keep=keep,
-            quorum=None if policy is None else read_quorum(policy),
-            evidence=evidence,
-            as_json=as_json,
-        )
+        check = _Ledger(folder, vkey=owner, new=new)
+    code = _verify_ledger(
+        check,
+        head=read_text(head),
+        keep=keep,
+        quorum=None if policy is None else read_quorum(policy),
+        evidence=evidence,
+        as_json=as_json,
     )
+    if owner is None and code == EXIT_HELD and not as_json:
+        error_console.print(
+            "the public key beside it was believed: this finds damage, but not who made all of it; "
+            "give the owner's with --vkey"
+        )
+    raise typer.Exit(code)
 
 
 class _Ledger:
@@ -344,13 +351,17 @@ def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Evidence |
 
 
 def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json: bool) -> int:
+    with path.open("rb") as file:
+        if file.read(len(_DATABASE)) == _DATABASE:
+            name = LedgerPaths(path).database.name
+            raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
     text = read_text(path)
     assert text is not None
     if text.startswith(_EVIDENCE):
-        return _verify_evidence(text, path=path, vkey=read_text(vkey), as_json=as_json)
+        return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey), as_json=as_json)
     if not text.startswith(_PROOF):
         raise ProctorError(f"{path} is neither a tlog-proof nor an evidence file")
-    key = read_text(vkey)
+    key = read_vkey_file(vkey)
     if key is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
     try:
@@ -396,7 +407,7 @@ def _hold_against_memory(proved: ProvedEntry) -> None:
 def _verify_evidence(text: str, *, path: Path, vkey: str | None, as_json: bool) -> int:
     try:
         evidence = open_evidence(text)
-        if vkey is not None and evidence.vkey != vkey.strip():
+        if vkey is not None and evidence.vkey != vkey:
             raise EvidenceError(f"{path} is about another ledger than the one of this key")
     except VerificationError as e:
         return _refused(e, as_json=as_json)

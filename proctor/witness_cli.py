@@ -21,7 +21,7 @@ from ledger.quorum import Quorum, read_quorum
 from ledger.reader import VerifiedLedger
 from ledger.remote import RemoteRecorder
 from ledger.sqlite import SignedSQLiteRecorder
-from ledger.verified_notes import parse_tree_head
+from ledger.verified_notes import COSIGNATURE, ED25519, parse_tree_head
 from ledger.witness import MAX_REQUEST, Witness
 from ledger.witness_client import (
     Asked,
@@ -37,6 +37,7 @@ from ledger.witness_rules import Answer, parse_request
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import PASSPHRASE, Home
+from proctor.keys_cli import open_vkey
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import console, plain, print_json, print_table, words
 from proctor.remembering import open_remembered
@@ -79,7 +80,7 @@ def trust(
 ) -> None:
     """Let the witness cosign a ledger."""
     with _open(state) as witness:
-        origin = witness.trust(_required(vkey))
+        origin = witness.trust(open_vkey(vkey, ED25519)[0])
     console.print(f"{words(origin)} will be witnessed")
 
 
@@ -141,7 +142,8 @@ def request(
         raise ProctorError("give --witness VKEYFILE, or --old N if you know what it has cosigned")
     with _newest(Home(home)) as (ledger, note):
         if old is None:
-            old = cosigned_size(ledger.head_notes(), vkey=_required(witness))
+            assert witness is not None
+            old = cosigned_size(ledger.head_notes(), vkey=open_vkey(witness, COSIGNATURE)[0])
         size = parse_tree_head(note).size
         if old > size:
             raise ProctorError(f"the ledger has {size} entries; a witness of {old} has seen others")
@@ -166,12 +168,15 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Put a witness's cosignature to the tree head that it belongs to."""
-    if (witness is None) == (policy is None):
+    if policy is not None and witness is None:
+        vkeys = [each.vkey for each in read_quorum(policy).witnesses]
+    elif witness is not None and policy is None:
+        vkeys = [open_vkey(witness, COSIGNATURE)[0]]
+    else:
         raise ProctorError("give either --witness VKEYFILE or --policy FILE")
-    vkeys = [w.vkey for w in read_quorum(policy).witnesses] if policy else [_required(witness)]
     with _newest(Home(home)) as (ledger, _):
         notes = deque(ledger.head_notes(), maxlen=_NEWEST)
-    found = _placed(_required(answer), vkeys, list(reversed(notes)))
+    found = _placed(read_text(answer) or "", vkeys, list(reversed(notes)))
     store_lines(Home(home), [found])
     if as_json:
         print_json({"size": found.size, "seconds": found.seconds})
@@ -321,12 +326,6 @@ def _octets(path: Path) -> bytes:
             return file.read(MAX_REQUEST + 1)
     except OSError as error:
         raise ProctorError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _required(path: Path | None) -> str:
-    text = read_text(path)
-    assert text is not None  # only None gives None
-    return text
 
 
 def _passphrase() -> bytes | None:

@@ -12,10 +12,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
-from ledger.errors import KeyFileError, ReadOnlyError, StorageError
+from ledger.envelope import public_pem
+from ledger.errors import KeyFileError, PassphraseError, ReadOnlyError, StorageError
 from ledger.keys import load_key, load_or_create_key
 from ledger.mapper import EventRegistry
-from ledger.notes import public_bytes
+from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger
 
@@ -62,9 +63,9 @@ def test_passphrase_opens_its_key_and_a_wrong_one_is_rejected(tmp_path: Path) ->
     append_one(tmp_path, passphrase="grüße".encode())
     assert b"ENCRYPTED" in LedgerPaths(tmp_path).key.read_bytes()
     append_one(tmp_path, passphrase="grüße".encode())
-    with pytest.raises(KeyFileError, match="the passphrase is wrong"):
+    with pytest.raises(PassphraseError, match="the passphrase is wrong"):
         append_one(tmp_path, passphrase=b"other")
-    with pytest.raises(KeyFileError, match="the key needs a passphrase"):
+    with pytest.raises(PassphraseError, match="the key needs a passphrase"):
         append_one(tmp_path)
     assert check_ledger(tmp_path).size == 2
 
@@ -112,8 +113,11 @@ def test_keys_of_other_kinds_are_rejected(tmp_path: Path) -> None:
     path.chmod(0o600)
     with pytest.raises(KeyFileError, match="not an Ed25519 key"):
         load_key(path, passphrase=None)
+    path.write_text(public_pem(vkey("name", bytes(32))))
+    with pytest.raises(KeyFileError, match="a public key; the private one is wanted"):
+        load_key(path, passphrase=None)
     path.write_bytes(b"no key at all")
-    with pytest.raises(KeyFileError, match="not a PKCS#8 PEM key"):
+    with pytest.raises(KeyFileError, match="no PEM key"):
         load_key(path, passphrase=None)
 
 

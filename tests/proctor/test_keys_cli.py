@@ -1,12 +1,13 @@
 """`proctor keys` and `proctor review`: whose word stands in the ledger, and who signed what."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from frontdoor import call
+from frontdoor import call, call_here
 from typer.testing import CliRunner
 
 from aggregates.errors import AggregateError
@@ -106,8 +107,12 @@ def test_wrong_input_is_rejected(home: Path, tmp_path: Path) -> None:
         keys("revoke", f"{operator}.vkey", "--since", "now", "--reason", "", home=home)
     with pytest.raises(ProctorError, match="give now, or a time like"):
         keys("revoke", f"{operator}.vkey", "--since", "then", "--reason", "", home=home)
-    with pytest.raises(LedgerError, match="not a C2SP verifier key"):
+    with pytest.raises(ProctorError, match="is a private key, to be given to nobody"):
         keys("grant", "operator", operator, home=home)
+    for text, says in ((keys("pem", f"{operator}.vkey"), "is PEM"), ("none", "C2SP verifier key")):
+        (tmp_path / "wrong").write_text(text)
+        with pytest.raises(ProctorError, match=f"wrong.*{says}"):
+            keys("grant", "operator", tmp_path / "wrong", home=home)
     with pytest.raises(ProctorError, match="there is no ledger"):
         keys("rotate", home=tmp_path / "nowhere")
 
@@ -135,6 +140,25 @@ def test_revocation_since_a_time_to_come_is_rejected(home: Path) -> None:
     with pytest.raises(ProctorError, match="yet to come"):
         keys("revoke", first, "--since", "2999-01-01", "--reason", "", home=home)
     keys("revoke", first, "--since", "now", "--reason", "", home=home)
+
+
+def test_passphrase_is_asked_for_by_the_name_of_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = tmp_path / "operator.pem"
+    monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "right")
+    keys("new", "operator", operator)
+
+    def said() -> str:
+        done = call_here(["review", "0", "gold", "--key", operator], home=tmp_path / "nowhere")
+        assert done.returncode == 2
+        return done.stderr
+
+    assert "there is no ledger" in said()  # the key itself is in order
+    monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "wrong")
+    assert re.search("passphrase is wrong.*; PROCTOR_KEY_PASSPHRASE", said())
+    monkeypatch.delenv("PROCTOR_KEY_PASSPHRASE")
+    assert re.search("needs a passphrase; PROCTOR_KEY_PASSPHRASE", said())
 
 
 def test_review_is_signed_by_an_operator_in_force(home: Path, tmp_path: Path) -> None:

@@ -41,6 +41,14 @@ def test_home_ledger_and_bundle_are_told_apart(scene: Scene) -> None:
     found = [verify(scene, place) for place in (scene.root, scene.ledger, scene.bundle)]
     assert all(report["ok"] for report in found), found
     assert len({report["head"]["root"] for report in found}) == 1
+    assert verify(scene, scene.database) == found[1]  # the database stands for its folder
+    assert verify(scene, scene.database.parent, "--vkey", scene.root / "vkey") == found[1]
+
+
+def test_who_gives_no_key_is_told_what_that_leaves_open(scene: Scene) -> None:
+    for given, told in (((), True), (("--vkey", scene.root / "vkey"), False)):
+        done = call(["verify", scene.bundle, *given], home=scene.root)
+        assert (done.returncode, "not who made all of it" in done.stderr) == (0, told)
 
 
 @pytest.mark.parametrize("shown", ["earlier", "fork"])
@@ -187,11 +195,16 @@ def test_proof_needs_the_public_key_and_holds_with_it_alone(scene: Scene, tmp_pa
         (["bundle", "--new"], "read whole"),
         (["kept"], "neither a tlog-proof nor an evidence file"),
         (["nothing-here"], "there is no ledger"),
+        (["copy.sqlite"], "copy.sqlite is a database; name its folder"),
+        (["bundle", "--vkey", "new.pem"], "new.pem is a private key"),
+        (["bundle", "--vkey", "policy"], "policy: the vkey is not a C2SP verifier key"),
+        (["bundle", "--vkey", "nothing"], "nothing cannot be read"),
     ],
 )
 def test_wrong_usage_is_explained(
     scene: Scene, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
+    shutil.copy(scene.database, scene.root / "copy.sqlite")
     words = [each if each.startswith("-") else scene.root / each for each in arguments]
     done = call(["verify", *words], home=scene.root, state=tmp_path / "state")
     assert done.returncode == 2, done.stdout
