@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-slow bench lint lock setup clean
+.PHONY: demo test test-slow test-foreign bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -14,6 +14,14 @@ test: setup lint
 # The exhaustive suites (mutations, crashes, many writers): run them when the ledger changes.
 test-slow: setup
 	$(BIN)/pytest -n 2 -m slow
+
+# Language model servers that nobody here wrote, with random weights (docs/how-to/foreign-servers.md).
+test-foreign: setup .venv-foreign/.installed
+	$(BIN)/pytest -m foreign tests/foreign
+
+.venv-foreign/.installed: tests/foreign/install.sh tests/foreign/requirements.txt tests/foreign/random_models.py
+	tests/foreign/install.sh .venv-foreign $(VENV)
+	touch $@
 
 bench: setup
 	$(BIN)/proctor bench ledger

@@ -1,0 +1,139 @@
+"""Language models with random weights, for servers that load a model from disk.
+
+Nobody trained them: what they answer is noise, in as much form as the server makes them keep. Their
+tokens are learnt from this repository's pages, so that a prompt is not many times longer than for a
+real model. Run by the Python of the foreign environment: `random_models.py FOLDER` writes
+FOLDER/random.gguf for llama.cpp and FOLDER/random/ for transformers.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from gguf import GGUFWriter, TokenType
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+PAGES = Path(__file__).parents[2] / "docs"
+START, END = "<|start|>", "<|end|>"
+CONTEXT = 32_768  # tokens
+LAYERS, WIDTH, HEADS, INNER = 2, 64, 4, 128
+TEMPLATE = (
+    "{% for message in messages %}"
+    + START
+    + "{{ message.role }}\n{{ message.content }}"
+    + END
+    + "\n"
+    "{% endfor %}{% if add_generation_prompt %}" + START + "assistant\n{% endif %}"
+)
+
+
+def learn_tokens() -> Tokenizer:
+    """Return a byte-level tokenizer of 1024 tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1024,
+        special_tokens=[START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train([str(page) for page in sorted(PAGES.rglob("*.md"))], trainer)
+    return tokenizer
+
+
+def random_model(tokenizer: Tokenizer) -> LlamaForCausalLM:
+    """Return an untrained model of the Llama architecture."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=WIDTH,
+        intermediate_size=INNER,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        max_position_embeddings=CONTEXT,
+        bos_token_id=tokenizer.token_to_id(START),
+        eos_token_id=tokenizer.token_to_id(END),
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config.do_sample = True  # else every answer to one prompt is the same noise
+    return model
+
+
+def write_transformers(folder: Path, tokenizer: Tokenizer, model: LlamaForCausalLM) -> None:
+    """Write the model as `transformers serve` reads it."""
+    model.save_pretrained(folder)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=START, eos_token=END)
+    wrapped.chat_template = TEMPLATE
+    wrapped.save_pretrained(folder)
+
+
+def write_gguf(path: Path, tokenizer: Tokenizer, model: LlamaForCausalLM) -> None:
+    """Write the model as llama.cpp reads it."""
+    tokens = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
+    writer = GGUFWriter(path, "llama")
+    writer.add_name("random")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(
+        [TokenType.CONTROL if token in (START, END) else TokenType.NORMAL for token in tokens]
+    )
+    writer.add_token_merges(token_merges(tokenizer))
+    writer.add_bos_token_id(tokenizer.token_to_id(START))
+    writer.add_eos_token_id(tokenizer.token_to_id(END))
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(TEMPLATE)
+    for name, weights in model.state_dict().items():
+        writer.add_tensor(gguf_name(name), weights.numpy().astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def token_merges(tokenizer: Tokenizer) -> list[str]:
+    """Return the pairs that were joined into tokens, in order."""
+    return [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+
+
+def gguf_name(name: str) -> str:
+    """Return llama.cpp's name of a tensor; noise need not be permuted as a trained q and k must."""
+    for theirs, ours in (
+        ("model.embed_tokens", "token_embd"),
+        ("model.norm", "output_norm"),
+        ("lm_head", "output"),
+        ("model.layers", "blk"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("input_layernorm", "attn_norm"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+    ):
+        name = name.replace(theirs, ours)
+    return name
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    learnt = learn_tokens()
+    untrained = random_model(learnt)
+    write_transformers(target / "random", learnt, untrained)
+    write_gguf(target / "random.gguf", learnt, untrained)
