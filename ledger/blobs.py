@@ -8,19 +8,17 @@ I/O: the blob folder.
 import hashlib
 import os
 import re
-import secrets
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 from ledger.database import explained
 from ledger.errors import BlobError, EncodingError
-from ledger.keys import sync_folder
+from ledger.files import NEW, new_name, open_regular, replace_durably, sync_file, sync_folder
 
 __all__ = ["BlobStore", "BlobWriter"]
 
 _CHUNK = 1 << 20  # 1 MiB
-_NEW = ".new."
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,7 +40,7 @@ class BlobStore:
 
     def put_file(self, source: Path) -> str:
         """Store a file's content and return its hash."""
-        with explained(source), source.open("rb") as file:
+        with explained(source), open_regular(source) as file:
             return self._put(iter(lambda: file.read(_CHUNK), b""))
 
     def get(self, digest: str) -> bytes:
@@ -50,7 +48,8 @@ class BlobStore:
         path = self.path(digest)
         with explained(path):
             try:
-                content = path.read_bytes()
+                with open_regular(path) as file:
+                    content = file.read()
             except FileNotFoundError:
                 raise BlobError(f"{path}: the blob is missing; restore it from a copy") from None
         if hashlib.sha256(content).hexdigest() != digest:
@@ -62,7 +61,7 @@ class BlobStore:
         path = self.path(digest)
         with explained(path):
             try:
-                with path.open("rb") as file:
+                with open_regular(path) as file:
                     size = file.seek(0, os.SEEK_END)
                     file.seek(max(offset, 0))
                     return file.read(limit), size
@@ -78,7 +77,7 @@ class BlobStore:
     def clean(self) -> None:
         """Remove what writers that were killed left over; for whoever is the only one to write."""
         with explained(self.directory):
-            for path in self.directory.glob(f"{_NEW}*"):
+            for path in self.directory.glob(f"{NEW}*"):
                 path.unlink(missing_ok=True)
 
     def _put(self, chunks: Iterable[bytes]) -> str:
@@ -95,7 +94,7 @@ class BlobWriter:
         self.size = 0  # bytes so far
         self._store = store
         self._hasher = hashlib.sha256()
-        self._path = store.directory / f"{_NEW}{secrets.token_hex(8)}"
+        self._path = new_name(store.directory / "blob")
         with explained(self._path):
             self._file = self._path.open("xb")
 
@@ -113,12 +112,11 @@ class BlobWriter:
             raise BlobError(f"the blob that was sent is {digest}, not {expected}; send it again")
         path = self._store.path(digest)
         with explained(path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            sync_file(self._file)
             path.parent.mkdir(exist_ok=True)
-            self._path.replace(path)
+            replace_durably(self._path, path)
             # Each of the folders may be new, made by this process or by one that is gone.
-            for folder in (path.parent, self._store.directory, self._store.directory.parent):
+            for folder in (self._store.directory, self._store.directory.parent):
                 sync_folder(folder)
         return digest
 

@@ -23,13 +23,13 @@ from ledger.bundle_files import (
     publish,
     read_file,
     strangers,
-    sync_folders,
 )
 from ledger.database import explained
 from ledger.errors import BundleError, MalformedError
+from ledger.files import sync_folders
 from ledger.paths import LedgerPaths
 from ledger.proofs import leaf_hash
-from ledger.reader import VerifiedLedger, open_verified
+from ledger.reader import VerifiedLedger, open_verified, read_vkey
 from ledger.tiles import TILE_WIDTH, Tiler, tile_path
 from ledger.verified_notes import TreeHead, open_tree_head, parse_tree_head
 
@@ -65,13 +65,15 @@ def export_bundle(
         publish(out, VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
         copied = copy_blobs(directory, out) if blobs else 0
         _write_tree(out, ledger)
-        sync_folders(out)
+        with explained(out):
+            sync_folders(out)
         publish(out, CHECKPOINT, ledger.head.note.encode())
         earlier = 0  # these last: one that is larger than the newest would contradict it
         for head in _earlier_heads(ledger):
             publish(out, f"{HEADS}/{head.size}", head.note.encode())
             earlier += 1
-        sync_folders(out)
+        with explained(out):
+            sync_folders(out)
         return Exported(head=ledger.head, earlier=earlier, blobs=copied)
 
 
@@ -90,15 +92,12 @@ def copy_blobs(source: Path, target: Path) -> int:
     return count
 
 
-def _origin(directory: Path, vkey: str | None) -> str | None:
-    path = LedgerPaths(directory).vkey
-    if vkey is None and path.is_file():
-        with explained(path):
-            vkey = path.read_text(encoding="utf-8", errors="replace")
-    return None if vkey is None else vkey.partition("+")[0]
+def _origin(directory: Path, vkey: str | None) -> str:
+    key = read_vkey(LedgerPaths(directory).vkey) if vkey is None else vkey
+    return key.partition("+")[0]
 
 
-def _prepare(out: Path, *, origin: str | None) -> str | None:
+def _prepare(out: Path, *, origin: str) -> str | None:
     """Make the folder, or look at what it holds: the newest tree head of an earlier export."""
     if out.exists() and not out.is_dir():
         raise BundleError(f"{out} is a file; a bundle is a folder, existing or new")

@@ -9,15 +9,15 @@ import errno
 import hashlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from ledger.database import explained
 from ledger.errors import BlobError, MalformedError, StorageError
+from ledger.files import NEW, unfinished
 
 __all__ = [
     "BLOB",
@@ -32,7 +32,6 @@ __all__ = [
     "publish",
     "read_file",
     "strangers",
-    "sync_folders",
 ]
 
 CHECKPOINT = "checkpoint"  # the specification's name for the newest tree head
@@ -47,51 +46,29 @@ _TILE = re.compile(
 )
 _HEAD = re.compile(rf"{HEADS}/[1-9][0-9]{{0,18}}")
 _DEEPEST = 9  # folders in each other: tile, level, six groups of digits, partial
-_NEW = ".new."
 _CHUNK = 1 << 20  # 1 MiB
 
 
 def publish(folder: Path, relative: str, content: bytes) -> None:
     """Let a file appear whole under its name, or leave it if it says that already.
 
-    Its name outlasts a loss of power after sync_folders() only.
+    Its name outlasts a loss of power after files.sync_folders() only.
     """
     path = folder / relative
     with explained(path):
-        if path.is_file() and not path.is_symlink() and path.read_bytes() == content:
-            return
+        with suppress(MalformedError):
+            if read_file(folder, relative, limit=len(content)) == content:
+                return
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{_NEW}{secrets.token_hex(8)}")
-        try:
-            with new.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+        with unfinished(path, content) as new:
             new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
 
 
 def clean(folder: Path) -> None:
     """Remove what an export that was killed left over."""
     with explained(folder):
-        for path in folder.rglob(f"{_NEW}*"):
+        for path in folder.rglob(f"{NEW}*"):
             path.unlink(missing_ok=True)
-
-
-def sync_folders(folder: Path) -> None:
-    """Let all names below a folder, and its own, outlast a loss of power."""
-    with explained(folder):
-        for place in [
-            folder.parent,
-            folder,
-            *(path for path in folder.rglob("*") if path.is_dir()),
-        ]:
-            descriptor = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
 
 def read_file(folder: Path, relative: str, *, limit: int) -> bytes:
@@ -153,7 +130,7 @@ def strangers(folder: Path) -> list[str]:
             known = relative in (CHECKPOINT, VKEY, VERIFIER) or any(
                 form.fullmatch(relative) for form in (BLOB, _TILE, _HEAD)
             )
-            if (not known and not name.startswith(_NEW)) or path.is_symlink():
+            if (not known and not name.startswith(NEW)) or path.is_symlink():
                 found.append(relative)
         if len(Path(place).relative_to(folder).parts) == _DEEPEST:
             found += [f"{Path(place).relative_to(folder).as_posix()}/{name}/" for name in folders]

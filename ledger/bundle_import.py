@@ -16,10 +16,9 @@ from pathlib import Path
 
 from ledger.bundle import copy_blobs
 from ledger.bundle_check import BundlePass, read_vkey
-from ledger.bundle_files import sync_folders
 from ledger.database import Database, create_database, explained
 from ledger.errors import BundleError, ConsistencyError, ContradictionError, MalformedError
-from ledger.keys import create_exclusively
+from ledger.files import create_exclusively, sync_folder, sync_folders
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger, open_verified
 from ledger.tree import Tree
@@ -62,10 +61,10 @@ def import_bundle(
     new = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}")
     try:
         imported = _build(bundle, new, vkey=vkey, kept_heads=kept_heads)
-        sync_folders(new)
         with explained(directory):
+            sync_folders(new)
             new.rename(directory)  # fails if somebody else was quicker
-        sync_folders(directory)
+            sync_folder(directory.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return imported

@@ -5,20 +5,30 @@ I/O: the database file.  Units: seconds.
 """
 
 import os
-import secrets
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
 from ledger.errors import ConflictError, StorageError
-from ledger.keys import publish_exclusively
+from ledger.files import new_name, publish_exclusively
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "Database", "create_database", "explained"]
+__all__ = [
+    "APPLICATION_ID",
+    "SCHEMA_VERSION",
+    "Database",
+    "check_file",
+    "check_schema",
+    "create_database",
+    "explained",
+    "in_the_making",
+]
 
 APPLICATION_ID = 0x50524C31  # "PRL1"
 SCHEMA_VERSION = 1
+_BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process's transaction
 _CHECKPOINT = 4_000  # pages in the WAL file, 16 MiB: pages that change again are copied once
 _SCHEMA_STEPS = 100_000  # of SQLite's machine, for each statement; some hundreds are needed
@@ -129,34 +139,48 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def create_database(path: Path, *, meta: dict[str, str]) -> None:
     """Make an empty ledger under this name; if another process was faster, leave its own."""
-    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with in_the_making(path) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("BEGIN")
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+        connection.execute("COMMIT")
+
+
+@contextmanager
+def in_the_making(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a new file in WAL mode; filled by the block, it appears whole, unless one is there."""
+    new = new_name(path)
     with explained(path):
         try:
             with closing(sqlite3.connect(new, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                connection.execute("BEGIN")
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
-                connection.execute("COMMIT")
+                yield connection
                 # Closing does this too, but keeps its errors to itself.
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             publish_exclusively(new, path)
         finally:
-            for suffix in ("", "-wal", "-shm", "-journal"):
+            for suffix in ("", *_BESIDE):
                 new.with_name(new.name + suffix).unlink(missing_ok=True)
 
 
 def check_file(path: Path) -> None:
-    """Raise StorageError unless there is a file with something in it."""
-    try:
-        size = path.stat().st_size if path.is_file() else None
-    except OSError as e:
-        raise StorageError(f"{path}: cannot be looked at: {e.strerror}") from e
-    if size is None:
-        raise StorageError(f"{path}: there is no ledger; check the path")
+    """Raise StorageError unless there is a file with something in it, beside others if at all.
+
+    SQLite would wait for a named pipe, and read a device for ever.
+    """
+    with explained(path):
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            raise StorageError(f"{path}: there is no ledger; check the path") from None
+        real = Path(os.path.realpath(path))  # beside which SQLite looks, too
+        for part in (real.with_name(f"{real.name}{suffix}") for suffix in ("", *_BESIDE)):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(part.stat().st_mode):
+                    raise StorageError(f"{part}: this is not a regular file; check the path")
     if size == 0:
         raise StorageError(f"{path}: the file is empty, which no ledger is; restore it from a copy")
 

@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,12 +21,14 @@ from typing import Any
 
 from ledger.database import explained
 from ledger.errors import MalformedError, MemoryFileError, VerificationError
+from ledger.files import read_text, sync_folder, write_durably
 from ledger.states import State, root_of
 from ledger.verified_notes import TreeHead, decode_base64, open_tree_head, parse_tree_head
 
 __all__ = ["Memory", "Remembered"]
 
 _FORMAT = "ledger/memory/v1"
+_MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was ever let in
 _KEYS = {"format": str, "vkey": str, "note": str, "last_hash": str, "time_ns": int}
 _LISTS = ("edge", "authority")
 
@@ -72,7 +73,7 @@ class Memory:
         path = self.path(origin)
         with explained(path):
             try:
-                text = path.read_text(encoding="utf-8", errors="replace")
+                text = read_text(path, most=_MAX_FILE)
             except FileNotFoundError:
                 return None
         try:
@@ -96,22 +97,11 @@ class Memory:
             if self.recall(head.origin) != after:
                 return False
             if after is None or after.open().size <= head.size:
-                self._write(self.path(head.origin), _text(new))
+                path = self.path(head.origin)
+                with explained(path):
+                    write_durably(path, _text(new).encode())
+                    sync_folder(self.folder.parent)  # the folder may be new as well
         return True
-
-    def _write(self, path: Path, text: str) -> None:
-        fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        with explained(path):
-            try:
-                with fresh.open("x", encoding="utf-8") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                fresh.replace(path)
-                for folder in (self.folder, self.folder.parent):  # which may be new as well
-                    _sync(folder)
-            finally:
-                fresh.unlink(missing_ok=True)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -123,14 +113,6 @@ class Memory:
             yield
         finally:
             os.close(lock)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _text(remembered: Remembered) -> str:

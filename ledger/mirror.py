@@ -18,8 +18,8 @@ from pathlib import Path
 from ledger.database import Database, create_database, explained
 from ledger.entries import decode_entry
 from ledger.errors import ConsistencyError, KeyFileError, MalformedError
-from ledger.keys import create_exclusively
-from ledger.paths import LedgerPaths
+from ledger.files import create_exclusively, read_text
+from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.remote import RemoteRecorder
 
 __all__ = ["refresh_mirror"]
@@ -39,7 +39,7 @@ def refresh_mirror(recorder: RemoteRecorder, directory: Path) -> None:
             if paths.database.exists() or paths.key.exists():
                 raise KeyFileError(f"{directory}: another ledger begins there; name another home")
             create_exclusively(paths.vkey, f"{greeting.vkey}\n".encode(), mode=0o644)
-        if paths.vkey.read_text(errors="replace").strip() != greeting.vkey:
+        if read_text(paths.vkey, most=MAX_VKEY).strip() != greeting.vkey:
             raise KeyFileError(
                 f"{paths.vkey}: this home holds another ledger than the notary at "
                 f"{recorder.client.path} keeps; name another home"

@@ -14,16 +14,11 @@ from ledger.authority import Authority
 from ledger.database import Database, create_database, explained
 from ledger.entries import AuthorKey
 from ledger.errors import KeyFileError, StorageError
-from ledger.keys import (
-    create_exclusively,
-    load_key,
-    load_or_create_key,
-    replace_durably,
-    sync_folder,
-)
+from ledger.files import create_exclusively, read_text, replace_durably, sync_folder
+from ledger.keys import load_key, load_or_create_key
 from ledger.newest import read_authority
 from ledger.notes import NoteKey, public_bytes, vkey
-from ledger.paths import LedgerPaths
+from ledger.paths import MAX_VKEY, LedgerPaths
 
 __all__ = ["Signer", "open_ledger"]
 
@@ -130,7 +125,7 @@ def _begin(paths: LedgerPaths, *, passphrase: bytes | None) -> None:
 def _signer(paths: LedgerPaths, database: Database, *, passphrase: bytes | None) -> Signer | None:
     own_vkey = database.meta("vkey")
     with explained(paths.vkey):
-        stated = paths.vkey.read_text(errors="replace") if paths.vkey.exists() else None
+        stated = read_text(paths.vkey, most=MAX_VKEY) if paths.vkey.exists() else None
     if stated is not None and stated.strip() != own_vkey:
         raise KeyFileError(
             f"{paths.vkey}: this is not the key of {paths.database.name}; one of the two was "

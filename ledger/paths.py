@@ -7,7 +7,9 @@ I/O: none.
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LedgerPaths"]
+__all__ = ["MAX_VKEY", "LedgerPaths"]
+
+MAX_VKEY = 10_000  # bytes of a file with a vkey, which has some 100
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from ledger.errors import (
     SignatureError,
     VerificationError,
 )
+from ledger.files import read_text
 from ledger.memory import Memory, Remembered
-from ledger.paths import LedgerPaths
+from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.snapshots import entries_from_top, heads_from_top, snapshot
 from ledger.states import Signatures, State, root_of
 from ledger.stretches import first_version_out_of_step, verify_new, verify_whole
@@ -43,7 +44,6 @@ __all__ = [
     "read_vkey",
 ]
 
-_MAX_VKEY = 10_000  # characters; one has some 100
 _NEWEST_HEAD = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
 
 
@@ -244,10 +244,13 @@ def _newest_note(connection: sqlite3.Connection, *, path: Path) -> str | None:
 
 def read_vkey(path: Path) -> str:
     """Return the public key that lies beside a ledger, without looking at what it says."""
-    if not path.is_file():
-        raise KeyFileError(f"{path}: the public key is missing; give the ledger's vkey")
-    with explained(path), path.open(encoding="utf-8", errors="replace") as file:
-        return file.read(_MAX_VKEY).strip()
+    with explained(path):
+        try:
+            return read_text(path, most=MAX_VKEY).strip()
+        except FileNotFoundError:
+            raise KeyFileError(
+                f"{path}: the public key is missing; give the ledger's vkey"
+            ) from None
 
 
 def _is_kept(memory: Memory | None, vkey: str, held: _Held, *, after: Remembered | None) -> bool:

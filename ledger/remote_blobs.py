@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ledger.database import explained
 from ledger.errors import BlobError, MalformedError, StorageError
+from ledger.files import open_regular
 from ledger.notary_client import NotaryClient
 
 __all__ = ["RemoteBlobs"]
@@ -33,7 +34,7 @@ class RemoteBlobs:
 
     def put_file(self, source: Path) -> str:
         """Store a file's content and return its hash."""
-        with explained(source), source.open("rb") as file:
+        with explained(source), open_regular(source) as file:
             digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
             def piece(at: int) -> bytes:

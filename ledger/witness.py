@@ -24,8 +24,10 @@ from ledger.cosignatures import cosignature_vkey, sign_cosignature
 from ledger.database import explained
 from ledger.errors import ConflictError, KeyFileError, MalformedError
 from ledger.evidence import Evidence, format_evidence
-from ledger.keys import create_exclusively, load_key, load_or_create_key
+from ledger.files import create_exclusively, read_text
+from ledger.keys import load_key, load_or_create_key
 from ledger.notes import public_bytes
+from ledger.paths import MAX_VKEY
 from ledger.verified_notes import COSIGNATURE, ED25519, parse_vkey
 from ledger.witness_rules import (
     Answer,
@@ -104,7 +106,7 @@ class Witness:
         if not path.exists():
             raise KeyFileError(f"{path}: there is no witness here; make one with `witness init`")
         with explained(path):
-            vkey = path.read_text(encoding="utf-8", errors="replace").strip()
+            vkey = read_text(path, most=MAX_VKEY).strip()
         name = parse_vkey(vkey, type=COSIGNATURE).name
         key = load_key(_key_file(folder), passphrase=passphrase)
         if cosignature_vkey(name, public_bytes(key)) != vkey:

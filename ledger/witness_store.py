@@ -8,17 +8,14 @@ I/O: the file.  Units: POSIX seconds.
 """
 
 import hashlib
-import secrets
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from ledger.database import explained
+from ledger.database import check_file, explained, in_the_making
 from ledger.errors import StorageError
-from ledger.keys import publish_exclusively
 from ledger.witness_rules import KnownLog
 
 __all__ = ["WitnessStore", "create_store", "origin_hash"]
@@ -43,11 +40,12 @@ class WitnessStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = Lock()  # held through a transaction: threads take turns
-        if not path.is_file():
+        if not path.exists():
             raise StorageError(
                 f"{path}: there is no witness's memory here; `witness init` makes a witness. If "
                 "there was one, do not put an old copy back: begin another under a new key"
             )
+        check_file(path)
         with explained(path):
             self._connection = sqlite3.connect(
                 f"{path.resolve().as_uri()}?mode=rw",
@@ -102,18 +100,9 @@ class WitnessStore:
 
 def create_store(path: Path) -> None:
     """Make an empty memory under this name; if another process was faster, leave its own."""
-    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with explained(path):
-        try:
-            with closing(sqlite3.connect(new, isolation_level=None)) as c:
-                c.execute("PRAGMA journal_mode = WAL")
-                c.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                c.execute(_SCHEMA)
-                c.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # close() would hide its failure
-            publish_exclusively(new, path)
-        finally:
-            for suffix in ("", "-wal", "-shm"):
-                new.with_name(new.name + suffix).unlink(missing_ok=True)
+    with in_the_making(path) as c:
+        c.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        c.execute(_SCHEMA)
 
 
 def origin_hash(origin: str) -> str:

@@ -5,13 +5,13 @@ I/O: writes three files into one folder, each whole or not at all.
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from pprint import pformat
 
 from aggregates.campaign import MODE
 from aggregates.run import Run
+from ledger.files import write_durably
 from monitor.config import RunConfig
 from monitor.errors import MonitorError
 from monitor.session import Blobs, SavedWeights
@@ -63,19 +63,7 @@ def write_submission(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            _write_whole(directory / name, content)
+            write_durably(directory / name, content)
     except OSError as error:
         raise MonitorError(f"the submission cannot be written to {directory}: {error}") from error
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
