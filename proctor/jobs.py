@@ -3,11 +3,11 @@
 They are apart from proctor/commands.py because they need torch, which takes seconds to import.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from aggregates.campaign import Campaign
 from aggregates.run import Run
 from judge.audit import Redo, audit_run
 from judge.reexecution import Comparison, reexecute
@@ -18,20 +18,20 @@ from ledger.notes import public_bytes
 from ledger.reader import check_ledger, open_verified
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.datasets import Splits
-from monitor.errors import ConfigurationError
 from monitor.loop import prepare
-from policies.catalogue import create_policy
 from policies.recorded import RecordedPolicy
+from proctor.campaign_run import MAX_RESTARTS, Harness, rank_runs
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_run, run_ids
 from proctor.keys_cli import read_private_key
 from proctor.output import cell, console, error_console, print_json, print_table, words
+from proctor.policies import PolicyChoice, make_policies, read_pairs
 from proctor.progress import watching
 from proctor.remembering import memory
 from proctor.replay import read_recording
 from proctor.story import print_violations, read_story, tell_story
-from proctor.training import run_training
+from proctor.training import Attempt, train_run
 
 # A start that goes wrong: sixty times the default learning rate, and no warm-up.
 DEMO: dict[str, Any] = {"lr": 3.0, "warm_up_epochs": 0}
@@ -42,8 +42,8 @@ def demo(home: Home, *, as_json: bool) -> int:
     config = RunConfig.from_dict(DEMO)
     splits = prepare(config)
     with home.open_log() as log:
-        (run_id,) = _train(home, log, config, "playbook", splits)
-        report = _judge(home, log, run_id, redo=Redo(_recorded_policy))
+        (run_id,) = _train(home, log, config, PolicyChoice("playbook"), splits)
+        report = judge_here(home, log, run_id, redo=Redo(_recorded_policy))
     checked = check_ledger(home.ledger)
     if as_json:
         print_json({"run": run_id, "audit": report.to_dict(), "verification": checked})
@@ -64,13 +64,21 @@ def demo(home: Home, *, as_json: bool) -> int:
     return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
 
 
-def run(home: Home, settings: list[str], *, config: Path | None, policy: str, as_json: bool) -> int:
+def run(
+    home: Home,
+    settings: list[str],
+    *,
+    config: Path | None,
+    policy: str,
+    policy_settings: list[str],
+    as_json: bool,
+) -> int:
     """Train."""
     chosen = read_config(config, settings)
-    create_policy(policy)  # what is wrong is refused before anything is written
+    choice = PolicyChoice.read(policy, policy_settings)
     splits = prepare(chosen)
     with home.open_log() as log:
-        runs = _train(home, log, chosen, policy, splits)
+        runs = _train(home, log, chosen, choice, splits)
     stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
     if as_json:
         print_json({"runs": stories})
@@ -102,12 +110,12 @@ def judge(
         if home.writable:
             with home.open_log() as log:
                 run_id = find_run(run_ids(log), name)
-                report = _judge(
+                report = judge_here(
                     home, log, run_id, submission=submission, kept_head=kept_head, redo=redo
                 )
         else:  # somebody else's ledger: judged all the same, and not written to
             run_id = read_recording(home, name).run_id
-            report = _judge(
+            report = judge_here(
                 home, None, run_id, submission=submission, kept_head=kept_head, redo=redo
             )
             error_console.print("not recorded: this ledger can only be read here")
@@ -134,15 +142,10 @@ def execute(home: Home, name: str, *, as_json: bool) -> int:
 def read_config(path: Path | None, settings: list[str]) -> RunConfig:
     """Return the configuration of a file, changed by KEY=VALUE settings.
 
-    A value is read as TOML (lr=0.3, waived=["R2"]) and else taken as text. Raises
-    ConfigurationError naming the key.
+    Raises ConfigurationError naming the key.
     """
     chosen: dict[str, Any] = {} if path is None else RunConfig.from_toml(path).to_dict()
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key:
-            raise ConfigurationError(f"{setting!r} is not KEY=VALUE, as in lr=0.3")
-        chosen[key] = _read_value(text)
+    chosen |= read_pairs(settings)
     dataset = chosen.get("dataset")
     if isinstance(dataset, str) and dataset.startswith(IMAGE_FOLDER) and dataset != IMAGE_FOLDER:
         # Recorded as an absolute path: judge and replay may be called from elsewhere.
@@ -150,30 +153,47 @@ def read_config(path: Path | None, settings: list[str]) -> RunConfig:
     return RunConfig.from_dict(chosen)
 
 
-def _read_value(text: str) -> Any:
-    try:
-        found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    return found["value"] if set(found) == {"value"} else text
-
-
 def _train(
-    home: Home, log: LedgerApplication, config: RunConfig, policy: str, splits: Splits
+    home: Home, log: LedgerApplication, config: RunConfig, policy: PolicyChoice, splits: Splits
 ) -> list[UUID]:
+    """Train, with every restart that is scheduled on the way; return the runs, the best first.
+
+    Runs that follow one another are a campaign; they are judged as they end, to be ranked.
+    """
     with watching() as watchers:
-        return run_training(
+        make_policy = make_policies(policy, log, home.blobs)
+        if config.edits == "live":
+            this = Attempt(config)
+            run = train_run(
+                home, log, this, make_policy=make_policy, splits=splits, watching=watchers
+            )
+            return [run.id]
+        campaign = Campaign.start(
+            config=config.to_dict(), attempts=MAX_RESTARTS + 1, policy=policy.to_dict()
+        )
+        log.save(campaign)
+        harness = Harness(
             home,
             log,
-            config,
-            make_policy=lambda: create_policy(policy),
-            judge_run=lambda run_id: _judge(home, log, run_id),
+            campaign,
+            make_policy=make_policy,
+            judge_run=lambda run_id: judge_here(home, log, run_id),
             splits=splits,
             watching=watchers,
         )
+        reason = "failed"
+        try:
+            following = harness.carry_on(chain=True)
+            reason = "completed" if following is None else "restarts exhausted"
+        except KeyboardInterrupt:
+            reason = "interrupted"
+            raise
+        finally:
+            harness.end(reason)
+    return [UUID(run_id) for run_id in rank_runs(harness.verdicts)]
 
 
-def _judge(
+def judge_here(
     home: Home,
     log: LedgerApplication | None,
     run_id: UUID,
@@ -182,6 +202,7 @@ def _judge(
     kept_head: str | None = None,
     redo: Redo | None = None,
 ) -> AuditReport:
+    """Judge a run of this home, and append the verdict to the log."""
     return audit_run(
         run_id,
         ledger_dir=home.ledger,

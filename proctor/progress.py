@@ -40,7 +40,10 @@ def watching() -> Iterator[Watching]:
         def epoch(run: Run, measured: dict[str, Any]) -> None:
             error_console.print(words(_epoch_line(run, measured)))
 
-        yield Watching(on_start=start, on_epoch=epoch, on_step=step)
+        def say(text: str) -> None:
+            error_console.print(words(text))
+
+        yield Watching(on_start=start, on_epoch=epoch, on_step=step, say=say)
 
 
 def _epoch_line(run: Run, measured: dict[str, Any]) -> str:

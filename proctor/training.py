@@ -1,34 +1,32 @@
-"""The harness: runs a training, and the runs that follow it when edits mean a restart.
+"""The harness of one run: its policy, its lock, its training, and what follows a restart.
 
-A chain of restarts is a campaign: attempts in order, each a run of its own with the changed
-specification and the hyperparameters in force when its parent ended; a schedule begins anew.
+I/O: appends to the log; reads and writes the home.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID, uuid4
 
 from aggregates.campaign import Campaign
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
-from judge.report import AuditReport
-from judge.scores import rank
 from ledger.application import LedgerApplication
 from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.loop import OnEpoch, OnStep, Policy, train
 from proctor.home import Home
-
-MAX_RESTARTS = 8  # runs that may follow one another before an unfinished chain is left as it is
+from proctor.transcript_log import Tally, TranscriptLog
 
 
 @dataclass(frozen=True)
 class Watching:
-    """Who is told while a run goes on."""
+    """Who is told while runs go on."""
 
     on_start: Callable[[UUID, RunConfig], None]
     on_epoch: OnEpoch
     on_step: OnStep
+    say: Callable[[str], None]  # anything else that is worth a line
 
 
 @dataclass(frozen=True)
@@ -36,79 +34,61 @@ class Attempt:
     """What a run is started from."""
 
     config: RunConfig
-    spec: ModelSpec | None
-    parent: str | None
+    spec: ModelSpec | None = None
+    parent: str | None = None
 
 
-def run_training(
-    home: Home,
-    log: LedgerApplication,
-    config: RunConfig,
-    *,
-    make_policy: Callable[[], Policy],
-    judge_run: Callable[[UUID], AuditReport],
-    splits: Splits,
-    watching: Watching | None = None,
-) -> list[UUID]:
-    """Train, with every restart that is scheduled on the way; return the runs, the best first.
+@dataclass(frozen=True)
+class Prepared:
+    """A policy that can be asked, and where its calls are recorded, if it makes any."""
 
-    `splits` is the configuration's data. Each run gets a policy of its own, so that nothing is
-    carried from one to the next but what the events say. Attempts of a campaign are judged as they
-    end, to be ranked.
-    """
-    if config.edits == "live":
-        this = Attempt(config, spec=None, parent=None)
-        return [_train(home, log, this, make_policy(), splits=splits, watching=watching).id]
-    campaign = Campaign.start(config=config.to_dict(), attempts=MAX_RESTARTS + 1)
-    log.save(campaign)
-    reports: list[AuditReport] = []
-    following: Attempt | None = Attempt(config, spec=None, parent=None)
-    reason = "failed"
-    try:
-        while following is not None and len(reports) <= MAX_RESTARTS:
-            run = _train(
-                home,
-                log,
-                following,
-                make_policy(),
-                splits=splits,
-                watching=watching,
-                campaign=campaign,
-            )
-            reports.append(judge_run(run.id))
-            following = following_attempt(run)
-        reason = "completed" if following is None else "restarts exhausted"
-    except KeyboardInterrupt:
-        reason = "interrupted"
-        raise
-    finally:
-        ranking = [report.run_id for report in rank(reports)]
-        unjudged = [run_id for run_id in campaign.runs if run_id not in ranking]
-        campaign.end(reason, ranking=[*ranking, *unjudged])
-        log.save(campaign)
-    return [UUID(run_id) for run_id in ranking]
+    policy: Policy
+    transcript: TranscriptLog | None = None
 
 
-def _train(
+MakePolicy = Callable[[UUID, Mapping[str, Any] | None], Prepared]
+"""Makes a fresh policy for a run, which is told the feedback."""
+
+
+def train_run(
     home: Home,
     log: LedgerApplication,
     this: Attempt,
-    policy: Policy,
     *,
+    make_policy: MakePolicy,
     splits: Splits,
-    watching: Watching | None,
+    watching: Watching,
     campaign: Campaign | None = None,
+    feedback: Mapping[str, Any] | None = None,
+    spent: Tally | None = None,
 ) -> Run:
+    """Train one run to its end and return it; `splits` is the configuration's data.
+
+    Nothing is recorded before the policy is ready to be asked. `spent` is what earlier calls have
+    come to, for the progress.
+    """
     run_id = uuid4()
+    prepared = make_policy(run_id, feedback)
+    transcript = prepared.transcript
+    told = Tally()
+
+    def on_epoch(run: Run, measured: dict[str, Any]) -> None:
+        nonlocal told
+        watching.on_epoch(run, measured)
+        if transcript is not None and transcript.tally != told:
+            told = transcript.tally
+            watching.say(f"so far {told.added(spent or Tally())}")
+
     with home.running(run_id):
         if campaign is not None:
             campaign.start_attempt(str(run_id), parent_run=this.parent)
             log.save(campaign)
-        if watching is not None:
-            watching.on_start(run_id, this.config)
+        if transcript is not None:
+            transcript.open(prepared.policy.describe())
+        watching.on_start(run_id, this.config)
         return train(
             this.config,
-            policy,
+            prepared.policy,
             log=log,
             blobs=home.blobs,
             spec=this.spec,
@@ -117,8 +97,8 @@ def _train(
             run_id=run_id,
             submission_dir=home.submission(run_id),
             splits=splits,
-            on_epoch=watching.on_epoch if watching else None,
-            on_step=watching.on_step if watching else None,
+            on_epoch=on_epoch,
+            on_step=watching.on_step,
         )
 
 

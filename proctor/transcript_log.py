@@ -1,0 +1,158 @@
+"""Where a policy's calls are recorded, and what was recorded of them before.
+
+A call is saved the moment it is made. Calls made before the run is opened (the probe) wait until it
+is: a server that cannot be asked leaves nothing behind.
+
+I/O: appends to the log that is passed in, and reads it.  Units: tokens, US dollars, seconds.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from aggregates.decisions import Decision
+from aggregates.errors import InvariantError
+from aggregates.transcript import Call, Transcript
+from ledger.application import LedgerApplication
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What calls have come to."""
+
+    calls: int = 0
+    usable: int = 0
+    cached: int = 0
+    tokens: int = 0
+    cost: float | None = None  # None: not known of any call
+    seconds: float = 0.0
+
+    def plus(self, call: "Call | Transcript.CallMade") -> "Tally":
+        """Return the tally with one more call; what no model answered is none."""
+        if call.model is None:
+            return self
+        tokens = 0 if call.cached else (call.usage or {}).get("total_tokens") or 0
+        usable = call.outcome == "usable"
+        return self.added(Tally(1, int(usable), int(call.cached), tokens, call.cost, call.seconds))
+
+    def added(self, other: "Tally") -> "Tally":
+        """Return both together."""
+        known = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return Tally(
+            calls=self.calls + other.calls,
+            usable=self.usable + other.usable,
+            cached=self.cached + other.cached,
+            tokens=self.tokens + other.tokens,
+            cost=sum(known) if known else None,
+            seconds=self.seconds + other.seconds,
+        )
+
+    def __str__(self) -> str:
+        cost = "at unknown cost" if self.cost is None else f"${self.cost:.4f}"
+        return f"{self.calls} calls ({self.usable} usable), {self.tokens} tokens, {cost}"
+
+
+class TranscriptLog:
+    """Adds to one run's transcript, and saves at once."""
+
+    def __init__(self, log: LedgerApplication, run_id: UUID) -> None:
+        self.tally = Tally()
+        self._log = log
+        self._run_id = run_id
+        self._waiting: list[Call] = []
+        self._transcript: Transcript | None = None
+
+    def open(self, policy: Mapping[str, Any]) -> None:
+        """Begin the transcript, with the calls that have waited for it."""
+        transcript = Transcript.start(self._run_id, policy=policy)
+        for call in self._waiting:
+            transcript.add(call)
+        self._log.save(transcript)
+        self._transcript = transcript
+
+    def add(self, call: Call, /) -> int:
+        """Record a call and return its number."""
+        self.tally = self.tally.plus(call)
+        if self._transcript is None:
+            self._waiting.append(call)
+            return len(self._waiting)
+        number = self._transcript.add(call)
+        self._log.save(self._transcript)
+        return number
+
+    def vote(
+        self,
+        *,
+        epoch: int,
+        rule: str,
+        votes: Mapping[str, int],
+        chosen: str | None,
+        calls: Sequence[int],
+    ) -> float:
+        """Record the ballots on one rule and return the share that agreed."""
+        transcript = self._opened()
+        agreement = transcript.count_votes(
+            epoch=epoch, rule=rule, votes=votes, chosen=chosen, calls=calls
+        )
+        self._log.save(transcript)
+        return agreement
+
+    def review(
+        self,
+        *,
+        epoch: int,
+        proposed: Decision,
+        verdict: str,
+        decision: Decision,
+        mark: str | None = None,
+        note: str = "",
+    ) -> None:
+        """Record what a person made of a proposed decision."""
+        transcript = self._opened()
+        transcript.review_proposal(
+            epoch=epoch,
+            proposed=proposed,
+            verdict=verdict,
+            decision=decision,
+            mark=mark,
+            note=note,
+        )
+        self._log.save(transcript)
+
+    def _opened(self) -> Transcript:
+        if self._transcript is None:
+            raise InvariantError(f"the transcript of run {self._run_id} is not open yet")
+        return self._transcript
+
+
+class RecordedAnswers:
+    """Usable answers of earlier calls to one endpoint, by the whole request."""
+
+    def __init__(self, log: LedgerApplication, endpoint: str) -> None:
+        self._log = log
+        self._endpoint = endpoint
+        self._next = 1
+        self._answers: dict[str, str] = {}
+
+    def find(self, request_sha256: str, /) -> str | None:
+        """Return the hash of the newest usable response to that very request."""
+        while found := self._log.recorder.select_notifications(
+            self._next, 1_000, topics=["transcript.call_made"]
+        ):
+            for each in found:
+                call: Any = self._log.mapper.to_domain_event(each)
+                if call.outcome == "usable" and call.endpoint == self._endpoint and call.response:
+                    self._answers[str(call.request)] = call.response
+            self._next = found[-1].id + 1
+        return self._answers.get(request_sha256)
+
+
+def read_tally(log: LedgerApplication, runs: Iterable[str]) -> Tally:
+    """Return what the calls of some runs have come to."""
+    tally = Tally()
+    for run in runs:
+        for event in log.events.get(Transcript.id_of(UUID(run))):
+            if isinstance(event, Transcript.CallMade):
+                tally = tally.plus(event)
+    return tally
