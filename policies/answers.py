@@ -1,0 +1,127 @@
+"""From a model's answer to decisions: the form that is asked for, and the reading of what came.
+
+What is read is checked twice, for its form and against what was observed; nothing is mended. A
+parameter that is null was not given: the strict form has a place for every name.
+
+Trust: the value is whatever a model wrote.  I/O: none.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from aggregates.decisions import (
+    DEFER,
+    DIRECTIONS,
+    EVENT_TYPES,
+    PARAMETERS,
+    Decision,
+    Observation,
+    parse_decision,
+    validate_decision,
+)
+from aggregates.errors import DecisionError
+from aggregates.rules import PRECEDENCE
+from aggregates.spec import ACTIVATIONS
+from policies.errors import AnswerError
+
+MAX_DECISIONS = 16
+MAX_PROBLEM = 300  # characters for each rule
+
+_WHOLE = ("accumulation", "batch_size", "block", "epochs", "factor")
+
+
+def decision_schema(observation: Observation) -> dict[str, Any]:
+    """Return the JSON schema of an answer about the due rules.
+
+    Strict in the sense of the endpoints: every property is required, none may be added, and what
+    does not apply is null. Directions and parameters are those that the due rules can need. Bounds
+    are left out: few servers know them, and every answer is checked here anyway.
+    """
+    due = list(observation.due)
+    directions = {DEFER}
+    for rule in due:
+        directions.update(DIRECTIONS[rule].get(observation.evaluations[rule].side or "", ()))
+    names = {name for way in directions for part in PARAMETERS[way] for name in part}
+    decision = _strict_object(
+        {
+            "event_type": {"type": "string", "enum": list(EVENT_TYPES)},
+            "cites": {"type": "array", "items": {"type": "string", "enum": due}},
+            "direction": {"type": "string", "enum": sorted(directions)},
+            "params": _strict_object({name: _parameter(name) for name in sorted(names)}),
+            "justification": {"type": "string"},
+        }
+    )
+    return _strict_object({"decisions": {"type": "array", "items": decision}})
+
+
+def read_answer(value: object, observation: Observation) -> tuple[list[Decision], dict[str, str]]:
+    """Return the valid decisions in order of precedence, and what is missing or wrong by due rule.
+
+    A rule that two decisions cite has none: which of them was meant cannot be known. Raises
+    AnswerError if the value is no list of decisions at all.
+    """
+    if not isinstance(value, Mapping) or set(value) != {"decisions"}:
+        raise AnswerError('the answer must be an object with "decisions" and nothing else')
+    said = value["decisions"]
+    if not isinstance(said, list) or len(said) > MAX_DECISIONS:
+        raise AnswerError(f"decisions must be a list of at most {MAX_DECISIONS}")
+    due, problems, decisions = observation.due, dict[str, str](), list[Decision]()
+    loose: list[str] = []  # what is wrong with a decision that cites no due rule
+    for item in said:
+        try:
+            decision = parse_decision(_without_nulls(item))
+            _verify_due(decision, due)
+            validate_decision(decision, observation)
+        except DecisionError as error:
+            problem = str(error)[:MAX_PROBLEM]
+            cited = [rule for rule in _cited(item) if rule in due]
+            problems.update(dict.fromkeys(cited, problem))
+            loose += [problem] if not cited else []
+            continue
+        decisions.append(decision)
+    times = Counter(rule for decision in decisions for rule in decision.cites)
+    clear = [decision for decision in decisions if all(times[rule] == 1 for rule in decision.cites)]
+    answered = {rule for decision in clear for rule in decision.cites}
+    for rule in due:
+        if times[rule] and rule not in answered:
+            problems[rule] = "there are two decisions on it, or on a rule that its decision cites"
+    missing = "there is no decision on it" + (f"; and {loose[0]}" if loose else "")
+    problems = {rule: problems.get(rule, missing) for rule in due if rule not in answered}
+    return sorted(clear, key=lambda one: min(map(due.index, one.cites))), problems
+
+
+def _verify_due(decision: Decision, due: tuple[str, ...]) -> None:
+    if strange := [rule for rule in decision.cites if rule not in due]:
+        raise DecisionError(f"{', '.join(strange)} are not due now: cite due rules only")
+
+
+def _cited(item: object) -> list[str]:
+    cites = item.get("cites") if isinstance(item, Mapping) else None
+    return [rule for rule in cites if isinstance(rule, str)] if isinstance(cites, list) else []
+
+
+def _without_nulls(item: Any) -> Any:
+    if not isinstance(item, Mapping) or not isinstance(item.get("params"), Mapping):
+        return item
+    given = {name: value for name, value in item["params"].items() if value is not None}
+    return {**item, "params": given}
+
+
+def _parameter(name: str) -> dict[str, Any]:
+    if name == "deferred_to":
+        return {"type": ["string", "null"], "enum": [*PRECEDENCE, None]}
+    if name == "to":
+        return {"type": ["string", "null"], "enum": [*ACTIVATIONS, None]}
+    if name == "reinitialise":
+        return {"type": ["boolean", "null"]}
+    return {"type": ["integer" if name in _WHOLE else "number", "null"]}
+
+
+def _strict_object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

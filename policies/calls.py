@@ -1,0 +1,57 @@
+"""Where calls are recorded and bytes are kept: what a model policy is given to write to.
+
+I/O: none of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from aggregates.decisions import Decision
+from aggregates.transcript import Call
+
+
+class CallLog(Protocol):
+    """Records the calls of one run; a call is durable when add() returns."""
+
+    def add(self, call: Call, /) -> int:
+        """Record a call and return its number, from 1."""
+
+    def vote(
+        self,
+        *,
+        epoch: int,
+        rule: str,
+        votes: Mapping[str, int],
+        chosen: str | None,
+        calls: Sequence[int],
+    ) -> float:
+        """Record the ballots on one rule; return the share that agreed."""
+
+    def review(
+        self,
+        *,
+        epoch: int,
+        proposed: Decision,
+        verdict: str,
+        decision: Decision,
+        mark: str | None = None,
+        note: str = "",
+    ) -> None:
+        """Record what a person made of a proposed decision."""
+
+
+class Blobs(Protocol):
+    """Where bytes are kept under their SHA-256."""
+
+    def put(self, content: bytes, /) -> str:
+        """Store bytes and return their hex SHA-256."""
+
+    def get(self, digest: str, /) -> bytes:
+        """Return stored bytes."""
+
+
+class Answers(Protocol):
+    """What was answered earlier."""
+
+    def find(self, request_sha256: str, /) -> str | None:
+        """Return the SHA-256 of the body that answered this very request usably."""

@@ -1,0 +1,182 @@
+"""The ladder: four ways to ask a server for JSON of a given form, the strictest first.
+
+Servers differ in what they honour, and some answer 200 and ignore what was asked. So the rung is
+chosen by what comes back: the probe asks for a word that stands in the schema alone.
+
+Trust: messages are hostile until extract() returns; what it returns is JSON and no more.
+I/O: none; asking is passed in.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from policies.errors import AnswerError
+from policies.settings import RUNGS, ModelSettings
+from policies.strict_json import read_json, read_json_at
+
+__all__ = ["MAX_TEXT", "RUNGS", "extract", "probe", "request_for"]
+
+MAX_TEXT = 262_144  # characters of JSON in an answer
+TRIES = 3  # for each rung
+_NAME = "answer"  # of the schema and of the tool
+_STARTS = 64  # braces at which JSON is looked for
+_FENCE = re.compile(r"```[A-Za-z]*[ \t]*\r?\n(.*?)```", re.DOTALL)
+_THOUGHT = "</think>"  # local models end their reasoning with it
+
+PROBE_WORD = "quartz-7306"
+PROBE_MESSAGES = (
+    {"role": "system", "content": "You answer in the form that is asked for, without any comment."},
+    {"role": "user", "content": "Fill in the form. Where it allows a single word, give that word."},
+)
+PROBE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "words": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "word": {"type": "string", "enum": [PROBE_WORD]},
+                    "size": {"type": ["integer", "null"]},
+                },
+                "required": ["word", "size"],
+                "additionalProperties": False,
+            },
+        },
+        "certain": {"type": "boolean"},
+    },
+    "required": ["words", "certain"],
+    "additionalProperties": False,
+}
+
+
+def request_for(
+    rung: str,
+    settings: ModelSettings,
+    messages: Sequence[Mapping[str, Any]],
+    schema: Mapping[str, Any],
+    *,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """Return the body of a request; `seed` replaces the settings' own."""
+    chosen = settings.seed if seed is None else seed
+    request: dict[str, Any] = {
+        "model": settings.model,
+        "messages": [dict(message) for message in messages],
+        **settings.parameters(chosen),
+    }
+    if rung == "json_schema":
+        form = {"name": _NAME, "strict": True, "schema": schema}
+        return {**request, "response_format": {"type": "json_schema", "json_schema": form}}
+    if rung == "tool":
+        function = {
+            "name": _NAME,
+            "description": "Give the answer.",
+            "parameters": schema,
+            "strict": True,
+        }
+        return {
+            **request,
+            "tools": [{"type": "function", "function": function}],
+            "tool_choice": {"type": "function", "function": {"name": _NAME}},
+        }
+    written = json.dumps(schema, separators=(",", ":"))
+    request["messages"][-1]["content"] += (
+        "\n\nAnswer with one JSON object, and nothing before or after it, that follows this JSON "
+        f"schema:\n{written}"
+    )
+    if rung == "json_object":
+        request["response_format"] = {"type": "json_object"}
+    return request
+
+
+def extract(rung: str, message: Mapping[str, Any]) -> Any:
+    """Return the JSON value in a completion's message; raises AnswerError saying what is wrong."""
+    if rung == "tool":
+        return read_json(_bounded(_tool_arguments(message)))
+    text = _bounded(message.get("content"))
+    return _search(text) if rung == "prompt" else read_json(text)
+
+
+def probe(
+    ask: Callable[[str], bool | None], *, rungs: Sequence[str] = RUNGS, tries: int = TRIES
+) -> str:
+    """Return the first rung on which ask() says that the probe came back right.
+
+    ask() sends the probe on a rung: True for the right answer, False for a wrong one, None where
+    trying this rung again is of no use. Where no rung is right, it is the last: what comes back
+    is looked through for JSON, and checked like everything else.
+    """
+    for rung in rungs:
+        for _ in range(tries):
+            right = ask(rung)
+            if right:
+                return rung
+            if right is None:
+                break
+    return rungs[-1]
+
+
+def verify_probe(value: Any) -> None:
+    """Raise AnswerError unless `value` is what the probe asked for."""
+    words = value.get("words") if isinstance(value, Mapping) else None
+    if (
+        not isinstance(words, list)
+        or not words
+        or set(value) != {"words", "certain"}
+        or not isinstance(value["certain"], bool)
+        or any(
+            not isinstance(item, Mapping)
+            or set(item) != {"word", "size"}
+            or item["word"] != PROBE_WORD
+            or not (item["size"] is None or type(item["size"]) is int)
+            for item in words
+        )
+    ):
+        raise AnswerError("it is not of the form that the probe asks for")
+
+
+def _bounded(text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise AnswerError("the message holds no text")
+    if len(text) > MAX_TEXT:
+        raise AnswerError(f"{len(text)} characters are more than the {MAX_TEXT} that are read")
+    return text
+
+
+def _tool_arguments(message: Mapping[str, Any]) -> object:
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or len(calls) != 1 or not isinstance(calls[0], Mapping):
+        raise AnswerError(f"the tool {_NAME!r} must be called once")
+    function = calls[0].get("function")
+    if not isinstance(function, Mapping) or function.get("name") != _NAME:
+        raise AnswerError(f"the tool that is called must be {_NAME!r}")
+    return function.get("arguments")
+
+
+def _search(text: str) -> Any:
+    """Return the one JSON object in a text: between fences, or anywhere."""
+    text = text.rpartition(_THOUGHT)[2]
+    fenced = _FENCE.findall(text)
+    found = _objects(fenced[0] if len(fenced) == 1 else text)
+    if len(found) != 1:
+        raise AnswerError(f"the text must hold one JSON object, and holds {len(found) or 'none'}")
+    return found[0]
+
+
+def _objects(text: str) -> list[Any]:
+    found: list[Any] = []
+    start = -1
+    for _ in range(_STARTS):
+        start = text.find("{", start + 1)
+        if start < 0:
+            return found
+        try:
+            value, end = read_json_at(text, start)
+        except AnswerError:
+            continue
+        found.append(value)
+        start = end - 1
+    raise AnswerError(f"the text has more than {_STARTS} braces and is not looked through")
