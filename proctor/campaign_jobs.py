@@ -16,7 +16,7 @@ from proctor.errors import EXIT_HELD
 from proctor.home import Home
 from proctor.jobs import judge_here, read_config
 from proctor.output import console, print_json, print_table, words
-from proctor.policies import PolicyChoice, make_policies
+from proctor.policies import HUMAN, PolicyChoice, make_policies
 from proctor.progress import watching
 from proctor.transcript_log import read_tally
 
@@ -41,7 +41,7 @@ def campaign(
     with home.open_log() as log:
         opened = task.open(log)
         if opened.ranking is None:
-            with watching() as watchers:
+            with watching(bars=policy != HUMAN) as watchers:
                 harness = Harness(
                     home,
                     log,

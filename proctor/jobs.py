@@ -26,7 +26,7 @@ from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_run, run_ids
 from proctor.keys_cli import read_private_key
 from proctor.output import cell, console, error_console, print_json, print_table, words
-from proctor.policies import PolicyChoice, make_policies, read_pairs
+from proctor.policies import HUMAN, PolicyChoice, make_policies, read_pairs
 from proctor.progress import watching
 from proctor.remembering import memory
 from proctor.replay import read_recording
@@ -160,7 +160,7 @@ def _train(
 
     Runs that follow one another are a campaign; they are judged as they end, to be ranked.
     """
-    with watching() as watchers:
+    with watching(bars=policy.name != HUMAN) as watchers:
         make_policy = make_policies(policy, log, home.blobs)
         if config.edits == "live":
             this = Attempt(config)

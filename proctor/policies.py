@@ -1,11 +1,14 @@
 """Policies as they are chosen at the command line: a name, and KEY=VALUE settings for it.
 
-Settings are a language model's (docs/reference/language-models.md); the key is read from the
-environment when a policy is made, and is no setting.
+Settings are a language model's (docs/reference/language-models.md). The key is read from the
+environment when a policy is made; it is no setting and is recorded nowhere.
 
-I/O: make_policies() reads the environment; what it returns asks servers.
+I/O: make_policies() reads the environment; the policies that it makes ask servers, or a person at
+the terminal.
 """
 
+import os
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,42 +16,101 @@ from typing import Any
 from uuid import UUID
 
 from ledger.application import LedgerApplication
-from policies.calls import Blobs
+from policies.asking import Asker, find_rung
+from policies.calls import Answers, Blobs, CallLog
 from policies.catalogue import POLICIES, create_policy
+from policies.chat import ChatClient
 from policies.errors import PolicyError
+from policies.human import HumanPolicy, Terminal
+from policies.language_model import LanguageModelPolicy
+from policies.mixed import MixedPolicy
+from policies.settings import ModelSettings
 from proctor.errors import ProctorError
 from proctor.training import MakePolicy, Prepared
+from proctor.transcript_log import RecordedAnswers, TranscriptLog
+
+OPENAI, MIXED, HUMAN = "openai", "mixed", "human"
 
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """Which policy decides, with its settings."""
+    """Which policy decides, with the settings of the model that it asks, if it asks one."""
 
     name: str
+    settings: ModelSettings | None = None
 
     @classmethod
     def read(cls, name: str, settings: Sequence[str]) -> "PolicyChoice":
         """Return what was chosen; raises PolicyError or ProctorError for what cannot be."""
         given = read_pairs(settings)
-        if name in POLICIES:
-            if given:
-                raise PolicyError(f"the policy {name} takes no settings, not {sorted(given)}")
-            return cls(name)
-        create_policy(name)
-        raise AssertionError
+        if name in (OPENAI, MIXED) or (name == HUMAN and given):
+            return cls(name, ModelSettings.from_dict(given))
+        if name != HUMAN and name not in POLICIES:
+            known = ", ".join(sorted((*POLICIES, OPENAI, MIXED, HUMAN)))
+            raise PolicyError(f"no policy {name!r}: there are {known}")
+        if given:
+            raise PolicyError(f"the policy {name} takes no settings, not {sorted(given)}")
+        return cls(name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as campaign.started holds them: nothing secret."""
-        return {"name": self.name}
+        return {"name": self.name, **(self.settings.to_dict() if self.settings else {})}
 
 
 def make_policies(choice: PolicyChoice, log: LedgerApplication, blobs: Blobs) -> MakePolicy:
-    """Return what makes a fresh policy for each run."""
+    """Return what makes a fresh policy for each run; a model is probed for each.
+
+    Making one raises PolicyError if the model cannot be asked.
+    """
 
     def make(run_id: UUID, feedback: Mapping[str, Any] | None) -> Prepared:
-        return Prepared(create_policy(choice.name))
+        if choice.name in POLICIES:
+            return Prepared(create_policy(choice.name))
+        transcript = TranscriptLog(log, run_id)
+        model = None
+        if (settings := choice.settings) is not None:
+            client = ChatClient(settings, os.environ.get(settings.key_env))
+            answers = RecordedAnswers(log, client.endpoint)
+            model = model_policy(
+                settings,
+                client=client,
+                log=transcript,
+                blobs=blobs,
+                answers=answers,
+                feedback=feedback,
+            )
+        if choice.name == HUMAN:
+            terminal = Terminal(sys.stdin, sys.stderr)  # standard output is the command's answer
+            proposer = model or create_policy("playbook")
+            return Prepared(HumanPolicy(proposer, console=terminal, log=transcript), transcript)
+        assert model is not None, "read() has seen to it"
+        if choice.name == MIXED:
+            return Prepared(MixedPolicy(model, log=transcript), transcript)
+        return Prepared(model, transcript)
 
     return make
+
+
+def model_policy(
+    settings: ModelSettings,
+    *,
+    client: ChatClient,
+    log: CallLog,
+    blobs: Blobs,
+    answers: Answers | None,
+    feedback: Mapping[str, Any] | None,
+) -> LanguageModelPolicy:
+    """Return the policy that asks a model, on the rung that a probe finds."""
+    asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
+    return LanguageModelPolicy(
+        settings,
+        client=client,
+        rung=find_rung(asker),
+        log=log,
+        blobs=blobs,
+        answers=answers,
+        feedback=feedback,
+    )
 
 
 def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:

@@ -14,8 +14,11 @@ from proctor.training import Watching
 
 
 @contextmanager
-def watching() -> Iterator[Watching]:
-    """Show progress on standard error; standard output stays the command's answer."""
+def watching(*, bars: bool = True) -> Iterator[Watching]:
+    """Show progress on standard error; standard output stays the command's answer.
+
+    Without `bars` nothing moves: somebody may be typing there.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -23,8 +26,8 @@ def watching() -> Iterator[Watching]:
         TextColumn("steps"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=error_console, transient=True) as bars:
-        task = bars.add_task("loading data", total=None)
+    with Progress(*columns, console=error_console, transient=True, disable=not bars) as progress:
+        task = progress.add_task("loading data", total=None)
         epochs = 0
 
         def start(run_id: UUID, config: RunConfig) -> None:
@@ -33,7 +36,7 @@ def watching() -> Iterator[Watching]:
             error_console.print(f"run {run_id}: {words(config.dataset)}, {config.epochs} epochs")
 
         def step(epoch: int, done: int, steps: int) -> None:
-            bars.update(
+            progress.update(
                 task, description=f"epoch {epoch + 1} of {epochs}", completed=done, total=steps
             )
 
