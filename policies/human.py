@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 _HISTORY = 8  # epochs shown
 _MOST_WORDS = 4_000  # bytes of a proposal's justification
 _KEYS = "[a]pprove, [e]dit, [r]eject, or mark it [g]old or [b]ad first: "
+_HOW_TO_EDIT = (
+    'The decision as JSON, for example {"direction": "decrease_lr", "params": {"lr": 0.01}, '
+    '"justification": "..."}; direction and params stay if left out.'
+)
 _MARKS = {"b": "bad", "g": "gold"}
 
 
@@ -158,42 +162,36 @@ class HumanPolicy:
             if key == "a":
                 return _Verdict("approve", proposal, mark, note)
             if key in _MARKS:
-                mark, note = _MARKS[key], self._text("note: ", least=0)
+                mark, note = _MARKS[key], self._console.ask("note: ")
             elif key == "e":
-                return _Verdict("edit", Said(self._edited(proposed, seen), "human"), mark, note)
+                self._console.show(_HOW_TO_EDIT)
+                own = self._valid("decision: ", lambda line: read_edit(line, proposed), seen)
+                return _Verdict("edit", own, mark, note)
             elif key == "r":
-                reason = self._text("reason: ", least=1)
-                left = Decision(NO_ACTION, proposed.cites, DEFER, {}, reason)
-                return _Verdict("reject", Said(left, "human"), mark, note)
+                own = self._valid("reason: ", lambda line: _left(proposed, line), seen)
+                return _Verdict("reject", own, mark, note)
 
-    def _edited(self, proposed: Decision, seen: Observation) -> Decision:
+    def _valid(self, prompt: str, read: Callable[[str], Decision], seen: Observation) -> Said:
         """Return the person's own decision; asks until it is one that fits."""
-        self._console.show(
-            'The decision as JSON, for example {"direction": "decrease_lr", "params": '
-            '{"lr": 0.01}, "justification": "..."}; direction and params stay if left out.'
-        )
         while True:
             try:
-                decision = read_edit(self._console.ask("decision: "), proposed)
+                decision = read(self._console.ask(prompt))
                 validate_decision(decision, seen)
             except DecisionError as error:
                 self._console.show(f"not taken: {quoted(str(error), _MOST_WORDS)}")
             else:
-                return decision
+                return Said(decision, "human")
 
-    def _text(self, prompt: str, *, least: int) -> str:
-        """Return typed text that can be recorded."""
-        while True:
-            text = self._console.ask(prompt)
-            if least <= len(text) <= 500 and _is_unicode(text):  # a transcript keeps so much
-                return text
-            self._console.show(f"not taken: {least} to 500 characters of text")
+
+def _left(proposed: Decision, reason: str) -> Decision:
+    """Return the decision to leave the rules of `proposed` alone."""
+    return parse_decision(Decision(NO_ACTION, proposed.cites, DEFER, {}, reason).to_dict())
 
 
 def read_edit(line: str, proposed: Decision) -> Decision:
     """Return `proposed` as a line of JSON changes it; raises DecisionError saying what is wrong."""
     try:
-        value = json.loads(line) if _is_unicode(line) else None
+        value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DecisionError(f"this is no JSON: {error}") from error
     known = {"direction", "params", "justification"}
@@ -213,11 +211,3 @@ def read_edit(line: str, proposed: Decision) -> Decision:
         else HYPERPARAMETER_CHANGE
     )
     return parse_decision(changed)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -112,7 +112,7 @@ def test_rejected_proposal_becomes_the_persons_no_action_with_the_reason() -> No
     said, shown, log = sit_down("r\n\nwait an epoch\na\n")
     own = Decision(NO_ACTION, ("R1",), DEFER, {}, "wait an epoch")
     assert said[0] == Said(own, "human")
-    assert shown.count("not taken: 1 to 500") == 1  # a reason has words
+    assert shown.count("not taken: ") == 1  # a reason has words
     assert reviews(log)[0].verdict == "reject"
 
 
