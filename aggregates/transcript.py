@@ -46,6 +46,8 @@ MAX_ENDPOINT = 500  # characters
 MAX_RETRIES = 32
 MAX_PARAMETERS = 4_000  # characters as JSON
 _MAX_COUNT = 2**53  # beyond it JSON readers disagree on whole numbers
+_MAX_EPOCH = 2**31 - 1
+_MAX_STATUS = 999
 _USAGE = ("completion_tokens", "prompt_tokens", "total_tokens")
 
 
@@ -170,8 +172,8 @@ class Transcript(Aggregate):
             "finish_reason": _cut(call.finish_reason, MAX_NAME),
             "problem": _cut(call.problem, MAX_TEXT),
             "usage": None if call.usage is None else {key: call.usage.get(key) for key in _USAGE},
-            "seconds": float(call.seconds),
-            "cost": None if call.cost is None else float(call.cost),
+            "seconds": _amount("seconds", call.seconds),
+            "cost": _amount("cost", call.cost),
             "retries": [_retry(retry) for retry in call.retries[:MAX_RETRIES]],
         }
         self.trigger_event(self.CallMade, number=number, **values)
@@ -207,7 +209,7 @@ class Transcript(Aggregate):
         agreement = votes[chosen] / sum(votes.values()) if chosen else 0.0
         self.trigger_event(
             self.VoteCounted,
-            epoch=_count("epoch", epoch),
+            epoch=_count("epoch", epoch, most=_MAX_EPOCH),
             rule=rule,
             votes=dict(votes),
             chosen=chosen,
@@ -237,7 +239,7 @@ class Transcript(Aggregate):
             raise InvariantError(f"a rejection comes to {NO_ACTION}, not to {decision.event_type}")
         self.trigger_event(
             self.ProposalReviewed,
-            epoch=_count("epoch", epoch),
+            epoch=_count("epoch", epoch, most=_MAX_EPOCH),
             proposed=proposed.to_dict(),
             verdict=verdict,
             decision=decision.to_dict(),
@@ -270,17 +272,16 @@ def _check_call(call: Call) -> None:
         if name is not None and not _is_sha256(name):
             raise InvariantError(f"the {what} is named by its SHA-256, not {name!r:.80}")
     for what, number in (
-        ("epoch", call.epoch),
         ("request_bytes", call.request_bytes),
         ("response_bytes", call.response_bytes),
-        ("status", call.status),
         *(call.usage or {}).items(),
     ):
         if number is not None:
             _count(what, number)
-    for what, amount in (("seconds", call.seconds), ("cost", call.cost)):
-        if amount is not None and not (math.isfinite(amount) and amount >= 0):
-            raise InvariantError(f"{what} must be a finite number from 0, not {amount!r:.80}")
+    if call.epoch is not None:
+        _count("epoch", call.epoch, most=_MAX_EPOCH)
+    if call.status is not None:
+        _count("status", call.status, most=_MAX_STATUS)
     try:
         size = len(json.dumps(dict(call.parameters), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -289,12 +290,20 @@ def _check_call(call: Call) -> None:
         raise InvariantError(f"parameters take {size} characters, at most {MAX_PARAMETERS} do")
 
 
+def _amount(what: str, amount: float | None) -> float | None:
+    if amount is None:
+        return None
+    if not (math.isfinite(amount) and amount >= 0):
+        raise InvariantError(f"{what} must be a finite number from 0, not {amount!r:.80}")
+    return float(amount)
+
+
 def _retry(retry: Mapping[str, Any]) -> dict[str, Any]:
     status, error, waited = (retry.get(key) for key in ("status", "error", "waited"))
     return {
-        "status": None if status is None else _count("status", status),
+        "status": None if status is None else _count("status", status, most=_MAX_STATUS),
         "error": None if error is None else _cut(str(error), MAX_TEXT),
-        "waited": None if waited is None else float(waited),
+        "waited": _amount("waited", waited),
     }
 
 
@@ -314,9 +323,9 @@ def _is_count(number: object) -> bool:
     return type(number) is int and 0 <= number <= _MAX_COUNT
 
 
-def _count(what: str, number: int) -> int:
-    if not _is_count(number):
-        raise InvariantError(f"{what} must be a whole number from 0, not {number!r:.80}")
+def _count(what: str, number: int, *, most: int = _MAX_COUNT) -> int:
+    if not _is_count(number) or number > most:
+        raise InvariantError(f"{what} must be a whole number from 0 to {most}, not {number!r:.80}")
     return number
 
 

@@ -94,6 +94,19 @@ def _rules(body: Mapping[str, Any]) -> str:
     return f"epoch {body['epoch']}: " + (", ".join(fired) + " fired" if fired else "all silent")
 
 
+def _call(body: Mapping[str, Any]) -> str:
+    place = "probe" if body["epoch"] is None else f"epoch {body['epoch']}, {body['action']}"
+    whom = f" of {body['model']}" if body["model"] else ""
+    about = f" on {', '.join(body['rules'])}" if body["rules"] else ""
+    tokens = (body["usage"] or {}).get("total_tokens")
+    spent = f"{body['seconds']:.2f} s" + ("" if tokens is None else f", {tokens} tokens")
+    problem = f": {body['problem']}" if body["problem"] else ""
+    return (
+        f"{body['number']}, {place}{about} by {body['agent']}{whom}: "
+        f"{body['outcome']} ({spent}){problem}"
+    )
+
+
 _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "run.started": lambda body: (
         f"{body['config']['dataset']}, seed {body['config']['seed']}, "
@@ -123,12 +136,26 @@ _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "run.ended": lambda body: body["reason"] + (f": {body['detail']}" if body["detail"] else ""),
     "campaign.started": lambda body: f"{body['mode']}, at most {body['attempts']} attempts",
     "campaign.attempt_started": lambda body: f"attempt {body['number']} is run {body['run']}",
+    "campaign.attempt_abandoned": lambda body: (
+        f"attempt {body['number']}, run {body['run']}: {body['reason']}"
+    ),
+    "campaign.feedback_given": lambda body: f"to attempt {body['number']}",
     "campaign.ended": lambda body: body["reason"],
     "audit.started": lambda body: f"of run {body['run']}",
     "audit.step_completed": lambda body: (
         f"step {body['step']} {body['name']}: {body['status']}. {body['summary']}"
     ),
     "decision.reviewed": lambda body: f"entry {body['index']}: {body['mark']}. {body['note']}",
+    "transcript.started": lambda body: f"of run {body['run']}",
+    "transcript.call_made": _call,
+    "transcript.vote_counted": lambda body: (
+        f"epoch {body['epoch']}, {body['rule']}: {body['chosen'] or 'nothing'} "
+        f"by {body['agreement']:.0%} of the ballots"
+    ),
+    "transcript.proposal_reviewed": lambda body: (
+        f"epoch {body['epoch']}: {body['verdict']}, {body['proposed']['direction']} -> "
+        f"{body['decision']['direction']}. {body['note']}"
+    ),
     "key.granted": lambda body: f"as {body['role']}: {body['vkey']}",
     "key.revoked": lambda body: f"as {body['role']}: {body['vkey']}: {body['reason']}",
     "key.rotated": lambda body: f"to {body['note'].splitlines()[3]}",

@@ -8,12 +8,14 @@ I/O: none.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import signals_of
+from aggregates.transcript import Call, Transcript
 from ledger.verified_entries import AuthorBlock
 
 Body = Mapping[str, Any]
@@ -34,6 +36,8 @@ _SCORES = (
     "obligations",
     "decisions",
 )
+_TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_CALL = ("number", *(field.name for field in fields(Call) if field.name != "usage"))
 
 
 def rows_of(
@@ -128,13 +132,21 @@ def _run_ended(body: Body, run: str, idx: int) -> Iterator[Row]:
 
 
 def _campaign_started(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = {**_pick(body, ("mode", "config")), "max_attempts": body["attempts"]}
+    told = {
+        **_pick(body, ("mode", "config", "policy", "feedback")),
+        "max_attempts": body["attempts"],
+    }
     yield "campaign_starts", {"campaign_id": campaign, "idx": idx, **told}
 
 
 def _attempt_started(body: Body, campaign: str, idx: int) -> Iterator[Row]:
     told = {"run_id": body["run"], **_pick(body, ("number", "parent_run"))}
     yield "attempts", {"campaign_id": campaign, "idx": idx, **told}
+
+
+def _attempt_abandoned(body: Body, campaign: str, idx: int) -> Iterator[Row]:
+    told = {"run_id": body["run"], **_pick(body, ("number", "reason"))}
+    yield "abandoned_attempts", {"campaign_id": campaign, "idx": idx, **told}
 
 
 def _feedback_given(body: Body, campaign: str, idx: int) -> Iterator[Row]:
@@ -176,6 +188,28 @@ def _decision_reviewed(body: Body, review: str, idx: int) -> Iterator[Row]:
     )
 
 
+def _transcript_started(body: Body, transcript: str, idx: int) -> Iterator[Row]:
+    if str(Transcript.id_of(UUID(body["run"]))) != transcript:
+        raise ValueError(f"transcript {transcript} is not the one of run {body['run']}")
+    told = {"run_id": body["run"], **_pick(body, ("mode", "policy"))}
+    yield "transcripts", {"transcript_id": transcript, "idx": idx, **told}
+
+
+def _call_made(body: Body, transcript: str, idx: int) -> Iterator[Row]:
+    tokens = {column: (body["usage"] or {}).get(column) for column in _TOKENS}
+    yield "calls", {"transcript_id": transcript, "idx": idx, **_pick(body, _CALL), **tokens}
+
+
+def _vote_counted(body: Body, transcript: str, idx: int) -> Iterator[Row]:
+    columns = ("epoch", "rule", "votes", "chosen", "agreement", "calls")
+    yield "votes", {"transcript_id": transcript, "idx": idx, **_pick(body, columns)}
+
+
+def _proposal_reviewed(body: Body, transcript: str, idx: int) -> Iterator[Row]:
+    columns = ("epoch", "proposed", "verdict", "decision", "mark", "note")
+    yield "proposal_reviews", {"transcript_id": transcript, "idx": idx, **_pick(body, columns)}
+
+
 def _pick(source: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
     return {column: source[column] for column in columns}
 
@@ -193,12 +227,17 @@ _BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxy
         "run.ended": _run_ended,
         "campaign.started": _campaign_started,
         "campaign.attempt_started": _attempt_started,
+        "campaign.attempt_abandoned": _attempt_abandoned,
         "campaign.feedback_given": _feedback_given,
         "campaign.ended": _campaign_ended,
         "audit.started": _audit_started,
         "audit.step_completed": _step_completed,
         "audit.scored": _audit_scored,
         "decision.reviewed": _decision_reviewed,
+        "transcript.started": _transcript_started,
+        "transcript.call_made": _call_made,
+        "transcript.vote_counted": _vote_counted,
+        "transcript.proposal_reviewed": _proposal_reviewed,
     }
 )
 # Where a signature counts: in which table, and by whom.

@@ -289,7 +289,9 @@ CREATE TABLE campaign_starts (
     idx BIGINT NOT NULL,
     mode VARCHAR NOT NULL,
     config JSON NOT NULL,
-    max_attempts INTEGER NOT NULL
+    max_attempts INTEGER NOT NULL,
+    policy JSON NOT NULL,
+    feedback BOOLEAN NOT NULL
 );
 COMMENT ON TABLE campaign_starts IS 'How each campaign began; the view campaigns is easier to ask';
 COMMENT ON COLUMN campaign_starts.campaign_id IS 'The campaign';
@@ -297,6 +299,8 @@ COMMENT ON COLUMN campaign_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN campaign_starts.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN campaign_starts.config IS 'Configuration as recorded';
 COMMENT ON COLUMN campaign_starts.max_attempts IS 'How many runs it may have';
+COMMENT ON COLUMN campaign_starts.policy IS 'Who decides, with its settings';
+COMMENT ON COLUMN campaign_starts.feedback IS 'Whether attempts are told of earlier ones';
 
 CREATE TABLE campaign_ends (
     campaign_id VARCHAR NOT NULL,
@@ -317,12 +321,26 @@ CREATE TABLE attempts (
     run_id VARCHAR NOT NULL,
     parent_run VARCHAR
 );
-COMMENT ON TABLE attempts IS 'The runs of each campaign';
+COMMENT ON TABLE attempts IS 'The runs of each campaign, those that were abandoned too';
 COMMENT ON COLUMN attempts.campaign_id IS 'The campaign';
-COMMENT ON COLUMN attempts.number IS 'From 1';
+COMMENT ON COLUMN attempts.number IS 'From 1; what takes the place of an abandoned attempt has its number';
 COMMENT ON COLUMN attempts.idx IS 'Ledger index';
 COMMENT ON COLUMN attempts.run_id IS 'The run';
 COMMENT ON COLUMN attempts.parent_run IS 'The earlier attempt that it goes on from';
+
+CREATE TABLE abandoned_attempts (
+    campaign_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    reason VARCHAR NOT NULL
+);
+COMMENT ON TABLE abandoned_attempts IS 'Attempts that were cut off and do not count';
+COMMENT ON COLUMN abandoned_attempts.campaign_id IS 'The campaign';
+COMMENT ON COLUMN abandoned_attempts.number IS 'The attempt, which is made again';
+COMMENT ON COLUMN abandoned_attempts.idx IS 'Ledger index';
+COMMENT ON COLUMN abandoned_attempts.run_id IS 'The run that does not count';
+COMMENT ON COLUMN abandoned_attempts.reason IS 'In words';
 
 CREATE TABLE feedback (
     campaign_id VARCHAR NOT NULL,
@@ -435,3 +453,113 @@ COMMENT ON COLUMN reviews.entry_hash IS 'Hash of that entry, hexadecimal, as the
 COMMENT ON COLUMN reviews.mark IS 'gold or bad';
 COMMENT ON COLUMN reviews.note IS 'In words';
 COMMENT ON COLUMN reviews.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';
+
+CREATE TABLE transcripts (
+    transcript_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    mode VARCHAR NOT NULL,
+    policy JSON NOT NULL
+);
+COMMENT ON TABLE transcripts IS 'Whose calls each transcript holds';
+COMMENT ON COLUMN transcripts.transcript_id IS 'The transcript';
+COMMENT ON COLUMN transcripts.idx IS 'Ledger index';
+COMMENT ON COLUMN transcripts.run_id IS 'The run; its id and that of its transcript go together';
+COMMENT ON COLUMN transcripts.mode IS 'What kind of improvement it is';
+COMMENT ON COLUMN transcripts.policy IS 'The policy that calls, with its settings';
+
+CREATE TABLE calls (
+    transcript_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    epoch INTEGER,
+    agent VARCHAR NOT NULL,
+    action VARCHAR NOT NULL,
+    rules JSON NOT NULL,
+    model VARCHAR,
+    endpoint VARCHAR,
+    rung VARCHAR,
+    parameters JSON NOT NULL,
+    request VARCHAR,
+    request_bytes BIGINT,
+    response VARCHAR,
+    response_bytes BIGINT,
+    status INTEGER,
+    finish_reason VARCHAR,
+    prompt_tokens BIGINT,
+    completion_tokens BIGINT,
+    total_tokens BIGINT,
+    seconds DOUBLE NOT NULL,
+    cost DOUBLE,
+    retries JSON NOT NULL,
+    outcome VARCHAR NOT NULL,
+    problem VARCHAR,
+    cached BOOLEAN NOT NULL
+);
+COMMENT ON TABLE calls IS 'Requests to language models, and steps of agents that are none';
+COMMENT ON COLUMN calls.transcript_id IS 'The transcript';
+COMMENT ON COLUMN calls.number IS 'From 1 in each transcript';
+COMMENT ON COLUMN calls.idx IS 'Ledger index';
+COMMENT ON COLUMN calls.epoch IS 'The epoch decided on; NULL for a probe';
+COMMENT ON COLUMN calls.agent IS 'Who acted: decider, voter 2, prober, playbook, human';
+COMMENT ON COLUMN calls.action IS 'decide, probe, repair or review';
+COMMENT ON COLUMN calls.rules IS 'The due rules that were asked about';
+COMMENT ON COLUMN calls.model IS 'NULL: the agent is no model, and what belongs to one is NULL too';
+COMMENT ON COLUMN calls.endpoint IS 'Address that was asked, without user and query';
+COMMENT ON COLUMN calls.rung IS 'How the form of the answer was asked for';
+COMMENT ON COLUMN calls.parameters IS 'Temperature, seed, bounds';
+COMMENT ON COLUMN calls.request IS 'SHA-256 of the stored request';
+COMMENT ON COLUMN calls.request_bytes IS 'Its size';
+COMMENT ON COLUMN calls.response IS 'SHA-256 of the stored response, secrets struck out; NULL: none came';
+COMMENT ON COLUMN calls.response_bytes IS 'Its size';
+COMMENT ON COLUMN calls.status IS 'Of HTTP; NULL: none came';
+COMMENT ON COLUMN calls.finish_reason IS 'As the server says';
+COMMENT ON COLUMN calls.prompt_tokens IS 'As the server counts';
+COMMENT ON COLUMN calls.completion_tokens IS 'Likewise';
+COMMENT ON COLUMN calls.total_tokens IS 'Likewise';
+COMMENT ON COLUMN calls.seconds IS 'With all retries';
+COMMENT ON COLUMN calls.cost IS 'US dollars; NULL: unknown';
+COMMENT ON COLUMN calls.retries IS 'Status, error and seconds waited of each attempt before the last';
+COMMENT ON COLUMN calls.outcome IS 'usable, or what went wrong';
+COMMENT ON COLUMN calls.problem IS 'In words';
+COMMENT ON COLUMN calls.cached IS 'Whether an earlier call to the same effect was answered again';
+
+CREATE TABLE votes (
+    transcript_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    epoch INTEGER NOT NULL,
+    rule VARCHAR NOT NULL,
+    votes JSON NOT NULL,
+    chosen VARCHAR,
+    agreement DOUBLE NOT NULL,
+    calls JSON NOT NULL
+);
+COMMENT ON TABLE votes IS 'What ensembles made of single rules';
+COMMENT ON COLUMN votes.transcript_id IS 'The transcript';
+COMMENT ON COLUMN votes.idx IS 'Ledger index';
+COMMENT ON COLUMN votes.epoch IS 'The epoch decided on';
+COMMENT ON COLUMN votes.rule IS 'R1 to R7';
+COMMENT ON COLUMN votes.votes IS 'Ballots by direction; unusable where a ballot held no vote';
+COMMENT ON COLUMN votes.chosen IS 'The direction that was taken; NULL: no vote was usable';
+COMMENT ON COLUMN votes.agreement IS 'Share of the ballots that were for it';
+COMMENT ON COLUMN votes.calls IS 'Numbers of the calls that brought the ballots';
+
+CREATE TABLE proposal_reviews (
+    transcript_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    epoch INTEGER NOT NULL,
+    proposed JSON NOT NULL,
+    verdict VARCHAR NOT NULL,
+    decision JSON NOT NULL,
+    mark VARCHAR,
+    note VARCHAR NOT NULL
+);
+COMMENT ON TABLE proposal_reviews IS 'What people made of proposed decisions before they were said';
+COMMENT ON COLUMN proposal_reviews.transcript_id IS 'The transcript';
+COMMENT ON COLUMN proposal_reviews.idx IS 'Ledger index';
+COMMENT ON COLUMN proposal_reviews.epoch IS 'The epoch decided on';
+COMMENT ON COLUMN proposal_reviews.proposed IS 'The decision that was proposed';
+COMMENT ON COLUMN proposal_reviews.verdict IS 'approve, edit or reject';
+COMMENT ON COLUMN proposal_reviews.decision IS 'The decision that was said';
+COMMENT ON COLUMN proposal_reviews.mark IS 'gold or bad; NULL: unmarked';
+COMMENT ON COLUMN proposal_reviews.note IS 'In words';

@@ -53,15 +53,21 @@ SELECT
     e.reason AS end_reason,
     s.mode,
     s.config,
+    s.policy,
+    s.feedback,
     s.max_attempts,
-    (SELECT COUNT(*) FROM attempts AS a WHERE a.campaign_id = s.campaign_id) AS attempts,
+    (
+        SELECT COUNT(*)
+        FROM attempts AS a ANTI JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+        WHERE a.campaign_id = s.campaign_id
+    ) AS attempts,
     e.ranking
 FROM campaign_starts AS s
 JOIN events AS started ON started.idx = s.idx
 LEFT JOIN campaign_ends AS e ON e.campaign_id = s.campaign_id
 LEFT JOIN events AS ended ON ended.idx = e.idx;
 COMMENT ON VIEW campaigns IS 'Each campaign with its start and its end';
-COMMENT ON COLUMN campaigns.attempts IS 'Runs so far';
+COMMENT ON COLUMN campaigns.attempts IS 'Runs so far, without those that were abandoned';
 
 CREATE VIEW audits AS
 SELECT
@@ -303,3 +309,215 @@ COMMENT ON COLUMN run_summary.deferred IS 'Decisions that put something off';
 COMMENT ON COLUMN run_summary.audit_id IS 'The latest finished audit; NULL: not audited, as all behind it';
 COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate did not hold; held: every gate did';
 COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: too few rules fired for the process score to mean much';
+
+CREATE VIEW call_summary AS
+SELECT
+    t.run_id,
+    t.mode,
+    (t.policy ->> '$.name') AS policy_name,
+    COUNT(c.model) AS calls,
+    COUNT(c.model) FILTER (c.cached) AS cached,
+    COALESCE(SUM(JSON_ARRAY_LENGTH(c.retries)), 0) AS retries,
+    COUNT(c.model) FILTER (c.asked) AS asked,
+    COUNT(c.model) FILTER (c.asked AND c.outcome = 'usable') AS usable,
+    COUNT(c.model) FILTER (c.asked AND c.outcome = 'usable')
+    / NULLIF(COUNT(c.model) FILTER (c.asked), 0) AS usable_share,
+    COALESCE(SUM(c.prompt_tokens), 0) AS prompt_tokens,
+    COALESCE(SUM(c.completion_tokens), 0) AS completion_tokens,
+    COALESCE(SUM(c.cost), 0) AS cost,
+    COUNT(c.model) FILTER (c.cost IS NULL AND NOT c.cached) AS unpriced,
+    COALESCE(SUM(c.seconds) FILTER (c.model IS NOT NULL), 0) AS seconds,
+    MIN(c.request_bytes) FILTER (c.asked) AS min_request_bytes,
+    MEDIAN(c.request_bytes) FILTER (c.asked) AS median_request_bytes,
+    MAX(c.request_bytes) FILTER (c.asked) AS max_request_bytes
+FROM transcripts AS t
+LEFT JOIN (SELECT *, action <> 'probe' AS asked FROM calls) AS c USING (transcript_id)
+GROUP BY ALL;
+COMMENT ON VIEW call_summary IS 'What the language models of each run were asked, and what it took; runs without a transcript have no row';
+COMMENT ON COLUMN call_summary.calls IS 'To a model, probes too; steps of other agents are not counted';
+COMMENT ON COLUMN call_summary.cached IS 'Of these, answered from an earlier call';
+COMMENT ON COLUMN call_summary.retries IS 'Attempts before the last of each call';
+COMMENT ON COLUMN call_summary.asked IS 'Calls for decisions: all but probes';
+COMMENT ON COLUMN call_summary.usable IS 'Of these, answers that became decisions';
+COMMENT ON COLUMN call_summary.usable_share IS 'Of the calls for decisions; NULL: none was made';
+COMMENT ON COLUMN call_summary.prompt_tokens IS 'As far as servers count';
+COMMENT ON COLUMN call_summary.completion_tokens IS 'Likewise';
+COMMENT ON COLUMN call_summary.cost IS 'US dollars, as far as it is known';
+COMMENT ON COLUMN call_summary.unpriced IS 'Calls of unknown cost';
+COMMENT ON COLUMN call_summary.seconds IS 'With all retries';
+COMMENT ON COLUMN call_summary.median_request_bytes IS 'Of the calls for decisions, as the smallest and the largest';
+
+CREATE VIEW campaign_progress AS
+SELECT
+    a.campaign_id,
+    c.mode,
+    a.number,
+    a.run_id,
+    a.parent_run,
+    b.run_id IS NOT NULL AS abandoned,
+    s.state,
+    s.verdict,
+    s.accuracy_score,
+    s.process_score,
+    s.process_axis,
+    u.validation_accuracy,
+    s.violations,
+    s.decisions,
+    t.calls,
+    t.usable_share,
+    t.prompt_tokens,
+    t.completion_tokens,
+    t.cost,
+    t.unpriced,
+    t.seconds,
+    NULLIF(LIST_POSITION(CAST(c.ranking AS VARCHAR []), a.run_id), 0) AS place
+FROM attempts AS a
+JOIN campaigns AS c USING (campaign_id)
+LEFT JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+LEFT JOIN run_summary AS s USING (run_id)
+LEFT JOIN audits AS u USING (audit_id)
+LEFT JOIN call_summary AS t USING (run_id);
+COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and what its calls took';
+COMMENT ON COLUMN campaign_progress.abandoned IS 'Whether it was cut off and does not count';
+COMMENT ON COLUMN campaign_progress.violations IS 'As the latest finished audit found; NULL: not audited';
+COMMENT ON COLUMN campaign_progress.calls IS 'NULL: no transcript, as all behind it';
+COMMENT ON COLUMN campaign_progress.place IS 'In the ranking, 1 is the best; NULL: not ranked';
+
+CREATE VIEW violation_causes AS
+WITH told AS (
+    SELECT DISTINCT a.run_id, (t.value ->> '$.kind') AS kind, (t.value ->> '$.rule') AS rule
+    FROM attempts AS a
+    JOIN feedback AS f USING (campaign_id, number), JSON_TREE(f.feedback) AS t
+    WHERE t.type = 'OBJECT'
+),
+
+asked AS (
+    SELECT DISTINCT t.run_id
+    FROM transcripts AS t JOIN calls AS c USING (transcript_id)
+    WHERE c.model IS NOT NULL AND c.action <> 'probe'
+),
+
+known AS (
+    SELECT
+        v.*,
+        EXISTS (
+            SELECT 1 FROM told AS t
+            WHERE t.run_id = v.run_id AND t.kind = v.kind AND t.rule IS NOT DISTINCT FROM v.rule
+        ) AS told,
+        EXISTS (SELECT 1 FROM asked AS a WHERE a.run_id = v.run_id) AS asked
+    FROM violations AS v
+)
+
+SELECT
+    * EXCLUDE (asked),
+    CASE
+        WHEN emitter IN ('driver', 'harness') THEN 'harness'
+        WHEN emitter = 'human' THEN 'human'
+        WHEN told OR NOT asked THEN 'policy'
+        ELSE 'prompt'
+    END AS cause
+FROM known;
+COMMENT ON VIEW violation_causes IS 'What has to change for a violation not to come again';
+COMMENT ON COLUMN violation_causes.told IS 'Whether the attempt had been told of a violation of this kind and rule';
+COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it was told and did it again, or it asks no model; prompt: another prompt may help';
+
+CREATE VIEW strategy_phases AS
+WITH phases (phase, first_epoch, end_epoch, expected) AS (
+    VALUES
+    ('stabilise', 0, 5, 'stability'),
+    ('capacity', 5, 15, 'capacity'),
+    ('tune', 15, 35, 'tuning'),
+    ('process', 35, NULL, 'process')
+),
+
+classes (class, standing) AS (
+    VALUES ('stability', 1), ('capacity', 2), ('tuning', 3), ('process', 4)
+),
+
+classified AS (
+    SELECT
+        run_id,
+        epoch,
+        fired,
+        CASE rule
+            WHEN 'R7' THEN 'stability' WHEN 'R6' THEN 'stability'
+            WHEN 'R4' THEN 'capacity' WHEN 'R5' THEN 'capacity'
+            WHEN 'R1' THEN 'tuning' WHEN 'R2' THEN 'tuning'
+            ELSE 'process'
+        END AS class
+    FROM rule_evaluations
+),
+
+counted AS (
+    SELECT
+        e.run_id,
+        p.phase,
+        p.expected,
+        p.first_epoch,
+        MAX(e.epoch) AS last_epoch,
+        e.class,
+        COUNT(*) FILTER (e.fired) AS firings
+    FROM phases AS p
+    JOIN classified AS e
+        ON e.epoch >= p.first_epoch AND e.epoch < COALESCE(p.end_epoch, e.epoch + 1)
+    GROUP BY ALL
+)
+
+SELECT
+    c.run_id,
+    c.phase,
+    c.first_epoch,
+    MAX(c.last_epoch) AS last_epoch,
+    c.expected,
+    ARG_MAX(c.class, c.firings * 8 - k.standing) FILTER (c.firings > 0) AS dominant,
+    MAX(c.firings) FILTER (c.class = 'stability') AS stability,
+    MAX(c.firings) FILTER (c.class = 'capacity') AS capacity,
+    MAX(c.firings) FILTER (c.class = 'tuning') AS tuning,
+    MAX(c.firings) FILTER (c.class = 'process') AS process
+FROM counted AS c
+JOIN classes AS k USING (class)
+GROUP BY ALL;
+COMMENT ON VIEW strategy_phases IS 'Which class of rule dominated which part of each run, of the parts that it has reached';
+COMMENT ON COLUMN strategy_phases.phase IS 'stabilise, capacity, tune or process';
+COMMENT ON COLUMN strategy_phases.first_epoch IS 'Of the part';
+COMMENT ON COLUMN strategy_phases.last_epoch IS 'Of the part, as far as the run has come';
+COMMENT ON COLUMN strategy_phases.expected IS 'Class of rule that should need most of the attention';
+COMMENT ON COLUMN strategy_phases.dominant IS 'Class whose rules fired most, by precedence where equal; NULL: none fired';
+COMMENT ON COLUMN strategy_phases.stability IS 'How often R7 and R6 fired';
+COMMENT ON COLUMN strategy_phases.capacity IS 'How often R4 and R5 fired';
+COMMENT ON COLUMN strategy_phases.tuning IS 'How often R1 and R2 fired';
+COMMENT ON COLUMN strategy_phases.process IS 'How often R3 fired';
+
+CREATE VIEW remedy_effects AS
+WITH applied AS (
+    SELECT r.run_id, r.decision, c.rule, r.epoch
+    FROM remedies AS r
+    JOIN citations AS c ON c.run_id = r.run_id AND c.number = r.decision
+    WHERE r.outcome = 'applied'
+),
+
+followed AS (
+    SELECT
+        a.*,
+        (
+            SELECT MIN(o.epoch) FROM applied AS o
+            WHERE o.run_id = a.run_id AND o.rule = a.rule
+                AND o.decision > a.decision AND o.epoch > a.epoch
+        ) AS again
+    FROM applied AS a
+)
+
+SELECT
+    f.run_id,
+    f.decision,
+    f.rule,
+    f.epoch,
+    NOT e.fired AND f.again IS DISTINCT FROM e.epoch AS worked
+FROM followed AS f
+LEFT JOIN rule_evaluations AS e
+    ON e.run_id = f.run_id AND e.rule = f.rule
+        AND e.epoch = LEAST(f.epoch + 3, f.again);
+COMMENT ON VIEW remedy_effects IS 'Whether each applied remedy silenced the rules that it cites';
+COMMENT ON COLUMN remedy_effects.rule IS 'A rule that the decision cites';
+COMMENT ON COLUMN remedy_effects.epoch IS 'The epoch behind which the remedy took effect';
+COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later; false: it fires then, or was remedied again before; NULL: cannot be told yet';

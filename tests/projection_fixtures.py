@@ -9,7 +9,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from synthetic import synthetic_audit, synthetic_campaign, synthetic_run
+from synthetic import (
+    synthetic_audit,
+    synthetic_call,
+    synthetic_campaign,
+    synthetic_run,
+    synthetic_transcript,
+)
 
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
@@ -34,7 +40,22 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic_run(log, epochs=2, end=None)
         synthetic_audit(log, first, violations=[{"kind": "padding", "rule": "R5", "epoch": 2}])
         synthetic_audit(log, second, hard_fail=True)
-        synthetic_campaign(log, [first, second])
+        cut_off = synthetic_run(log, epochs=2, end="crashed")
+        synthetic_campaign(log, [first, second], abandoned=[cut_off])
+        probe = synthetic_call(action="probe", epoch=None, rules=())
+        transcript = synthetic_transcript(
+            log, first, [probe, synthetic_call(), synthetic_call("unusable", problem="no JSON")]
+        )
+        transcript.count_votes(
+            epoch=2,
+            rule="R6",
+            votes={"add_norm": 1, "unusable": 1},
+            chosen="add_norm",
+            calls=[2, 3],
+        )
+        said = first.decisions[0].decision
+        transcript.review_proposal(epoch=2, proposed=said, verdict="approve", decision=said)
+        log.save(transcript)
         log.save(Review.of(index=3, entry_hash="00", run=str(first.id), mark="gold", note=""))
         assert isinstance(log.recorder, SignedSQLiteRecorder)
         log.recorder.grant_key(vkey("judge", bytes(32)), role="judge")

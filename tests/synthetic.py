@@ -7,7 +7,7 @@ is answered with a remedy of the playbook and all others are deferred to it.
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from aggregates.decisions import (
 from aggregates.rules import CALIBRATED, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
+from aggregates.transcript import Call, Transcript
 
 SPEC = ModelSpec(
     classes=10,
@@ -229,13 +230,60 @@ def synthetic_audit(
     return audit
 
 
-def synthetic_campaign(log: Log, runs: Collection[Run]) -> Campaign:
+def synthetic_campaign(
+    log: Log,
+    runs: Collection[Run],
+    *,
+    abandoned: Collection[Run] = (),
+    feedback: Mapping[str, Any] | None = None,
+) -> Campaign:
     """Save a whole campaign over runs to `log`, ranked in the order given."""
-    campaign = Campaign.start(config={"attempts": len(runs)}, attempts=len(runs))
+    campaign = Campaign.start(
+        config={"attempts": len(runs)},
+        attempts=len(runs),
+        policy={"name": "synthetic"},
+        feedback=True,
+    )
+    for run in abandoned:
+        campaign.start_attempt(str(run.id))
+        campaign.abandon_attempt(str(run.id), "its process died")
     for run in runs:
         if campaign.runs:
-            campaign.give_feedback({"scores": [0.5]})
+            campaign.give_feedback(feedback or {"scores": [0.5]})
         campaign.start_attempt(str(run.id))
     campaign.end("completed", ranking=[str(run.id) for run in runs])
     log.save(campaign)
     return campaign
+
+
+def synthetic_call(outcome: str = "usable", **changes: Any) -> Call:
+    """Return a call to a model for a decision on R6 in epoch 2."""
+    answered: dict[str, Any] = {
+        "agent": "decider",
+        "action": "decide",
+        "epoch": 2,
+        "rules": ("R6",),
+        "model": "small",
+        "endpoint": "http://127.0.0.1:8000/v1/chat/completions",
+        "rung": "json_schema",
+        "parameters": {"temperature": 0.2, "seed": None, "max_tokens": 1024},
+        "request": "0a" * 32,
+        "request_bytes": 1_000,
+        "response": "0b" * 32,
+        "response_bytes": 200,
+        "status": 200,
+        "finish_reason": "stop",
+        "usage": {"prompt_tokens": 300, "completion_tokens": 40, "total_tokens": 340},
+        "seconds": 0.5,
+        "cost": 0.001,
+    }
+    return Call(outcome=outcome, **{**answered, **changes})
+
+
+def synthetic_transcript(log: Log, run: Run, calls: Iterable[Call] = ()) -> Transcript:
+    """Save the transcript of a run to `log`."""
+    transcript = Transcript.start(run.id, policy={"name": "openai", "model": "small"})
+    for call in calls:
+        transcript.add(call)
+    log.save(transcript)
+    return transcript

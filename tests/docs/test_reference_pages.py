@@ -9,6 +9,7 @@ from frontdoor import call
 from aggregates.decisions import DIRECTIONS, PARAMETERS
 from aggregates.registry import REGISTRY
 from aggregates.rules import PROFILES, RulesConfig
+from aggregates.transcript import OUTCOMES
 from monitor.config import RunConfig
 from proctor.cli_page import command_names, write_reference
 
@@ -38,6 +39,13 @@ def test_events_page_lists_every_event_with_its_fields() -> None:
         fields = {field.name for field in dataclasses.fields(each.event_class)} - library
         first_table = sections[each.name].split("`measured` is made of")[0]
         assert set(rows(first_table)) == fields, each.name
+
+
+def test_events_page_explains_every_outcome_of_a_call() -> None:
+    explained = re.findall(
+        r"^- `(\w+)`: ", page("events.md").split("### transcript.call_made")[1], re.M
+    )
+    assert tuple(explained) == OUTCOMES
 
 
 def test_configuration_page_lists_every_key_with_its_default() -> None:
