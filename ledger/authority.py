@@ -65,6 +65,13 @@ class Revocation:
     index: int  # of the entry that says so
     since: int  # ns
     reason: str
+    lifted: int | None = None  # the entry that granted the key again; it does not reach further
+
+    def reaches_line(self, *, size: int, seconds: int) -> bool:
+        """Tell whether a witness's line with this time, under a head of this size, is in doubt."""
+        if self.lifted is not None and size > self.lifted:
+            return False
+        return size > self.index or (seconds + 1) * _NS > self.since
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +81,7 @@ class KeyRecord:
     role: str
     vkey: str
     public_key: bytes  # (32,)
-    granted: int | None  # the entry that let it in, in force after it; None: from the start
+    granted: int | None  # the last entry that let it in, in force after it; None: from the start
     ended: int | None = None  # the last entry where it is in force
     revocations: tuple[Revocation, ...] = ()
 
@@ -97,8 +104,10 @@ class Suspicion:
         """Tell whether an entry of this ledger is suspect."""
         if entry.index < self.witnessed:
             return False
+        lifted = self.revocation.lifted
+        reached = lifted is None or entry.index <= lifted
         authored = entry.author is not None and entry.author.key_id == self.key.key_id
-        return authored or entry.index in self.covered
+        return (authored and reached) or entry.index in self.covered
 
 
 class Authority:
@@ -141,6 +150,16 @@ class Authority:
         record = self._records.get(hashlib.sha256(public_key).digest())
         return record is not None and record.ended is None and record.role == role
 
+    def vouches(self, public_key: bytes, *, size: int, seconds: int) -> bool:
+        """Tell whether a witness's line under a tree head counts, as far as revocations go.
+
+        Whom to trust beside that is the reader's choice: a key never granted here counts.
+        """
+        record = self._records.get(hashlib.sha256(public_key).digest())
+        return record is None or not any(
+            revocation.reaches_line(size=size, seconds=seconds) for revocation in record.revocations
+        )
+
     def copy(self) -> Self:
         """Return another one that stands where this one does."""
         other = copy(self)
@@ -157,10 +176,11 @@ class Authority:
         if entry.stream_id == self.stream_id and entry.name in AUTHORITY_EVENTS:
             fields = _fields(entry)
             try:
-                self._check_right(entry)
+                self._check_right(entry, fields)
                 match entry.name:
                     case "key.granted":
-                        self._grant(entry.index, **fields)
+                        again = entry.author is not None and entry.author.role == "ledger"
+                        self._grant(entry.index, again=again, **fields)
                     case "key.revoked":
                         self._revoke(entry.index, **fields)
                     case "key.rotated":
@@ -185,19 +205,43 @@ class Authority:
             )
         verify_author(entry, origin=self.origin, public_key=record.public_key)
 
-    def _check_right(self, entry: VerifiedEntry) -> None:
+    def _check_right(self, entry: VerifiedEntry, fields: dict[str, Any]) -> None:
         """ "Keys", the table's last column."""
         role = None if entry.author is None else entry.author.role
         if entry.name in ("key.rotated", "clock.jumped"):
             if role is not None:
                 raise MalformedError(f"{entry.name} has an author, and may not have one")
-        elif role != "operator" and (role != "ledger" or self.operated):
-            wanted = "operator" if self.operated else "operator or ledger"
+        elif role != "operator" and (
+            role != "ledger" or not self._is_left_to_the_root(entry, fields)
+        ):
+            wanted = (
+                "operator"
+                if self.operated and fields["role"] != "operator"
+                else "operator or ledger"
+            )
             raise MalformedError(f"{entry.name} has the author {role}, and needs {wanted}")
 
-    def _grant(self, index: int, *, role: str, vkey: str) -> None:
+    def _is_left_to_the_root(self, entry: VerifiedEntry, fields: dict[str, Any]) -> bool:
+        """Tell whether the ledger's key may write this: always what dislodges a stolen operator."""
+        again = (
+            entry.name == "key.granted" and self._find(fields["role"], fields["vkey"]) is not None
+        )
+        return not self.operated or fields["role"] == "operator" or again
+
+    def _grant(self, index: int, *, role: str, vkey: str, again: bool) -> None:
         if role not in _GRANTED:
             raise MalformedError(f"the role {role!r} is none that is granted")
+        record = self._find(role, vkey)
+        if again and record is not None and record.ended is not None:
+            self._records[record.key_id] = replace(
+                record,
+                granted=index,
+                ended=None,
+                revocations=tuple(
+                    replace(r, lifted=index) if r.lifted is None else r for r in record.revocations
+                ),
+            )
+            return
         self._admit(
             KeyRecord(
                 role=role,
@@ -209,7 +253,7 @@ class Authority:
         self.operated = self.operated or role == "operator"
 
     def _revoke(self, index: int, *, role: str, vkey: str, since: int, reason: str) -> None:
-        record = next((r for r in self.keys if (r.role, r.vkey) == (role, vkey)), None)
+        record = self._find(role, vkey)
         if record is None:
             raise MalformedError(f"the revoked key was never in force as {role!r}: {vkey}")
         if not 0 <= since < _LIMIT:
@@ -234,6 +278,9 @@ class Authority:
             self._records[old.key_id] = replace(old, ended=index)
         self._turns = (*self._turns, (index + 1, rotation.new))
         self._rotations = (*self._rotations, note)
+
+    def _find(self, role: str, vkey: str) -> KeyRecord | None:
+        return next((r for r in self.keys if (r.role, r.vkey) == (role, vkey)), None)
 
     def _admit(self, record: KeyRecord) -> None:
         """ "Keys": one public key, one vkey, one role, once."""

@@ -4,7 +4,7 @@ The writer's side (sign_cosignature) and the verifier's side (the rest) share no
 builds the signed message by itself.
 
 Source: C2SP tlog-cosignature, "Ed25519 signed message"; signed-note, "Signature types".
-Trust: a note is hostile until cosignature_time() or open_cosignature() returns.
+Trust: a note is hostile until open_cosignature() returns or cosigned_at() gives a time.
 I/O: none.  Units: POSIX seconds.
 Not covered: cosignatures by ML-DSA-44 (type 0x06), which the format page leaves out.
 """
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from ledger.errors import EncodingError, SignatureError
 from ledger.verified_notes import COSIGNATURE, SignedNote, parse_vkey
 
-__all__ = ["cosignature_time", "cosignature_vkey", "open_cosignature", "sign_cosignature"]
+__all__ = ["cosignature_vkey", "cosigned_at", "open_cosignature", "sign_cosignature"]
 
 _TYPE = b"\x04"  # a timestamped Ed25519 cosignature
 _LIMIT = 2**63  # seconds stay below it
@@ -53,28 +53,44 @@ def sign_cosignature(text: str, *, name: str, key: Ed25519PrivateKey, seconds: i
 
 
 def open_cosignature(note: SignedNote, *, vkey: str) -> int:
-    """Return the time at which this witness cosigned; raise SignatureError if it did not."""
-    seconds = cosignature_time(note, vkey=vkey)
-    if seconds is None:
-        raise SignatureError(f"the note has no cosignature by {vkey.partition('+')[0]}")
-    return seconds
+    """Return the time at which this witness cosigned; raise SignatureError if it did not.
 
-
-def cosignature_time(note: SignedNote, *, vkey: str) -> int | None:
-    """Return the time at which this witness cosigned, or None if no line is by it.
-
-    A line that is by it and does not hold makes the whole note bad: SignatureError. Of several
-    that hold, the earliest counts: the tree head was there by then.
+    So it does if one of several lines in its name does not hold: for answers, not for ledgers,
+    to which others may have added it.
     """
+    seconds, faults = _claims(note, vkey=vkey)
+    if faults:
+        raise faults[0]
+    if not seconds:
+        raise SignatureError(f"the note has no cosignature by {vkey.partition('+')[0]}")
+    return min(seconds)
+
+
+def cosigned_at(note: SignedNote, *, vkey: str) -> tuple[int | None, bool]:
+    """Return when this witness cosigned, if it did, and whether a line only pretends to be its.
+
+    Of several lines that hold, the earliest counts: the tree head was there by then. One that does
+    not hold is as none: anybody who can write the file can add it, and takes nothing away by it.
+    """
+    seconds, faults = _claims(note, vkey=vkey)
+    return min(seconds, default=None), bool(faults)
+
+
+def _claims(note: SignedNote, *, vkey: str) -> tuple[list[int], list[SignatureError]]:
+    """Return the times of the lines in a witness's name that hold, and what ails the others."""
     key = parse_vkey(vkey, type=COSIGNATURE)
-    return min(
-        (
-            _verified_time(note.text, line.signature, name=key.name, public_key=key.public_key)
-            for line in note.signatures
-            if (line.name, line.key_id) == (key.name, key.key_id)
-        ),
-        default=None,
-    )
+    seconds, faults = [], []
+    for line in note.signatures:
+        if (line.name, line.key_id) == (key.name, key.key_id):
+            try:
+                seconds.append(
+                    _verified_time(
+                        note.text, line.signature, name=key.name, public_key=key.public_key
+                    )
+                )
+            except SignatureError as e:
+                faults.append(e)
+    return seconds, faults
 
 
 def _verified_time(text: str, signature: bytes, *, name: str, public_key: bytes) -> int:

@@ -185,7 +185,9 @@ class Desk:
         check_fields(frame.header, size=int, line=str)
         if not session.user.cosign:
             raise ForbiddenError(f"user {session.user.uid} may not add lines to tree heads")
-        self._recorder.add_signature_line(frame.header["size"], frame.header["line"])
+        self._recorder.add_signature_line(
+            frame.header["size"], frame.header["line"], witnesses=session.user.witnesses
+        )
         return pack_frame({})
 
     def _stream(self, _session: Session, frame: Frame) -> bytes:

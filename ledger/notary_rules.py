@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.errors import RulesError
+from ledger.errors import MalformedError, RulesError
+from ledger.verified_notes import COSIGNATURE, parse_vkey
 
 __all__ = ["User", "parse_rules", "read_rules"]
 
@@ -30,6 +31,7 @@ class User:
     roles: tuple[str, ...] = ()  # in which they may sign events as author
     others: bool = False  # may append to streams that another user began
     cosign: bool = False  # may add witnesses' lines to tree heads
+    witnesses: tuple[str, ...] = ()  # vkeys of those who need not be granted in the ledger
     blob_bytes: int = _BLOB_BYTES  # of all their blobs together
 
     def may_append(self, name: str) -> bool:
@@ -82,6 +84,7 @@ def _user(table: object, *, where: str) -> User:
         "roles": list,
         "others": bool,
         "cosign": bool,
+        "witnesses": list,
         "blob_bytes": int,
     }
     found: dict[str, Any] = {}
@@ -93,6 +96,11 @@ def _user(table: object, *, where: str) -> User:
         if type(value) is not kinds[key]:
             raise RulesError(f"{where}: {key} wants a {kinds[key].__name__}")
         found[key] = _names(value, f"{where}: {key}") if isinstance(value, list) else value
+    for vkey in found.get("witnesses", ()):
+        try:
+            parse_vkey(vkey, type=COSIGNATURE)
+        except MalformedError as e:
+            raise RulesError(f"{where}: witnesses: {vkey!r}: {e}") from e
     if found.get("blob_bytes", 0) < 0:
         raise RulesError(f"{where}: blob_bytes is below 0")
     return User(uid=_uid(table.get("user"), where=where), **found)

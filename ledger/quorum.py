@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ledger.cosignatures import cosignature_time
+from ledger.authority import Authority
+from ledger.cosignatures import cosigned_at
 from ledger.database import explained
-from ledger.errors import MalformedError, QuorumError, QuorumFileError, SignatureError
+from ledger.errors import MalformedError, QuorumError, QuorumFileError
 from ledger.verified_notes import COSIGNATURE, ED25519, parse_note, parse_tree_head, parse_vkey
 
 __all__ = [
@@ -66,6 +67,8 @@ class Witnessed:
 
     met: bool
     times: Mapping[str, int]  # s, by the policy's name for the witness
+    false: tuple[str, ...] = ()  # the names in which a line stands that does not hold
+    revoked: tuple[str, ...] = ()  # whose line would hold, had its key not been revoked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +78,8 @@ class WitnessedHeads:
     size: int  # of the largest tree head that meets the quorum; 0 if none does
     note: str | None  # of that tree head
     times: tuple[tuple[int, int], ...]  # size of each tree head that meets it, and s since when
+    false: tuple[tuple[int, str], ...] = ()
+    """Size and witness of each line that does not hold: somebody forged or damaged it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,24 +101,42 @@ class Quorum:
         if self.logs and key not in [parse_vkey(log.vkey, type=ED25519) for log in self.logs]:
             raise QuorumError(f"the policy is for other ledgers than {key.name}; use the right one")
 
-    def check(self, note: str) -> Witnessed:
-        """Tell which witnesses cosigned a note and when.
+    def check(self, note: str, *, authority: Authority | None = None) -> Witnessed:
+        """Tell which witnesses cosigned a tree head and when.
 
-        The ledger's own signature is not looked at. Raises MalformedError for what is no note,
-        SignatureError if a line by a trusted witness does not hold.
+        With the ledger's `authority`, lines by keys that it revoked do not count from there on.
+        The ledger's own signature is not looked at. Raises MalformedError for what is no tree head.
         """
-        signed = parse_note(note)
-        found = {w.name: cosignature_time(signed, vkey=w.vkey) for w in self.witnesses}
-        times = {name: seconds for name, seconds in found.items() if seconds is not None}
-        return Witnessed(met=self._is_met(set(times)), times=times)
+        signed, size = parse_note(note), parse_tree_head(note).size
+        times: dict[str, int] = {}
+        false, revoked = [], []
+        for witness in self.witnesses:
+            seconds, pretended = cosigned_at(signed, vkey=witness.vkey)
+            if pretended:
+                false.append(witness.name)
+            if seconds is None:
+                continue
+            public_key = parse_vkey(witness.vkey, type=COSIGNATURE).public_key
+            if authority and not authority.vouches(public_key, size=size, seconds=seconds):
+                revoked.append(witness.name)
+            else:
+                times[witness.name] = seconds
+        return Witnessed(
+            met=self._is_met(set(times)), times=times, false=tuple(false), revoked=tuple(revoked)
+        )
 
-    def verify(self, note: str) -> None:
+    def verify(self, note: str, *, authority: Authority | None = None) -> None:
         """Raise QuorumError unless enough witnesses cosigned; else as check()."""
-        witnessed = self.check(note)
+        witnessed = self.check(note, authority=authority)
         if not witnessed.met:
             by = ", ".join(map(_shown, witnessed.times)) or "no trusted witness"
+            asides = [
+                *(f"; the line in the name of {_shown(w)} does not hold" for w in witnessed.false),
+                *(f"; the key of {_shown(w)} is revoked" for w in witnessed.revoked),
+            ]
             raise QuorumError(
-                f"the tree head is cosigned by {by}, which is not the quorum {_shown(self.rule)!r}"
+                f"the tree head is cosigned by {by}, which is not the quorum "
+                f"{_shown(self.rule)!r}{''.join(asides)}"
             )
 
     def met_at(self, witnessed: Witnessed) -> int:
@@ -131,29 +154,30 @@ class Quorum:
         return self.rule == _NONE or self.rule in agreeing
 
 
-def witnessed_heads(notes: Iterable[str], *, quorum: Quorum) -> WitnessedHeads:
+def witnessed_heads(
+    notes: Iterable[str], *, quorum: Quorum, authority: Authority | None = None
+) -> WitnessedHeads:
     """Tell which of a ledger's tree heads were witnessed; give those that were verified.
 
-    Raises SignatureError if a line by a trusted witness does not hold.
+    `authority` says which keys stand at the ledger's end.
     """
     size, newest = 0, None
     times: list[tuple[int, int]] = []
+    false: list[tuple[int, str]] = []
     bare = quorum.rule == _NONE
     for note in notes:
         if not bare and note.count("\n\u2014 ") < 2:  # the ledger's own line only
             continue
         head = parse_tree_head(note)
-        try:
-            witnessed = quorum.check(note)
-        except SignatureError as e:
-            raise SignatureError(f"tree head at size {head.size}: {e}", index=head.size - 1) from e
+        witnessed = quorum.check(note, authority=authority)
+        false += [(head.size, _shown(name)) for name in witnessed.false]
         if not witnessed.met:
             continue
         if not bare:
             times.append((head.size, quorum.met_at(witnessed)))
         if head.size > size:
             size, newest = head.size, note
-    return WitnessedHeads(size=size, note=newest, times=tuple(times))
+    return WitnessedHeads(size=size, note=newest, times=tuple(times), false=tuple(false))
 
 
 def read_quorum(path: Path) -> Quorum:

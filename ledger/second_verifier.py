@@ -29,6 +29,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +40,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 ED25519, COSIGNATURE = 1, 4  # signed-note, "Signature types"
 LIMIT = 1 << 63  # integers stay below
 NOTE_LIMIT = 100_000  # characters
+PROOF_LIMIT = 1_000_000  # characters; each rotation takes some 1,000
 
 
 class Failed(Exception):  # noqa: N818 - it is the verdict
@@ -342,18 +344,39 @@ def parse_body(raw: bytes) -> dict[str, int | str]:
     return fields
 
 
+@dataclass
+class Revocation:
+    """From `since` on a key is not to be trusted."""
+
+    vkey: str
+    index: int  # of the entry that says so
+    since: int  # ns
+    lifted: int = LIMIT  # the entry that granted the key again
+
+    def reaches(self, size: int, seconds: int) -> bool:
+        """Tell whether a witness's line is in doubt by it, under a head of this size."""
+        after = size > self.index or (seconds + 1) * 10**9 > self.since
+        return after and size <= self.lifted
+
+
+def kind_of(role: str) -> int:
+    """Give the type of a role's vkeys."""
+    return COSIGNATURE if role == "witness" else ED25519
+
+
 class Keys:
     """Which keys stand for a ledger, followed entry by entry from the vkey that it began with."""
 
     def __init__(self, first: Key) -> None:
-        self.ledger, self.revocations = first, 0
+        self.ledger, self.revocations = first, list[Revocation]()
         self.stream = sha256(b"ledger/authority/v1\n" + first.name.encode())[:16]
         self.used = {first.public}  # a public key serves once
         self.held = {("ledger", first.vkey)}  # who may be revoked
+        self.ended = set[tuple[str, str]]()  # who was, and was not granted again
         self.authors = {("ledger", sha256(first.public)): first}  # who is in force
         self.operated = False  # whether an operator was ever granted
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: Entry, index: int) -> None:
         """Check the entry's author, and take in what it says if it is an authority event."""
         role = None
         if entry.author:
@@ -369,22 +392,30 @@ class Keys:
         if entry.name in ("key.rotated", "clock.jumped"):
             need(role is None, "it has an author, where none belongs")
         else:
-            first = role == "ledger" and not self.operated
-            need(role == "operator" or first, "its author may not write it")
+            subject = (str(body["role"]), str(body["vkey"]))
+            again = entry.name == "key.granted" and subject in self.held
+            root = not self.operated or subject[0] == "operator" or again
+            need(role == "operator" or (role == "ledger" and root), "its author may not write it")
         if entry.name == "key.rotated":
             self.rotate(str(body["note"]))
         elif entry.name == "key.revoked":
-            self.revoke(str(body["role"]), str(body["vkey"]), int(body["since"]))
+            self.revoke(*subject, index, int(body["since"]))
         elif entry.name == "clock.jumped":
             whole = all(-LIMIT <= int(body[name]) < LIMIT for name in ("by", "clock"))
             need(whole, "no clock shows that")
         else:
             need(body["role"] in ("operator", "judge", "witness"), "there is no such role")
-            self.grant(str(body["role"]), str(body["vkey"]))
+            if role == "ledger" and subject in self.ended:
+                self.ended.remove(subject)
+                self.used.remove(parse_key(subject[1], kind_of(subject[0])).public)
+                for revocation in self.revocations:
+                    if revocation.vkey == subject[1]:
+                        revocation.lifted = min(revocation.lifted, index)
+            self.grant(*subject)
 
     def grant(self, role: str, vkey: str) -> Key:
-        """Let a key that never served before stand for a role."""
-        key = parse_key(vkey, COSIGNATURE if role == "witness" else ED25519)
+        """Let a key that does not serve, and never did without being ended, stand for a role."""
+        key = parse_key(vkey, kind_of(role))
         need(key.public not in self.used, "the key was in use before")
         self.used.add(key.public)
         self.held.add((role, vkey))
@@ -393,13 +424,13 @@ class Keys:
             self.authors[role, sha256(key.public)] = key
         return key
 
-    def revoke(self, role: str, vkey: str, since: int) -> None:
+    def revoke(self, role: str, vkey: str, index: int, since: int) -> None:
         """End a key's role as an author; a ledger key signs tree heads until it is rotated."""
         need((role, vkey) in self.held, "what is revoked was not granted")
         need(0 <= since < LIMIT, "it is revoked since no time")
-        key = parse_key(vkey, COSIGNATURE if role == "witness" else ED25519)
-        self.authors.pop((role, sha256(key.public)), None)
-        self.revocations += 1
+        self.authors.pop((role, sha256(parse_key(vkey, kind_of(role)).public)), None)
+        self.ended.add((role, vkey))
+        self.revocations.append(Revocation(vkey, index, since))
 
     def rotate(self, text: str) -> None:
         """Let a new key follow, if both keys have signed that."""
@@ -419,22 +450,33 @@ class Keys:
 
 
 class Witnesses:
-    """Looks for cosignatures of trusted witnesses: the largest head of each, and its time."""
+    """Looks for cosignatures of trusted witnesses, and for lines that only pretend to be some."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
-        self.seen = dict.fromkeys(keys, (-1, 0))  # size, POSIX seconds
+        self.seen = {key: list[tuple[int, int]]() for key in keys}  # size, POSIX seconds
+        self.false = {key: set[int]() for key in self.seen}  # sizes of heads with a bad line
 
     def look(self, head: Head) -> None:
-        """Check each trusted witness's lines; one that does not hold spoils the head."""
+        """Check each trusted witness's lines; one that does not hold is as none, and is told."""
         for key in self.seen:
             for line in head.note.by(key):
                 seconds = int.from_bytes(line[:8])
                 message = f"cosignature/v1\ntime {seconds}\n{head.note.text}".encode()
-                holds = 0 < seconds < LIMIT and key.holds(line[8:], message)
-                need(holds, f"a cosignature by {key.name!a} does not hold", head.last)
-                size, before = self.seen[key]
-                if head.size > size or (head.size == size and seconds < before):
-                    self.seen[key] = (head.size, seconds)
+                if 0 < seconds < LIMIT and key.holds(line[8:], message):
+                    self.seen[key].append((head.size, seconds))
+                else:
+                    self.false[key].add(head.size)
+
+    def told(self, revocations: list[Revocation]) -> Iterator[str]:
+        """Say of each witness the largest head that it cosigned, and when, if it counts."""
+        for key, lines in self.seen.items():
+            doubts = [each for each in revocations if each.vkey == key.vkey]
+            good = [line for line in lines if not any(each.reaches(*line) for each in doubts)]
+            size, seconds = max(good, key=lambda line: (line[0], -line[1]), default=(-1, 0))
+            when = f"size {size} at {seconds} s" if good else "nothing that counts"
+            yield f"; {key.name} cosigned {when}"
+            if self.false[key]:
+                yield f", and a line in its name does not hold at size {max(self.false[key])}"
 
 
 # --- The whole ledger: every entry in order, every tree head at its size --------------------------
@@ -467,7 +509,7 @@ class Check:
                 need(entry.time >= time, "the time runs backwards")
                 counts = streams.execute(NEXT_VERSION, (entry.stream, entry.version)).rowcount == 1
                 need(counts, "the stream's versions do not count up by one")
-                self.keys.apply(entry)
+                self.keys.apply(entry, index)
             previous, time, before = leaf_hash(raw), entry.time, self.tree.edge[:]
             self.tree.append(previous)
             self.check_heads(previous, entries)
@@ -578,6 +620,10 @@ def read_heads(db: sqlite3.Connection, covered: list[int]) -> Iterator[Head]:
 
 def check_database(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> Tree:
     """Check a ledger.sqlite, and what lies beside it."""
+    for end in ("", "-wal", "-shm", "-journal"):  # SQLite would wait for a pipe
+        beside = path.with_name(path.name + end)
+        plain = beside.is_file() or not os.path.lexists(beside)
+        need(plain, f"{beside.name!a} is no regular file")
     with tempfile.TemporaryDirectory() as folder:
         try:
             db = open_database(path)
@@ -618,6 +664,13 @@ def read_file(path: Path, limit: int) -> bytes:
         data = file.read(limit + 1)
     need(len(data) <= limit, f"{path.name!a} is too large")
     return data
+
+
+def names_in(folder: Path) -> list[str]:
+    """Give the names in a folder, none if it is missing; never follow a link."""
+    straight = folder.is_dir() and not folder.is_symlink()
+    need(straight or not os.path.lexists(folder), f"{folder.name!a} is no folder, or a link")
+    return sorted(path.name for path in folder.iterdir()) if straight else []
 
 
 def tile_name(n: int, width: int) -> str:
@@ -682,8 +735,9 @@ def check_bundle(folder: Path, keys: Keys, kept: list[Head], seen: Witnesses) ->
     check_vkey(folder / "ledger.vkey", keys.ledger, needed=True)
     with at(None, "checkpoint: "):
         newest = parse_head(read_file(folder / "checkpoint", 4 * NOTE_LIMIT).decode())
+        need(newest.size, "a bundle of no entries has no tree head")
     older = folder / "checkpoints"
-    sizes = sorted(number(path.name) for path in older.iterdir()) if older.is_dir() else []
+    sizes = sorted(int(n) for n in names_in(older) if re.fullmatch("[1-9][0-9]{0,18}", n))
 
     def read_heads() -> Iterator[Head]:
         for size in sizes:
@@ -708,10 +762,10 @@ def check_vkey(path: Path, key: Key, *, needed: bool) -> None:
 
 def check_blobs(folder: Path) -> None:
     """Check that each blob's SHA-256 is its name."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            if re.fullmatch("[0-9a-f]{64}", name) and Path(place) == folder / name[:2]:
-                with open_file(Path(place, name)) as file:
+    for digits in names_in(folder):
+        for name in names_in(folder / digits) if re.fullmatch("[0-9a-f]{2}", digits) else []:
+            if re.fullmatch(f"{digits}[0-9a-f]{{62}}", name):
+                with open_file(folder / digits / name) as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
                 need(digest == name, f"the blob {name} has other content")
 
@@ -722,7 +776,9 @@ def check_blobs(folder: Path) -> None:
 def check_proof(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[int, Head]:
     """Check one entry's proof; give the entry's index and the tree head."""
     with at(None):
-        text, _, note = read_file(path, 10_000_000).decode().partition("\n\n")
+        text = read_file(path, 4 * PROOF_LIMIT).decode()
+        need(len(text) <= PROOF_LIMIT, "a proof is too long")
+        text, _, note = text.partition("\n\n")
     lines = text.split("\n")
     starts = (lines[0], *(line[:6] for line in lines[1:3]))
     known = starts == ("c2sp.org/tlog-proof@v1", "extra ", "index ") and len(lines) <= 3 + 63
@@ -751,18 +807,24 @@ def check_proof(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tu
 # --- The command line -----------------------------------------------------------------------------
 
 
-def read_text(given: str) -> str:
+def read_given(path: Path) -> str:
+    """Read a file of the user's own, which may be a pipe; the end is left out of one too long."""
+    with path.open("rb") as file:
+        return file.read(4 * NOTE_LIMIT).decode()
+
+
+def read_key(given: str) -> str:
     """Take a file's text, or the argument itself where it names no file."""
-    return Path(given).read_text("utf-8").removesuffix("\n") if Path(given).is_file() else given
+    return read_given(Path(given)).removesuffix("\n") if Path(given).is_file() else given
 
 
 def check(arguments: argparse.Namespace) -> str:
     """Check the target, and say what held."""
     target = Path(arguments.target)
     try:
-        keys = Keys(parse_key(read_text(arguments.vkey), ED25519))
-        seen = Witnesses(parse_key(read_text(vkey), COSIGNATURE) for vkey in arguments.witness)
-        kept = [parse_head(Path(arguments.head).read_text("utf-8"))] if arguments.head else []
+        keys = Keys(parse_key(read_key(arguments.vkey), ED25519))
+        seen = Witnesses(parse_key(read_key(vkey), COSIGNATURE) for vkey in arguments.witness)
+        kept = [parse_head(read_given(Path(arguments.head)))] if arguments.head else []
     except (Failed, OSError, ValueError) as error:
         raise Usage(f"a key or a kept tree head cannot be read: {error}") from error
     if not target.exists():
@@ -780,11 +842,8 @@ def check(arguments: argparse.Namespace) -> str:
         size, root = database.size, database.root()
     said = f"{what}{size} entries of {keys.ledger.name}, root {base64.b64encode(root).decode()}"
     if keys.revocations:
-        said += f"; {keys.revocations} revocations, see what they make suspect"
-    for witness, (size, seconds) in seen.seen.items():
-        when = f"size {size} at {seconds} s" if size >= 0 else "nothing"
-        said += f"; {witness.name} cosigned {when}"
-    return said
+        said += f"; {len(keys.revocations)} revocations, see what they make suspect"
+    return said + "".join(seen.told(keys.revocations))
 
 
 def main() -> int:

@@ -137,15 +137,24 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
             signer.finish_rotation(new)
         return new
 
-    def add_signature_line(self, size: int, line: str) -> None:
+    def add_signature_line(
+        self, size: int, line: str, *, witnesses: Sequence[str] | None = None
+    ) -> None:
         """Add a signature line to the tree head of this size; one that is there stays one.
 
-        Raises EncodingError for what would spoil the note, AuthorityError for a line in the
-        name of a witness that was granted, but not by its key.
+        With `witnesses`, vkeys, only these and those that were granted may. Raises EncodingError
+        for what would spoil the note, AuthorityError for a line in a known witness's name, but not
+        by its key, ForbiddenError for one by somebody else.
         """
         signer = self._writer()
         with self._append(signer) as batch:
-            add_line(batch.connection, size, line, authority=batch.newest.authority)
+            add_line(
+                batch.connection,
+                size,
+                line,
+                authority=batch.newest.authority,
+                witnesses=witnesses,
+            )
 
     def _authorise(self, name: str, body: dict[str, Any], author: AuthorKey | None) -> int:
         signer = self._writer()

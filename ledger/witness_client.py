@@ -16,7 +16,7 @@ from threading import Timer
 from typing import Literal
 from urllib.parse import urlsplit
 
-from ledger.cosignatures import cosignature_time, open_cosignature
+from ledger.cosignatures import cosigned_at, open_cosignature
 from ledger.errors import SignatureError, VerificationError
 from ledger.proofs import consistency_proof
 from ledger.verified_notes import COSIGNATURE, parse_note, parse_tree_head, parse_vkey
@@ -76,7 +76,7 @@ def cosigned_size(notes: Iterable[str], *, vkey: str) -> int:
         (
             parse_tree_head(note).size
             for note in notes
-            if f"\n\u2014 {name} " in note and cosignature_time(parse_note(note), vkey=vkey)
+            if f"\n\u2014 {name} " in note and cosigned_at(parse_note(note), vkey=vkey)[0]
         ),
         default=0,
     )

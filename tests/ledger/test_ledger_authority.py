@@ -86,8 +86,9 @@ class Lives(RuleBasedStateMachine):
             and (author.role != "ledger" or author.key is self.ledger)
         )
 
-    def may_rule(self, author: AuthorKey | None) -> bool:
-        roles = ("operator",) if self.operated else ("operator", "ledger")
+    def may_rule(self, author: AuthorKey | None, over: str, *, again: bool = False) -> bool:
+        root = not self.operated or over == "operator" or again
+        roles = ("operator", "ledger") if root else ("operator",)
         return author is not None and author.role in roles and self.may_sign(author)
 
     def attempt(
@@ -111,15 +112,18 @@ class Lives(RuleBasedStateMachine):
     @rule(role=st.sampled_from((*ROLES, "ledger")), key=keys, author=authors)
     def grant(self, role: str, key: Ed25519PrivateKey, author: AuthorKey | None) -> None:
         known = {known for _, known in self.met}
-        allowed = self.may_rule(author) and role != "ledger" and key not in known
+        again = author is not None and author.role == "ledger" and (role, key) in self.met
+        fresh = key not in known or (again and key in self.revoked)
+        allowed = role != "ledger" and fresh and self.may_rule(author, role, again=again)
         body = {"role": role, "vkey": vkey_of(key, role)}
         if self.attempt("key.granted", body, author, allowed=allowed):
             self.met.add((role, key))
+            self.revoked.discard(key)
             self.operated = self.operated or role == "operator"
 
     @rule(role=st.sampled_from((*ROLES, "ledger")), key=keys, author=authors)
     def revoke(self, role: str, key: Ed25519PrivateKey, author: AuthorKey | None) -> None:
-        allowed = self.may_rule(author) and (role, key) in self.met
+        allowed = self.may_rule(author, role) and (role, key) in self.met
         body = {"role": role, "vkey": vkey_of(key, role), "since": 5, "reason": "lost"}
         if self.attempt("key.revoked", body, author, allowed=allowed):
             self.revoked.add(key)
@@ -151,7 +155,11 @@ class Lives(RuleBasedStateMachine):
     def agrees(self) -> None:
         found = {(record.role, record.public_key) for record in self.authority.keys}
         assert found == {(role, public_bytes(key)) for role, key in self.met}
-        ended = {record.public_key for record in self.authority.keys if record.revocations}
+        ended = {
+            record.public_key
+            for record in self.authority.keys
+            if any(revocation.lifted is None for revocation in record.revocations)
+        }
         assert ended == {public_bytes(key) for key in self.revoked}
         assert self.authority.vkey == vkey_of(self.ledger)
         assert self.authority.ledger_vkey_at(self.index) == self.authority.vkey
@@ -210,6 +218,8 @@ HONEST: list[tuple[str, dict[str, Any], AuthorKey | None]] = [
     ("key.revoked", revoke(KEYS[2]), OPERATOR),
     ("key.revoked", revoke(KEYS[1], role="operator"), OPERATOR),
     ("key.revoked", revoke(KEYS[0], role="ledger"), OPERATOR),
+    ("key.granted", grant(KEYS[3], role="operator"), LEDGER),
+    ("key.revoked", revoke(KEYS[1], role="operator"), LEDGER),
     ("key.rotated", rotation(), None),
     ("clock.jumped", {"by": -(10**12), "clock": 5}, None),
     ("test.other", {"anything": 1}, None),
@@ -220,6 +230,9 @@ LIES: list[tuple[str, dict[str, Any] | bytes, AuthorKey | None, type[Exception],
     ("key.granted", grant(KEYS[3]), None, MalformedError, "has the author None"),
     ("key.granted", grant(KEYS[3]), JUDGE, MalformedError, "has the author judge"),
     ("key.granted", grant(KEYS[3]), LEDGER, MalformedError, "author ledger, and needs operator"),
+    ("key.granted", grant(KEYS[2]), LEDGER, MalformedError, "let in before"),
+    ("key.granted", grant(KEYS[2], role="operator"), LEDGER, MalformedError, "let in before"),
+    ("key.revoked", revoke(KEYS[2]), LEDGER, MalformedError, "author ledger, and needs operator"),
     ("key.granted", grant(KEYS[2]), OPERATOR, MalformedError, "let in before"),
     ("key.granted", grant(KEYS[2], role="operator"), OPERATOR, MalformedError, "let in before"),
     ("key.granted", grant(KEYS[2], role="witness"), OPERATOR, MalformedError, "let in before"),
@@ -358,6 +371,28 @@ def test_revoked_key_is_in_force_up_to_its_revocation_and_rejected_after() -> No
         authority.apply(entry(5, "key.granted", grant(KEYS[3]), LEDGER))
     (operator,) = [key for key in authority.keys if key.role == "operator"]
     assert (operator.granted, operator.ended) == (0, 3)
+
+
+def test_stolen_operator_is_dislodged_and_what_it_revoked_is_granted_again() -> None:
+    authority = standing()
+    authority.apply(entry(2, "key.revoked", revoke(KEYS[2]), OPERATOR))  # by the thief
+    authority.apply(entry(3, "key.granted", grant(KEYS[4]), OPERATOR))
+    authority.apply(entry(4, "key.revoked", revoke(KEYS[1], role="operator"), LEDGER))
+    with pytest.raises(SignatureError, match="not in force"):
+        authority.apply(entry(5, "key.granted", grant(KEYS[3]), OPERATOR))
+    with pytest.raises(SignatureError, match="not in force"):
+        authority.apply(entry(5, "test.event", {}, JUDGE))
+    other = AuthorKey("operator", KEYS[3])
+    authority.apply(entry(5, "key.granted", grant(KEYS[3], role="operator"), LEDGER))
+    with pytest.raises(MalformedError, match="let in before"):  # this only the root may
+        authority.apply(entry(6, "key.granted", grant(KEYS[2]), other))
+    authority.apply(entry(6, "key.granted", grant(KEYS[2]), LEDGER))
+    authority.apply(entry(7, "test.event", {}, JUDGE))
+    authority.apply(entry(8, "key.revoked", revoke(KEYS[4]), other))
+    doubts = {each.key.vkey: each for each in suspects(authority, sizes=[9])}
+    assert doubts[vkey_of(KEYS[2])].includes(entry(1, "test.event", {}, JUDGE))
+    assert not doubts[vkey_of(KEYS[2])].includes(entry(7, "test.event", {}, JUDGE))
+    assert doubts[vkey_of(KEYS[1])].includes(entry(2, "test.event", {}, OPERATOR))
 
 
 def test_rotated_key_signs_from_the_head_that_covers_the_rotation() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.cosignatures import (
-    cosignature_time,
     cosignature_vkey,
+    cosigned_at,
     open_cosignature,
     sign_cosignature,
 )
@@ -83,7 +83,9 @@ def test_cosignature_of_another_program_is_accepted() -> None:
 
 
 def test_missing_cosignature_is_told_from_a_bad_one() -> None:
-    assert cosignature_time(parse_note(HEAD), vkey=VKEY) is None
+    assert cosigned_at(parse_note(HEAD), vkey=VKEY) == (None, False)
+    moved = sign_cosignature("another text\n", name=NAME, key=KEY, seconds=1)
+    assert cosigned_at(parse_note(HEAD + moved), vkey=VKEY) == (None, True)
     with pytest.raises(SignatureError, match=r"has no cosignature by witness\.example/w1"):
         open_cosignature(parse_note(HEAD), vkey=VKEY)
 
@@ -93,8 +95,10 @@ def test_earliest_time_counts_when_a_witness_cosigned_twice() -> None:
     assert open_cosignature(parse_note(HEAD + again + LINE), vkey=VKEY) == SECONDS
 
 
-def test_second_line_that_does_not_hold_is_rejected() -> None:
+def test_second_line_that_does_not_hold_is_rejected_and_takes_nothing_from_the_first() -> None:
     forged = sign_cosignature("another text\n", name=NAME, key=KEY, seconds=1)
+    assert cosigned_at(parse_note(HEAD + LINE + forged), vkey=VKEY) == (SECONDS, True)
+    assert cosigned_at(parse_note(HEAD + LINE), vkey=VKEY) == (SECONDS, False)
     with pytest.raises(SignatureError, match="does not fit"):
         open_cosignature(parse_note(HEAD + LINE + forged), vkey=VKEY)
 

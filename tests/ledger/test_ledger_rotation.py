@@ -306,6 +306,8 @@ def test_cosignature_is_added_once_and_the_note_still_holds(tmp_path: Path) -> N
     line = sign_cosignature(text, name="test/witness", key=witness, seconds=5)
     recorder.add_signature_line(2, line)
     recorder.add_signature_line(2, line)
+    later = sign_cosignature(text, name="test/witness", key=witness, seconds=6)
+    recorder.add_signature_line(2, later)  # its first line says more
     with closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c:
         (note,) = c.execute("SELECT note FROM tree_heads WHERE size = 2").fetchone()
     assert note == head + line

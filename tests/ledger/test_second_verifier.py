@@ -202,7 +202,9 @@ def test_cosignatures_are_told_for_the_newest_head_that_has_one(
         said = second(honest / target, witness=WITNESS.vkey)[1]
         assert f"; witness.example/w1 cosigned size {newest} at 179000000" in said
     stranger = Signer("stranger.example", 99, kind=4)
-    assert second(honest / "bundle", witness=stranger.vkey)[1].endswith("cosigned nothing")
+    assert second(honest / "bundle", witness=stranger.vkey)[1].endswith(
+        "cosigned nothing that counts"
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,9 @@ def test_cosignatures_are_told_for_the_newest_head_that_has_one(
         WITNESS.cosign("{text}", 2**63),
     ],
 )
-def test_cosignature_that_does_not_hold_is_rejected(line: str, tmp_path: Path) -> None:
+def test_cosignature_that_does_not_hold_counts_as_none_and_is_told(
+    line: str, tmp_path: Path
+) -> None:
     made = HandmadeLedger()
     made.add(bytes(16), "test.event", b"")
     made.sign((WITNESS, 1_790_000_000))
@@ -223,12 +227,36 @@ def test_cosignature_that_does_not_hold_is_rejected(line: str, tmp_path: Path) -
         WITNESS.cosign("{text}", seconds): WITNESS.cosign(text, seconds) for seconds in (0, 2**63)
     }
     path = made.write_proof(0, tmp_path / "p.tlog-proof")
-    assert second(path, witness=WITNESS.vkey)[0]
-    path.write_text(path.read_text() + lines.get(line, line))
-    assert second(path)[0]  # of an unknown key, as far as this verifier was told
-    held, said, index = second(path, witness=WITNESS.vkey)
-    assert (held, index) == (False, 0)
-    assert "does not hold" in said
+    said = second(path, witness=WITNESS.vkey)[1]
+    assert said.endswith("; witness.example/w1 cosigned size 1 at 1790000000 s")
+    bad = lines.get(line, line)
+    good = path.read_text()
+    path.write_text(good + bad)
+    assert second(path) == (True, second(path)[1], None)  # of an unknown key, as far as is known
+    told = ", and a line in its name does not hold at size 1"
+    assert second(path, witness=WITNESS.vkey)[1] == said + told
+    path.write_text("".join(good.splitlines(keepends=True)[:-1]) + bad)
+    assert second(path, witness=WITNESS.vkey)[1].endswith(f"cosigned nothing that counts{told}")
+
+
+def test_revoked_witness_does_not_count_from_its_revocation_on(tmp_path: Path) -> None:
+    made = HandmadeLedger()
+    root = ("ledger", made.ledger)
+    made.grant("witness", WITNESS, root)
+    made.sign((WITNESS, 50))
+    made.add(bytes(16), "test.event", b"")
+    made.sign((WITNESS, 100))  # after `since`, or so it says
+    made.say("key.revoked", root, role="witness", vkey=WITNESS.vkey, since=100 * 10**9, reason="")
+    made.sign((WITNESS, 60))
+    path = made.write_database(tmp_path)
+    said = second(path, witness=WITNESS.vkey, vkey=made.first.vkey)[1]
+    assert said.endswith("cosigned size 1 at 50 s")
+    made.grant("witness", WITNESS, root)
+    made.sign((WITNESS, 110))
+    again = tmp_path / "again"
+    again.mkdir()
+    path = made.write_database(again)
+    assert second(path, witness=WITNESS.vkey)[1].endswith("cosigned size 4 at 110 s")
 
 
 def test_earliest_time_counts_when_a_witness_cosigned_twice(tmp_path: Path) -> None:
@@ -303,6 +331,29 @@ def revoked_judge(made: HandmadeLedger) -> None:
     judged(made)
     body = {"role": "judge", "vkey": JUDGE.vkey, "since": 5, "reason": "lost"}
     made.say("key.revoked", ("operator", ALICE), **body)
+
+
+def granted_again(made: HandmadeLedger, by: str, *, role: str = "judge") -> None:
+    revoked_judge(made)
+    made.grant(role, JUDGE, (by, made.ledger if by == "ledger" else ALICE))
+
+
+def judging_again(made: HandmadeLedger) -> None:
+    granted_again(made, "ledger")
+    made.add(bytes(16), "test.event", b"", ("judge", JUDGE))
+
+
+def revoke_by_ledger(made: HandmadeLedger, role: str, key: Signer) -> None:
+    if role == "judge":
+        judged(made)
+    body = {"role": role, "vkey": key.vkey, "since": 5, "reason": "stolen"}
+    made.say("key.revoked", ("ledger", made.ledger), **body)
+
+
+def dislodged(made: HandmadeLedger) -> None:
+    revoke_by_ledger(made, "operator", ALICE)
+    made.grant("operator", ALICE, ("ledger", made.ledger))
+    judged(made)
 
 
 def revoked_since_no_time(made: HandmadeLedger) -> None:
@@ -382,6 +433,11 @@ HONEST: dict[str, Callable[[HandmadeLedger], None]] = {
     "clock": lambda made: made.say("clock.jumped", by=-(2**40), clock=2**60),
     "elsewhere": lambda made: made.add(bytes(16), "key.granted", b"means nothing here"),
     "largest entry": lambda made: made.add(bytes(16), "x", bytes(LARGEST_BODY)),
+    "operator granted by the ledger": lambda made: made.grant(
+        "operator", JUDGE, ("ledger", made.ledger)
+    ),
+    "operator revoked by the ledger, and granted again": dislodged,
+    "judge granted again by the ledger": judging_again,
     "ledger as author": lambda made: made.add(bytes(16), "x", b"", ("ledger", made.ledger)),
 }
 FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
@@ -396,6 +452,9 @@ FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
         "judge", JUDGE, ("ledger", made.ledger)
     ),
     "grant twice": judged_twice,
+    "grant again by an operator": lambda made: granted_again(made, "operator"),
+    "grant again in another role": lambda made: granted_again(made, "ledger", role="operator"),
+    "judge revoked by the ledger": lambda made: revoke_by_ledger(made, "judge", JUDGE),
     "grant of the ledger's key": lambda made: made.grant("judge", Signer("j", 0), BY_ALICE),
     "grant under another name": lambda made: made.grant("judge", Signer("bob", 1), BY_ALICE),
     "grant of an unknown role": lambda made: made.grant("auditor", JUDGE, BY_ALICE),
@@ -833,6 +892,73 @@ def test_bundle_behind_a_link_holds(scene: Path) -> None:
     assert second(scene / "link")[0]
 
 
+@pytest.mark.parametrize("change", ["pipe", "file", "dangling link"])
+@pytest.mark.parametrize("name", ["checkpoints", "blobs", "blobs/aa"])
+def test_bundle_with_something_else_for_a_folder_is_rejected_by_both(
+    scene: Path, name: str, change: str
+) -> None:
+    path = scene / "bundle" / name
+    if path.exists():
+        shutil.rmtree(path)
+        assert second(scene / "bundle")[0]  # what is missing is not missed
+        assert first_of_bundle(scene / "bundle")[0]
+    if change == "pipe":
+        os.mkfifo(path)
+    elif change == "file":
+        path.write_bytes(b"")
+    else:
+        path.symlink_to("nowhere")
+    assert not second(scene / "bundle")[0]
+    assert not first_of_bundle(scene / "bundle")[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoints/.new.ab", "checkpoints/0", "checkpoints/007", "checkpoints/x", "blobs/xy", "x"],
+)
+def test_names_that_no_bundle_has_mean_nothing_to_both(scene: Path, name: str) -> None:
+    os.mkfifo(scene / "bundle" / name)
+    assert second(scene / "bundle")[0]
+    assert first_of_bundle(scene / "bundle")[0]
+
+
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("change", ["pipe", "device", "folder"])
+def test_database_that_is_no_regular_file_is_rejected(scene: Path, end: str, change: str) -> None:
+    path = scene / f"ledger.sqlite{end}"
+    path.unlink(missing_ok=True)
+    if change == "pipe":
+        os.mkfifo(path)
+    elif change == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    if change == "folder" and not end:
+        assert not second(path)[0]  # taken for a bundle
+    else:
+        assert not second(scene / "ledger.sqlite")[0]
+
+
+def test_proof_without_an_end_is_rejected(scene: Path) -> None:
+    path = scene / "333.tlog-proof"
+    assert second(path)[0]
+    with path.open("ab") as file:
+        file.truncate(1 << 40)
+    assert second(path)[:2] == (False, "'333.tlog-proof' is too large")
+
+
+def test_head_of_no_entries_is_rejected_as_a_bundle(tmp_path: Path) -> None:
+    made = HandmadeLedger()
+    made.sign()
+    bundle = made.write_bundle(tmp_path)
+    assert not second(bundle)[0]
+    assert not first_of_bundle(bundle)[0]
+    made.add(bytes(16), "test.event", b"")
+    made.sign()
+    shutil.rmtree(bundle)
+    assert second(made.write_bundle(tmp_path))[0]
+
+
 def test_leftover_partial_tiles_mean_nothing(scene: Path) -> None:
     for name in ("tile/0/001.p/7", "tile/entries/001.p/7", "tile/1/000.p/1"):
         (scene / "bundle" / name).parent.mkdir(exist_ok=True)
@@ -841,7 +967,7 @@ def test_leftover_partial_tiles_mean_nothing(scene: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "which"), [("7", "older"), ("007", "older"), ("x", "older"), ("{size}", "forged")]
+    ("name", "which"), [("7", "older"), ("9999999999999999999", "older"), ("{size}", "forged")]
 )
 def test_earlier_head_that_is_not_the_trees_is_rejected(
     scene: Path, made: HandmadeLedger, name: str, which: str
