@@ -266,11 +266,7 @@ class _Streams:
 
 def _sizes(folder: Path) -> list[int]:
     """Return the sizes of the earlier tree heads, by the names of their files."""
-    names = names_in(folder, HEADS)
-    for name in names:
-        if not _SIZE.fullmatch(name) and not name.startswith("."):
-            raise MalformedError(f"{HEADS} holds {name[:40]!a}, which is no tree head's size")
-    return sorted(int(name) for name in names if not name.startswith("."))
+    return sorted(int(name) for name in names_in(folder, HEADS) if _SIZE.fullmatch(name))
 
 
 def _text(folder: Path, relative: str) -> str:

@@ -82,13 +82,14 @@ def read_file(folder: Path, relative: str, *, limit: int) -> bytes:
 
 def names_in(folder: Path, relative: str) -> list[str]:
     """Return the names in a folder of the bundle; none if there is no such folder."""
-    with explained(folder):
-        try:
-            return sorted(os.listdir(folder / relative))  # noqa: PTH208 - names, not paths
-        except FileNotFoundError:
-            return []
-        except NotADirectoryError as e:
-            raise MalformedError(f"{relative} is not a folder") from e
+    descriptor = _open(folder, relative, os.O_DIRECTORY)
+    if descriptor is None:
+        return []
+    try:
+        with explained(folder):
+            return sorted(os.listdir(descriptor))  # noqa: PTH208 - a descriptor
+    finally:
+        os.close(descriptor)
 
 
 def blob_digests(folder: Path) -> Iterator[str]:
@@ -141,33 +142,42 @@ def strangers(folder: Path) -> list[str]:
 @contextmanager
 def _opened(folder: Path, relative: str) -> Iterator[BinaryIO]:
     """Yield a plain file, without having followed a link below the folder."""
-    *parents, name = relative.split("/")
-    with explained(folder):
-        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for parent in parents:
-            inner = _open_at(place, parent, os.O_DIRECTORY, whole=relative)
-            os.close(place)
-            place = inner
-        # Without O_NONBLOCK a named pipe would keep the reader waiting.
-        descriptor = _open_at(place, name, os.O_NONBLOCK, whole=relative)
-    finally:
-        os.close(place)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise MalformedError(f"{relative} is not a plain file")
+    # Without O_NONBLOCK a named pipe would keep the reader waiting.
+    descriptor = _open(folder, relative, os.O_NONBLOCK)
+    if descriptor is None:
+        raise MalformedError(f"{relative} is missing")
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
         yield file
 
 
-def _open_at(place: int, name: str, flags: int, *, whole: str) -> int:
-    try:
-        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=place)
-    except FileNotFoundError as e:
-        raise MalformedError(f"{whole} is missing") from e
-    except OSError as e:
-        if e.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise MalformedError(f"{whole} is a link, or lies behind one") from e
-        if e.errno == errno.ENXIO:
-            raise MalformedError(f"{whole} is not a plain file") from e
-        raise StorageError(f"{whole} cannot be read: {e.strerror}. Check its permissions") from e
+def _open(folder: Path, relative: str, flags: int) -> int | None:
+    """Return a descriptor of a plain file or a folder, as the flags say; None if nothing is there.
+
+    No link below the folder is followed.
+    """
+    with explained(folder):
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    *parents, name = relative.split("/")
+    for part, more in (*((parent, os.O_DIRECTORY) for parent in parents), (name, flags)):
+        try:
+            inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | more, dir_fd=place)
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            if e.errno in (errno.ELOOP, errno.ENOTDIR):
+                what = "no folder, or lies behind a link"
+                if not flags & os.O_DIRECTORY:
+                    what = "a link, or lies behind one"
+                raise MalformedError(f"{relative} is {what}") from e
+            if e.errno == errno.ENXIO:
+                raise MalformedError(f"{relative} is not a plain file") from e
+            raise StorageError(
+                f"{relative} cannot be read: {e.strerror}. Check its permissions"
+            ) from e
+        finally:
+            os.close(place)
+        place = inner
+    if not flags & os.O_DIRECTORY and not stat.S_ISREG(os.fstat(place).st_mode):
+        os.close(place)
+        raise MalformedError(f"{relative} is not a plain file")
+    return place

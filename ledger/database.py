@@ -20,6 +20,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Database",
     "check_file",
+    "check_regular",
     "check_schema",
     "create_database",
     "explained",
@@ -167,22 +168,28 @@ def in_the_making(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def check_file(path: Path) -> None:
-    """Raise StorageError unless there is a file with something in it, beside others if at all.
-
-    SQLite would wait for a named pipe, and read a device for ever.
-    """
+    """Raise StorageError unless there is a file with something in it."""
+    check_regular(path)
     with explained(path):
         try:
             size = path.stat().st_size
         except FileNotFoundError:
             raise StorageError(f"{path}: there is no ledger; check the path") from None
-        real = Path(os.path.realpath(path))  # beside which SQLite looks, too
-        for part in (real.with_name(f"{real.name}{suffix}") for suffix in ("", *_BESIDE)):
-            with suppress(FileNotFoundError):
-                if not stat.S_ISREG(part.stat().st_mode):
-                    raise StorageError(f"{part}: this is not a regular file; check the path")
     if size == 0:
         raise StorageError(f"{path}: the file is empty, which no ledger is; restore it from a copy")
+
+
+def check_regular(path: Path) -> None:
+    """Raise StorageError if this, or what SQLite keeps beside it, is there and no regular file.
+
+    SQLite would wait for a named pipe, and read a device for ever.
+    """
+    with explained(path):
+        real = os.path.realpath(path)  # beside which SQLite looks
+        for part in (f"{real}{suffix}" for suffix in ("", *_BESIDE)):
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(os.stat(part).st_mode):  # noqa: PTH116
+                    raise StorageError(f"{part}: this is not a regular file; check the path")
 
 
 def check_schema(connection: sqlite3.Connection, path: Path) -> None:

@@ -124,8 +124,9 @@ def _begin(paths: LedgerPaths, *, passphrase: bytes | None) -> None:
 
 def _signer(paths: LedgerPaths, database: Database, *, passphrase: bytes | None) -> Signer | None:
     own_vkey = database.meta("vkey")
-    with explained(paths.vkey):
-        stated = read_text(paths.vkey, most=MAX_VKEY) if paths.vkey.exists() else None
+    stated = None
+    with explained(paths.vkey), suppress(FileNotFoundError):
+        stated = read_text(paths.vkey, most=MAX_VKEY)
     if stated is not None and stated.strip() != own_vkey:
         raise KeyFileError(
             f"{paths.vkey}: this is not the key of {paths.database.name}; one of the two was "

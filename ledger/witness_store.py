@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from ledger.database import check_file, explained, in_the_making
+from ledger.database import check_regular, explained, in_the_making
 from ledger.errors import StorageError
 from ledger.witness_rules import KnownLog
 
@@ -45,7 +45,7 @@ class WitnessStore:
                 f"{path}: there is no witness's memory here; `witness init` makes a witness. If "
                 "there was one, do not put an old copy back: begin another under a new key"
             )
-        check_file(path)
+        check_regular(path)
         with explained(path):
             self._connection = sqlite3.connect(
                 f"{path.resolve().as_uri()}?mode=rw",

@@ -8,6 +8,7 @@ from typing import Any
 
 from aggregates.registry import REGISTRY
 from ledger.errors import LedgerError, MalformedError
+from ledger.files import read_bounded
 from ledger.mapper import decode_body, ns_to_datetime
 from ledger.verified_entries import VerifiedEntry
 from proctor.errors import EXIT_HELD, ProctorError
@@ -17,6 +18,8 @@ from proctor.remembering import open_remembered
 from proctor.replay import describe_state, read_recording, tell_entry
 from proctor.story import read_story, tell_story
 from projections.cache import catch_up, query
+
+_MAX_TEXT = 4 << 20  # 4 MiB; of notes, proofs and evidence, the longest need 1 MiB
 
 
 def show(home: Home, name: str, *, as_json: bool) -> int:
@@ -87,11 +90,11 @@ def log(home: Home, *, start: int, limit: int, entry: int | None, as_json: bool)
 
 
 def read_text(path: Path | None) -> str | None:
-    """Return a file's text, None for None; raises ProctorError naming the file."""
+    """Return a file's text, None for None; raises ProctorError or StorageError naming the file."""
     if path is None:
         return None
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path, most=_MAX_TEXT).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ProctorError(f"{path} cannot be read: {error}") from error
     if not text.strip():

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +69,7 @@ def read_files(home: str) -> dict[str, str]:
 def change_files(home: str, socket_path: str) -> dict[str, str]:
     """Try to write, delete, exchange and link a notary's files."""
     ledger, place = Path(home) / "ledger", Path(socket_path)
-    own = Path(f"/tmp/hostile{os.getpid()}")
+    own = Path(tempfile.gettempdir(), f"hostile{os.getpid()}")
     own.write_bytes(b"mine")
     attempts: dict[str, Callable[[], object]] = {}
     for name in ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "keys/ledger.pem"):

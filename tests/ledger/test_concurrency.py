@@ -1,6 +1,7 @@
 """Eight processes append at once while a ninth reads behind them."""
 
 import hashlib
+import json
 import random
 import subprocess
 import sys
@@ -37,7 +38,7 @@ with LedgerApplication.open(directory, EventRegistry()) as app:
 
 # Follows the ledger from its last position; says each notification and each new tree head.
 TAIL = """
-import sys, time
+import json, sys, time
 from pathlib import Path
 from ledger.application import LedgerApplication
 from ledger.mapper import EventRegistry
@@ -52,7 +53,7 @@ with LedgerApplication.open(directory, EventRegistry()) as app:
         newest = app.recorder.tree_head()
         if newest not in (None, head):
             head = newest
-            print("head", repr(head))
+            print("head", json.dumps(head))
         if not new:
             time.sleep(0.005)
 """
@@ -94,7 +95,7 @@ def test_eight_writers_and_a_reader_lose_nothing(tmp_path: Path, events: int) ->
 
     lines = (tmp_path / "tail").read_text().splitlines()
     followed = [line.split() for line in lines if not line.startswith("head")]
-    seen_heads = [eval(line[5:], {}) for line in lines if line.startswith("head")]
+    seen_heads = [json.loads(line[5:]) for line in lines if line.startswith("head")]
 
     # The reader has missed nothing: ids without a gap, the streams in their order.
     assert [int(each[0]) for each in followed] == list(range(1, events + 1))

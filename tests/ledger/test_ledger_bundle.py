@@ -1,5 +1,6 @@
 """Bundles: exported, extended, verified without the database, imported; and what is refused."""
 
+import hashlib
 import os
 import random
 import re
@@ -286,8 +287,34 @@ def earlier_head_behind_the_end(scene: Scene) -> None:
     (scene.bundle / "checkpoints/9999").write_text(scene.kept_head)
 
 
-def earlier_head_without_size(scene: Scene) -> None:
-    (scene.bundle / "checkpoints/007").write_text(scene.kept_head)
+def link_to_nothing(scene: Scene, path: Path) -> None:
+    if path.exists():
+        shutil.move(path, scene.root / "moved")
+    (scene.root / "empty").mkdir()
+    path.symlink_to(scene.root / "empty")
+
+
+def pipe_for_heads(scene: Scene) -> None:
+    shutil.rmtree(scene.bundle / "checkpoints")
+    os.mkfifo(scene.bundle / "checkpoints")
+
+
+def link_to_no_heads(scene: Scene) -> None:
+    link_to_nothing(scene, scene.bundle / "checkpoints")
+
+
+def file_for_blobs(scene: Scene) -> None:
+    shutil.rmtree(scene.bundle / "blobs", ignore_errors=True)
+    (scene.bundle / "blobs").write_bytes(b"")
+
+
+def link_to_no_blobs(scene: Scene) -> None:
+    link_to_nothing(scene, scene.bundle / "blobs")
+
+
+def pipe_for_blobs_of_one_letter(scene: Scene) -> None:
+    (scene.bundle / "blobs").mkdir(exist_ok=True)
+    os.mkfifo(scene.bundle / "blobs/00")
 
 
 def forked_earlier_head(scene: Scene) -> None:
@@ -355,7 +382,11 @@ ATTACKS: list[Attack] = [
     (flip_earlier_head, MalformedError, "malformed signature line", None),
     (move_earlier_head, ConsistencyError, "says size", None),
     (earlier_head_behind_the_end, ConsistencyError, "tree head of size 9999", None),
-    (earlier_head_without_size, MalformedError, "holds '007', which is no tree head's size", None),
+    (pipe_for_heads, MalformedError, "checkpoints is no folder", None),
+    (link_to_no_heads, MalformedError, "checkpoints is no folder, or lies behind a link", None),
+    (file_for_blobs, MalformedError, "blobs is no folder", None),
+    (link_to_no_blobs, MalformedError, "blobs is no folder, or lies behind a link", None),
+    (pipe_for_blobs_of_one_letter, MalformedError, "blobs/00 is no folder", None),
     (forked_earlier_head, SignatureError, "signatures by proctor", None),
     (other_vkey, SignatureError, "states another key than the one given", None),
     (long_vkey, MalformedError, r"ledger\.vkey is not one line", None),
@@ -440,6 +471,28 @@ def test_bottomless_folder_is_not_walked_to_its_end(scene: Scene) -> None:
     names = strangers(scene.bundle)
     assert names == sorted(["\\xff", "blobs/" + "ab/" * 9, "checkpoints/.hidden"])
     import_bundle(scene.bundle, scene.root / "imported")
+
+
+def test_names_that_mean_nothing_in_a_bundle_are_ignored(scene: Scene) -> None:
+    for name in ("0", "007", ".new.0123", "x", "9" * 20):
+        (scene.bundle / "checkpoints" / name).write_text(scene.kept_head)
+    (scene.bundle / "checkpoints/-1").mkdir()
+    (scene.bundle / "blobs/00").mkdir(parents=True)
+    (scene.bundle / "blobs/00/x").write_bytes(b"")
+    os.mkfifo(scene.bundle / "blobs/x")
+    assert check_bundle(scene.bundle, vkey=scene.vkey).ok
+
+
+def test_bundle_of_an_empty_ledger_is_rejected(scene: Scene) -> None:
+    origin = scene.vkey.partition("+")[0]
+    root = hashlib.sha256(b"").digest()
+    bundle = scene.root / "nothing"
+    bundle.mkdir()
+    (bundle / "ledger.vkey").write_text(f"{scene.vkey.strip()}\n")
+    note = sign_tree_head(origin=origin, size=0, root=root, key=scene.old_key)
+    (bundle / "checkpoint").write_text(note)
+    report = check_bundle(bundle, vkey=scene.vkey)
+    assert report.error_type == "ConsistencyError"
 
 
 @pytest.mark.slow
