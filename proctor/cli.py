@@ -22,6 +22,7 @@ from proctor import (
     keys_cli,
     notary_cli,
     review_cli,
+    transcript_cli,
     verify_cli,
     witness_cli,
 )
@@ -108,6 +109,7 @@ def judge(
 
 
 app.add_typer(campaign_cli.app)
+app.add_typer(transcript_cli.app)
 app.add_typer(verify_cli.app)
 app.add_typer(witness_cli.app)
 app.add_typer(bundle_cli.app)
@@ -185,7 +187,7 @@ def main() -> None:
     except VerificationError as error:
         _fail(error, EXIT_FOUND, as_json=as_json)
     except PassphraseError as error:
-        advice = f"{error}; {PASSPHRASE} in the environment is where it is looked for"
+        advice = f"{error} (passphrases are read from {PASSPHRASE} in the environment)"
         _fail(PassphraseError(advice), EXIT_USAGE, as_json=as_json)
     except (
         AggregateError,

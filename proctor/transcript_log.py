@@ -49,8 +49,8 @@ class Tally:
         )
 
     def __str__(self) -> str:
-        cost = "at unknown cost" if self.cost is None else f"${self.cost:.4f}"
-        return f"{self.calls} calls ({self.usable} usable), {self.tokens} tokens, {cost}"
+        cost = "cost unknown" if self.cost is None else f"${self.cost:.4f}"
+        return f"calls {self.calls} (usable {self.usable}), tokens {self.tokens}, {cost}"
 
 
 class TranscriptLog:
