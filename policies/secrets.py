@@ -11,6 +11,7 @@ I/O: none.
 import json
 import re
 from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
 from policies.errors import AnswerError
@@ -22,7 +23,6 @@ _LAYERS = 4  # of escapes within escapes
 _JSON_ESCAPE = re.compile(rb"\\+[uU]00([0-7][0-9a-fA-F])")
 _URL_ESCAPE = re.compile(rb"%([0-7][0-9a-fA-F])")
 _HTML_ESCAPE = re.compile(rb"&#x0*([2-7][0-9a-fA-F]);")
-_BACKSLASH = re.compile(rb"\\+(?=[^\\uU])")
 
 
 class Secrets:
@@ -43,8 +43,7 @@ class Secrets:
             quote(secret).encode(),
             quote(secret, safe="").encode(),
             quote_plus(secret).encode(),
-            b64encode(raw).rstrip(b"="),
-            urlsafe_b64encode(raw).rstrip(b"="),
+            *_in_base64(raw),
         }
         self._plain.add(raw)
         # The longest first: a form may be part of another.
@@ -59,8 +58,8 @@ class Secrets:
             before = spelled
             for escape in (_JSON_ESCAPE, _URL_ESCAPE, _HTML_ESCAPE):
                 spelled = escape.sub(lambda found: bytes([int(found[1], 16)]), spelled)
-            spelled = _BACKSLASH.sub(b"", spelled)
-            if any(secret in spelled for secret in self._plain):
+            bare = spelled.replace(b"\\", b"")
+            if any(secret.replace(b"\\", b"") in bare for secret in self._plain):
                 raise AnswerError("withheld: it spells a secret in disguise")
             if spelled == before:
                 break
@@ -72,3 +71,11 @@ class Secrets:
             return self.strike(text.encode("utf-8", "replace")).decode()
         except AnswerError as error:
             return str(error)
+
+
+def _in_base64(raw: bytes) -> Iterator[bytes]:
+    """Yield how `raw` looks within base64, wherever it begins there."""
+    for before in range(3):
+        first, last = (8 * before + 5) // 6, 8 * (before + len(raw)) // 6
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(bytes(before) + raw)[first:last]
