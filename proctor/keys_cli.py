@@ -22,7 +22,8 @@ from ledger.cosignatures import cosignature_vkey
 from ledger.entries import AuthorKey
 from ledger.envelope import public_pem
 from ledger.errors import MalformedError
-from ledger.keys import create_exclusively, load_key, load_or_create_key
+from ledger.files import create_exclusively
+from ledger.keys import load_key, load_or_create_key
 from ledger.notes import public_bytes, vkey
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_notes import COSIGNATURE, ED25519, parse_vkey
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 
 _ROLES = ("judge", "operator", "witness")
+_KINDS = {ED25519: "a ledger's, judge's or operator's", COSIGNATURE: "a witness's"}
 _NS = 10**9
 _SECOND = timedelta(seconds=1)
 KeyOption = Annotated[
@@ -106,7 +108,7 @@ def new(
 @app.command()
 def pem(file: VkeyArgument) -> None:
     """Print a public key as PEM, for openssl and other tools."""
-    print(public_pem(_read_vkey(file)[0]), end="")
+    print(public_pem(open_vkey(file, ED25519, COSIGNATURE)[0]), end="")
     raise typer.Exit(EXIT_HELD)
 
 
@@ -120,10 +122,10 @@ def grant(
 ) -> None:
     """Let a key act in a role from now on."""
     _check_role(role)
-    text, key_id = _read_vkey(file)
+    text, public_key = open_vkey(file, COSIGNATURE if role == "witness" else ED25519)
     with _opened(Home(home)) as (recorder, _):
         number = recorder.grant_key(text, role=role, author=_author(key))
-    _tell({"granted": key_id, "role": role, "index": number - 1}, as_json=as_json)
+    _tell({"granted": _key_id(public_key), "role": role, "index": number - 1}, as_json=as_json)
 
 
 @app.command()
@@ -141,7 +143,7 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Declare that a key is not to be trusted from a time on, which may have passed."""
-    text, key_id = _read_vkey(file)
+    text, public_key = open_vkey(file, ED25519, COSIGNATURE)
     moment = _time_ns(since)
     with _opened(Home(home)) as (recorder, authority):
         record = next((each for each in authority.keys if each.vkey == text), None)
@@ -154,7 +156,8 @@ def revoke(
         number = recorder.revoke_key(
             text, role=record.role, since=moment, reason=reason, author=_author(key)
         )
-    _tell({"revoked": key_id, "role": record.role, "index": number - 1}, as_json=as_json)
+    done = {"revoked": _key_id(public_key), "role": record.role, "index": number - 1}
+    _tell(done, as_json=as_json)
 
 
 @app.command()
@@ -230,17 +233,16 @@ def open_vkey(path: Path, *types: int) -> tuple[str, bytes]:
     if "PUBLIC KEY" in text:
         raise ProctorError(f"{path} is PEM; what is wanted is the vkey, one line with two +")
     fault = ""
-    for type_ in types:
+    for type_, whose in _KINDS.items():
         try:
-            return text, parse_vkey(text, type=type_).public_key
+            public_key = parse_vkey(text, type=type_).public_key
         except MalformedError as error:
             fault = fault or str(error)
+            continue
+        if type_ not in types:
+            raise ProctorError(f"{path}: this is {whose} key, and another kind is wanted")
+        return text, public_key
     raise ProctorError(f"{path}: {fault}")
-
-
-def _read_vkey(path: Path) -> tuple[str, str]:
-    text, public_key = open_vkey(path, ED25519, COSIGNATURE)
-    return text, _key_id(public_key)
 
 
 def _key_id(public_key: bytes) -> str:

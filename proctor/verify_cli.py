@@ -255,6 +255,7 @@ class _Findings:
     """What a ledger that holds says of its witnesses and of revoked keys."""
 
     witnessed: WitnessedHeads | None  # None: nobody was asked for
+    unasked: bool  # a policy asks for no witness
     size: int
     suspicions: tuple[tuple[Suspicion, int, int], ...]  # with the first index, and how many
 
@@ -281,7 +282,9 @@ class _Findings:
         }
 
     def tell(self) -> None:
-        if self.witnessed is not None and self.witnessed.note is None:
+        if self.unasked:
+            console.print("not witnessed: the policy's `quorum none` asks for no witness")
+        elif self.witnessed is not None and self.witnessed.note is None:
             console.print("[red]not witnessed[/]: no tree head meets the policy's quorum")
         elif self.witnessed is not None:
             short = "" if self.witnessed.size == self.size else ": the rest is yet to be witnessed"
@@ -298,10 +301,13 @@ class _Findings:
 def _find(check: _Ledger | _Bundle, report: VerificationReport, quorum: Quorum | None) -> _Findings:
     revoked = report.authority and any(key.revocations for key in report.authority.keys)
     if quorum is None and not revoked:
-        return _Findings(witnessed=None, size=report.size, suspicions=())
+        return _Findings(witnessed=None, unasked=False, size=report.size, suspicions=())
     vkey, authority, notes = check.walk(lambda _: None)
+    unasked = quorum is not None and quorum.rule == "none"
     if quorum is not None:
         quorum.verify_log(vkey)
+    if unasked:
+        quorum = None
     witnessed = None if quorum is None else witnessed_heads(notes, quorum=quorum)
     doubts = suspects(
         authority,
@@ -319,6 +325,7 @@ def _find(check: _Ledger | _Bundle, report: VerificationReport, quorum: Quorum |
         check.walk(take)
     return _Findings(
         witnessed=witnessed,
+        unasked=unasked,
         size=report.size,
         suspicions=tuple((doubts[n], first, count) for n, (first, count) in sorted(found.items())),
     )
@@ -364,10 +371,10 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
     key = read_vkey_file(vkey)
     if key is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
+    quorum = None if policy is None else read_quorum(policy)
     try:
         proved = open_proof(text, vkey=key)
-        if policy is not None:
-            quorum = read_quorum(policy)
+        if quorum is not None:
             quorum.verify_log(key)
             quorum.verify(proved.head.note)
         _hold_against_memory(proved)
@@ -376,7 +383,11 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
     if as_json:
         print_json({"ok": True, "size": proved.head.size, **describe_entry(proved.entry)})
         return EXIT_HELD
-    witnessed = "" if policy is None else ", as the policy's witnesses have cosigned"
+    witnessed = (
+        ""
+        if quorum is None or quorum.rule == "none"
+        else ", as the policy's witnesses have cosigned"
+    )
     console.print(
         f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
         f"{words(proved.head.origin)}{witnessed}"

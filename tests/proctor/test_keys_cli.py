@@ -113,6 +113,8 @@ def test_wrong_input_is_rejected(home: Path, tmp_path: Path) -> None:
         (tmp_path / "wrong").write_text(text)
         with pytest.raises(ProctorError, match=f"wrong.*{says}"):
             keys("grant", "operator", tmp_path / "wrong", home=home)
+    with pytest.raises(ProctorError, match="operator's key, and another kind is wanted"):
+        keys("grant", "witness", f"{operator}.vkey", home=home)
     with pytest.raises(ProctorError, match="there is no ledger"):
         keys("rotate", home=tmp_path / "nowhere")
 
@@ -156,9 +158,9 @@ def test_passphrase_is_asked_for_by_the_name_of_its_variable(
 
     assert "there is no ledger" in said()  # the key itself is in order
     monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "wrong")
-    assert re.search("passphrase is wrong.*; PROCTOR_KEY_PASSPHRASE", said())
+    assert re.search("passphrase is wrong.*read from PROCTOR_KEY_PASSPHRASE", said())
     monkeypatch.delenv("PROCTOR_KEY_PASSPHRASE")
-    assert re.search("needs a passphrase; PROCTOR_KEY_PASSPHRASE", said())
+    assert re.search("needs a passphrase.*read from PROCTOR_KEY_PASSPHRASE", said())
 
 
 def test_review_is_signed_by_an_operator_in_force(home: Path, tmp_path: Path) -> None:

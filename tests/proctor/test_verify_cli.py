@@ -149,6 +149,10 @@ def test_policy_says_how_far_the_ledger_is_witnessed(scene: Scene, tmp_path: Pat
     policy = scene.root / "policy"
     report = verify(scene, "--policy", policy)
     assert 0 < report["witnessed"] <= report["size"]
+    nobody = tmp_path / "nobody"
+    nobody.write_text("quorum none\n")
+    assert verify(scene, "--policy", nobody)["witnessed"] is None
+    assert "asks for no witness" in call(["verify", "--policy", nobody], home=scene.root).stdout
     lonely = tmp_path / "lonely"
     lonely.write_text(policy.read_text().replace("witness-", "nobody-"))
     done = call(["verify", "--policy", lonely], home=scene.root)

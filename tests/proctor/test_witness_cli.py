@@ -204,7 +204,7 @@ def test_answer_for_another_ledger_is_rejected(place: Path, home: Path) -> None:
         (["serve", "--state", "w", "--listen", "localhost"], "give an IP address and a port"),
         (["serve", "--state", "w", "--listen", "127.0.0.1:99999"], "give an IP address and a"),
         (["serve", "--state", "none"], "there is no witness here"),
-        (["trust", "w/witness.vkey", "--state", "w"], "for Ed25519"),
+        (["trust", "w/witness.vkey", "--state", "w"], "this is a witness's key"),
         (["ask", "--policy", "w/witness.vkey"], "line 1: "),
         (["init", "--state", "x", "--name", "a b"], "cannot be a witness's name"),
     ],
