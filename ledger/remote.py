@@ -18,6 +18,7 @@ from eventsourcing import persistence
 from eventsourcing.persistence import Notification, StoredEvent
 from eventsourcing.utils import Environment, EnvType
 
+from ledger import factories
 from ledger.entries import NO_PREVIOUS, Author, AuthorKey, Entry, decode_entry, encode_entry
 from ledger.errors import (
     ConflictError,
@@ -211,7 +212,7 @@ class RemoteRecorder(persistence.ApplicationRecorder):
         return ids
 
 
-class RemoteFactory(persistence.InfrastructureFactory[persistence.TrackingRecorder]):
+class RemoteFactory(factories.EventsOnlyFactory):
     """Builds the recorder for the notary that listens at LEDGER_SOCKET."""
 
     LEDGER_SOCKET = "LEDGER_SOCKET"
@@ -226,21 +227,6 @@ class RemoteFactory(persistence.InfrastructureFactory[persistence.TrackingRecord
     def application_recorder(self) -> RemoteRecorder:
         """Construct the recorder."""
         return RemoteRecorder(self._client)
-
-    def aggregate_recorder(self, purpose: str = "events") -> NoReturn:
-        """Not offered: snapshots would be trusted on reading without being in the ledger."""
-        raise UnsupportedError(f"a ledger keeps no {purpose} beside its entries")
-
-    def tracking_recorder(
-        self,
-        tracking_recorder_class: type | None = None,  # noqa: ARG002  (the interface's)
-    ) -> NoReturn:
-        """Not offered: positions of projections belong to the projections."""
-        raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
-
-    def process_recorder(self) -> NoReturn:
-        """Not offered: positions of projections belong to the projections."""
-        raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
 
     def close(self) -> None:
         """Close the connection."""

@@ -24,6 +24,7 @@ from eventsourcing import persistence
 from eventsourcing.persistence import Notification, StoredEvent
 from eventsourcing.utils import Environment, EnvType
 
+from ledger import factories
 from ledger.authority import Authority
 from ledger.batch import Batch, Event
 from ledger.clocks import BOOT_CLOCK, Clocks
@@ -276,7 +277,7 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
         raise UnsupportedError("a ledger has no subscriptions; ask select_notifications() again")
 
 
-class LedgerFactory(persistence.InfrastructureFactory[persistence.TrackingRecorder]):
+class LedgerFactory(factories.EventsOnlyFactory):
     """Builds the recorder for the directory named by LEDGER_DIRECTORY.
 
     LEDGER_KEY_PASSPHRASE, if set, is the private key's passphrase.
@@ -299,21 +300,6 @@ class LedgerFactory(persistence.InfrastructureFactory[persistence.TrackingRecord
     def application_recorder(self) -> SignedSQLiteRecorder:
         """Construct the recorder."""
         return SignedSQLiteRecorder(self._database, signer=self._signer)
-
-    def aggregate_recorder(self, purpose: str = "events") -> NoReturn:
-        """Not offered: snapshots would be trusted on reading without being in the ledger."""
-        raise UnsupportedError(f"a ledger keeps no {purpose} beside its entries")
-
-    def tracking_recorder(
-        self,
-        tracking_recorder_class: type | None = None,  # noqa: ARG002  (the interface's)
-    ) -> NoReturn:
-        """Not offered: positions of projections belong to the projections."""
-        raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
-
-    def process_recorder(self) -> NoReturn:
-        """Not offered: positions of projections belong to the projections."""
-        raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
 
     def close(self) -> None:
         """Close the database."""
