@@ -318,20 +318,21 @@ SELECT
     COUNT(c.model) AS calls,
     COUNT(c.model) FILTER (c.cached) AS cached,
     COALESCE(SUM(JSON_ARRAY_LENGTH(c.retries)), 0) AS retries,
-    COUNT(c.model) FILTER (c.asked) AS asked,
-    COUNT(c.model) FILTER (c.asked AND c.outcome = 'usable') AS usable,
-    COUNT(c.model) FILTER (c.asked AND c.outcome = 'usable')
-    / NULLIF(COUNT(c.model) FILTER (c.asked), 0) AS usable_share,
+    COUNT(c.model) FILTER (c.decides) AS asked,
+    COUNT(c.model) FILTER (c.decides AND c.outcome = 'usable') AS usable,
+    usable / NULLIF(asked, 0) AS usable_share,
     COALESCE(SUM(c.prompt_tokens), 0) AS prompt_tokens,
     COALESCE(SUM(c.completion_tokens), 0) AS completion_tokens,
     COALESCE(SUM(c.cost), 0) AS cost,
     COUNT(c.model) FILTER (c.cost IS NULL AND NOT c.cached) AS unpriced,
-    COALESCE(SUM(c.seconds) FILTER (c.model IS NOT NULL), 0) AS seconds,
-    MIN(c.request_bytes) FILTER (c.asked) AS min_request_bytes,
-    MEDIAN(c.request_bytes) FILTER (c.asked) AS median_request_bytes,
-    MAX(c.request_bytes) FILTER (c.asked) AS max_request_bytes
+    COALESCE(SUM(c.seconds), 0) AS seconds,
+    MIN(c.request_bytes) FILTER (c.decides) AS min_request_bytes,
+    MEDIAN(c.request_bytes) FILTER (c.decides) AS median_request_bytes,
+    MAX(c.request_bytes) FILTER (c.decides) AS max_request_bytes
 FROM transcripts AS t
-LEFT JOIN (SELECT *, action <> 'probe' AS asked FROM calls) AS c USING (transcript_id)
+LEFT JOIN (
+    SELECT *, action <> 'probe' AS decides FROM calls WHERE model IS NOT NULL
+) AS c USING (transcript_id)
 GROUP BY ALL;
 COMMENT ON VIEW call_summary IS 'What the language models of each run were asked, and what it took; runs without a transcript have no row';
 COMMENT ON COLUMN call_summary.calls IS 'To a model, probes too; steps of other agents are not counted';
@@ -512,7 +513,9 @@ SELECT
     f.decision,
     f.rule,
     f.epoch,
-    NOT e.fired AND f.again IS DISTINCT FROM e.epoch AS worked
+    CASE
+        WHEN e.epoch IS NOT NULL THEN NOT e.fired AND f.again IS DISTINCT FROM e.epoch
+    END AS worked
 FROM followed AS f
 LEFT JOIN rule_evaluations AS e
     ON e.run_id = f.run_id AND e.rule = f.rule

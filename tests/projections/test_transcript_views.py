@@ -1,0 +1,191 @@
+"""Views over calls, campaigns and strategy, beside what the aggregates say of the same events."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+import pytest
+from synthetic import (
+    synthetic_audit,
+    synthetic_call,
+    synthetic_campaign,
+    synthetic_run,
+    synthetic_transcript,
+)
+
+from aggregates.registry import REGISTRY
+from aggregates.rules import RULE_CLASSES
+from aggregates.strategy import phases, remedy_effects
+from aggregates.transcript import Call
+from ledger.application import LedgerApplication
+from ledger.bodies import encode_body
+from projections.projector import create_schema, project
+from projections.source import open_source
+
+pytest_plugins = ("projection_fixtures",)
+
+Ask = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LedgerApplication:
+    return LedgerApplication.open(tmp_path / "ledger", REGISTRY)
+
+
+@pytest.fixture
+def ask(log: LedgerApplication, tmp_path: Path) -> Ask:
+    """Ask tables that are made from the ledger as it stands."""
+
+    def answer(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with duckdb.connect() as connection, open_source(tmp_path / "ledger") as source:
+            create_schema(connection)
+            project(connection, source.entries(start=0))
+            return connection.execute(sql, parameters).fetchall()
+
+    return answer
+
+
+def test_calls_of_a_run_are_summed_up(log: LedgerApplication, ask: Ask) -> None:
+    run = synthetic_run(log, epochs=1)
+    synthetic_transcript(
+        log,
+        run,
+        [
+            synthetic_call(action="probe", epoch=None, request_bytes=10),
+            synthetic_call(request_bytes=1_000),
+            synthetic_call("unusable", request_bytes=3_000),
+            synthetic_call(action="repair", request_bytes=2_000),
+            synthetic_call(cached=True, request_bytes=2_000, usage=None, cost=0.0, seconds=0.0),
+            synthetic_call("timeout", usage=None, cost=None, retries=({"status": 429},) * 3),
+            Call("playbook", "decide", "usable", epoch=2, seconds=9.0),
+        ],
+    )
+    columns = "calls, cached, retries, asked, usable, usable_share, prompt_tokens, "
+    columns += "completion_tokens, unpriced, seconds, min_request_bytes, max_request_bytes"
+    assert ask(f"SELECT {columns} FROM call_summary WHERE run_id = ?", [str(run.id)]) == [
+        (6, 1, 3, 5, 3, 3 / 5, 1_200, 160, 1, 2.5, 1_000, 3_000)
+    ]
+    [(cost, median)] = ask("SELECT cost, median_request_bytes FROM call_summary")
+    assert cost == pytest.approx(0.004)
+    assert median == 2_000
+
+
+def test_run_that_asked_nobody_has_no_share(log: LedgerApplication, ask: Ask) -> None:
+    synthetic_transcript(log, synthetic_run(log, epochs=1))
+    synthetic_run(log, epochs=1)
+    assert ask("SELECT calls, asked, usable_share, cost FROM call_summary") == [(0, 0, None, 0.0)]
+
+
+def test_transcript_of_another_run_is_unreadable(log: LedgerApplication, tmp_path: Path) -> None:
+    transcript = synthetic_transcript(log, synthetic_run(log, epochs=1, run_id=uuid4()))
+    with open_source(tmp_path / "ledger") as source:
+        entries = list(source.entries(start=0))
+    honest = entries[-1]
+    assert honest.stream_id == transcript.id
+    body = {"v": 1, "at": 0, "mode": transcript.mode, "policy": {}}
+    for run, rows in ((transcript.run, 1), (str(uuid4()), 0), ("x", 0)):
+        entry = replace(honest, body=encode_body({**body, "run": run}))
+        with duckdb.connect() as connection:
+            create_schema(connection)
+            project(connection, [*entries[:-1], entry], quarantine=True)
+            assert connection.execute("SELECT COUNT(*) FROM transcripts").fetchall() == [(rows,)]
+            assert connection.execute("SELECT COUNT(*) FROM unreadable").fetchall() == [(1 - rows,)]
+
+
+def test_progress_tells_attempts_with_scores_calls_and_place(
+    log: LedgerApplication, ask: Ask
+) -> None:
+    cut_off, first, second = (synthetic_run(log, epochs=1) for _ in range(3))
+    synthetic_audit(log, first, violations=[{"kind": "padding", "emitter": "policy"}])
+    synthetic_audit(log, second)
+    synthetic_transcript(log, second, [synthetic_call(), synthetic_call()])
+    synthetic_campaign(log, [second, first], abandoned=[cut_off])
+    assert ask(
+        "SELECT number, run_id, abandoned, violations, validation_accuracy, calls, "
+        "prompt_tokens, place FROM campaign_progress ORDER BY abandoned DESC, number"
+    ) == [
+        (1, str(cut_off.id), True, None, None, None, None, None),
+        (1, str(second.id), False, 0, 0.75, 2, 600, 1),
+        (2, str(first.id), False, 1, 0.75, None, None, 2),
+    ]
+    assert ask("SELECT attempts, feedback, policy ->> '$.name' FROM campaigns") == [
+        (2, True, "synthetic")
+    ]
+
+
+DEFERRED = {"kind": "unresolved_deferral", "rule": "R1"}
+
+
+@pytest.mark.parametrize(
+    ("violation", "asked", "cause"),
+    [
+        ({**DEFERRED, "emitter": "policy"}, True, "policy"),
+        ({**DEFERRED, "rule": "R2", "emitter": "policy"}, True, "prompt"),
+        ({**DEFERRED, "kind": "precedence", "emitter": "policy"}, True, "prompt"),
+        ({**DEFERRED, "rule": None, "emitter": "policy"}, True, "prompt"),
+        ({**DEFERRED, "rule": "R2", "emitter": "policy"}, False, "policy"),
+        ({**DEFERRED, "emitter": "driver"}, True, "harness"),
+        ({**DEFERRED, "emitter": "harness"}, True, "harness"),
+        ({**DEFERRED, "emitter": "human"}, True, "human"),
+    ],
+)
+def test_violation_has_a_cause(
+    log: LedgerApplication, ask: Ask, violation: dict[str, Any], asked: bool, cause: str
+) -> None:
+    first, second = (synthetic_run(log, epochs=1) for _ in range(2))
+    probe = synthetic_call(action="probe", epoch=None)
+    synthetic_transcript(log, second, [probe, synthetic_call()] if asked else [probe])
+    feedback = {"attempts": [{"number": 1, "violations": [{**DEFERRED, "epochs": [2, 3]}]}]}
+    synthetic_campaign(log, [first, second], feedback=feedback)
+    synthetic_audit(log, second, violations=[violation])
+    assert ask("SELECT run_id, cause FROM violation_causes") == [(str(second.id), cause)]
+
+
+def test_violation_of_an_attempt_that_was_told_nothing_is_for_the_prompt(
+    log: LedgerApplication, ask: Ask
+) -> None:
+    first, second = (synthetic_run(log, epochs=1) for _ in range(2))
+    for run in (first, second):
+        synthetic_transcript(log, run, [synthetic_call()])
+        synthetic_audit(log, run, violations=[{**DEFERRED, "emitter": "policy"}])
+    synthetic_campaign(log, [first, second], feedback={"violations": [DEFERRED]})
+    rows = ask("SELECT run_id, told, cause FROM violation_causes")
+    assert sorted(rows) == sorted(
+        [(str(first.id), False, "prompt"), (str(second.id), True, "policy")]
+    )
+
+
+def test_strategy_views_say_what_the_functions_say(log: LedgerApplication, ask: Ask) -> None:
+    random = Random(4)
+    runs = [
+        synthetic_run(
+            log,
+            epochs=random.choice([1, 5, 6, 20, 40]),
+            exploding=random.sample(range(40), 14),
+            dead=range(random.randrange(20), random.randrange(40)),
+            diverged=random.sample(range(40), 6),
+            refuse=random.random() < 0.2,
+            end=None,
+        )
+        for _ in range(8)
+    ]
+    told: set[Any] = set()
+    effects: set[Any] = set()
+    for run in runs:
+        fired = [run.fired(epoch) for epoch in range(run.epoch + 1)]
+        for phase in phases(fired):
+            part = (phase.name, phase.first, phase.last, phase.expected, phase.dominant)
+            counts = [phase.firings.get(kind, 0) for kind in dict.fromkeys(RULE_CLASSES.values())]
+            told.add((str(run.id), *part, *counts))
+        effects |= {
+            (str(run.id), effect.decision, effect.rule, effect.epoch, effect.worked)
+            for effect in remedy_effects(fired, run.decisions)
+        }
+    assert set(ask("SELECT * FROM strategy_phases")) == told
+    assert set(ask("SELECT * FROM remedy_effects")) == effects
+    assert {worked for *_, worked in effects} == {True, False, None}
+    assert len({dominant for *_, dominant, _, _, _, _ in told}) > 2
