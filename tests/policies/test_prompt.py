@@ -6,10 +6,12 @@ import re
 from typing import Any
 
 import pytest
+from chat_server import ChatServer, decide, defer_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from situations import observe, past, signals
+from situations import MemoryLog, observe, past, signals
 from synthetic import SPEC
+from tiny_training import STUCK, MemoryBlobs, train_tiny
 
 from aggregates.decisions import (
     ARCHITECTURE_CHANGE,
@@ -25,6 +27,9 @@ from aggregates.decisions import (
 from aggregates.errors import DecisionError, SpecError
 from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, BlockSpec, apply_edit
+from aggregates.transcript import Transcript
+from policies.chat import ChatClient
+from policies.language_model import LanguageModelPolicy
 from policies.offers import offers
 from policies.prompt import FEEDBACK_TITLE, feedback_text, messages, quoted
 from policies.settings import ModelSettings
@@ -97,6 +102,24 @@ def test_prompt_is_bounded_whatever_others_wrote() -> None:
     )
     assert usual <= 11_000
     assert worst <= 25_600
+
+
+def test_recorded_requests_are_as_large_late_in_a_training_as_early() -> None:
+    log = MemoryLog()
+    with ChatServer(decide(defer_all)) as server:
+        asked = ModelSettings(model="m", base_url=server.url)
+        policy = LanguageModelPolicy(
+            asked, client=ChatClient(asked, "key"), rung="tool", log=log, blobs=MemoryBlobs()
+        )
+        train_tiny(settings={**STUCK, "epochs": 30}, policy=policy)
+    calls = log.events(Transcript.CallMade)
+    usual = calls[-1].rules
+    sizes = {call.epoch: call.request_bytes for call in calls if call.rules == usual}
+    early, late = (
+        [size for epoch, size in sizes.items() if first <= epoch < first + 10] for first in (10, 20)
+    )
+    assert len(early) >= 5
+    assert max(late) - max(early) <= 80  # eighty numbers, of which some are shorter than others
 
 
 def test_prompt_shows_as_many_epochs_as_the_settings_ask_for() -> None:
@@ -280,7 +303,7 @@ def test_every_value_that_is_offered_is_valid_and_those_beyond_are_not(
                     continue
                 for value in bounds:
                     validate_decision(decided(rule, direction, params_at(direction, value)), seen)
-                for beyond in (bounds[0] / 1.9, bounds[-1] * 1.9):
+                for beyond in (bounds[0] / 3, bounds[-1] * 3):
                     with pytest.raises(DecisionError):
                         validate_decision(
                             decided(rule, direction, params_at(direction, beyond)), seen
