@@ -26,6 +26,7 @@ def test_rules_say_who_may_do_what() -> None:
         roles = ["judge"]
         others = true
         cosign = true
+        witnesses = ["w.example+e25d5acc+BAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEB"]
         blob_bytes = 5
 
         [[user]]
@@ -38,6 +39,7 @@ def test_rules_say_who_may_do_what() -> None:
         roles=("judge",),
         others=True,
         cosign=True,
+        witnesses=("w.example+e25d5acc+BAEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEB",),
         blob_bytes=5,
     )
     assert rules[0] == User(uid=0)
@@ -74,6 +76,7 @@ def test_reference_page_lists_every_key_and_the_limits() -> None:
         ("[[user]]\nuser = 5\nappend = ['*.run']\n", "at its end only"),
         ("[[user]]\nuser = 5\nappend = ['']\n", "is no name"),
         ("[[user]]\nuser = 5\nothers = 1\n", "others wants a bool"),
+        ("[[user]]\nuser = 5\nwitnesses = ['w']\n", "witnesses: 'w': the vkey is not"),
         ("[[user]]\nuser = 5\nblob_bytes = -1\n", "below 0"),
         ("[[user", "not TOML"),
     ],

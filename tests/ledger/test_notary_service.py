@@ -19,8 +19,14 @@ from eventsourcing.utils import Environment
 from hostile import batch, connect, receive
 from notaries import RunningNotary, open_folder, running_notary
 
-from ledger.cosignatures import sign_cosignature
+from aggregates.audit import Audit
+from aggregates.registry import REGISTRY
+from aggregates.review import Review
+from ledger.application import LedgerApplication
+from ledger.cosignatures import cosignature_vkey, open_cosignature, sign_cosignature
+from ledger.entries import AuthorKey
 from ledger.errors import (
+    AuthorityError,
     BlobError,
     ConflictError,
     ConsistencyError,
@@ -35,13 +41,28 @@ from ledger.errors import (
 from ledger.mirror import refresh_mirror
 from ledger.notary import listening, only_notary
 from ledger.notary_client import NotaryClient
+from ledger.notes import public_bytes, vkey
+from ledger.opening import open_ledger
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger, open_verified
 from ledger.remote import RemoteFactory, RemoteRecorder
 from ledger.remote_blobs import RemoteBlobs
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verified_notes import parse_note
 from ledger.wire import MAX_FRAME, pack_frame, parse_frame
 
-RULES = f'[[user]]\nuser = {os.geteuid()}\nappend = ["*"]\ncosign = true\n'
+WITNESS, GRANTED, JUDGE, OPERATOR, STRANGER = (
+    Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in range(1, 6)
+)
+WITNESS_VKEY = cosignature_vkey("witness", public_bytes(WITNESS))
+RULES = f"""\
+[[user]]
+user = {os.geteuid()}
+append = ["*"]
+roles = ["judge", "operator"]
+cosign = true
+witnesses = ["{WITNESS_VKEY}"]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -405,8 +426,7 @@ def test_cosignature_reaches_mirrors_that_have_the_head_already(
     recorder.insert_events(events(uuid4(), 1))
     refresh_mirror(recorder, tmp_path)
     text = note.partition("\n\n")[0] + "\n"
-    key = Ed25519PrivateKey.generate()
-    line = sign_cosignature(text, name="witness", key=key, seconds=1)
+    line = sign_cosignature(text, name="witness", key=WITNESS, seconds=1)
     recorder.add_signature_line(ids[-1], line)
     refresh_mirror(recorder, tmp_path)
     with contextlib.closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c:
@@ -414,6 +434,64 @@ def test_cosignature_reaches_mirrors_that_have_the_head_already(
     assert stored.startswith(note)
     assert line.strip() in stored
     assert check_ledger(tmp_path, vkey=notary.vkey).ok
+
+
+def grant(notary: RunningNotary, vkey: str, role: str) -> None:
+    """As the notary's own user does, while the notary runs."""
+    database, signer = open_ledger(LedgerPaths(notary.ledger), passphrase=None)
+    with contextlib.closing(database):
+        SignedSQLiteRecorder(database, signer=signer).grant_key(vkey, role=role)
+
+
+def test_flood_of_lines_is_rejected_and_honest_cosigners_find_room(
+    fresh_notary: RunningNotary,
+) -> None:
+    client = NotaryClient(fresh_notary.socket)
+    recorder = RemoteRecorder(client)
+    grant(fresh_notary, cosignature_vkey("granted", public_bytes(GRANTED)), "witness")
+    (size,) = recorder.insert_events(events(uuid4(), 1))
+    note = recorder.tree_head()
+    assert note is not None
+    text = note.partition("\n\n")[0] + "\n"
+
+    def add(name: str, key: Ed25519PrivateKey, *, seconds: int = 1, of: str = text) -> None:
+        recorder.add_signature_line(size, sign_cosignature(of, name=name, key=key, seconds=seconds))
+
+    for seconds in range(1, 40):
+        with pytest.raises(ForbiddenError, match="by no witness that was granted"):
+            add("stranger", STRANGER, seconds=seconds)
+        with pytest.raises(ForbiddenError, match="by no witness that was granted"):
+            add("granted", STRANGER, seconds=seconds)
+        with pytest.raises(AuthorityError, match="its signature does not hold"):
+            add("granted", GRANTED, seconds=seconds, of="another text\n")
+        add("witness", WITNESS, seconds=seconds)  # good lines, of which the first says all
+    add("granted", GRANTED)
+    cosigned = parse_note(recorder.tree_head() or "")
+    client.close()
+    assert [line.name for line in cosigned.signatures][1:] == ["witness", "granted"]
+    assert open_cosignature(cosigned, vkey=WITNESS_VKEY) == 1
+    assert check_ledger(fresh_notary.ledger, vkey=fresh_notary.vkey).ok
+
+
+def test_signed_audit_and_review_are_recorded_through_the_notary(
+    fresh_notary: RunningNotary,
+) -> None:
+    audit = Audit.start(run=str(uuid4()), tree_head="head", config={}, environment={})
+    review = Review.of(index=3, entry_hash="ab" * 32, run=str(uuid4()), mark="gold", note="well")
+    judge, operator = AuthorKey("judge", JUDGE), AuthorKey("operator", OPERATOR)
+    grant(fresh_notary, vkey("judge", public_bytes(JUDGE)), "judge")
+    grant(fresh_notary, vkey("operator", public_bytes(OPERATOR)), "operator")
+    with LedgerApplication.connect(fresh_notary.socket, REGISTRY) as log:
+        log.save(audit, author=judge)
+        log.save(review, author=operator)
+        with pytest.raises(AuthorityError, match="not in force"):
+            log.save(
+                Review.of(index=3, entry_hash="ab" * 32, run="r", mark="bad", note=""),
+                author=AuthorKey("operator", STRANGER),
+            )
+    with open_verified(fresh_notary.ledger, vkey=fresh_notary.vkey) as ledger:
+        authors = [(e.name, e.author.role) for e in ledger.entries() if e.author]
+    assert authors[-2:] == [("audit.started", "judge"), ("decision.reviewed", "operator")]
 
 
 def test_mirror_over_another_ledger_is_rejected(
