@@ -26,4 +26,4 @@ nice -n 15 cmake -S "$to/$llama/vendor/llama.cpp" -B "$to/llama" \
 nice -n 15 cmake --build "$to/llama" --parallel 2 --target llama-server llama mtmd
 CMAKE_ARGS=-DLLAMA_BUILD=OFF "$to/bin/python" -m pip install --quiet --no-deps "$to/$llama.tar.gz"
 
-"$to/bin/python" "$here/random_models.py" "$to/models"
+"$to/bin/python" "$here/random_models.py" "$to/models" "$to/$llama/vendor/llama.cpp/docs"

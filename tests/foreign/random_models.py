@@ -1,9 +1,9 @@
 """Language models with random weights, for servers that load a model from disk.
 
 Nobody trained them: what they answer is noise, in as much form as the server makes them keep. Their
-tokens are learnt from this repository's pages, so that a prompt is not many times longer than for a
-real model. Run by the Python of the foreign environment: `random_models.py FOLDER` writes
-FOLDER/random.gguf for llama.cpp and FOLDER/random/ for transformers.
+tokens alone are learnt, from a folder of pages, so that a prompt is not much longer than for a
+real model. Run by the Python of the foreign environment: `random_models.py FOLDER PAGES` writes
+FOLDER/random.gguf for llama.cpp and FOLDER/random/ for transformers, the same at every call.
 """
 
 import json
@@ -16,7 +16,6 @@ from gguf import GGUFWriter, TokenType
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-PAGES = Path(__file__).parents[2] / "docs"
 START, END = "<|start|>", "<|end|>"
 CONTEXT = 32_768  # tokens
 LAYERS, WIDTH, HEADS, INNER = 2, 64, 4, 128
@@ -30,7 +29,7 @@ TEMPLATE = (
 )
 
 
-def learn_tokens() -> Tokenizer:
+def learn_tokens(pages: Path) -> Tokenizer:
     """Return a byte-level tokenizer of 1024 tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -41,7 +40,7 @@ def learn_tokens() -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train([str(page) for page in sorted(PAGES.rglob("*.md"))], trainer)
+    tokenizer.train([str(page) for page in sorted(pages.rglob("*.md"))], trainer)
     return tokenizer
 
 
@@ -133,7 +132,7 @@ def gguf_name(name: str) -> str:
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
-    learnt = learn_tokens()
+    learnt = learn_tokens(Path(sys.argv[2]))
     untrained = random_model(learnt)
     write_transformers(target / "random", learnt, untrained)
     write_gguf(target / "random.gguf", learnt, untrained)
