@@ -77,7 +77,7 @@ class Run(Aggregate):
             }
 
     class DecisionMade(Aggregate.Event):
-        """What a policy, a human or the driver said, in its own words."""
+        """What a policy or a human decided, in their own words, or that nobody did (driver)."""
 
         number: int
         epoch: int
@@ -297,6 +297,8 @@ class Run(Aggregate):
             raise InvariantError("a decision follows the evaluation of the rules")
         if source not in SOURCES:
             raise InvariantError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
+        if source == "driver" and decision.acts:
+            raise InvariantError("the driver answers with no action only: it decides nothing")
         if self.weights.get("last", (-1, ""))[0] == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
         self._check_settled()

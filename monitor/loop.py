@@ -20,7 +20,7 @@ import torch
 
 from aggregates.decisions import Decision, Observation, Said
 from aggregates.errors import AggregateError, SpecError
-from aggregates.rules import PROFILES
+from aggregates.rules import PRECEDENCE, PROFILES
 from aggregates.run import Run
 from aggregates.spec import ModelSpec, apply_edit
 from ledger.errors import LedgerError
@@ -270,7 +270,8 @@ def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> 
     """Return the policy's decisions, each as it was said and by whom.
 
     Nothing may follow a scheduled restart, so where structural edits restart the run they come
-    last, the one that was said first at the very end; the order is otherwise the policy's.
+    last, the one for the rule that goes first at the very end; the order is otherwise the policy's.
+    What was recorded in this order keeps it when it is said again.
     """
     try:
         answers = list(policy.decide(observation))
@@ -280,10 +281,14 @@ def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> 
     if any(not isinstance(each, Said) or not isinstance(each.decision, Decision) for each in said):
         raise PolicyError(f"policy {policy.name} answered with something that is no decision")
     if structural_last:
-        structural = [each for each in said if each.decision.edit is not None]
-        others = [each for each in said if each.decision.edit is None]
-        said = [*others, *structural[1:], *structural[:1]]
+        said.sort(key=_place_before_restart)
     return said
+
+
+def _place_before_restart(said: Said) -> int:
+    if said.decision.edit is None:
+        return -len(PRECEDENCE)
+    return -min(PRECEDENCE.index(rule) for rule in said.decision.cites)
 
 
 @contextmanager

@@ -169,11 +169,27 @@ def test_false_citation_is_found_when_the_rule_fired_in_none_of_the_last_epochs(
     assert false == ([("false_citation", "R1", 4, "human")] if is_false else [])
 
 
-def test_unresolved_deferral_is_found_when_the_rule_fires_on_to_the_limit(story: Story) -> None:
+@pytest.mark.parametrize("source", ["policy", "driver", "human"])
+def test_unresolved_deferral_of_whoever_said_it_is_found_when_the_rule_fires_on_to_the_limit(
+    story: Story, source: str
+) -> None:
     story.begin(epochs=12, fired={"R1": set(range(2, 12))})
-    story.decide(2, "R1")
+    story.decide(2, "R1", source=source)
     story.end("completed")
-    assert ("unresolved_deferral", "R1", 2, "policy") in story.found()
+    assert ("unresolved_deferral", "R1", 2, source) in story.found()
+
+
+def test_deferrals_of_one_rule_are_told_apart_by_who_said_them(story: Story) -> None:
+    story.begin(epochs=12, fired={"R1": set(range(2, 12))})
+    for epoch, source in ((2, "policy"), (3, "driver"), (4, "human")):
+        story.decide(epoch, "R1", source=source)
+    story.end("completed")
+    found = [entry for entry in story.found() if entry[0] == "unresolved_deferral"]
+    assert [(epoch, emitter) for _, _, epoch, emitter in found] == [
+        (2, "policy"),
+        (3, "driver"),
+        (4, "human"),
+    ]
 
 
 @pytest.mark.parametrize(("silent", "unresolved"), [(3, False), (9, False), (10, True)])

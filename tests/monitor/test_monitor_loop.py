@@ -14,7 +14,7 @@ import pytest
 import torch
 from tiny_training import STUCK, TINY, MemoryBlobs, ScriptedPolicy, Trained, train_tiny
 
-from aggregates.decisions import Decision, Observation
+from aggregates.decisions import Decision, Observation, Said
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.spec import Edit, apply_edit
@@ -24,6 +24,7 @@ from monitor.config import RunConfig
 from monitor.errors import ConfigurationError, DatasetError, MonitorError, PolicyError
 from monitor.loop import epoch_order, train
 from monitor.weights import load_weights
+from policies.recorded import RecordedPolicy
 
 # Learning rates that no network without norms survives.
 DIVERGING: dict[str, Any] = {
@@ -197,7 +198,65 @@ def test_second_structural_edit_is_refused_when_edits_restart() -> None:
     settings = {**STUCK, "edits": "restart"}
     run = train_tiny(("add_block", {}), ("widen", {"factor": 2}), settings=settings).run
     said = [(past.decision.direction, past.outcome) for past in run.decisions]
+    assert said == [("add_block", "refused"), ("widen", "restart")]
+
+
+class _Several:
+    """Answers, once, as the rules of the script say and in its order."""
+
+    name = "several"
+
+    def __init__(self, *says: Decision | Said) -> None:
+        self.says = says
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def decide(self, observation: Observation) -> list[Decision | Said]:
+        return list(self.says) if observation.epoch == 2 else []
+
+
+WIDEN_R2 = Decision("architecture_change", ("R2",), "widen", {"factor": 2}, "for R2")
+ADD_R1 = Decision("architecture_change", ("R1",), "add_block", {}, "for R1")
+LOWER_R1 = Decision("hyperparameter_change", ("R1",), "decrease_lr", {"lr": 1.0}, "for R1")
+NOT_R2 = Decision("rule_triggered_no_action", ("R2",), "defer", {}, "no usable answer")
+TOO_FAST: dict[str, Any] = {**TINY, "lr": 10.0, "warm_up_epochs": 0, "epochs": 3}  # R1, R2 fire
+
+
+@pytest.mark.parametrize("says", [(ADD_R1, WIDEN_R2), (WIDEN_R2, ADD_R1)])
+def test_restart_is_for_the_rule_that_goes_first_and_comes_last_also_when_it_is_said_again(
+    says: tuple[Decision, ...],
+) -> None:
+    settings = {**TOO_FAST, "edits": "restart"}
+    run = train_tiny(policy=_Several(*says), settings=settings).run
+    said = [(past.decision.direction, past.outcome) for past in run.decisions]
     assert said == [("widen", "refused"), ("add_block", "restart")]
+    again = train_tiny(policy=RecordedPolicy(run.decisions), settings=settings).run
+    assert again.decisions == run.decisions
+
+
+def test_decision_is_recorded_as_that_of_whoever_said_it() -> None:
+    says = (LOWER_R1, Said(NOT_R2, "driver"))
+    run = train_tiny(policy=_Several(*says), settings=TOO_FAST).run
+    assert [past.source for past in run.decisions] == ["policy", "driver"]
+    run = train_tiny(policy=_Several(Said(LOWER_R1, "human")), settings=TOO_FAST).run
+    assert [(past.source, past.outcome) for past in run.decisions] == [("human", "applied")]
+    again = train_tiny(policy=RecordedPolicy(run.decisions), settings=TOO_FAST).run
+    assert again.decisions == run.decisions
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (Said(LOWER_R1, "driver"), "the driver answers with no action only"),
+        (Said(LOWER_R1, "nobody"), "source must be one of"),
+        (Said("decrease_lr"), "something that is no decision"),  # type: ignore[arg-type]
+        ("decrease_lr", "something that is no decision"),
+    ],
+)
+def test_answer_that_nobody_can_have_given_is_rejected(said: Any, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        train_tiny(policy=_Several(said), settings=TOO_FAST)
 
 
 def test_structural_edit_becomes_a_following_run_when_edits_restart() -> None:
