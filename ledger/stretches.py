@@ -11,7 +11,7 @@ I/O: the database, from a snapshot in each process; the processes' pipes.
 
 import gc
 import hashlib
-import pickle
+import os
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +20,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import msgpack
 
 from ledger.authority import authority_stream
 from ledger.bulk import BulkMismatchError, Stretch, Versions, verify_stretch
@@ -120,7 +123,7 @@ def verify_whole(
     ]
     with _working(tasks[1:], path=file_of(connection)) as workers:
         stretches = [tasks[0].do(connection)]
-        stretches += [_result(worker) for worker in workers]
+        stretches += [_result(worker, vkey=vkey) for worker in workers]
     heads = 0
     for (one, other), task in zip(pairwise(stretches), tasks[1:], strict=True):
         heads += one.heads
@@ -261,30 +264,57 @@ def _working(tasks: Sequence[_Task], *, path: Path) -> Iterator[list["subprocess
                 stack.callback(worker.kill)
                 assert worker.stdin is not None
                 with worker.stdin as pipe:
-                    pickle.dump((path, task), pipe)
-            except OSError as e:  # no process can be had, or it is dead already
+                    pipe.write(_packed({**vars(task), "path": os.fsencode(path)}))
+            except (OSError, TypeError, ValueError, OverflowError) as e:
+                # No process can be had, it is dead already, or a claim is of another type.
                 raise BulkMismatchError from e
             workers.append(worker)
         yield workers
 
 
-def _result(worker: "subprocess.Popen[bytes]") -> Stretch:
+def _result(worker: "subprocess.Popen[bytes]", *, vkey: str) -> Stretch:
     assert worker.stdout is not None
     output = worker.stdout.read()
     if worker.wait() != 0:
         raise BulkMismatchError
-    stretch = pickle.loads(output)  # noqa: S301  (of this program's own child)
-    assert isinstance(stretch, Stretch)
-    return stretch
+    fields = _unpacked(output)
+    end = State(**fields["end"])
+    authority = end.stands(vkey)
+    authority.last_jump = fields["last_jump"]
+    versions = Versions()
+    vars(versions).update(fields["versions"])
+    return Stretch(
+        start=State(**fields["start"]),
+        end=end,
+        head=None if fields["head"] is None else TreeHead(**fields["head"]),
+        heads=fields["heads"],
+        versions=versions,
+        authority=authority,
+    )
 
 
 def work() -> int:
     """Do the task on standard input; the other end of verify_whole()."""
-    path, task = pickle.load(sys.stdin.buffer)  # noqa: S301  (of this program's own parent)
+    fields = _unpacked(sys.stdin.buffer.read())
+    path = Path(os.fsdecode(fields.pop("path")))
+    fields["start"] = State(**fields["start"])
+    fields["kept_heads"] = tuple(TreeHead(**head) for head in fields["kept_heads"])
     try:
         with connected(path) as connection:
-            stretch = task.do(connection)
+            stretch = _Task(**fields).do(connection)
     except (BulkMismatchError, VerificationError, sqlite3.Error):
         return 1
-    pickle.dump(stretch, sys.stdout.buffer)
+    last_jump = stretch.authority.last_jump
+    sys.stdout.buffer.write(_packed({**vars(stretch), "authority": None, "last_jump": last_jump}))
     return 0
+
+
+def _packed(fields: dict[str, Any]) -> bytes:
+    """Return values for another process; an object becomes the table of its attributes."""
+    packed: bytes = msgpack.packb(fields, default=vars, unicode_errors="surrogatepass")
+    return packed
+
+
+def _unpacked(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
+    return fields
