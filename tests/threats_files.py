@@ -15,7 +15,7 @@ from threats import threat
 
 from ledger.cosignatures import sign_cosignature
 from ledger.entries import Entry, decode_entry, encode_entry, entry_hash
-from ledger.keys import create_exclusively
+from ledger.files import create_exclusively
 from ledger.notes import public_bytes, sign_tree_head, vkey
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
