@@ -94,7 +94,7 @@ class Campaign(Aggregate):
         *,
         config: Mapping[str, Any],
         attempts: int,
-        policy: Mapping[str, Any] | None = None,
+        policy: Mapping[str, Any],
         feedback: bool = False,
         campaign_id: UUID | None = None,
     ) -> "Campaign":
@@ -107,7 +107,7 @@ class Campaign(Aggregate):
             mode=MODE,
             config=dict(config),
             attempts=attempts,
-            policy=dict(policy or {}),
+            policy=dict(policy),
             feedback=feedback,
         )
 

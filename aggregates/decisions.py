@@ -159,7 +159,6 @@ class Observation:
     waived: tuple[str, ...]
     rules: RulesConfig
     edits: str  # live or restart
-    fired: tuple[tuple[str, ...], ...] = ()  # by epoch, this one included
 
 
 def parse_decision(value: Mapping[str, Any]) -> Decision:

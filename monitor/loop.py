@@ -262,7 +262,6 @@ def _observe(run: Run, state: LiveState, due: tuple[str, ...]) -> Observation:
         waived=run.waived,
         rules=run.rules,
         edits=state.config.edits,
-        fired=tuple(run.fired(epoch) for epoch in range(run.epoch + 1)),
     )
 
 
