@@ -2,10 +2,15 @@
 
 import io
 import json
+import os
+import pty
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from frontdoor import TINY
 from hypothesis import given
 from hypothesis import strategies as st
 from situations import MemoryLog, observe
@@ -20,10 +25,12 @@ from aggregates.decisions import (
     validate_decision,
 )
 from aggregates.errors import DecisionError
+from aggregates.run import Run
 from aggregates.transcript import Transcript
 from policies.errors import PolicyError
 from policies.human import HumanPolicy, Terminal, read_edit
 from policies.playbook import PlaybookPolicy
+from proctor.home import Home, run_ids
 
 SEEN = observe({"R1": "high", "R2": "low"})
 LOWER, WAITS = PlaybookPolicy().decide(SEEN)
@@ -186,3 +193,73 @@ def test_description_names_who_proposes() -> None:
         Proposer(), console=Terminal(io.StringIO(), io.StringIO()), log=MemoryLog()
     )
     assert policy.describe() == {"name": "human", "proposer": {"name": "proposer"}}
+
+
+# Steps far below R1's band: it fires in the third epoch, and three epochs behind a remedy again.
+STUCK = [*TINY, "lr=1e-7", "warm_up_epochs=0", "epochs=6"]
+KEYS = b"[b]ad first: "
+
+
+def sit_at_terminal(home: Path, *dialogue: tuple[bytes, bytes]) -> tuple[str, int]:
+    """Train with --policy human on a pseudo-terminal; type each answer behind its prompt."""
+    environment = {**os.environ, "PROCTOR_HOME": str(home), "PROCTOR_STATE": "off"}
+    argv = [sys.executable, "-m", "proctor", "run", "--policy", "human", *STUCK]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(sys.executable, argv, environment)
+    shown, at = b"", 0
+    answers = list(dialogue)
+    while True:
+        try:
+            shown += os.read(terminal, 65_536)
+        except OSError:  # Linux says so where the other end is closed
+            break
+        if answers and (found := shown.find(answers[0][0], at)) >= 0:
+            at = found + len(answers[0][0])
+            os.write(terminal, answers.pop(0)[1])
+    _, status = os.waitpid(child, 0)
+    os.close(terminal)
+    assert answers == [], shown
+    return shown.decode(errors="replace"), os.waitstatus_to_exitcode(status)
+
+
+def recorded(home: Path) -> tuple[Run, list[Any]]:
+    """Return the only run of a home and the events of its transcript."""
+    with Home(home).open_log() as log:
+        (run_id,) = run_ids(log)
+        run: Run = log.repository.get(run_id)
+        return run, list(log.events.get(Transcript.id_of(run_id)))
+
+
+def test_person_at_a_real_terminal_decides_and_leaves_in_the_middle(tmp_path: Path) -> None:
+    edit = b'{"params": {"lr": 5e-7}, "justification": "half of what is proposed"}\n'
+    shown, code = sit_at_terminal(
+        tmp_path,
+        (KEYS, b"g\n"),
+        (b"note: ", b"right, and too timid\n"),
+        (KEYS, b"\xff\xfe\n"),  # no text in UTF-8
+        (KEYS, b"e\n"),
+        (b"decision: ", edit.replace(b"5e-7", b"5e-6")),
+        (b"decision: ", edit),
+        (KEYS, b"\x04"),  # Ctrl-D
+    )
+    assert code == 2, shown
+    assert "not taken: " in shown
+    assert "no terminal: the input has ended" in shown
+    assert "Traceback" not in shown
+    run, transcript = recorded(tmp_path)
+    (past,) = run.decisions
+    assert (past.source, past.outcome) == ("human", "applied")
+    assert past.decision.params == {"lr": 5e-7}
+    assert run.end_reason == "failed"
+    (review,) = [e for e in transcript if isinstance(e, Transcript.ProposalReviewed)]
+    assert (review.verdict, review.mark, review.note) == ("edit", "gold", "right, and too timid")
+
+
+def test_interrupt_at_the_terminal_ends_the_run_as_interrupted(tmp_path: Path) -> None:
+    shown, code = sit_at_terminal(tmp_path, (KEYS, b"a\n"), (KEYS, b"\x03"))  # Ctrl-C
+    assert code == 130, shown
+    run, _ = recorded(tmp_path)
+    assert run.end_reason == "interrupted"
+    (past,) = run.decisions
+    assert (past.source, past.outcome) == ("policy", "applied")  # approved: the playbook's words
