@@ -3,6 +3,7 @@
 They are apart from proctor/commands.py because they need torch, which takes seconds to import.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ from uuid import UUID
 from aggregates.campaign import Campaign
 from aggregates.run import Run
 from judge.audit import Redo, audit_run
-from judge.reexecution import Comparison, reexecute
+from judge.compare import Difference
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
@@ -20,6 +21,13 @@ from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
 from policies.recorded import RecordedPolicy
+from proctor.campaign_replay import (
+    CampaignAgain,
+    RunAgain,
+    read_records,
+    redo_campaign,
+    redo_run,
+)
 from proctor.campaign_run import MAX_RESTARTS, Harness, rank_runs
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
@@ -127,16 +135,21 @@ def judge(
 
 
 def execute(home: Home, name: str, *, as_json: bool) -> int:
-    """Do a run again from its events alone and compare everything."""
-    recording = read_recording(home, name)
-    policy = _recorded_policy(recording.state())
+    """Do a run, or a campaign, again from its events alone and compare everything."""
+    records = read_records(home, name)
     with watching() as watchers:
-        comparison = reexecute(recording.events, policy, on_epoch=watchers.on_epoch)
+        again: RunAgain | CampaignAgain
+        if records.whole_campaign:
+            again = redo_campaign(home, records, on_epoch=watchers.on_epoch, say=watchers.say)
+        else:
+            again = redo_run(home, records, str(records.chosen), on_epoch=watchers.on_epoch)
     if as_json:
-        print_json(comparison.to_dict())
+        print_json(again.to_dict())
+    elif isinstance(again, CampaignAgain):
+        _print_campaign(again)
     else:
-        _print_comparison(comparison)
-    return EXIT_HELD if comparison.same else EXIT_FOUND
+        _print_run(again)
+    return EXIT_HELD if again.same else EXIT_FOUND
 
 
 def read_config(path: Path | None, settings: list[str]) -> RunConfig:
@@ -273,17 +286,37 @@ def _print_report(report: AuditReport) -> None:
         console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")
 
 
-def _print_comparison(found: Comparison) -> None:
+def _print_campaign(again: CampaignAgain) -> None:
+    for attempt in again.attempts:
+        _print_run(attempt)
+    _print_differences("differences of the campaign", again.differences)
+    verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
+    console.print(
+        f"campaign {again.campaign}: {len(again.attempts)} attempts trained and judged again, "
+        f"feedback and ranking derived again: {verdict}"
+    )
+
+
+def _print_run(again: RunAgain) -> None:
+    found = again.comparison
     console.print(
         f"run {found.run_id} done again, {found.epochs} epochs"
         + ("" if found.whole else " (as far as it was recorded)")
     )
     verdict = "[green]the same, bit for bit[/]" if found.same else f"[red]{found.total} differ[/]"
     console.print(f"{found.values} values in {found.events} events: {verdict}")
-    for title, rows in (("differences", found.differences), ("environment", found.environment)):
-        if rows:
-            print_table(
-                ("place", "recorded", "now"),
-                [(row.place, row.recorded, row.found) for row in rows],
-                title=title,
-            )
+    _print_differences("differences", found.differences)
+    _print_differences("environment", found.environment)
+    if again.calls or again.policy:
+        follow = "[red]do not follow[/]" if again.policy else "[green]follow[/]"
+        console.print(f"decisions {follow} from what is recorded of {again.calls} calls to a model")
+        _print_differences("policy", again.policy)
+
+
+def _print_differences(title: str, rows: Sequence[Difference]) -> None:
+    if rows:
+        print_table(
+            ("place", "recorded", "now"),
+            [(row.place, row.recorded, row.found) for row in rows],
+            title=title,
+        )

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
+from aggregates.campaign import Campaign
 from aggregates.run import Run
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
@@ -20,25 +21,24 @@ from proctor.remembering import open_remembered
 
 @dataclass(frozen=True)
 class Recording:
-    """A run's verified entries and the events that they hold."""
+    """The verified entries of a run or a campaign, and the events that they hold."""
 
     run_id: UUID
     size: int  # of the ledger that was verified
     entries: list[VerifiedEntry]
     events: list[Any]
 
-    def state(self, after: int | None = None) -> Run:
-        """Return the run as it stood after its first `after` events, by default after all."""
+    def state(self, after: int | None = None) -> Any:
+        """Return the aggregate as it stood after its first `after` events, by default after all."""
         count = len(self.events) if after is None else after
         if not 1 <= count <= len(self.events):
             raise ProctorError(
-                f"run {self.run_id} has events 1 to {len(self.events)}; there is no {count}"
+                f"{self.run_id} has events 1 to {len(self.events)}; there is no {count}"
             )
-        run: Run | None = None
+        state = None
         for event in self.events[:count]:
-            run = event.mutate(run)
-        assert run is not None  # the first event creates it
-        return run
+            state = event.mutate(state)
+        return state
 
 
 def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
@@ -46,21 +46,35 @@ def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
     return [entry.stream_id for entry in ledger.entries() if entry.name == "run.started"]
 
 
+def verified_campaigns(ledger: VerifiedLedger) -> list[UUID]:
+    """Return the campaigns of a verified ledger in the order in which they started."""
+    return [entry.stream_id for entry in ledger.entries() if entry.name == "campaign.started"]
+
+
 def read_recording(home: Home, name: str) -> Recording:
-    """Verify the ledger and read one run from it."""
+    """Verify the ledger and read one run, or one campaign, from it."""
     from judge.replay import decode_events  # noqa: PLC0415 - torch takes seconds to import
 
     home.require_ledger()
     home.close_crashed()
     with open_remembered(home.ledger) as ledger:
-        run_id = find_run(verified_runs(ledger), name)
+        run_id = find_run([*verified_campaigns(ledger), *verified_runs(ledger)], name)
         entries = [entry for entry in ledger.entries() if entry.stream_id == run_id]
         size = ledger.size
     return Recording(run_id, size, entries, decode_events(entries))
 
 
-def describe_state(run: Run) -> dict[str, Any]:
-    """Return a run's state in plain values."""
+def describe_state(run: Run | Campaign) -> dict[str, Any]:
+    """Return the state of a run or a campaign in plain values."""
+    if isinstance(run, Campaign):
+        return {
+            "campaign": str(run.id),
+            "events": run.version,
+            "mode": run.mode,
+            "runs": run.runs,
+            "abandoned": run.abandoned,
+            "ranking": run.ranking,
+        }
     latest = run.history[-1] if run.history else None
     return {
         "run": str(run.id),

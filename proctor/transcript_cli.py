@@ -119,7 +119,7 @@ def _print(told: Mapping[str, Any], *, as_json: bool) -> None:
         return
     console.print(words(f"run {told['run']}: {told['mode']}, policy {json.dumps(told['policy'])}"))
     print_table(
-        _COLUMNS, [[_cell(call, key) for key in _COLUMNS.values()] for call in told["calls"]]
+        tuple(_COLUMNS), [[_cell(call, key) for key in _COLUMNS.values()] for call in told["calls"]]
     )
     for vote in told["votes"]:
         counts = ", ".join(f"{way} {count}" for way, count in vote["votes"].items())

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.decisions import Decision
-from aggregates.errors import InvariantError
 from aggregates.transcript import Call, Transcript
 from ledger.application import LedgerApplication
 
@@ -53,32 +52,16 @@ class Tally:
         return f"calls {self.calls} (usable {self.usable}), tokens {self.tokens}, {cost}"
 
 
-class TranscriptLog:
-    """Adds to one run's transcript, and saves at once."""
+class RunTranscript:
+    """A run's transcript as policies write to it."""
 
-    def __init__(self, log: LedgerApplication, run_id: UUID) -> None:
-        self.tally = Tally()
-        self._log = log
-        self._run_id = run_id
-        self._waiting: list[Call] = []
-        self._transcript: Transcript | None = None
-
-    def open(self, policy: Mapping[str, Any]) -> None:
-        """Begin the transcript, with the calls that have waited for it."""
-        transcript = Transcript.start(self._run_id, policy=policy)
-        for call in self._waiting:
-            transcript.add(call)
-        self._log.save(transcript)
-        self._transcript = transcript
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
 
     def add(self, call: Call, /) -> int:
         """Record a call and return its number."""
-        self.tally = self.tally.plus(call)
-        if self._transcript is None:
-            self._waiting.append(call)
-            return len(self._waiting)
-        number = self._transcript.add(call)
-        self._log.save(self._transcript)
+        number = self.transcript.add(call)
+        self.save()
         return number
 
     def vote(
@@ -91,11 +74,10 @@ class TranscriptLog:
         calls: Sequence[int],
     ) -> float:
         """Record the ballots on one rule and return the share that agreed."""
-        transcript = self._opened()
-        agreement = transcript.count_votes(
+        agreement = self.transcript.count_votes(
             epoch=epoch, rule=rule, votes=votes, chosen=chosen, calls=calls
         )
-        self._log.save(transcript)
+        self.save()
         return agreement
 
     def review(
@@ -109,8 +91,7 @@ class TranscriptLog:
         note: str = "",
     ) -> None:
         """Record what a person made of a proposed decision."""
-        transcript = self._opened()
-        transcript.review_proposal(
+        self.transcript.review_proposal(
             epoch=epoch,
             proposed=proposed,
             verdict=verdict,
@@ -118,12 +99,41 @@ class TranscriptLog:
             mark=mark,
             note=note,
         )
-        self._log.save(transcript)
+        self.save()
 
-    def _opened(self) -> Transcript:
-        if self._transcript is None:
-            raise InvariantError(f"the transcript of run {self._run_id} is not open yet")
-        return self._transcript
+    def save(self) -> None:
+        """Make what was written durable; in memory there is nothing to be done."""
+
+
+class TranscriptLog(RunTranscript):
+    """A transcript that is in the log as soon as it is written, from open() on."""
+
+    def __init__(self, log: LedgerApplication, run_id: UUID) -> None:
+        super().__init__(Transcript.start(run_id, policy={}))  # open() replaces it
+        self.tally = Tally()
+        self._log = log
+        self._run_id = run_id
+        self._waiting: list[Call] | None = []
+
+    def open(self, policy: Mapping[str, Any]) -> None:
+        """Begin the transcript, with the calls that have waited for it."""
+        waiting, self._waiting = self._waiting or [], None
+        self.transcript = Transcript.start(self._run_id, policy=policy)
+        for call in waiting:
+            self.transcript.add(call)
+        self.save()
+
+    def add(self, call: Call, /) -> int:
+        """Record a call and return its number."""
+        self.tally = self.tally.plus(call)
+        if self._waiting is not None:
+            self._waiting.append(call)
+        return super().add(call)
+
+    def save(self) -> None:
+        """Append what was written last."""
+        if self._waiting is None:
+            self._log.save(self.transcript)
 
 
 class RecordedAnswers:

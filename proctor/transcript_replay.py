@@ -1,0 +1,207 @@
+"""A model's decisions derived again from what is recorded of it, without a server.
+
+The policy itself is asked again, over the observations of the second training. Its client answers
+from the recorded bodies, so that every request has to follow from what was observed, every outcome
+from the answer, and every decision from both.
+
+Trust: the record is hostile; bodies are held against their hashes.
+I/O: reads blobs.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, cast
+from uuid import UUID
+
+from aggregates.decisions import Decision, Observation, Said
+from aggregates.errors import AggregateError
+from aggregates.registry import REGISTRY
+from aggregates.run import OWN_ENDS, Run
+from aggregates.transcript import Transcript
+from judge.compare import Difference, differences
+from ledger.errors import LedgerError
+from policies.calls import Blobs
+from policies.chat import Answer, ChatClient, read_body
+from policies.errors import PolicyError
+from policies.mixed import MixedPolicy
+from policies.recorded import RecordedPolicy
+from policies.settings import ModelSettings
+from proctor.policies import MIXED, OPENAI, model_policy
+from proctor.transcript_log import RunTranscript
+
+_IGNORED = frozenset(  # what the library adds, and what another day and place make different
+    {"originator_id", "originator_topic", "originator_version", "timestamp"}
+    | {"cost", "retries", "seconds"}
+)
+_ODD = (  # what odd records raise
+    AggregateError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    LedgerError,
+    PolicyError,
+    TypeError,
+    ValueError,
+)
+_READ = ("refused", "truncated", "unusable", "usable")  # outcomes that follow from the body
+
+
+class RecordedCalls(RunTranscript):
+    """The model and the memory of then: asks nobody, and writes the transcript once more."""
+
+    def __init__(self, run_id: UUID, events: Sequence[Any], blobs: Blobs) -> None:
+        super().__init__(Transcript.start(run_id, policy=events[0].policy))
+        self.endpoint = ""  # of the call that is made
+        self._recorded = events
+        self._calls = [event for event in events if type(event) is Transcript.CallMade]
+        self._blobs = blobs
+
+    @property
+    def policy(self) -> Mapping[str, Any]:
+        """The policy as the transcript has it."""
+        found: Mapping[str, Any] = self._recorded[0].policy
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many calls were made to a model."""
+        return sum(call.model is not None for call in self._calls)
+
+    @property
+    def probed(self) -> bool:
+        """Whether the rung was found by a probe."""
+        return any(call.action == "probe" for call in self._calls)
+
+    def ask(self, _: bytes) -> Answer:
+        """Return what was answered then to the call that is made now."""
+        call = self._now()
+        if call is None:
+            return Answer("unreachable", problem="no such call is recorded")
+        self.endpoint = call.endpoint or ""
+        body = None if call.response is None else self._blobs.get(call.response)
+        if body is not None and call.outcome in _READ:
+            return read_body(body, status=call.status)
+        failed = Answer(call.outcome, status=call.status, body=body)
+        if body is not None:
+            failed = read_body(body, status=call.status, outcome=call.outcome)
+        return replace(failed, problem=call.problem)
+
+    def find(self, _: str, /) -> str | None:
+        """Return the remembered answer if there was one then."""
+        call = self._now()
+        if call is None or not call.cached:
+            return None
+        self.endpoint = call.endpoint or ""
+        return cast("str | None", call.response)
+
+    def put(self, content: bytes, /) -> str:
+        """Return the hash of bytes, which are kept already if they are those of then."""
+        return hashlib.sha256(content).hexdigest()
+
+    def get(self, digest: str, /) -> bytes:
+        """Return kept bytes."""
+        return self._blobs.get(digest)
+
+    def compare(self, *, whole: bool) -> Iterator[Difference]:
+        """Yield where the transcript comes out another, and bodies that are not there any more."""
+        again = list(self.transcript.collect_events())
+        if len(again) < len(self._recorded) or (whole and len(again) > len(self._recorded)):
+            yield Difference("transcript, number of events", len(self._recorded), len(again))
+        for number, (old, new) in enumerate(zip(self._recorded, again, strict=False)):
+            name = REGISTRY.for_class(type(old)).name
+            yield from differences(_told(old), _told(new), place=f"transcript {number} {name}")
+        for call in self._calls:
+            for what in ("request", "response"):
+                if (digest := getattr(call, what)) is not None:
+                    try:
+                        self._blobs.get(digest)
+                    except LedgerError as error:
+                        yield Difference(f"call {call.number} {what}", digest, str(error))
+
+    def _now(self) -> Any:
+        number = self.transcript.calls
+        return self._calls[number] if number < len(self._calls) else None
+
+
+class CheckedPolicy(RecordedPolicy):
+    """Says what was said then, and notes where the policy would say something else."""
+
+    def __init__(
+        self,
+        run: Run,
+        calls: RecordedCalls | None,
+        feedback: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(run.decisions, run.policy)
+        self.found: list[Difference] = []
+        self._calls = calls
+        self._whole = run.end_reason in OWN_ENDS
+        self._last = run.epoch
+        self._policy = None
+        if run.policy["name"] not in (MIXED, OPENAI):
+            return
+        if calls is None:
+            self.found.append(Difference("transcript", None, "a model decides: there must be one"))
+            return
+        try:
+            self._policy = _policy_again(run.policy, calls, feedback)
+        except _ODD as error:
+            self.found.append(Difference("policy", run.policy["name"], str(error)))
+            return
+        described = {"name": self._policy.name, **self._policy.describe()}
+        self.found += differences(run.policy, described, place="policy")
+        opened = self._policy.describe()
+        self.found += differences(calls.policy, opened, place="transcript.policy")
+
+    def decide(self, observation: Observation) -> list[Said]:
+        """Return the decisions of the observed epoch, in their order."""
+        said = super().decide(observation)
+        cut_off = not self._whole and observation.epoch == self._last
+        if self._policy is not None and not cut_off:
+            self._check(self._policy.decide, observation, said)
+        return said
+
+    def _check(self, decide: Any, observation: Observation, said: list[Said]) -> None:
+        place = f"epoch {observation.epoch} decisions"
+        try:
+            answers = decide(observation)
+        except _ODD as error:
+            self.found.append(Difference(place, f"{len(said)} decisions", str(error)))
+            return
+        again = [Said(answer) if isinstance(answer, Decision) else answer for answer in answers]
+        self.found += differences(_by_rule(said), _by_rule(again), place=place)
+
+    def differences(self) -> list[Difference]:
+        """Return everything that does not follow from the record, when the training is done."""
+        if self._calls is None or self._policy is None:
+            return self.found
+        return [*self.found, *self._calls.compare(whole=self._whole)]
+
+
+def _policy_again(
+    described: Mapping[str, Any], calls: RecordedCalls, feedback: Mapping[str, Any] | None
+) -> Any:
+    names = {field.name for field in fields(ModelSettings)}
+    settings = ModelSettings.from_dict({k: v for k, v in described.items() if k in names})
+    model = model_policy(
+        replace(settings, rung=None) if calls.probed else settings,
+        client=cast(ChatClient, calls),  # of which it has what is called
+        log=calls,
+        blobs=calls,
+        answers=calls,
+        feedback=feedback,
+    )
+    return MixedPolicy(model, log=calls) if described["name"] == MIXED else model
+
+
+def _by_rule(said: Sequence[Said]) -> dict[str, Any]:
+    """Return decisions by what they cite: where runs restart, their order is the loop's."""
+    return {
+        " ".join(each.decision.cites): {**each.decision.to_dict(), "source": each.source}
+        for each in said
+    }
+
+
+def _told(event: Any) -> dict[str, Any]:
+    return {key: value for key, value in vars(event).items() if key not in _IGNORED}
