@@ -20,6 +20,8 @@ from ledger.opening import open_ledger
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger
 from ledger.witness import Witness
+from proctor.commands import read_text as read_command_text
+from proctor.errors import ProctorError
 
 
 def pipe(path: Path) -> None:
@@ -177,3 +179,17 @@ def test_key_of_another_kind_is_rejected(tmp_path: Path) -> None:
     pipe(tmp_path / "key")
     with pytest.raises(StorageError, match=SAYS):
         load_key(tmp_path / "key", passphrase=None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_for_a_command_of_another_kind_is_rejected(
+    tmp_path: Path, kind: Callable[[Path], None]
+) -> None:
+    kind(tmp_path / "note")
+    with pytest.raises((ProctorError, StorageError), match=SAYS):
+        read_command_text(tmp_path / "note")
+    (tmp_path / "long").write_bytes(b"x" * (4 << 20))
+    assert len(read_command_text(tmp_path / "long") or "") == 4 << 20
+    os.truncate(tmp_path / "long", 10**12)
+    with pytest.raises(StorageError, match="longer than 4,194,304 bytes"):
+        read_command_text(tmp_path / "long")
