@@ -4,7 +4,8 @@ Source: docs/reference/ledger-format.md, "Evidence".
 Trust: a file is hostile until open_evidence() returns; it then speaks against the vkey that it
 names, which its reader has to know for the ledger's.
 I/O: none.  Memory: that of the proof.
-Not covered: when the first note of a rollback was shown, which is the word of the file's maker.
+Not covered: when the first note of a rollback was shown, which is the word of the file's maker;
+when a note was signed, so that signers() has to say which key may have been stolen by then.
 """
 
 import base64
@@ -17,17 +18,22 @@ from ledger.errors import EvidenceError, VerificationError
 from ledger.proofs import MAX_PROOF, consistency_proof, roots_from_consistency
 from ledger.rotations import vkeys_along
 from ledger.verified_notes import (
+    ED25519,
     TreeHead,
     decode_base64,
     open_tree_head,
+    parse_vkey,
 )
 
 __all__ = [
     "Evidence",
+    "Signer",
     "find_contradiction",
     "format_evidence",
     "open_evidence",
     "open_head_by_any",
+    "signers",
+    "verify_signers",
 ]
 
 _TITLE = "ledger/evidence/v1"
@@ -46,6 +52,21 @@ class Evidence:
     first: str  # note of the smaller tree head
     second: str  # note of the larger one
     proof: tuple[bytes, ...] = ()  # (32,) each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signer:
+    """The key that signed one of the tree heads."""
+
+    vkey: str
+    first: bool  # whether the ledger was begun with it
+    in_force: bool  # whether no rotation is known that leads away from it
+
+    def __str__(self) -> str:
+        key = parse_vkey(self.vkey, type=ED25519)
+        first = ", the ledger's first key" if self.first else ""
+        rotated = "" if self.in_force else ", rotated out since"
+        return f"{key.name}+{key.key_id.hex()}{first}{rotated}"
 
 
 def find_contradiction(
@@ -103,14 +124,51 @@ def open_evidence(text: str) -> Evidence:
     return evidence
 
 
+def signers(evidence: Evidence, *, rotations: Sequence[str] = ()) -> tuple[Signer, Signer]:
+    """Return who signed the two tree heads of evidence that open_evidence() returned.
+
+    `rotations` are those that the reader knows of; without them a key that was rotated out may
+    seem to be in force, for a file can leave rotations out. Raises EvidenceError for a file whose
+    rotations are others.
+    """
+    own, known = (vkeys_along(each, vkey=evidence.vkey) for each in (evidence.rotations, rotations))
+    if own[: len(known)] != known[: len(own)]:
+        raise EvidenceError("the evidence follows other rotations than the ledger is known to have")
+    vkeys = max(own, known, key=len)
+    first, second = (_signer(note, vkeys=vkeys) for note in (evidence.first, evidence.second))
+    return first, second
+
+
+def verify_signers(evidence: Evidence, *, rotations: Sequence[str] = ()) -> None:
+    """Raise EvidenceError unless both tree heads are by the key in force; as signers().
+
+    What a key has signed that was rotated out may be older than the rotation or made yesterday, by
+    whoever has that key by now: it speaks against nobody.
+    """
+    for which, signer in zip(
+        ("first", "second"), signers(evidence, rotations=rotations), strict=True
+    ):
+        if not signer.in_force:
+            raise EvidenceError(
+                f"the {which} tree head is by {signer}: whoever has that key may have signed it "
+                "after the rotation, so the evidence convinces only who knows it to be older"
+            )
+
+
 def open_head_by_any(note: str, *, vkeys: Sequence[str]) -> TreeHead:
     """Return what a note says that one of a ledger's keys has signed, the newest asked first."""
+    return open_tree_head(note, vkey=_signer(note, vkeys=vkeys).vkey)
+
+
+def _signer(note: str, *, vkeys: Sequence[str]) -> Signer:
+    """Return whose tree head a note is: one of these keys', or else, unverified, the first's."""
     for vkey in vkeys[:0:-1]:
         try:
-            return open_tree_head(note, vkey=vkey)
+            open_tree_head(note, vkey=vkey)
         except VerificationError:
             continue
-    return open_tree_head(note, vkey=vkeys[0])
+        return Signer(vkey=vkey, first=False, in_force=vkey == vkeys[-1])
+    return Signer(vkey=vkeys[0], first=True, in_force=len(vkeys) == 1)
 
 
 def _check_contradiction(evidence: Evidence, first: TreeHead, second: TreeHead) -> None:

@@ -26,7 +26,7 @@ from ledger.evidence import find_contradiction, format_evidence
 from ledger.keys import load_key
 from ledger.mapper import EventRegistry
 from ledger.memory import Memory
-from ledger.notes import public_bytes, vkey
+from ledger.notes import public_bytes, sign_tree_head, vkey
 from ledger.paths import LedgerPaths
 from ledger.proof_files import write_proof
 from ledger.reader import check_ledger, open_verified, read_tree_head
@@ -227,13 +227,16 @@ def make_scene(root: Path) -> Scene:
 def hand_out(scene: Scene) -> None:
     """Make what is made from a ledger: a bundle, a proof, evidence; and remember it."""
     export_bundle(scene.ledger, scene.bundle, vkey=scene.vkey)
+    fork = parse_tree_head(read_tree_head(scene.fork) or "")
     with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
         scene.proof.write_text(write_proof(ledger, 20))
         evidence = find_contradiction(
             [entry.entry_hash for entry in ledger.entries()],
             vkey=scene.vkey,
             rotations=ledger.authority.rotations,
-            kept=read_tree_head(scene.fork) or "",
+            kept=sign_tree_head(  # shown by the key that signs today
+                origin=fork.origin, size=fork.size, root=fork.root, key=scene.new_key
+            ),
             newest=scene.kept_head,
         )
     assert evidence is not None

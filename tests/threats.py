@@ -19,7 +19,7 @@ from ledger import second_verifier
 from ledger.blobs import BlobStore
 from ledger.bundle_check import check_bundle
 from ledger.errors import LedgerError, SignatureError, VerificationError
-from ledger.evidence import open_evidence
+from ledger.evidence import open_evidence, verify_signers
 from ledger.memory import Memory
 from ledger.paths import LedgerPaths
 from ledger.proof_files import open_proof
@@ -139,6 +139,13 @@ def evidence_against_the_vkey(scene: Scene) -> None:
         raise SignatureError("the evidence is against another ledger")
 
 
+def evidence_against_the_rotations(scene: Scene) -> None:
+    evidence_against_the_vkey(scene)
+    with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
+        rotations = ledger.authority.rotations
+    verify_signers(open_evidence(scene.evidence.read_text()), rotations=rotations)
+
+
 def new_by_the_memory(scene: Scene) -> None:
     _held(check_new(scene.ledger, vkey=scene.vkey, memory=Memory(scene.memory)))
 
@@ -234,6 +241,7 @@ DETECTORS: dict[str, dict[str, Callable[[Scene], None]]] = {
     "evidence": {
         "nothing": lambda scene: void(open_evidence(scene.evidence.read_text())),
         "the vkey": evidence_against_the_vkey,
+        "the rotations": evidence_against_the_rotations,
     },
     "memory": {
         "a memory": with_a_memory,

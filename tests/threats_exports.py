@@ -14,6 +14,7 @@ from ledger.memory import Memory
 from ledger.notes import sign_tree_head
 from ledger.paths import LedgerPaths
 from ledger.proof_files import write_proof
+from ledger.proofs import consistency_proof
 from ledger.reader import check_ledger, open_verified, read_tree_head
 from ledger.verified_notes import parse_tree_head
 
@@ -293,13 +294,44 @@ def evidence_other(scene: Scene) -> None:
     undetected="that the shorter one was shown later is the word of whoever made the file",
 )
 def evidence_of_a_rollback(scene: Scene) -> None:
+    with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
+        *_, shorter, _ = ledger.head_notes()
     forge_evidence(
         scene,
         kind="rollback",
-        first=read_tree_head(scene.earlier),
+        first=shorter,
         second=scene.kept_head,
         proof=(),
     )
+
+
+@threat(
+    "evidence: of a fork, with a tree head that the old key signs today",
+    target="evidence",
+    by="old key",
+)
+def evidence_by_the_old_key(scene: Scene) -> None:
+    head = parse_tree_head(read_tree_head(scene.earlier) or "")
+    note = sign_tree_head(origin=head.origin, size=head.size, root=bytes(32), key=scene.old_key)
+    with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
+        proof = consistency_proof(
+            [entry.entry_hash for entry in ledger.entries()], head.size, with_old_root=True
+        )
+    forge_evidence(scene, first=note, second=scene.kept_head, proof=tuple(proof))
+
+
+@threat(
+    "evidence: of a fork, with two tree heads that the old key signs today, its rotation left out",
+    target="evidence",
+    by="old key",
+)
+def evidence_without_the_rotation(scene: Scene) -> None:
+    name, root = scene.vkey.partition("+")[0], bytes(32)
+    first, second = (
+        sign_tree_head(origin=name, size=9, root=each, key=scene.old_key)
+        for each in (root, root[:-1] + b"x")
+    )
+    forge_evidence(scene, rotations=(), first=first, second=second, proof=())
 
 
 def remembered(scene: Scene) -> Path:

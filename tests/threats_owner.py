@@ -234,11 +234,53 @@ def grant_by_nobody(scene: Scene) -> int:
     return append(scene, authority_event(scene, "key.granted", role="operator", vkey=key))
 
 
-@threat("a key granted by the ledger's key, though there is an operator", by="key")
+@threat("a judge granted by the ledger's key, though there is an operator", by="key")
 def grant_by_ledger(scene: Scene) -> int:
     key = vkey("mallory.example", public_bytes(STRANGER))
-    entry = authority_event(scene, "key.granted", role="operator", vkey=key)
+    entry = authority_event(scene, "key.granted", role="judge", vkey=key)
     return append(scene, entry, author=AuthorKey("ledger", scene.new_key))
+
+
+def revoke(scene: Scene, role: str, key: Ed25519PrivateKey, *, by: AuthorKey) -> None:
+    """Revoke a key of the scene, as may be done."""
+    entry = authority_event(
+        scene,
+        "key.revoked",
+        role=role,
+        vkey=vkey(f"{role}.example", public_bytes(key)),
+        since=0,
+        reason="stolen",
+    )
+    append(scene, entry, author=by)
+
+
+_STOLEN = (
+    "an operator's key is good until it is revoked: the ledger's key revokes it, and grants again "
+    "what it revoked"
+)
+
+
+@threat("a judge revoked with a stolen operator's key", by="key", undetected=_STOLEN)
+def revoke_by_thief(scene: Scene) -> int:
+    revoke(scene, "judge", JUDGE, by=AuthorKey("operator", OPERATOR))
+    return len(rows_of(scene.ledger).entries) - 1
+
+
+@threat("a stolen operator's key grants on, though the ledger's key has revoked it", by="key")
+def grant_by_dislodged_operator(scene: Scene) -> int:
+    revoke(scene, "operator", OPERATOR, by=AuthorKey("ledger", scene.new_key))
+    key = vkey("mallory.example", public_bytes(STRANGER))
+    entry = authority_event(scene, "key.granted", role="judge", vkey=key)
+    return append(scene, entry, author=AuthorKey("operator", OPERATOR))
+
+
+@threat("a revoked judge granted again with a stolen operator's key", by="key")
+def grant_again_by_thief(scene: Scene) -> int:
+    revoke(scene, "judge", JUDGE, by=AuthorKey("operator", OPERATOR))
+    entry = authority_event(
+        scene, "key.granted", role="judge", vkey=vkey("judge.example", public_bytes(JUDGE))
+    )
+    return append(scene, entry, author=AuthorKey("operator", OPERATOR))
 
 
 @threat("a key granted for a second time, in another role", by="key")

@@ -58,6 +58,9 @@ They can sign whatever they like; what others hold is all that stands against it
     ("evidence", "files"): """\
 ## Evidence against a ledger, by whoever accuses it
 """,
+    ("evidence", "old key"): """\
+## The same, by somebody who holds a key that was rotated out
+""",
     ("memory", "files"): """\
 ## What a verifier remembers, by somebody who can write that
 """,

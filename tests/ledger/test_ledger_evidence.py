@@ -10,7 +10,14 @@ from naive_trees import leaves, root
 from threat_scene import Scene, make_scene
 
 from ledger.errors import EvidenceError, MalformedError, SignatureError
-from ledger.evidence import Evidence, find_contradiction, format_evidence, open_evidence
+from ledger.evidence import (
+    Evidence,
+    find_contradiction,
+    format_evidence,
+    open_evidence,
+    signers,
+    verify_signers,
+)
 from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
 from ledger.proofs import consistency_proof, leaf_hash
 from ledger.reader import check_ledger, open_verified, read_tree_head
@@ -77,6 +84,44 @@ def test_fork_over_a_rotation_is_shown_with_the_rotation() -> None:
     by_stranger = sign_rotation(origin=ORIGIN, old=STRANGER, new=NEW_KEY)
     with pytest.raises(EvidenceError, match="the rotations do not lead on"):
         open_evidence(format_evidence(replace(evidence, rotations=(by_stranger,))))
+
+
+def test_evidence_says_which_keys_signed_and_convinces_only_if_both_are_in_force() -> None:
+    rotation = sign_rotation(origin=ORIGIN, old=KEY, new=NEW_KEY)
+    present = contradiction(
+        told(40, fork_at=9), head(HONEST[:10], key=NEW_KEY), rotations=(rotation,)
+    )
+    mixed = contradiction(told(40, fork_at=9), head(HONEST[:10]), rotations=(rotation,))
+    first = contradiction(told(40, fork_at=9), head(HONEST[:10]))
+    assert present
+    assert mixed
+    assert first
+    key_id = VKEY.removeprefix(f"{ORIGIN}+").partition("+")[0]
+    said = f"{ORIGIN}+{key_id}, the ledger's first key"
+    assert [str(each) for each in signers(first)] == [said] * 2
+    assert str(signers(mixed)[0]) == f"{said}, rotated out since"
+    assert [each.first for each in signers(mixed)] == [True, False]
+    for known in ((), (rotation,)):
+        verify_signers(present, rotations=known)
+        with pytest.raises(EvidenceError, match=r"the first tree head is by .* rotated out since"):
+            verify_signers(mixed, rotations=known)
+    verify_signers(first)  # as far as who knows the first vkey alone can tell
+
+
+def test_evidence_that_leaves_a_known_rotation_out_is_rejected() -> None:
+    rotation = sign_rotation(origin=ORIGIN, old=KEY, new=NEW_KEY)
+    by_old_key = contradiction(told(40, fork_at=9), head(HONEST[:10]))
+    assert by_old_key
+    verify_signers(by_old_key, rotations=())
+    with pytest.raises(EvidenceError, match="rotated out since: whoever has that key"):
+        verify_signers(by_old_key, rotations=(rotation,))
+    by_other = sign_rotation(origin=ORIGIN, old=KEY, new=STRANGER)
+    other = contradiction(
+        told(40, fork_at=9), head(HONEST[:10], key=NEW_KEY), rotations=(rotation,)
+    )
+    assert other
+    with pytest.raises(EvidenceError, match="follows other rotations"):
+        verify_signers(other, rotations=(by_other,))
 
 
 def test_kept_head_of_another_key_is_no_contradiction() -> None:

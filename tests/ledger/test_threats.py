@@ -17,7 +17,7 @@ STRONGEST = {
     "ledger": "a kept head",
     "bundle": "a kept head",
     "proof": "the vkey",
-    "evidence": "the vkey",
+    "evidence": "the rotations",
     "memory": "a memory",
     "clock": "whoever reads the events",
     "blob": "whoever reads it",
