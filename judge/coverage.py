@@ -40,7 +40,7 @@ class Coverage:
     obligations: int  # firings of rules that are not waived
     answered: int  # of these
     rules_answered: tuple[str, ...]  # of firings that put the run to the test
-    tested: int  # answered firings with an epoch after them
+    tested: int  # firings with an epoch after them that a policy or a human answered
     remedied: bool  # whether a remedy for a fired rule took effect
 
 

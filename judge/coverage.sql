@@ -57,7 +57,7 @@ WHERE a.took_effect
 
 -- The obligations: each firing of a rule, and whether a decision near it answers. A firing in the
 -- last epoch obliges too, since its policy is asked; but whatever is said there costs nothing, so
--- it does not put the run to the test.
+-- it does not put the run to the test. Neither does what the driver says where nobody decided.
 CREATE TEMP VIEW coverage_firings AS
 SELECT
     f.run_id,
@@ -69,7 +69,11 @@ SELECT
         WHERE a.run_id = f.run_id AND a.rule = f.rule
             AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
     ) AS answered,
-    f.epoch < l.last_epoch AS tests
+    f.epoch < l.last_epoch AND EXISTS (
+        FROM coverage_answers a
+        WHERE a.run_id = f.run_id AND a.rule = f.rule AND a.source <> 'driver'
+            AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
+    ) AS tests
 FROM coverage_rules f
 JOIN coverage_limits l USING (run_id)
 WHERE f.fired;

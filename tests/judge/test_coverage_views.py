@@ -179,6 +179,18 @@ def test_unresolved_deferral_of_whoever_said_it_is_found_when_the_rule_fires_on_
     assert ("unresolved_deferral", "R1", 2, source) in story.found()
 
 
+@pytest.mark.parametrize(("source", "tested"), [("policy", 2), ("human", 2), ("driver", 0)])
+def test_firing_that_only_the_driver_speaks_of_is_no_missing_decision_and_no_test(
+    story: Story, source: str, tested: int
+) -> None:
+    story.begin(epochs=5, fired={"R1": {2, 3}})
+    for epoch in (2, 3):
+        story.decide(epoch, "R1", source=source)
+    story.end("completed")
+    coverage = story.measure()
+    assert (coverage.violations, coverage.answered, coverage.tested) == ((), 2, tested)
+
+
 def test_deferrals_of_one_rule_are_told_apart_by_who_said_them(story: Story) -> None:
     story.begin(epochs=12, fired={"R1": set(range(2, 12))})
     for epoch, source in ((2, "policy"), (3, "driver"), (4, "human")):
