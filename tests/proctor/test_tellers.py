@@ -1,0 +1,23 @@
+"""Every kind of event is told in a line of its own."""
+
+from dataclasses import replace
+
+from ledger.bodies import encode_body
+from ledger.verified_entries import VerifiedEntry
+from proctor.replay import tell_entry
+
+pytest_plugins = ("projection_fixtures",)
+
+
+def test_every_kind_of_event_is_told(entries: list[VerifiedEntry]) -> None:
+    told = {entry.name: tell_entry(entry) for entry in entries}
+    assert [name for name, line in told.items() if not line or "odd" in line] == []
+    assert told["transcript.call_made"] == (
+        "3, epoch 2, decide on R6 by decider of small: unusable (0.50 s, 340 tokens): no JSON"
+    )
+    assert told["transcript.vote_counted"] == "epoch 2, R6: add_norm by 50% of the ballots"
+
+
+def test_event_with_an_odd_body_is_told_as_odd(entries: list[VerifiedEntry]) -> None:
+    for entry in entries:
+        assert tell_entry(replace(entry, body=encode_body({"v": 1}))).startswith("(its body is odd")
