@@ -28,6 +28,7 @@ FEEDBACK_TITLE = "# Feedback on earlier attempts"
 MOST_DECISIONS = 8  # earlier ones that are shown
 MOST_WORDS = 160  # bytes of each justification
 MOST_PROBLEM = 600  # bytes
+_SCORES = ("process_score", "validation_accuracy")  # the test set selects and teaches nothing
 
 _COLUMNS: Mapping[str, str] = {
     "epoch": "epoch",
@@ -87,17 +88,16 @@ def feedback_text(feedback: Mapping[str, Any], most: int = 4_000) -> str:
     """Return what earlier attempts got wrong in at most `most` characters, the latest first.
 
     `feedback` holds attempts [{number, scores {name: number}, violations [{kind, rule, emitter,
-    epochs, count}], deferred_too_long [rule]}]. What is missing there is left out here.
+    epochs, count}], deferred_too_long [rule]}]. What is missing there is left out here, and so is
+    whatever was found on the test set.
     """
     lines: list[str] = []
     for attempt in reversed(_list(feedback.get("attempts"))):
         lines.append(f"## Attempt {_number(attempt.get('number'))}")
         scores = attempt.get("scores")
-        if isinstance(scores, Mapping) and scores:
-            lines.append(
-                ", ".join(f"{_name(key)} {_number(value)}" for key, value in scores.items())
-            )
-        late = [rule for rule in attempt.get("deferred_too_long", ()) if rule in RULES]
+        if isinstance(scores, Mapping):
+            lines.append(", ".join(f"{name} {_number(scores.get(name))}" for name in _SCORES))
+        late = [rule for rule in _list(attempt.get("deferred_too_long"), str) if rule in RULES]
         if late:
             lines.append(f"Deferred too long: {', '.join(late)}. Act on these when they are due.")
         lines += [_violation(violation) for violation in _list(attempt.get("violations"))]

@@ -42,7 +42,11 @@ FEEDBACK = {
     "attempts": [
         {
             "number": number,
-            "scores": {"process_score": 0.123456, "validation_accuracy": None},
+            "scores": {
+                "process_score": 0.123456,
+                "accuracy_score": 0.987654,  # on the test set
+                "validation_accuracy": None,
+            },
             "violations": [
                 {
                     "kind": "unresolved_deferral",
@@ -202,7 +206,9 @@ def test_quoted_text_is_one_line_of_json_within_its_bound(text: str, most: int) 
 )
 @settings(max_examples=300)
 def test_feedback_of_any_shape_is_told_in_words_of_ours(value: Any) -> None:
-    told = feedback_text({"attempts": [{"number": 1, "violations": [value], "scores": value}]})
+    told = feedback_text(
+        {"attempts": [{"violations": [value], "scores": value, "deferred_too_long": value}]}
+    )
     assert re.fullmatch(r"[A-Za-z0-9_#:.,+\- \n]*", told)
     assert len(told) <= 4_000
     feedback_text(value if isinstance(value, dict) else {"attempts": value})
@@ -213,6 +219,7 @@ def test_feedback_names_what_went_wrong_with_the_latest_attempt_in_front() -> No
     assert len(told) <= 4_000
     assert told.startswith("## Attempt 39\nprocess_score 0.1235, validation_accuracy none\n")
     assert "- unresolved_deferral of R1 by policy, 20 times, epochs 100, 101" in told
+    assert "0.98" not in told
 
 
 def test_feedback_is_in_the_prompt_only_where_some_is_given() -> None:
