@@ -54,8 +54,9 @@ def test_remedy_has_worked_if_its_rule_is_silent_three_epochs_later(
     assert remedy_effects(fired, [acted(1, "R7", 0)]) == (Effect(1, "R7", 0, worked),)
 
 
-def test_remedy_has_not_worked_if_another_was_needed_before() -> None:
-    fired = [("R7",), ("R7",), (), (), ()]
+@pytest.mark.parametrize("between", [("R7",), ()])  # a rule may be cited two epochs later
+def test_remedy_has_not_worked_if_another_was_needed_before(between: tuple[str, ...]) -> None:
+    fired = [("R7",), between, (), (), ()]
     assert remedy_effects(fired, [acted(1, "R7", 0), acted(2, "R7", 1)]) == (
         Effect(1, "R7", 0, worked=False),
         Effect(2, "R7", 1, worked=True),
