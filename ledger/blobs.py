@@ -16,7 +16,9 @@ from ledger.database import explained
 from ledger.errors import BlobError, EncodingError
 from ledger.files import NEW, new_name, open_regular, replace_durably, sync_file, sync_folder
 
-__all__ = ["BlobStore", "BlobWriter"]
+__all__ = ["SMALLEST", "BlobStore", "BlobWriter"]
+
+SMALLEST = 4096  # bytes that a blob counts for at least: a file takes as much of the disk
 
 _CHUNK = 1 << 20  # 1 MiB
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -19,7 +19,7 @@ from uuid import UUID
 from eventsourcing.persistence import StoredEvent
 
 from ledger.authority import authority_stream
-from ledger.blobs import BlobStore, BlobWriter
+from ledger.blobs import SMALLEST, BlobStore, BlobWriter
 from ledger.database import Database
 from ledger.entries import NO_PREVIOUS, Author, decode_entry
 from ledger.errors import (
@@ -291,7 +291,7 @@ class Desk:
         if not 0 <= size <= MAX_BLOB:
             raise EncodingError(f"a blob of {size:,} bytes is more than {MAX_BLOB:,}")
         pending = self._uploading.get(user.uid, 0)
-        if self._state.blob_bytes(user.uid) + pending + size > user.blob_bytes:
+        if self._state.blob_bytes(user.uid) + pending + max(size, SMALLEST) > user.blob_bytes:
             raise ForbiddenError(
                 f"user {user.uid} may keep {user.blob_bytes:,} bytes of blobs, and this is more"
             )

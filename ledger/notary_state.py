@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 
+from ledger.blobs import SMALLEST
 from ledger.database import explained
 
 __all__ = ["NotaryState"]
@@ -47,10 +48,10 @@ class NotaryState:
         self._all("DELETE FROM streams WHERE stream_id = ?", [(stream,) for stream in streams])
 
     def blob_bytes(self, uid: int) -> int:
-        """Return the size of all blobs that a user stored first."""
+        """Return what all blobs that a user stored first take of the disk."""
         with self._lock, explained(self._path):
             (size,) = self._connection.execute(
-                "SELECT COALESCE(SUM(size), 0) FROM blobs WHERE uid = ?", (uid,)
+                "SELECT COALESCE(SUM(MAX(size, ?)), 0) FROM blobs WHERE uid = ?", (SMALLEST, uid)
             ).fetchone()
         return int(size)
 

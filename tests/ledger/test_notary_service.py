@@ -352,6 +352,19 @@ def test_upload_that_was_left_half_done_leaves_nothing(fresh_notary: RunningNota
         assert not list((notary.ledger / "blobs").iterdir())
 
 
+def test_blobs_beyond_the_quota_are_rejected_however_small_they_are() -> None:
+    with (
+        open_folder() as folder,
+        running_notary(folder, RULES + "blob_bytes = 10_000\n") as notary,
+        contextlib.closing(NotaryClient(notary.socket)) as client,
+    ):
+        blobs = RemoteBlobs(client)
+        kept = [blobs.put(content) for content in (b"", b"1")]
+        with pytest.raises(ForbiddenError, match=r"may keep 10,000 bytes of blobs"):
+            blobs.put(b"2")
+        assert [blobs.get(digest) for digest in kept] == [b"", b"1"]
+
+
 def test_second_notary_of_a_ledger_is_rejected(fresh_notary: RunningNotary) -> None:
     with (
         pytest.raises(StorageError, match="another notary serves this ledger"),
