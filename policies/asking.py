@@ -36,7 +36,7 @@ class Asked(Generic[T]):
     number: int  # of the call, from 1
     outcome: str
     problem: str | None
-    found: T | None  # None unless something of it is usable
+    found: T | None  # None: nothing that could be read
     status: int | None
 
 
@@ -63,7 +63,7 @@ class Asker:
         rung: str,
         messages: Sequence[Mapping[str, Any]],
         schema: Mapping[str, Any],
-        read: Callable[[Any], tuple[T | None, str | None]],
+        read: Callable[[Any], tuple[T, str | None, bool]],
         *,
         agent: str,
         action: str,
@@ -73,8 +73,8 @@ class Asker:
     ) -> Asked[T]:
         """Make one call and record it.
 
-        `read` gets the JSON of the answer and returns what of it is usable, None for nothing, and
-        what is wrong with it; it may raise AnswerError.
+        `read` gets the JSON of the answer and returns what it found, what is wrong with that, and
+        whether any of it is usable; it may raise AnswerError.
         """
         settings = self.settings
         request = request_for(rung, settings, messages, schema, seed=seed)
@@ -85,13 +85,15 @@ class Asker:
         answer, cached = self._remembered(body)
         if answer is None:
             answer = self._client.ask(body)
-        outcome, problem, found = answer.outcome, answer.problem, None
+        outcome, problem = answer.outcome, answer.problem
+        found: T | None = None
         if outcome is None:
+            usable = False
             try:
-                found, problem = read(extract(rung, answer.message))
+                found, problem, usable = read(extract(rung, answer.message))
             except AnswerError as error:
                 problem = str(error)
-            outcome = "unusable" if found is None else "usable"
+            outcome = "usable" if usable else "unusable"
         said = answer.body
         number = self._log.add(
             Call(
@@ -160,6 +162,6 @@ def find_rung(asker: Asker) -> str:
     return rung
 
 
-def _read_probe(value: Any) -> tuple[bool, None]:
+def _read_probe(value: Any) -> tuple[None, None, bool]:
     verify_probe(value)
-    return True, None
+    return None, None, True

@@ -73,16 +73,17 @@ class LanguageModelPolicy:
         problem: str | None = None
         for attempt in range(self._settings.repairs + 1):
             asked = self._ask(observation, agent="decider", attempt=attempt, problem=problem)
-            decisions, open_rules = asked.found or ([], {})
+            decisions, open_rules = asked.found or (
+                [],
+                dict.fromkeys(observation.due, f"{asked.problem}"),
+            )
             said += [Said(decision) for decision in decisions]
-            if asked.found is None:
-                open_rules = dict.fromkeys(observation.due, f"{asked.problem}")
             observation = replace(
                 observation, due=tuple(rule for rule in observation.due if rule in open_rules)
             )
             if not observation.due:
                 return said
-            problem = _joined(open_rules)
+            problem = asked.problem
             if asked.outcome not in _ASKED_AGAIN:
                 break
         kind = "unusable" if asked.outcome == "usable" else asked.outcome
@@ -104,9 +105,9 @@ class LanguageModelPolicy:
         problem: str | None = None,
         seed: int | None = None,
     ) -> Asked[_Read]:
-        def read(value: Any) -> tuple[_Read | None, str | None]:
+        def read(value: Any) -> tuple[_Read, str | None, bool]:
             decisions, problems = read_answer(value, observation)
-            return ((decisions, problems) if decisions else None), _joined(problems)
+            return (decisions, problems), _joined(problems), bool(decisions)
 
         return self._asker.ask(
             self._rung,

@@ -74,7 +74,8 @@ class Transport(httpx2.HTTPTransport):
         self._reached = False
         self._clock = _Deadline()
         self._pool = httpcore2.ConnectionPool(
-            ssl_context=httpx2.create_ssl_context(trust_env=False), network_backend=self._clock
+            ssl_context=httpx2.create_ssl_context(),  # SSL_CERT_FILE is honoured
+            network_backend=self._clock,
         )
 
     def begin(self, timeout: float) -> None:
