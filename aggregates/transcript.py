@@ -40,8 +40,9 @@ OUTCOMES = (
 )
 VERDICTS = ("approve", "edit", "reject")
 UNUSABLE = "unusable"  # a ballot that holds no vote
-MAX_TEXT = 500  # characters of a problem, a retry's error or a note
-MAX_NAME = 200  # characters of an agent, a model or a reason to finish
+# All together fit into an entry, with four bytes to a character.
+MAX_TEXT = 500  # characters of a problem or a note
+MAX_NAME = 200  # characters of an agent, a model, a reason to finish or a retry's error
 MAX_ENDPOINT = 500  # characters
 MAX_RETRIES = 32
 MAX_PARAMETERS = 4_000  # characters as JSON
@@ -302,7 +303,7 @@ def _retry(retry: Mapping[str, Any]) -> dict[str, Any]:
     status, error, waited = (retry.get(key) for key in ("status", "error", "waited"))
     return {
         "status": None if status is None else _count("status", status, most=_MAX_STATUS),
-        "error": None if error is None else _cut(str(error), MAX_TEXT),
+        "error": None if error is None else _cut(str(error), MAX_NAME),
         "waited": _amount("waited", waited),
     }
 

@@ -1,16 +1,34 @@
 """Transcripts: what a call may hold, votes, and what people make of proposals."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from synthetic import synthetic_call
 
-from aggregates.decisions import ARCHITECTURE_CHANGE, DEFER, NO_ACTION, Decision
+from aggregates.decisions import (
+    ARCHITECTURE_CHANGE,
+    DEFER,
+    MAX_JUSTIFICATION,
+    NO_ACTION,
+    Decision,
+)
 from aggregates.errors import InvariantError
 from aggregates.registry import REGISTRY
-from aggregates.transcript import MAX_RETRIES, MAX_TEXT, OUTCOMES, Call, Transcript
+from aggregates.rules import RULES
+from aggregates.transcript import (
+    MAX_ENDPOINT,
+    MAX_NAME,
+    MAX_PARAMETERS,
+    MAX_RETRIES,
+    MAX_TEXT,
+    OUTCOMES,
+    Call,
+    Transcript,
+)
 from ledger.application import LedgerApplication
 
 NORM = Decision(ARCHITECTURE_CHANGE, ("R6",), "add_norm", {}, "R6 is low")
@@ -66,7 +84,32 @@ def test_words_of_servers_are_cut_and_stay_text() -> None:
     )
     assert event.problem == "?" + "x" * (MAX_TEXT - 1)
     assert len(event.finish_reason) == 200
-    assert event.retries == [{"status": 503, "error": "?" * MAX_TEXT, "waited": 1.0}] * MAX_RETRIES
+    assert event.retries == [{"status": 503, "error": "?" * MAX_NAME, "waited": 1.0}] * MAX_RETRIES
+
+
+def test_largest_events_fit_into_the_ledger(tmp_path: Path) -> None:
+    wide = "\U0001f600"
+    words = replace(NORM, justification=wide * MAX_JUSTIFICATION)
+    transcript = begun()
+    transcript.add(
+        synthetic_call(
+            problem=wide * 9_999,
+            agent=wide * 9_999,
+            model=wide * MAX_NAME,
+            rung=wide * MAX_NAME,
+            endpoint="http://" + wide * (MAX_ENDPOINT - 7),
+            finish_reason=wide * 9_999,
+            parameters={"p": "x" * (MAX_PARAMETERS - 9)},
+            rules=RULES,
+            retries=({"error": wide * 9_999, "status": 599, "waited": 9.0},) * 99,
+        )
+    )
+    transcript.review_proposal(
+        epoch=2, proposed=words, verdict="approve", decision=words, note=wide * 9_999
+    )
+    with LedgerApplication.open(tmp_path / "ledger", REGISTRY) as log:
+        log.save(transcript)
+        assert len(list(log.events.get(transcript.id))) == 3
 
 
 @pytest.mark.parametrize(
