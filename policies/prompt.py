@@ -66,17 +66,17 @@ def messages(
 
 def situation(seen: Observation, history: int) -> str:
     """Return what is asked about and what bears on it, with the last `history` epochs."""
+    fired = fired_by_epoch(seen)
     parts = [
         f"# Epoch {seen.epoch}",
         "## Due rules, the one to act on first in front\n\n"
-        + "\n".join(_due(rule, seen) for rule in seen.due),
+        + "\n".join(_due(rule, seen, fired) for rule in seen.due),
         *_advisory(seen),
         f"## Settings in force\n\n{_settings(seen)}",
         f"## Model\n\n{_model(seen)}",
         f"## The last epochs, the latest below\n\n{_table(seen, history)}",
+        f"## Strategy\n\n{_strategy(fired)}",
     ]
-    fired = fired_by_epoch(seen)
-    parts.append(f"## Strategy\n\n{_strategy(fired)}")
     if seen.decisions:
         effects = remedy_effects(fired, seen.decisions)
         told = "\n".join(_past(past, effects) for past in seen.decisions[-MOST_DECISIONS:])
@@ -141,12 +141,12 @@ def _again(problem: str) -> str:
     )
 
 
-def _due(rule: str, seen: Observation) -> str:
+def _due(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> str:
     found = seen.evaluations[rule]
     numbers = f"value {_number(found.value)}, average {_number(found.ema)}, streak {found.streak}"
     lines = [f"- {rule} ({RULE_TITLES[rule]}) fired, side {found.side}: {numbers}"]
     lines.append(f"  - limits: {_limits(rule, seen.rules)}")
-    if waits := _waiting(rule, seen):
+    if waits := _waiting(rule, seen, fired):
         lines.append(f"  - {waits}")
     for direction, params in offers(rule, seen).items():
         at = "at its limit, not open now" if params is None else params or "no parameters"
@@ -183,19 +183,19 @@ def _limits(rule: str, rules: RulesConfig) -> str:
     return f"average of largest gradient norm at most {rules.r7_high:g}, {for_epochs}; finite"
 
 
-def _waiting(rule: str, seen: Observation) -> str | None:
-    """Return since when the rule has been left to wait, if it has."""
+def _waiting(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> str | None:
+    """Return since when the rule has been left to wait, if it has: silence ends the waiting."""
     limit = seen.rules.deferral_limit
+    since = max((epoch for epoch, rules in enumerate(fired) if rule not in rules), default=-1)
     waits: list[int] = []
     for past in seen.decisions:
-        if rule not in past.decision.cites or past.epoch < seen.epoch - limit:
-            continue
-        waits = [] if past.outcome == "applied" else [*waits, past.epoch]
+        if rule in past.decision.cites and past.epoch > since:
+            waits = [] if past.outcome == "applied" else [*waits, past.epoch]
     if not waits:
         return None
     return (
-        f"left without a remedy in {len(waits)} of the last {limit} epochs, first in epoch "
-        f"{waits[0]}: by epoch {waits[0] + limit} it has to be silent or acted on"
+        f"left without a remedy {len(waits)} times since epoch {waits[0]}: by epoch "
+        f"{waits[0] + limit} it has to be silent or acted on"
     )
 
 

@@ -243,18 +243,26 @@ def test_waived_rules_are_told_and_not_asked_about() -> None:
     assert "- R3 " not in due
 
 
-def test_prompt_tells_whether_the_last_remedies_worked_and_how_long_rules_wait() -> None:
-    waiting = [past("R1", epoch, number=epoch, outcome=None) for epoch in (17, 18, 19)]
-    seen = observe(
-        {"R2": "low", "R1": "high"},
-        epoch=20,
-        decisions=(past("R2", 3), past("R5", 5, number=2), *waiting),
+def test_prompt_tells_phases_and_whether_the_last_remedies_worked() -> None:
+    told = prompt(
+        observe({"R2": "low"}, epoch=20, decisions=(past("R2", 3), past("R5", 5, number=2)))
     )
-    told = prompt(seen)
     assert "applied, has not silenced R2" in told
     assert "applied, has silenced R5" in told
-    assert "left without a remedy in 3 of the last 7 epochs, first in epoch 17: by epoch 24" in told
-    assert "- tune, epochs 15 to 20: expected tuning, firings tuning 7" in told
+    assert "- tune, epochs 15 to 20: expected tuning, firings tuning 6" in told
+
+
+def test_prompt_tells_how_long_a_rule_has_been_left_waiting_and_silence_ends_it() -> None:
+    waits = [past("R2", epoch, number=epoch, outcome=None) for epoch in (4, 10, 11)]
+    told = prompt(observe({"R2": "low"}, epoch=12, decisions=tuple(waits)))
+    assert "left without a remedy 3 times since epoch 4: by epoch 11" in told
+    silent = [
+        signals(epoch, signal_to_noise=0.55 if epoch == 6 else 0.1) for epoch in range(13)
+    ]  # R2's average is back in its band, and R2 silent until epoch 9
+    told = prompt(observe({"R2": "low"}, epoch=12, decisions=tuple(waits), history=tuple(silent)))
+    assert "left without a remedy 2 times since epoch 10: by epoch 17" in told
+    told = prompt(observe({"R2": "low"}, epoch=12, decisions=(*waits[:2], past("R2", 11))))
+    assert "left without a remedy" not in told
 
 
 def numbers(words: str) -> list[float]:
