@@ -58,21 +58,24 @@ def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
             pem = file.read(_MAX_KEY)
     except OSError as e:
         raise KeyFileError(f"{path}: the key cannot be read: {e.strerror}") from e
+    if b"PRIVATE KEY" not in pem:
+        what = "a public key; the private one is wanted" if b"PUBLIC KEY" in pem else "no PEM key"
+        raise KeyFileError(f"{path}: this is {what}")
     if mode & 0o077:
         raise KeyFileError(
             f"{path}: mode {mode:04o} lets others at the private key; run chmod 600 on it, "
             "and consider who may have read it"
         )
+    encrypted = b"ENCRYPTED" in pem
+    if encrypted and passphrase is None:
+        raise PassphraseError(f"{path}: the key needs a passphrase")
     try:
-        key = load_pem_private_key(pem, password=passphrase)
-    except TypeError as e:
-        advice = "needs a passphrase" if passphrase is None else "is not encrypted; give none"
-        raise PassphraseError(f"{path}: the key {advice}") from e
-    except (ValueError, UnsupportedAlgorithm) as e:
-        if b"ENCRYPTED" in pem:
+        # One passphrase may be given for several keys, of which not all are encrypted.
+        key = load_pem_private_key(pem, password=passphrase if encrypted else None)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as e:
+        if encrypted:
             raise PassphraseError(f"{path}: the passphrase is wrong, or the file damaged") from e
-        what = "a public key; the private one is wanted" if b"PUBLIC KEY" in pem else "no PEM key"
-        raise KeyFileError(f"{path}: this is {what}") from e
+        raise KeyFileError(f"{path}: this is no private key in PKCS#8 PEM") from e
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyFileError(f"{path}: the key is not an Ed25519 key")
     return key

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.errors import MalformedError, RulesError
+from ledger.errors import MalformedError, RulesError, StorageError
+from ledger.files import open_regular
 from ledger.verified_notes import COSIGNATURE, parse_vkey
 
 __all__ = ["User", "parse_rules", "read_rules"]
 
 _NOBODY = 65_534  # what the kernel reports for users of other namespaces, whoever they are
+_MAX_FILE = 1_000_000  # bytes
 _BLOB_BYTES = 10 << 30  # 10 GiB
 
 
@@ -45,10 +47,10 @@ class User:
 def read_rules(path: Path, *, owners: tuple[int, ...] = (0,)) -> Mapping[int, User]:
     """Return the rules in a file that only one of `owners` can write; raise RulesError."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
-            text = file.read().decode()
-    except (OSError, UnicodeDecodeError) as e:
+            text = file.read(_MAX_FILE).decode()
+    except (OSError, StorageError, UnicodeDecodeError) as e:
         raise RulesError(f"{path}: the rules cannot be read: {e}") from e
     if status.st_uid not in owners or status.st_mode & 0o022:
         raise RulesError(

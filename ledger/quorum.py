@@ -15,6 +15,7 @@ from ledger.authority import Authority
 from ledger.cosignatures import cosigned_at
 from ledger.database import explained
 from ledger.errors import MalformedError, QuorumError, QuorumFileError
+from ledger.files import open_regular
 from ledger.verified_notes import COSIGNATURE, ED25519, parse_note, parse_tree_head, parse_vkey
 
 __all__ = [
@@ -182,7 +183,7 @@ def witnessed_heads(
 
 def read_quorum(path: Path) -> Quorum:
     """Read a policy file; raise QuorumFileError, which names file and line."""
-    with explained(path), path.open("rb") as file:
+    with explained(path), open_regular(path) as file:
         policy = file.read(_MAX_FILE + 1)
     try:
         return parse_quorum(policy)

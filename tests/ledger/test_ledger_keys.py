@@ -70,10 +70,13 @@ def test_passphrase_opens_its_key_and_a_wrong_one_is_rejected(tmp_path: Path) ->
     assert check_ledger(tmp_path).size == 2
 
 
-def test_passphrase_for_an_open_key_or_an_empty_one_is_rejected(tmp_path: Path) -> None:
-    append_one(tmp_path / "open")
-    with pytest.raises(KeyFileError, match="is not encrypted"):
-        append_one(tmp_path / "open", passphrase=b"secret")
+def test_passphrase_that_another_key_needs_stands_in_no_open_keys_way(tmp_path: Path) -> None:
+    append_one(tmp_path)
+    append_one(tmp_path, passphrase=b"secret")
+    assert check_ledger(tmp_path).size == 2
+
+
+def test_empty_passphrase_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="the passphrase is empty"):
         append_one(tmp_path / "new", passphrase=b"")
 
