@@ -1,7 +1,7 @@
 """`proctor keys`: who may sign what in a ledger, and from when to when.
 
-Every change is an event in the ledger. Without --key the ledger's own key signs it, which it may
-do until the first operator is there.
+Every change is an event in the ledger. Without --key the ledger's own key signs it, which from the
+first operator on may grant and revoke operators, and grant again what was revoked.
 """
 
 import hashlib
@@ -201,8 +201,8 @@ def _check_meant(record: KeyRecord, authority: Authority) -> None:
     operators = [key for key in authority.keys if key.role == "operator" and key.ended is None]
     if operators == [record]:
         raise ProctorError(
-            "this is the last operator: none would be left to grant and revoke keys. Grant another "
-            "first, or give --yes"
+            "this is the last operator: none would be left to grant and revoke judges and "
+            "witnesses. Grant another first, or give --yes"
         )
 
 

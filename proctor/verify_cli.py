@@ -24,6 +24,8 @@ from ledger.evidence import (
     find_contradiction,
     format_evidence,
     open_evidence,
+    signers,
+    verify_signers,
 )
 from ledger.mapper import ns_to_datetime
 from ledger.memory import Remembered
@@ -227,8 +229,8 @@ def _verify_ledger(
         else:
             where = "" if report.index is None else f" at index {report.index}"
             console.print(f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}")
-            if shown:
-                console.print(f"{evidence} shows the {shown} to anyone")
+            if evidence and shown:
+                console.print(f"{evidence} shows the {shown} {_to_whom(evidence)}")
             elif evidence:
                 console.print("no evidence was written: this is no fork and no rollback")
         return EXIT_FOUND
@@ -267,6 +269,7 @@ class _Findings:
     def to_dict(self) -> dict[str, Any]:
         return {
             "witnessed": None if self.witnessed is None else self.witnessed.size,
+            "false_lines": [] if self.witnessed is None else self.witnessed.false,
             "suspect": [
                 {
                     "role": each.key.role,
@@ -289,6 +292,11 @@ class _Findings:
         elif self.witnessed is not None:
             short = "" if self.witnessed.size == self.size else ": the rest is yet to be witnessed"
             console.print(f"witnessed to {self.witnessed.size} of {self.size} entries{short}")
+        for size, name in self.witnessed.false if self.witnessed else ():
+            console.print(
+                f"[red]forged or damaged[/]: a line in the name of {words(name)}, under the "
+                f"tree head of {size} entries; it counts as none"
+            )
         for each, first, count in self.suspicions:
             since = ns_to_datetime(each.revocation.since).isoformat()
             console.print(
@@ -308,7 +316,9 @@ def _find(check: _Ledger | _Bundle, report: VerificationReport, quorum: Quorum |
         quorum.verify_log(vkey)
     if unasked:
         quorum = None
-    witnessed = None if quorum is None else witnessed_heads(notes, quorum=quorum)
+    witnessed = (
+        None if quorum is None else witnessed_heads(notes, quorum=quorum, authority=authority)
+    )
     doubts = suspects(
         authority,
         witnessed=() if witnessed is None else witnessed.times,
@@ -346,6 +356,14 @@ def _write_evidence(check: _Ledger | _Bundle, report: VerificationReport, path: 
     return evidence.kind
 
 
+def _to_whom(path: Path) -> str:
+    try:
+        verify_signers(open_evidence(path.read_text(encoding="utf-8")))
+    except EvidenceError:
+        return "to who knows that a tree head in it is older than the rotation of its key"
+    return "to anyone"
+
+
 def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Evidence | None:
     leaf_hashes: list[bytes] = []
     vkey, authority, _ = check.walk(lambda entry: leaf_hashes.append(entry.entry_hash))
@@ -381,7 +399,8 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
     except VerificationError as e:
         return _refused(e, as_json=as_json)
     if as_json:
-        print_json({"ok": True, "size": proved.head.size, **describe_entry(proved.entry)})
+        described = {**describe_entry(proved.entry), "author_verified": False}
+        print_json({"ok": True, "size": proved.head.size, **described})
         return EXIT_HELD
     witnessed = (
         ""
@@ -392,7 +411,10 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
         f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
         f"{words(proved.head.origin)}{witnessed}"
     )
-    print_table(("", ""), describe_entry(proved.entry).items())
+    described = describe_entry(proved.entry)
+    if described["author"]:
+        described["author"] += " (author not verified by this proof)"
+    print_table(("", ""), described.items())
     return EXIT_HELD
 
 
@@ -420,11 +442,18 @@ def _verify_evidence(text: str, *, path: Path, vkey: str | None, as_json: bool) 
         evidence = open_evidence(text)
         if vkey is not None and evidence.vkey != vkey:
             raise EvidenceError(f"{path} is about another ledger than the one of this key")
+        known = memory()
+        recalled = known.recall(parse_tree_head(evidence.first).origin) if known else None
+        mine = recalled.state.stands(recalled.vkey).rotations if recalled else ()
+        verify_signers(evidence, rotations=mine)
+        by = [str(each) for each in signers(evidence, rotations=mine)]
     except VerificationError as e:
         return _refused(e, as_json=as_json)
     sizes = [parse_tree_head(note).size for note in (evidence.first, evidence.second)]
     if as_json:
-        print_json({"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes})
+        print_json(
+            {"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes, "by": by}
+        )
         return EXIT_HELD
     what = {
         "fork": "signed two histories that contradict each other",
@@ -434,6 +463,12 @@ def _verify_evidence(text: str, *, path: Path, vkey: str | None, as_json: bool) 
         f"[green]held[/]: {evidence.kind} between {sizes[0]} and {sizes[1]} entries: "
         f"the key of {words(parse_tree_head(evidence.first).origin)} has {what}"
     )
+    console.print(words(f"signed by {by[0]}; and by {by[1]}"))
+    if recalled is None:
+        console.print(
+            "This rests on the first key and the rotations in the file: whether one was left out "
+            "cannot be told by who has not verified the ledger"
+        )
     return EXIT_HELD
 
 

@@ -203,7 +203,7 @@ def ask(
     lines = [asked.cosigned for asked in answers.values() if asked.cosigned is not None]
     if lines:
         store_lines(Home(home), lines)
-    met = quorum.check(note + "".join(each.line for each in lines)).met
+    met = quorum.check(note + "".join(each.line for each in lines), authority=ledger.authority).met
     contradicted = any(asked.outcome in ("behind", "fork") for asked in answers.values())
     if as_json:
         print_json({"met": met, "size": parse_tree_head(note).size, "witnesses": plain(answers)})
