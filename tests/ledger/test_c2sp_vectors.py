@@ -212,7 +212,7 @@ def test_cosignature_signs_the_message_of_the_specification() -> None:
     assert open_cosignature(parse_note(note), vkey=WITNESS.vkey) == time
     seen = SECOND_VERIFIER.Witnesses([SECOND_VERIFIER.parse_key(WITNESS.vkey, 4)])
     seen.look(SECOND_VERIFIER.parse_head(note))
-    assert list(seen.seen.values()) == [(20852163, time)]
+    assert list(seen.seen.values()) == [[(20852163, time)]]
 
 
 # --- Trees: a log of other people's ---
