@@ -314,7 +314,8 @@ CREATE VIEW call_summary AS
 SELECT
     t.run_id,
     t.mode,
-    (t.policy ->> '$.name') AS policy_name,
+    (t.policy ->> '$.model') AS model,
+    (t.policy ->> '$.rung') AS rung,
     COUNT(c.model) AS calls,
     COUNT(c.model) FILTER (c.cached) AS cached,
     COALESCE(SUM(JSON_ARRAY_LENGTH(c.retries)), 0) AS retries,
@@ -335,6 +336,8 @@ LEFT JOIN (
 ) AS c USING (transcript_id)
 GROUP BY ALL;
 COMMENT ON VIEW call_summary IS 'What the language models of each run were asked, and what it took; runs without a transcript have no row';
+COMMENT ON COLUMN call_summary.model IS 'As the policy names it; NULL: it has none';
+COMMENT ON COLUMN call_summary.rung IS 'How the form of answers is asked for';
 COMMENT ON COLUMN call_summary.calls IS 'To a model, probes too; steps of other agents are not counted';
 COMMENT ON COLUMN call_summary.cached IS 'Of these, answered from an earlier call';
 COMMENT ON COLUMN call_summary.retries IS 'Attempts before the last of each call';
@@ -393,9 +396,9 @@ WITH told AS (
 ),
 
 asked AS (
-    SELECT DISTINCT t.run_id
+    SELECT t.run_id, c.epoch, UNNEST(CAST(c.rules AS VARCHAR [])) AS rule
     FROM transcripts AS t JOIN calls AS c USING (transcript_id)
-    WHERE c.model IS NOT NULL AND c.action <> 'probe'
+    WHERE c.model IS NOT NULL
 ),
 
 known AS (
@@ -405,7 +408,11 @@ known AS (
             SELECT 1 FROM told AS t
             WHERE t.run_id = v.run_id AND t.kind = v.kind AND t.rule IS NOT DISTINCT FROM v.rule
         ) AS told,
-        EXISTS (SELECT 1 FROM asked AS a WHERE a.run_id = v.run_id) AS asked
+        EXISTS (
+            SELECT 1 FROM asked AS a
+            WHERE a.run_id = v.run_id
+                AND a.epoch = COALESCE(v.epoch, a.epoch) AND a.rule = COALESCE(v.rule, a.rule)
+        ) AS asked
     FROM violations AS v
 )
 
@@ -420,7 +427,7 @@ SELECT
 FROM known;
 COMMENT ON VIEW violation_causes IS 'What has to change for a violation not to come again';
 COMMENT ON COLUMN violation_causes.told IS 'Whether the attempt had been told of a violation of this kind and rule';
-COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it was told and did it again, or it asks no model; prompt: another prompt may help';
+COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it was told and did it again, or no model was asked about the rule in that epoch; prompt: another prompt may help';
 
 CREATE VIEW strategy_phases AS
 WITH phases (phase, first_epoch, end_epoch, expected) AS (

@@ -282,7 +282,7 @@ def synthetic_call(outcome: str = "usable", **changes: Any) -> Call:
 
 def synthetic_transcript(log: Log, run: Run, calls: Iterable[Call] = ()) -> Transcript:
     """Save the transcript of a run to `log`."""
-    transcript = Transcript.start(run.id, policy={"name": "openai", "model": "small"})
+    transcript = Transcript.start(run.id, policy={"model": "small", "rung": "json_schema"})
     for call in calls:
         transcript.add(call)
     log.save(transcript)

@@ -70,7 +70,10 @@ def test_calls_of_a_run_are_summed_up(log: LedgerApplication, ask: Ask) -> None:
     assert ask(f"SELECT {columns} FROM call_summary WHERE run_id = ?", [str(run.id)]) == [
         (6, 1, 3, 5, 3, 3 / 5, 1_200, 160, 1, 2.5, 1_000, 3_000)
     ]
-    [(cost, median)] = ask("SELECT cost, median_request_bytes FROM call_summary")
+    [(model, rung, cost, median)] = ask(
+        "SELECT model, rung, cost, median_request_bytes FROM call_summary"
+    )
+    assert (model, rung) == ("small", "json_schema")
     assert cost == pytest.approx(0.004)
     assert median == 2_000
 
@@ -118,7 +121,7 @@ def test_progress_tells_attempts_with_scores_calls_and_place(
     ]
 
 
-DEFERRED = {"kind": "unresolved_deferral", "rule": "R1"}
+DEFERRED = {"kind": "unresolved_deferral", "rule": "R1", "epoch": 2}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,10 @@ DEFERRED = {"kind": "unresolved_deferral", "rule": "R1"}
         ({**DEFERRED, "rule": "R2", "emitter": "policy"}, True, "prompt"),
         ({**DEFERRED, "kind": "precedence", "emitter": "policy"}, True, "prompt"),
         ({**DEFERRED, "rule": None, "emitter": "policy"}, True, "prompt"),
+        ({**DEFERRED, "rule": "R2", "epoch": None, "emitter": "policy"}, True, "prompt"),
         ({**DEFERRED, "rule": "R2", "emitter": "policy"}, False, "policy"),
+        ({**DEFERRED, "rule": "R2", "epoch": 3, "emitter": "policy"}, True, "policy"),
+        ({**DEFERRED, "rule": "R3", "emitter": "policy"}, True, "policy"),
         ({**DEFERRED, "emitter": "driver"}, True, "harness"),
         ({**DEFERRED, "emitter": "harness"}, True, "harness"),
         ({**DEFERRED, "emitter": "human"}, True, "human"),
@@ -139,8 +145,11 @@ def test_violation_has_a_cause(
 ) -> None:
     first, second = (synthetic_run(log, epochs=1) for _ in range(2))
     probe = synthetic_call(action="probe", epoch=None)
-    synthetic_transcript(log, second, [probe, synthetic_call()] if asked else [probe])
-    feedback = {"attempts": [{"number": 1, "violations": [{**DEFERRED, "epochs": [2, 3]}]}]}
+    call = synthetic_call(epoch=2, rules=("R1", "R2"))
+    synthetic_transcript(log, second, [probe, call] if asked else [probe])
+    feedback = {
+        "attempts": [{"number": 1, "violations": [{"kind": "unresolved_deferral", "rule": "R1"}]}]
+    }
     synthetic_campaign(log, [first, second], feedback=feedback)
     synthetic_audit(log, second, violations=[violation])
     assert ask("SELECT run_id, cause FROM violation_causes") == [(str(second.id), cause)]
@@ -151,7 +160,7 @@ def test_violation_of_an_attempt_that_was_told_nothing_is_for_the_prompt(
 ) -> None:
     first, second = (synthetic_run(log, epochs=1) for _ in range(2))
     for run in (first, second):
-        synthetic_transcript(log, run, [synthetic_call()])
+        synthetic_transcript(log, run, [synthetic_call(rules=("R1",))])
         synthetic_audit(log, run, violations=[{**DEFERRED, "emitter": "policy"}])
     synthetic_campaign(log, [first, second], feedback={"violations": [DEFERRED]})
     rows = ask("SELECT run_id, told, cause FROM violation_causes")
