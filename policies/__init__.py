@@ -1,1 +1,1 @@
-"""Who decides: the playbook policy, one that does nothing, one that answers from a record."""
+"""Who decides: the playbook, a language model, both, a person, a record of decisions, or nobody."""

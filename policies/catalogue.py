@@ -1,4 +1,4 @@
-"""The policies that can be asked for by name."""
+"""The policies that need nothing but their name: no model, no person, no record."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

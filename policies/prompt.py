@@ -246,7 +246,7 @@ def _advisory(seen: Observation) -> list[str]:
         return []
     told = [
         f"- {rule} ({RULE_TITLES[rule]}), side {seen.evaluations[rule].side}"
-        + (", waived" if rule in seen.waived else "")
+        + (", waived" if rule in seen.waived else ", decided on separately")
         for rule in others
     ]
     return ["## Fired as well, and wants no answer from you\n\n" + "\n".join(told)]
