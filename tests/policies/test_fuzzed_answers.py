@@ -57,8 +57,8 @@ WORDS = (
     "x" * 5_000,
     "",
     KEY,
-    "\\u0073k-canary-fuzz-5521",
 )
+DISGUISED = "\\u0073k-canary-fuzz-5521"  # the key, once JSON is read
 # Raw JSON that stands where a value could be.
 NASTY = (
     *("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e-400", "-0.0", "0", "-1", "1e308"),
@@ -66,6 +66,7 @@ NASTY = (
     *("null", "true", "[]", "{}", '""', '"\\ud800"', '"\\udfff\\ud800"', '"R9"', '"nan"', '"0.01"'),
     *("[" * 200 + "]" * 200, '{"a":' * 60 + "1" + "}" * 60, '[["R1"]]', '{"lr": 1}', "2", "8", "9"),
     *(json.dumps(words) for words in WORDS),
+    f'"{DISGUISED}"',
 )
 BIG = "x" * 10_000_000
 BOMB = gzip.compress(b" " * 20_000_000)
@@ -177,6 +178,10 @@ def fuzzed(draw: random.Random, request: Mapping[str, Any], *, big: bool) -> Rep
     if big:
         return Reply(draw.choice((completion(BIG), completion("[" * 10_000_000), BIG.encode())))
     text = text_of(draw, request)
+    if draw.random() < 0.3:
+        text = text.replace(KEY, DISGUISED)
+    if draw.random() < 0.1:
+        text = text.replace('"justification": "', '"justification": "\\ud800', 1)
     body = tool_call(text) if request.get("tools") else completion(text)
     match draw.randrange(20):
         case 0:
@@ -217,6 +222,8 @@ def check_range(observation: Observation, said: Any) -> None:
     decision = said.decision
     validate_decision(parse_decision(decision.to_dict()), observation)
     assert set(decision.cites) <= set(observation.due)
+    decision.justification.encode()  # as a ledger must
+    assert KEY not in decision.justification
     params = decision.params
     for name in ("lr", "lr_min", "lr_max"):
         assert MIN_LR <= params.get(name, 1.0) <= MAX_LR
