@@ -1,7 +1,7 @@
 """Starts and stops servers that nobody here wrote, on loopback.
 
-Each is started as its documentation says, with the random models of random_models.py; the foreign
-environment is built by install.sh.
+Each is started as its documentation says, over the random models of foreign/random_models.py, in
+the environment that foreign/install.sh builds.
 """
 
 import os
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-FOREIGN = ROOT / ".venv-foreign"
+HERE = Path(__file__).parent / "foreign"
+FOREIGN = Path(__file__).parents[1] / ".venv-foreign"
 BIN = FOREIGN / "bin"
 LLAMA = FOREIGN / "llama" / "bin"
 MODELS = FOREIGN / "models"  # every server is started there
@@ -75,7 +75,7 @@ TRANSFORMERS = Server(
 LITELLM = Server(
     name="litellm",
     command=(
-        *(str(BIN / "litellm"), "--config", str(Path(__file__).parent / "litellm.yaml")),
+        *(str(BIN / "litellm"), "--config", str(HERE / "litellm.yaml")),
         *("--host", "127.0.0.1", "--port", "{port}"),
     ),
     ready="/health/liveliness",
