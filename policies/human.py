@@ -76,6 +76,7 @@ class Terminal:
         except UnicodeDecodeError:
             return "\N{REPLACEMENT CHARACTER}"  # no answer to any question
         if not line:
+            self.show("")
             raise EOFError
         return line.strip()
 
