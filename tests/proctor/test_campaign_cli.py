@@ -132,7 +132,9 @@ def test_key_is_nowhere_under_the_home_when_a_server_repeats_it(fed: Done, unfed
     spellings = {CANARY, base64.b64encode(CANARY.encode()).decode(), CANARY.replace("/", "\\/")}
     for home in (fed.home, unfed.home):
         files = [path for path in home.rglob("*") if path.is_file()]
-        assert any(b"Bearer [secret]" in path.read_bytes() for path in files)  # where it stood
+        assert any(
+            b'"authorization": "[secret]"' in path.read_bytes() for path in files
+        )  # where it stood
         for path in files:
             content = path.read_bytes()
             assert not any(text.encode() in content for text in spellings), path
