@@ -322,9 +322,9 @@ SELECT
     COUNT(c.model) FILTER (c.decides) AS asked,
     COUNT(c.model) FILTER (c.decides AND c.outcome = 'usable') AS usable,
     usable / NULLIF(asked, 0) AS usable_share,
-    COALESCE(SUM(c.prompt_tokens), 0) AS prompt_tokens,
-    COALESCE(SUM(c.completion_tokens), 0) AS completion_tokens,
-    COALESCE(SUM(c.cost), 0) AS cost,
+    SUM(c.prompt_tokens) AS prompt_tokens,
+    SUM(c.completion_tokens) AS completion_tokens,
+    SUM(c.cost) AS cost,
     COUNT(c.model) FILTER (c.cost IS NULL AND NOT c.cached) AS unpriced,
     COALESCE(SUM(c.seconds), 0) AS seconds,
     MIN(c.request_bytes) FILTER (c.decides) AS min_request_bytes,
@@ -344,9 +344,9 @@ COMMENT ON COLUMN call_summary.retries IS 'Attempts before the last of each call
 COMMENT ON COLUMN call_summary.asked IS 'Calls for decisions: all but probes';
 COMMENT ON COLUMN call_summary.usable IS 'Of these, answers that became decisions';
 COMMENT ON COLUMN call_summary.usable_share IS 'Of the calls for decisions; NULL: none was made';
-COMMENT ON COLUMN call_summary.prompt_tokens IS 'As far as servers count';
+COMMENT ON COLUMN call_summary.prompt_tokens IS 'As far as servers count; NULL: none did';
 COMMENT ON COLUMN call_summary.completion_tokens IS 'Likewise';
-COMMENT ON COLUMN call_summary.cost IS 'US dollars, as far as it is known';
+COMMENT ON COLUMN call_summary.cost IS 'US dollars, as far as it is known; NULL: of no call';
 COMMENT ON COLUMN call_summary.unpriced IS 'Calls of unknown cost';
 COMMENT ON COLUMN call_summary.seconds IS 'With all retries';
 COMMENT ON COLUMN call_summary.median_request_bytes IS 'Of the calls for decisions, as the smallest and the largest';

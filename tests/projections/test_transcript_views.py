@@ -81,7 +81,14 @@ def test_calls_of_a_run_are_summed_up(log: LedgerApplication, ask: Ask) -> None:
 def test_run_that_asked_nobody_has_no_share(log: LedgerApplication, ask: Ask) -> None:
     synthetic_transcript(log, synthetic_run(log, epochs=1))
     synthetic_run(log, epochs=1)
-    assert ask("SELECT calls, asked, usable_share, cost FROM call_summary") == [(0, 0, None, 0.0)]
+    assert ask("SELECT calls, asked, usable_share FROM call_summary") == [(0, 0, None)]
+
+
+def test_cost_and_tokens_that_nobody_knows_are_missing(log: LedgerApplication, ask: Ask) -> None:
+    unknown = synthetic_call(usage=None, cost=None)
+    synthetic_transcript(log, synthetic_run(log, epochs=1), [unknown, unknown])
+    columns = "prompt_tokens, completion_tokens, cost, unpriced"
+    assert ask(f"SELECT {columns} FROM call_summary") == [(None, None, None, 2)]
 
 
 def test_transcript_of_another_run_is_unreadable(log: LedgerApplication, tmp_path: Path) -> None:
