@@ -1,7 +1,9 @@
 """The policy that asks a model: one question, one repair, and silence in the driver's name."""
 
+import gzip
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,17 +19,19 @@ from chat_server import (
     defer_all,
     defer_r1,
     due_rules,
+    tool_call,
 )
 from situations import MemoryLog, observe
 from tiny_training import STUCK, MemoryBlobs, train_tiny
 
 from aggregates.campaign import MODE
 from aggregates.decisions import Observation, Said
-from aggregates.transcript import Transcript
+from aggregates.transcript import OUTCOMES, Transcript
 from policies.chat import ChatClient
 from policies.language_model import LanguageModelPolicy
 from policies.settings import ModelSettings
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "language-models.md"
 KEY = "sk-canary-model-8841"
 SEEN = observe({"R5": "high", "R1": "high", "R2": "low"})
 
@@ -45,7 +49,7 @@ class Asking:
         self.policy = LanguageModelPolicy(
             self.settings,
             client=ChatClient(self.settings, KEY),
-            rung="json_object",
+            rung=self.settings.rung or "json_object",
             log=self.log,
             blobs=self.blobs,
             **given,
@@ -110,44 +114,96 @@ def test_what_stays_open_is_answered_in_the_drivers_name(repairs: int) -> None:
     ]
     silence = said[0].decision
     assert (silence.event_type, silence.direction) == ("rule_triggered_no_action", "defer")
-    assert silence.justification.startswith("no usable answer: unusable: there is no decision on it")
+    assert silence.justification.startswith("no usable answer: unusable: there is no")
     assert len(asking.calls) == 1 + repairs
 
 
-# What a server does, how often it is asked, what the call comes to: the page's table, row by row.
-FAILURES: Mapping[str, tuple[Reply, int, str]] = {
-    "prose": (Reply(completion("I would lower it.")), 2, "unusable"),
-    "no completion": (Reply(b"<html>"), 2, "unusable"),
-    "empty choices": (Reply({"choices": []}), 2, "unusable"),
-    "cut off": (Reply(completion("{", finish_reason="length")), 2, "truncated"),
-    "refusal": (Reply(completion(None, refusal="I will not.")), 1, "refused"),
-    "filter": (Reply(completion("", finish_reason="content_filter")), 1, "refused"),
-    "too large": (Reply(b" " * (16 * 2**20 + 1)), 1, "too_large"),
-    "bad request": (Reply({"error": {"message": "no"}}, 400), 1, "rejected"),
-    "no access": (Reply({"error": {"message": "no"}}, 401), 1, "rejected"),
-    "redirect": (Reply(b"", 302, {"location": "http://127.0.0.1:1/"}), 1, "rejected"),
-    "rate": (Reply(b"", 429, {"retry-after-ms": "5"}), 2, "rate_limited"),
-    "long rate": (Reply(b"", 429, {"retry-after": "600"}), 1, "rate_limited"),
-    "server timeout": (Reply(b"", 408, {"retry-after-ms": "5"}), 2, "timeout"),
-    "error": (Reply(b"", 500, {"retry-after-ms": "5"}), 2, "server_error"),
-    "overload": (Reply(b"", 503, {"retry-after-ms": "5"}), 2, "server_error"),
-    "drop": (Reply(completion("{}"), drop=9), 2, "dropped"),
-    "silence": (Reply(delay=9.0), 1, "timeout"),
+BUSY = {"retry-after-ms": "5"}
+# The rows of the page's table, each with replies of servers that do so; None: nobody is there.
+FAILURES: Mapping[str, list[Reply | None]] = {
+    "answers in prose, or JSON that is no decision": [
+        Reply(completion("I would lower it.")),
+        Reply(completion({"decisions": [defer("R9")]})),
+        Reply(completion({"decisions": []})),
+    ],
+    "sends no chat completion: HTML, broken JSON, bytes": [
+        Reply(b"<html>"),
+        Reply(b'{"choices": '),
+        Reply(b"\xff\x00"),
+    ],
+    "sends empty choices": [Reply({"choices": []})],
+    "calls the tool with broken arguments": [Reply(tool_call("{"))],
+    "sends a compressed body, which nobody asked for": [
+        Reply(gzip.compress(b"{}"), headers={"content-encoding": "gzip"})
+    ],
+    "ends at the token limit (`finish_reason` `length`)": [
+        Reply(completion("{", finish_reason="length"))
+    ],
+    "refuses (`refusal`)": [Reply(completion(None, refusal="I will not."))],
+    "holds back by a filter (`content_filter`)": [
+        Reply(completion("", finish_reason="content_filter"))
+    ],
+    "sends more than 16 MiB": [Reply(b" " * (16 * 2**20 + 1))],
+    "answers 400, 401, 403, 404, 413, 422": [
+        Reply({"error": {"message": "no"}}, status) for status in (400, 401, 403, 404, 413, 422)
+    ],
+    "redirects (3xx)": [Reply(b"", 302, {"location": "http://127.0.0.1:1/"})],
+    "answers 429, Retry-After within the timeout": [Reply(b"", 429, BUSY)],
+    "answers 429, Retry-After beyond the timeout or 120 s": [
+        Reply(b"", 429, {"retry-after": "600"})
+    ],
+    "answers 408": [Reply(b"", 408, BUSY)],
+    "answers 409, 500, 503 or another 5xx": [
+        Reply(b"", status, BUSY) for status in (409, 500, 503, 529)
+    ],
+    "drops the connection, or speaks no HTTP": [
+        Reply(completion("{}"), drop=9),
+        Reply(drop=-1),
+    ],
+    "never answers, or drips headers or body": [
+        Reply(delay=9.0),
+        Reply(drip_headers=True),
+        Reply(completion("{}"), drip=0.1),
+    ],
+    "is not there, or its certificate is not trusted": [None],
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
-def test_failure_of_a_server_has_one_outcome_and_the_run_goes_on(name: str) -> None:
-    reply, requests, outcome = FAILURES[name]
-    asking = Asking(lambda *_: reply, timeout=1.0)
+def page_rows() -> dict[str, list[str]]:
+    """Return the page's table of failures by its first column."""
+    text = PAGE.read_text(encoding="utf-8").partition("## What a server does")[2]
+    lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: row[1:] for row in cells}
+
+
+def test_page_has_a_row_for_each_failure_and_an_outcome_for_each_that_exists() -> None:
+    rows = page_rows()
+    assert list(rows) == list(FAILURES)
+    outcomes = {row[1].strip("`") for row in rows.values()}
+    assert outcomes == set(OUTCOMES) - {"usable"}
+
+
+@pytest.mark.parametrize(
+    ("does", "reply"), [(does, reply) for does, replies in FAILURES.items() for reply in replies]
+)
+def test_failure_of_a_server_ends_as_the_page_says_and_the_run_goes_on(
+    does: str, reply: Reply | None
+) -> None:
+    retried, outcome, repaired = page_rows()[does]
+    away = {"base_url": "http://127.0.0.1:9/v1"} if reply is None else {}
+    asking = Asking(lambda *_: reply or Reply(), timeout=0.9 if "never" in does else 9.0, **away)
+    if "the tool" in does:
+        asking = Asking(lambda *_: reply or Reply(), rung="tool")
     said = asking.decide()
+    outcome = outcome.strip("`")
     assert [one.decision.cites[0] for one in said] == list(SEEN.due)
     assert {one.source for one in said} == {"driver"}
-    assert all(
-        one.decision.justification.startswith(f"no usable answer: {outcome}: ") for one in said
-    )
+    for one in said:
+        assert one.decision.justification.startswith(f"no usable answer: {outcome}: ")
     assert {call.outcome for call in asking.calls} == {outcome}
-    assert len(asking.server.requests) == requests
+    assert len(asking.calls) == {"yes": 2, "no": 1}[repaired]
+    assert {len(call.retries) for call in asking.calls} == {int(retried.startswith("yes"))}
 
 
 def test_stability_rules_are_put_to_the_vote_with_seeds_of_their_own() -> None:

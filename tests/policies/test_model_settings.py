@@ -1,5 +1,8 @@
 """Settings of a model: strict about names and ranges, and silent about secrets."""
 
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +47,21 @@ def test_settings_come_back_from_their_plain_values() -> None:
 def test_setting_that_is_not_allowed_is_rejected_by_its_name(changes: Any, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         ModelSettings.from_dict({"model": "m", **changes})
+
+
+def test_page_lists_every_setting_with_its_default() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "language-models.md"
+    table = page.read_text(encoding="utf-8").partition("## The ladder")[0]
+    shown = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.M))
+    expected = {
+        item.name: "required"
+        if item.default is MISSING
+        else "none"
+        if item.default is None
+        else f"`{str(item.default).lower() if item.default is False else item.default}`"
+        for item in fields(ModelSettings)
+    }
+    assert shown == expected
 
 
 def test_settings_without_a_model_are_rejected() -> None:
