@@ -168,9 +168,10 @@ class Harness:
         verdict = verdicts[run_id]
         self.verdicts.append(verdict)
         scores = verdict.scores
+        failed = [f"; hard fail: {s.summary}" for s in verdict.steps if s.status == "failed"]
         self._watching.say(
             f"judged: process {scores.process_score:.3f}, accuracy {scores.accuracy_score:.3f}, "
-            f"{len(verdict.violations)} violations"
+            f"{len(verdict.violations)} violations" + "".join(failed)
         )
         return following_attempt(run)
 

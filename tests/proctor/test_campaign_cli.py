@@ -13,6 +13,7 @@ from chat_server import ChatServer, Reply, answer_probe, decide, defer_r1, is_pr
 from frontdoor import answer, call_here
 
 from aggregates.campaign import MODE
+from aggregates.run import Run
 from judge.scores import rank
 from monitor.config import RunConfig
 from monitor.errors import ConfigurationError
@@ -263,6 +264,21 @@ def test_changed_answer_is_told(fed: Done, tmp_path: Path) -> None:
     assert (done.returncode, told["same"]) == (1, False)
     assert any("was changed" in str(difference["found"]) for difference in told["policy"])
     assert call_here(["transcript", run, "--call", "2"], home=home).returncode == 1
+
+
+def test_attempt_behind_a_restart_starts_from_what_was_changed(tmp_path: Path) -> None:
+    stuck = ["lr=1e-7", "channels=2", "width=2", "epochs=4", "edits=restart"]
+    arguments = ["campaign", *TASK, *stuck, "--policy", "playbook", "--attempts", "2", "--json"]
+    done = call_here(arguments, home=tmp_path)
+    told = answer(done)
+    assert [attempt["state"] for attempt in told["attempts"]] == ["restart", "restart"]
+    records = read_records(Home(tmp_path), told["campaign"])
+    first, second = (records.runs[attempt["run"]] for attempt in told["attempts"])
+    assert second[0].parent_run == told["attempts"][0]["run"]
+    scheduled = next(event for event in first if type(event) is Run.RestartScheduled)
+    assert second[0].spec == scheduled.spec != first[0].spec
+    assert second[0].config["lr"] == pytest.approx(1e-6)  # a remedy of the first attempt
+    assert answer(call_here(arguments, home=tmp_path)) == told
 
 
 def test_task_is_another_campaign_when_anything_of_it_is_another() -> None:
