@@ -10,6 +10,7 @@ I/O: the endpoint; OPENAI_BASE_URL is read where none is configured.
 Units: seconds, bytes, US dollars.
 """
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -61,6 +62,8 @@ class ChatClient:
             raise PolicyError(f"there is no key: set the environment variable {settings.key_env}")
         self.endpoint = bare_url(url) + _PATH
         self._settings = settings
+        for library in ("httpcore2", "httpx2", "openai"):  # their logs repeat a server's headers
+            logging.getLogger(library).setLevel(logging.WARNING)
         self._secrets = Secrets()
         self._secrets.add(key)
         for _, value in parse_qsl(parts.query):
@@ -70,7 +73,7 @@ class ChatClient:
             user = (unquote(parts.username), unquote(parts.password or ""))
             self._secrets.add(user[1])
             self._secrets.add(":".join(user))
-        self._transport = Transport(self._secrets, parts.query, retries=settings.retries)
+        self._transport = Transport(self._secrets, parts.query)
         self._openai = openai.OpenAI(
             api_key=key or "none",
             base_url=bare_url(url),
@@ -133,7 +136,7 @@ class ChatClient:
         said = response.content[:2_000].decode("utf-8", "replace")
         problem = f"the server answered {status}: {' '.join(said.split())}"
         if 300 <= status < 400:
-            where = response.headers.get("location", "nowhere")
+            where = f"{self._transport.location}"[:200]
             problem = f"the server redirects ({status}) to {where}: redirects are not followed"
         elif (wait := self._transport.refused_wait) is not None:
             problem = f"the server asks to wait {wait:g} s, which the timeout does not allow"

@@ -20,7 +20,7 @@ STRUCK = "[secret]"
 SHORTEST = 8  # characters; what is shorter is a placeholder and would strike innocent words
 _LAYERS = 4  # of escapes within escapes
 
-_JSON_ESCAPE = re.compile(rb"\\+[uU]00([0-7][0-9a-fA-F])")
+_JSON_ESCAPE = re.compile(rb"[uU]00([0-7][0-9a-fA-F])")  # its backslashes are gone by then
 _URL_ESCAPE = re.compile(rb"%([0-7][0-9a-fA-F])")
 _HTML_ESCAPE = re.compile(rb"&#x0*([2-7][0-9a-fA-F]);")
 
@@ -29,12 +29,12 @@ class Secrets:
     """The secrets of one client."""
 
     def __init__(self) -> None:
-        self._plain: set[bytes] = set()
+        self._plain: set[bytes] = set()  # without backslashes
         self._forms: list[bytes] = []
 
     def add(self, secret: str | None) -> None:
         """Strike `secret` from now on."""
-        if secret is None or len(secret) < SHORTEST or secret.encode() in self._plain:
+        if secret is None or len(secret) < SHORTEST:
             return
         raw = secret.encode()
         forms = {
@@ -45,7 +45,7 @@ class Secrets:
             quote_plus(secret).encode(),
             *_in_base64(raw),
         }
-        self._plain.add(raw)
+        self._plain.add(raw.replace(b"\\", b""))
         # The longest first: a form may be part of another.
         self._forms = sorted({*self._forms, *forms}, key=lambda form: (-len(form), form))
 
@@ -55,12 +55,11 @@ class Secrets:
             content = content.replace(form, STRUCK.encode())
         spelled = content
         for _ in range(_LAYERS):
-            before = spelled
+            before = spelled = spelled.replace(b"\\", b"")
+            if any(secret in spelled for secret in self._plain):
+                raise AnswerError("withheld: it spells a secret in disguise")
             for escape in (_JSON_ESCAPE, _URL_ESCAPE, _HTML_ESCAPE):
                 spelled = escape.sub(lambda found: bytes([int(found[1], 16)]), spelled)
-            bare = spelled.replace(b"\\", b"")
-            if any(secret.replace(b"\\", b"") in bare for secret in self._plain):
-                raise AnswerError("withheld: it spells a secret in disguise")
             if spelled == before:
                 break
         return content

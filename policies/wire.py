@@ -10,7 +10,8 @@ Trust: everything that comes in is hostile.  I/O: sockets.  Units: seconds, byte
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import mktime_tz, parsedate_tz
 from typing import Any
@@ -24,6 +25,7 @@ from policies.secrets import Secrets
 MAX_BODY = 16 * 2**20  # 16 MiB
 _RETRIED = (408, 409, 429)  # and everything from 500
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 8.0  # seconds; the openai client's
+_LONGEST_WAIT = 120.0  # seconds; the openai client's, too
 # Headers that hold nothing of the user's; the value of any other is a secret.
 _PUBLIC_HEADERS = re.compile(
     r"(accept|accept-encoding|connection|content-length|content-type|host|user-agent"
@@ -64,13 +66,13 @@ class Attempt:
 class Transport(httpx2.HTTPTransport):
     """Sends one attempt, notes what became of it, and says whether another may follow."""
 
-    def __init__(self, secrets: Secrets, query: str, *, retries: int) -> None:
+    def __init__(self, secrets: Secrets, query: str) -> None:
         super().__init__(trust_env=False)
         self.attempts: list[Attempt] = []
         self.refused_wait: float | None = None  # seconds that the server asked for in vain
+        self.location: str | None = None  # where the server redirects to
         self._secrets = secrets
         self._query = query
-        self._max_retries = retries
         self._reached = False
         self._clock = _Deadline()
         self._pool = httpcore2.ConnectionPool(
@@ -81,11 +83,15 @@ class Transport(httpx2.HTTPTransport):
     def begin(self, timeout: float) -> None:
         """Start the clock of a call."""
         self.attempts = []
-        self.refused_wait = None
+        self.refused_wait = self.location = None
         self._clock.until = time.monotonic() + timeout
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one attempt."""
+        """Send one attempt; of what comes back, status and body alone are handed on.
+
+        A server's headers would choose how its body is unpacked and decoded, where to go next and
+        what to remember. The client gets headers of ours.
+        """
         now = time.monotonic()
         attempt = Attempt(now, now)
         self.attempts.append(attempt)
@@ -107,76 +113,69 @@ class Transport(httpx2.HTTPTransport):
         self._reached = True
         attempt.status = response.status_code
         attempt.ended = time.monotonic()
-        # What was not asked for is not unpacked: a bomb stays a parcel.
-        response.headers.pop("content-encoding", None)
-        response.headers["x-should-retry"] = "true" if self._may_retry(response) else "false"
-        response.stream = _Body(response.stream, self._watching(attempt))
-        return response
+        self.location = response.headers.get("location")
+        return httpx2.Response(
+            response.status_code,
+            headers={
+                "content-type": "application/json; charset=utf-8",
+                **self._retry_headers(response.status_code, _asked_wait(response.headers)),
+            },
+            stream=_Body(self._chunks(response.stream, attempt), response.close),
+        )
 
-    def _may_retry(self, response: httpx2.Response) -> bool:
-        status = response.status_code
+    def _retry_headers(self, status: int, wait: float | None) -> dict[str, str]:
+        """Tell the openai client whether to try again, and when."""
         if status not in _RETRIED and status < 500:
-            return False
-        wait = _asked_wait(response.headers)
-        if wait is None or wait <= 0:
-            return self._time_for_another()
-        if wait <= self._clock.left():
-            return True
-        self.refused_wait = wait
-        return False
+            return {"x-should-retry": "false"}
+        if wait is None:
+            return {"x-should-retry": "true" if self._time_for_another() else "false"}
+        if wait > min(self._clock.left(), _LONGEST_WAIT):
+            self.refused_wait = wait
+            return {"x-should-retry": "false"}
+        return {"x-should-retry": "true", "retry-after-ms": f"{wait * 1000:.3f}"}
 
     def _time_for_another(self) -> bool:
         wait = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** (len(self.attempts) - 1))
         return wait < self._clock.left()
 
-    def _watching(self, attempt: Attempt) -> "_Watching":
-        return _Watching(self, attempt)
-
-    def failed(self, attempt: Attempt, error: httpx2.TransportError) -> None:
-        """Note a failed attempt; raises CallEnded where no other may follow."""
-        attempt.ended = time.monotonic()
-        kind, attempt.error = failure(error)
-        if (
-            kind == "timeout"  # of the whole call
-            or not self._time_for_another()
-            or (kind == "unreachable" and not self._reached)  # nobody was ever there
-        ):
-            raise CallEnded(kind, attempt.error) from None
-
-
-class _Watching:
-    """A block in which an attempt can fail."""
-
-    def __init__(self, transport: Transport, attempt: Attempt) -> None:
-        self._transport = transport
-        self._attempt = attempt
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, httpx2.TransportError):
-            self._transport.failed(self._attempt, error)
-
-
-class _Body(httpx2.SyncByteStream):
-    """A response's body, read up to MAX_BODY."""
-
-    def __init__(self, stream: Any, watching: _Watching) -> None:
-        self._stream = stream
-        self._watching = watching
-
-    def __iter__(self) -> Iterator[bytes]:
+    def _chunks(self, stream: Any, attempt: Attempt) -> Iterator[bytes]:
         size = 0
-        with self._watching:
-            for chunk in self._stream:
+        with self._watching(attempt):
+            for chunk in stream:
                 size += len(chunk)
                 if size > MAX_BODY:
                     raise CallEnded("too_large", f"the body is larger than {MAX_BODY} bytes")
                 yield chunk
 
+    @contextmanager
+    def _watching(self, attempt: Attempt) -> Iterator[None]:
+        """Note where the attempt fails; raises CallEnded where no other may follow."""
+        try:
+            yield
+        except httpx2.TransportError as error:
+            attempt.ended = time.monotonic()
+            kind, attempt.error = failure(error)
+            if (
+                kind == "timeout"  # of the whole call
+                or not self._time_for_another()
+                or (kind == "unreachable" and not self._reached)  # nobody was ever there
+            ):
+                raise CallEnded(kind, attempt.error) from None
+            raise
+
+
+class _Body(httpx2.SyncByteStream):
+    """A response's body as it comes in."""
+
+    def __init__(self, chunks: Iterator[bytes], close: Callable[[], None]) -> None:
+        self._chunks = chunks
+        self._close = close
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._chunks
+
     def close(self) -> None:
-        self._stream.close()
+        self._close()
 
 
 class _Deadline(httpcore2.NetworkBackend):
@@ -238,15 +237,15 @@ class _Stream(httpcore2.NetworkStream):
 
 
 def _asked_wait(headers: httpx2.Headers) -> float | None:
-    """Return for how many seconds a server asks to be left alone; None if it does not say."""
+    """Return for how many seconds a server asks to be left alone; None if it says nothing sane."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) / unit
         except ValueError:
             continue
-        return None if math.isnan(seconds) else seconds
+        return seconds if seconds > 0 else None  # NaN is not above zero either
     date = parsedate_tz(headers.get("retry-after", ""))
     try:
-        return None if date is None else mktime_tz(date) - time.time()
+        return None if date is None else max(0.001, mktime_tz(date) - time.time())
     except (ValueError, OverflowError, OSError):
         return None

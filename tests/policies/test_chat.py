@@ -3,10 +3,12 @@
 import base64
 import gzip
 import json
+import logging
 import socket
 import ssl
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
@@ -291,6 +293,33 @@ def test_key_that_a_server_repeats_leaves_the_client_in_no_spelling(
 def test_answers_text_is_left_alone_where_it_holds_no_secret() -> None:
     text = 'a \\u0041 100%25 &#x41; "quoted" sk-canary \\\\ EMPTY'
     assert ask(Reply(completion(text)))[0].message["content"] == text
+
+
+def test_headers_of_a_server_choose_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither how its body is unpacked and decoded, nor what is sent back or written to a log."""
+    caplog.set_level(logging.DEBUG)
+    headers = {
+        "content-type": "application/json; charset=zlib",
+        "content-encoding": "br",
+        "set-cookie": "choices=decisions",
+        "x-echo": KEY,
+        "location": "http://[::1",
+    }
+    bomb = zlib.compress(b" " * 200_000_000)
+    answer, server = ask(Reply(bomb, 503, {**headers, "retry-after-ms": "1"}), GOOD)
+    assert (answer.outcome, len(server.requests)) == (None, 2)
+    assert answer.seconds < 2
+    assert "cookie" not in server.headers[1]
+    answer, _ = ask(Reply(completion("good"), 302, headers))
+    assert (answer.outcome, answer.usage is not None) == ("rejected", True)
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize("body", [b"\\" * MAX_BODY, b"\\u0041" * 2_700_000, b"%41" * 5_500_000])
+def test_body_made_of_escapes_is_looked_through_in_little_time(body: bytes) -> None:
+    started = time.monotonic()
+    assert ask(Reply(body))[0].outcome == "unusable"
+    assert time.monotonic() - started < 20  # a run of escapes squared would take days
 
 
 def test_placeholder_for_a_key_is_no_secret() -> None:
