@@ -1,0 +1,114 @@
+"""Runs of every kind of policy and server, done again from their records."""
+
+from collections.abc import Iterator, Mapping
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import (
+    Behaviour,
+    ChatServer,
+    Reply,
+    act_on_first,
+    answer_probe,
+    completion,
+    decide,
+    defer_all,
+    is_probe,
+    say,
+)
+from frontdoor import answer, call_here
+
+RUN = [
+    *("run", "train_examples=200", "val_examples=100", "test_examples=100", "channels=8"),
+    *("width=8", "epochs=6", "threads=1", "lr=3.0", "warm_up_epochs=0", "--json"),
+]
+MODEL = ["--set", "model=scripted", "--set", "retries=0", "--set", "timeout=20"]
+
+
+@pytest.fixture(autouse=True)
+def _remembers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_STATE", "off")
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-no-use")
+
+
+def _faulty() -> Behaviour:
+    """Return a server that fails in another way each time, now and then not at all."""
+    faults: Iterator[Reply | None] = cycle(
+        [
+            Reply(b"<html>busy</html>"),
+            Reply(completion('{"decisions": [{"cites": ["R1"]', finish_reason="length")),
+            None,
+            Reply(completion(None, refusal="I would rather not")),
+            Reply({"error": {"message": "overloaded"}}, 503),
+            Reply(completion("R1: lower the rate, please")),
+            Reply(drop=3, body=b"{}{}{}{}"),
+            Reply(completion({"decisions": [{"event_type": "stop", "cites": ["R9"]}]})),
+        ]
+    )
+
+    def behave(request: dict[str, Any], _: Mapping[str, str]) -> Reply:
+        if is_probe(request):
+            return answer_probe(request)
+        return next(faults) or say(request, act_on_first(request))
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("policy", "behaviour", "settings"),
+    [
+        ("openai", _faulty(), ["repairs=2"]),
+        ("openai", decide(lambda _: "no JSON at all"), []),
+        ("openai", decide(act_on_first), ["rung=tool", "seed=1"]),
+        ("mixed", decide(defer_all), []),  # the playbook's remedies are too weak
+    ],
+    ids=["faults", "garbage", "tool", "mixed"],
+)
+def test_run_follows_from_its_record_whatever_the_server_did(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: str,
+    behaviour: Behaviour,
+    settings: list[str],
+) -> None:
+    sets = [part for setting in settings for part in ("--set", setting)]
+    hopeless = ["lr=10.0", "epochs=9"] if policy == "mixed" else []
+    with ChatServer(behaviour) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        done = call_here([*RUN, *hopeless, "--policy", policy, *MODEL, *sets], home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    again = call_here(["replay", "--execute", "--json"], home=tmp_path)
+    told = answer(again)
+    assert (told["policy"], again.returncode) == ([], 0)
+    assert told["calls"] == len(server.requests) >= 2
+
+
+def test_cached_answers_are_the_same_and_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [*RUN, "--policy", "openai", *MODEL, "--set", "cache=true", "--set", "price_in=1"]
+    with ChatServer(decide(act_on_first)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        for _ in range(2):
+            assert call_here(command, home=tmp_path).returncode == 0
+        asked = len(server.requests)
+    summary = answer(call_here(["transcript", "--json"], home=tmp_path))["summary"]
+    assert summary["calls"] == summary["cached"] == summary["usable"] == asked
+    assert (summary["tokens"], summary["cost"]) == (0, 0.0)
+    again = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
+    assert (again["same"], again["calls"]) == (True, asked)
+
+
+def test_ensemble_follows_from_its_ballots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exploding = ["norm=none", "blocks=12", "lr=0.01"]
+    with ChatServer(decide(act_on_first)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        command = [*RUN, *exploding, "--policy", "openai", *MODEL, "--set", "votes=3"]
+        assert call_here(command, home=tmp_path).returncode == 0
+    told = answer(call_here(["transcript", "--json"], home=tmp_path))
+    assert {vote["rule"] for vote in told["votes"]} == {"R7"}
+    assert {vote["agreement"] for vote in told["votes"]} == {1.0}
+    again = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
+    assert (again["same"], again["policy"]) == (True, [])
