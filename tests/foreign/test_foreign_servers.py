@@ -142,10 +142,10 @@ def test_run_completes_and_can_be_done_again_whatever_a_server_answers(
     ("server", "rung", "answers"),
     [
         (LLAMA_SERVER, "json_schema", 100),
-        (LLAMA_SERVER, "json_object", 100),
-        (LLAMA_CPP_PYTHON, "json_object", 100),
+        (LLAMA_SERVER, "json_object", 50),
+        (LLAMA_CPP_PYTHON, "json_object", 50),
         (LLAMA_CPP_PYTHON, "tool", 100),
-        (TRANSFORMERS, "prompt", 20),  # slow
+        (TRANSFORMERS, "prompt", 20),  # the slowest
     ],
     ids=lambda part: part.name if isinstance(part, Server) else None,
 )
