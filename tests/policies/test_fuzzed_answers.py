@@ -68,6 +68,8 @@ NASTY = (
     *(json.dumps(words) for words in WORDS),
     f'"{DISGUISED}"',
 )
+HEADERS = ("content-type", "content-encoding", "retry-after", "set-cookie", "location", "x-echo")
+VALUES = (KEY, "", "nan", "9" * 500, "text/html; charset=zlib", "br, gzip", "http://[::1", "a=b")
 BIG = "x" * 10_000_000
 BOMB = gzip.compress(b" " * 20_000_000)
 HOLE = "\x01hole\x01"
@@ -201,7 +203,8 @@ def fuzzed(draw: random.Random, request: Mapping[str, Any], *, big: bool) -> Rep
         case 5:
             message = body["choices"][0]
             message["finish_reason"] = draw.choice(("length", "content_filter", "", None, 7))
-    return Reply(body)
+    headers = {draw.choice(HEADERS): draw.choice(VALUES)} if draw.random() < 0.1 else {}
+    return Reply(body, headers=headers)
 
 
 def situation(draw: random.Random) -> Observation:
