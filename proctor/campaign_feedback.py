@@ -1,6 +1,7 @@
 """What an attempt is told of the earlier ones, and the verdicts that it is made from.
 
 Both are functions of recorded audits alone, so that whoever has the events can make them again.
+Accuracy on the test set is left out: it is not to be learned from.
 I/O: read_verdicts() reads the log.  Units: epochs from 0.
 """
 
@@ -34,7 +35,6 @@ def _attempt(number: int, report: AuditReport) -> dict[str, Any]:
         "number": number,
         "scores": {
             "process_score": scores.process_score,
-            "accuracy_score": scores.accuracy_score,
             "validation_accuracy": scores.validation_accuracy,
         },
         "violations": [

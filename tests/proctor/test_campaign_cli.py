@@ -89,6 +89,7 @@ def test_violations_fall_when_verdicts_are_fed_back(fed: Done) -> None:
     assert first > second >= third
     told = fed.records.told[fed.told["attempts"][1]["run"]]
     assert "R1" in told["attempts"][0]["deferred_too_long"]
+    assert set(told["attempts"][0]["scores"]) == {"process_score", "validation_accuracy"}
     assert {v["emitter"] for v in told["attempts"][0]["violations"]} == {"policy"}
 
 
