@@ -5,10 +5,9 @@ Accuracy on the test set is left out: it is not to be learned from.
 I/O: read_verdicts() reads the log.  Units: epochs from 0.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
-from uuid import UUID
 
 from aggregates.audit import Audit
 from judge.coverage import Violation
@@ -51,9 +50,9 @@ def _attempt(number: int, report: AuditReport) -> dict[str, Any]:
     }
 
 
-def read_verdicts(log: LedgerApplication) -> dict[str, AuditReport]:
-    """Return the first complete verdict on each run, by the run's id."""
-    return first_verdicts(_audits(log))
+def read_verdicts(log: LedgerApplication, runs: Collection[str]) -> dict[str, AuditReport]:
+    """Return the first complete verdict on each of some runs, by the run's id."""
+    return first_verdicts(_audits(log, runs))
 
 
 def first_verdicts(audits: Iterable[Sequence[Any]]) -> dict[str, AuditReport]:
@@ -65,10 +64,13 @@ def first_verdicts(audits: Iterable[Sequence[Any]]) -> dict[str, AuditReport]:
     return verdicts
 
 
-def _audits(log: LedgerApplication) -> Iterable[list[Any]]:
+def _audits(log: LedgerApplication, runs: Collection[str]) -> Iterator[list[Any]]:
     start = 1
     while found := log.recorder.select_notifications(start, 1_000, topics=["audit.started"]):
-        yield from (list(log.events.get(UUID(str(each.originator_id)))) for each in found)
+        for each in found:
+            started: Any = log.mapper.to_domain_event(each)
+            if started.run in runs:
+                yield list(log.events.get(started.originator_id))
         start = found[-1].id + 1
 
 

@@ -63,7 +63,7 @@ def campaign(
 
 def describe_campaign(log: LedgerApplication, opened: Campaign) -> dict[str, Any]:
     """Return a campaign in plain values: attempts in order, their verdicts, what it has cost."""
-    verdicts = read_verdicts(log)
+    verdicts = read_verdicts(log, opened.runs)
     ranking = opened.ranking or []
     spent = read_tally(log, (*opened.runs, *opened.abandoned))
     return {

@@ -210,7 +210,7 @@ def _judge_again(home: Home, run_id: str) -> AuditReport:
     """Judge a run as its campaign did, into a log that is gone afterwards."""
     log = LedgerApplication.in_memory(REGISTRY)
     audit_run(run_id, ledger_dir=home.ledger, submission_dir=home.submission(run_id), log=log)
-    return read_verdicts(log)[run_id]
+    return read_verdicts(log, [run_id])[run_id]
 
 
 def _verdict(report: AuditReport) -> dict[str, Any]:

@@ -162,9 +162,9 @@ class Harness:
     def _settle(self, run: Run) -> Attempt | None:
         """Judge a run, unless that was done, and return what follows its restart."""
         run_id = str(run.id)
-        if run_id not in (verdicts := read_verdicts(self._log)):
+        if run_id not in (verdicts := read_verdicts(self._log, [run_id])):
             self._judge_run(run.id)
-            verdicts = read_verdicts(self._log)  # as it is recorded: so it is found again
+            verdicts = read_verdicts(self._log, [run_id])  # as it is recorded: so it is found again
         verdict = verdicts[run_id]
         self.verdicts.append(verdict)
         scores = verdict.scores

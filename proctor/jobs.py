@@ -41,6 +41,7 @@ from proctor.replay import read_recording
 from proctor.story import print_violations, read_story, tell_story
 from proctor.training import Attempt, train_run
 
+_ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
 # A start that goes wrong: sixty times the default learning rate, and no warm-up.
 DEMO: dict[str, Any] = {"lr": 3.0, "warm_up_epochs": 0}
 
@@ -136,13 +137,12 @@ def judge(
 
 def execute(home: Home, name: str, *, as_json: bool) -> int:
     """Do a run, or a campaign, again from its events alone and compare everything."""
-    records = read_records(home, name)
-    with watching() as watchers:
-        again: RunAgain | CampaignAgain
-        if records.whole_campaign:
-            again = redo_campaign(home, records, on_epoch=watchers.on_epoch, say=watchers.say)
-        else:
-            again = redo_run(home, records, str(records.chosen), on_epoch=watchers.on_epoch)
+    try:
+        again = _again(home, name)
+    except _ODD as error:
+        raise ProctorError(
+            f"the record of {name} does not replay: {type(error).__name__}: {error}"
+        ) from error
     if as_json:
         print_json(again.to_dict())
     elif isinstance(again, CampaignAgain):
@@ -150,6 +150,14 @@ def execute(home: Home, name: str, *, as_json: bool) -> int:
     else:
         _print_run(again)
     return EXIT_HELD if again.same else EXIT_FOUND
+
+
+def _again(home: Home, name: str) -> RunAgain | CampaignAgain:
+    records = read_records(home, name)
+    with watching() as watchers:
+        if records.whole_campaign:
+            return redo_campaign(home, records, on_epoch=watchers.on_epoch, say=watchers.say)
+        return redo_run(home, records, str(records.chosen), on_epoch=watchers.on_epoch)
 
 
 def read_config(path: Path | None, settings: list[str]) -> RunConfig:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from chat_server import ChatServer, Reply, answer_probe, decide, defer_r1, is_probe
 from frontdoor import answer, call_here
 
-from aggregates.campaign import MODE
+from aggregates.campaign import MODE, Campaign
 from aggregates.run import Run
 from judge.scores import rank
 from monitor.config import RunConfig
@@ -265,6 +266,22 @@ def test_changed_answer_is_told(fed: Done, tmp_path: Path) -> None:
     assert (done.returncode, told["same"]) == (1, False)
     assert any("was changed" in str(difference["found"]) for difference in told["policy"])
     assert call_here(["transcript", run, "--call", "2"], home=home).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "reason"),
+    [(str(uuid4()), 1, "there is no such run"), ("not a run", 2, "does not replay: ValueError")],
+)
+def test_odd_campaign_is_told_when_it_is_replayed(
+    tmp_path: Path, run: str, code: int, reason: str
+) -> None:
+    odd = Campaign.start(config=RunConfig().to_dict(), attempts=1, policy={}, feedback=False)
+    odd.start_attempt(run)
+    with Home(tmp_path).open_log() as log:
+        log.save(odd)
+    done = call_here(["replay", str(odd.id), "--execute"], home=tmp_path)
+    assert (done.returncode, reason in done.stdout + done.stderr) == (code, True)
+    assert call_here(["replay", str(odd.id), "--at", "2"], home=tmp_path).returncode == 0
 
 
 def test_attempt_behind_a_restart_starts_from_what_was_changed(tmp_path: Path) -> None:
