@@ -133,10 +133,11 @@ class ChatClient:
 
     def _status_outcome(self, response: httpx2.Response) -> tuple[str, str]:
         status = response.status_code
-        said = response.content[:2_000].decode("utf-8", "replace")
-        problem = f"the server answered {status}: {' '.join(said.split())}"
+        # Struck out before it is cut: half a key is one that nobody would know again.
+        said = self._secrets.strike_text(response.content.decode("utf-8", "replace"))
+        problem = f"the server answered {status}: {' '.join(said[:2_000].split())}"
         if 300 <= status < 400:
-            where = f"{self._transport.location}"[:200]
+            where = self._secrets.strike_text(f"{self._transport.location}")[:200]
             problem = f"the server redirects ({status}) to {where}: redirects are not followed"
         elif (wait := self._transport.refused_wait) is not None:
             problem = f"the server asks to wait {wait:g} s, which the timeout does not allow"

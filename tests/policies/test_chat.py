@@ -290,6 +290,17 @@ def test_key_that_a_server_repeats_leaves_the_client_in_no_spelling(
     assert b"0+1" not in found.replace(b"\\", b"")
 
 
+@pytest.mark.parametrize("before", [0, 20, 100, 190, 1_840, 1_990, 2_100])
+def test_key_where_a_text_is_cut_leaves_no_part_of_itself(before: int) -> None:
+    key = "sk-proj-" + "".join(f"{number:04x}" for number in range(7_000, 7_039))  # 164 letters
+    echo = b" " * before + key.encode()
+    location = "http://x/" + "a" * before + key
+    for reply in (Reply(echo, 400), Reply(echo, 500), Reply(echo, 307, {"location": location})):
+        answer, _ = ask(reply, key=key, retries=0)
+        assert key[:20] not in repr(answer)
+        assert key[-20:] not in repr(answer)
+
+
 def test_answers_text_is_left_alone_where_it_holds_no_secret() -> None:
     text = 'a \\u0041 100%25 &#x41; "quoted" sk-canary \\\\ EMPTY'
     assert ask(Reply(completion(text)))[0].message["content"] == text
