@@ -14,6 +14,7 @@ from chat_server import ChatServer, Reply, answer_probe, decide, defer_r1, is_pr
 from frontdoor import answer, call_here
 
 from aggregates.campaign import MODE, Campaign
+from aggregates.rules import CALIBRATED
 from aggregates.run import Run
 from judge.scores import rank
 from monitor.config import RunConfig
@@ -282,6 +283,30 @@ def test_odd_campaign_is_told_when_it_is_replayed(
     done = call_here(["replay", str(odd.id), "--execute"], home=tmp_path)
     assert (done.returncode, reason in done.stdout + done.stderr) == (code, True)
     assert call_here(["replay", str(odd.id), "--at", "2"], home=tmp_path).returncode == 0
+
+
+def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> None:
+    home, config = Home(tmp_path), RunConfig(epochs=2, threads=1)
+    run = Run.start(
+        config=config.to_dict(),
+        config_hash=config.hash,
+        rules=CALIBRATED,
+        spec=config.spec(10),
+        data={},
+        environment={},
+        policy={"name": "playbook"},
+    )
+    with home.open_log() as log:
+        started = Task(config, {"name": "playbook"}, attempts=2, feedback=True).open(log)
+        started.start_attempt(str(run.id))
+        log.save(started)
+        log.save(run)
+    command = ["campaign", "epochs=2", "threads=1", "--policy", "playbook", "--attempts", "2"]
+    with home.running(run.id):  # as the other process holds it
+        done = call_here(command, home=tmp_path)
+    assert (done.returncode, "is going on elsewhere" in done.stderr) == (2, True)
+    names = [entry["event"] for entry in answer(call_here(["log", "--json"], home=tmp_path))]
+    assert "campaign.attempt_abandoned" not in names
 
 
 def test_attempt_behind_a_restart_starts_from_what_was_changed(tmp_path: Path) -> None:
