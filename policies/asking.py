@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from aggregates.transcript import Call
+from ledger.errors import LedgerError
 from policies.calls import Answers, Blobs, CallLog
 from policies.chat import Answer, ChatClient, read_body
 from policies.errors import AnswerError, PolicyError
@@ -82,7 +83,8 @@ class Asker:
             request, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
         ).encode()
         started = time.monotonic()
-        answer, cached = self._remembered(body)
+        # A probe asks what the server does now, and not what one did once.
+        answer, cached = (None, False) if action == "probe" else self._remembered(body)
         if answer is None:
             answer = self._client.ask(body)
         outcome, problem = answer.outcome, answer.problem
@@ -129,7 +131,10 @@ class Asker:
         digest = self._answers.find(hashlib.sha256(body).hexdigest())
         if digest is None:
             return None, False
-        answer = read_body(self._blobs.get(digest), status=None)
+        try:
+            answer = read_body(self._blobs.get(digest), status=None)
+        except LedgerError:  # lost or damaged; the server is still there to be asked
+            return None, False
         return replace(answer, usage=None, cost=0.0), True
 
 

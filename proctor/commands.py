@@ -13,7 +13,7 @@ from ledger.mapper import decode_body, ns_to_datetime
 from ledger.verified_entries import VerifiedEntry
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.output import as_records, console, print_json, print_table, words
+from proctor.output import as_records, console, on_one_line, print_json, print_table, words
 from proctor.remembering import open_remembered
 from proctor.replay import describe_state, read_recording, tell_entry
 from proctor.story import read_story, tell_story
@@ -133,6 +133,5 @@ def _print_entries(entries: list[VerifiedEntry], *, number: bool) -> None:
         place = entry.stream_version if number else entry.index
         when = ns_to_datetime(entry.time_ns).strftime("%H:%M:%S")
         stream = "" if number else f"{str(entry.stream_id)[:8]} "
-        console.print(
-            f"[dim]{place:>5} {when} {stream}[/]{words(entry.name):<22} {words(tell_entry(entry))}"
-        )
+        told = words(on_one_line(tell_entry(entry)))
+        console.print(f"[dim]{place:>5} {when} {stream}[/]{words(entry.name):<22} {told}")

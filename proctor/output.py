@@ -75,7 +75,12 @@ def cell(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
-    return visible(str(value))
+    return on_one_line(str(value))
+
+
+def on_one_line(text: str) -> str:
+    """Return text as visible() does, its line breaks written out as well: none begins a line."""
+    return visible(text).replace("\n", "\\n")
 
 
 def visible(text: str) -> str:

@@ -27,6 +27,7 @@ from tiny_training import STUCK, MemoryBlobs, train_tiny
 from aggregates.campaign import MODE
 from aggregates.decisions import Observation, Said
 from aggregates.transcript import OUTCOMES, Transcript
+from ledger.errors import BlobError
 from policies.chat import ChatClient
 from policies.language_model import LanguageModelPolicy
 from policies.settings import ModelSettings
@@ -41,7 +42,7 @@ class Asking:
 
     def __init__(self, behaviour: Behaviour, **more: Any) -> None:
         self.server = ChatServer(behaviour)
-        self.log, self.blobs = MemoryLog(), MemoryBlobs()
+        self.log, self.blobs = MemoryLog(), more.pop("blobs", MemoryBlobs())
         given = {name: more.pop(name) for name in ("answers", "feedback") if name in more}
         self.settings = ModelSettings(
             **{"model": "m", "base_url": self.server.url, "timeout": 5.0, "retries": 1, **more}
@@ -260,6 +261,23 @@ def test_very_same_request_is_answered_from_the_cache_where_one_is_wanted(cache:
     assert (again.outcome, again.response) == ("usable", asking.calls[0].response)
     if cache:
         assert (again.usage, again.cost, again.status) == (None, 0.0, None)
+
+
+class LostBlobs(MemoryBlobs):
+    """Takes everything and finds nothing again."""
+
+    def get(self, digest: str) -> bytes:  # type: ignore[override]
+        raise BlobError(f"{digest} is not here")
+
+
+def test_cached_answer_that_is_lost_is_asked_for_again() -> None:
+    answers = Earlier()
+    asking = Asking(decide(act_on_first), cache=True, answers=answers, blobs=LostBlobs())
+    with asking.server:
+        said = asking.policy.decide(SEEN)
+        answers.update({call.request: call.response for call in asking.calls})
+        assert asking.policy.decide(SEEN) == said
+    assert [call.cached for call in asking.calls] == [False, False]
 
 
 def test_feedback_reaches_the_model_and_can_change_its_mind() -> None:

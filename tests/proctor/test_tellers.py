@@ -1,9 +1,13 @@
 """Every kind of event is told in a line of its own."""
 
+from collections.abc import Callable
 from dataclasses import replace
+
+import pytest
 
 from ledger.bodies import encode_body
 from ledger.verified_entries import VerifiedEntry
+from proctor.output import cell, on_one_line
 from proctor.replay import tell_entry
 
 pytest_plugins = ("projection_fixtures",)
@@ -21,3 +25,8 @@ def test_every_kind_of_event_is_told(entries: list[VerifiedEntry]) -> None:
 def test_event_with_an_odd_body_is_told_as_odd(entries: list[VerifiedEntry]) -> None:
     for entry in entries:
         assert tell_entry(replace(entry, body=encode_body({"v": 1}))).startswith("(its body is odd")
+
+
+@pytest.mark.parametrize("show", [on_one_line, cell])
+def test_others_words_begin_no_line(show: Callable[[str], str]) -> None:
+    assert show("it waits\n   99 run.ended\x1b[2J") == "it waits\\n   99 run.ended\\x1b[2J"
