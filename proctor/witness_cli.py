@@ -94,7 +94,10 @@ def serve(
     """Answer requests over HTTP until the process is told to end."""
     host, port = _address(listen)
     with _open(state) as witness:
-        server = make_server(witness, host=host, port=port)
+        try:
+            server = make_server(witness, host=host, port=port)
+        except OSError as error:
+            raise ProctorError(f"--listen {listen}: {error.strerror}") from error
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_HELD))
         print(f"{witness.name} listens on {url_of(server)}", flush=True)
         server.run()

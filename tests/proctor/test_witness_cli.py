@@ -203,6 +203,7 @@ def test_answer_for_another_ledger_is_rejected(place: Path, home: Path) -> None:
         (["sign", "missing", "--state", "w", "--out", "a"], "missing cannot be read"),
         (["serve", "--state", "w", "--listen", "localhost"], "give an IP address and a port"),
         (["serve", "--state", "w", "--listen", "127.0.0.1:99999"], "give an IP address and a"),
+        (["serve", "--state", "w", "--listen", "192.0.2.1:0"], "--listen 192.0.2.1:0: Cannot"),
         (["serve", "--state", "none"], "there is no witness here"),
         (["trust", "w/witness.vkey", "--state", "w"], "this is a witness's key"),
         (["ask", "--policy", "w/witness.vkey"], "line 1: "),
