@@ -108,11 +108,11 @@ def _check_he(name: str, value: Tensor) -> None:
 
 def verify_weights(submission: Submission, saved: SavedWeights | None, *, hashed: bool) -> None:
     """Raise StepError unless the weights are safetensors and those that were saved (step 3)."""
-    if submission.weights.startswith(_PICKLES):
-        raise StepError("weights.safetensors is a pickle, and none is ever opened")
     try:
         load(submission.weights)
     except (KeyError, ValueError, safetensors.SafetensorError) as error:
+        if submission.weights.startswith(_PICKLES):  # good safetensors can begin like one, too
+            raise StepError("weights.safetensors is a pickle, and none is ever opened") from error
         raise StepError(f"weights.safetensors is no safetensors file: {error}") from error
     if saved is None:
         raise StepError("the run has saved no weights")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from judge_cases import Case
+from safetensors.torch import load, save
 from torch import nn
 
 from aggregates.decisions import Decision, PastDecision, Settings
@@ -154,6 +155,19 @@ def test_specification_outside_the_contract_is_rejected(
 
 def test_weights_hold_when_they_are_the_saved_ones(honest: Case, replay: Replay) -> None:
     verify_weights(read(honest), replay.submitted, hashed=True)
+
+
+def test_weights_hold_when_their_headers_length_begins_like_a_pickle(
+    honest: Case, replay: Replay
+) -> None:
+    submission = read(honest)
+    tensors = load(submission.weights)
+    for blanks in range(256):
+        weights = save(tensors, metadata={"blanks": "b" * blanks})
+        if weights.startswith(b"\x80"):
+            verify_weights(replace(submission, weights=weights), replay.submitted, hashed=False)
+            return
+    raise AssertionError("no header is so long")
 
 
 @pytest.mark.parametrize(
