@@ -19,7 +19,7 @@ purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
 CMAKE_ARGS=-DLLAMA_BUILD=OFF "$to/bin/python" -m pip download --quiet --no-deps \
     --no-binary llama-cpp-python --dest "$to" llama-cpp-python==0.3.36
 tar -xzf "$to/$llama.tar.gz" -C "$to"
-nice -n 15 cmake -S "$to/$llama/vendor/llama.cpp" -B "$to/llama" \
+nice -n 15 cmake --fresh -S "$to/$llama/vendor/llama.cpp" -B "$to/llama" \
     -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF \
     -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
     -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF

@@ -115,6 +115,7 @@ def test_run_completes_and_can_be_done_again_whatever_a_server_answers(
     assert (sources["policy"] > 0) == (len(usable) > 0)
     due = question(home, "SELECT rule FROM rule_evaluations WHERE fired")
     assert len(decided) == len(due)  # under these thresholds nothing is waived or on hold
+    assert found_in(home, '"messages"')  # what was sent is there, and the key is not
     assert not found_in(home, KEY)
     assert KEY not in done.stdout + done.stderr
 
