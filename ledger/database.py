@@ -4,6 +4,7 @@ Source: docs/reference/ledger-format.md, "Database".
 I/O: the database file.  Units: seconds.
 """
 
+import errno
 import os
 import sqlite3
 import stat
@@ -238,4 +239,5 @@ def explained(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as e:  # SQLite quotes a name in a damaged schema
         raise StorageError(f"{path}: the file is damaged; restore it from a copy") from e
     except OSError as e:
-        raise StorageError(f"{path}: {e.strerror or e}. Check the folder and its space") from e
+        advice = "Check the path" if e.errno == errno.ENOENT else "Check the folder and its space"
+        raise StorageError(f"{path}: {e.strerror or e}. {advice}") from e

@@ -54,6 +54,7 @@ class Asker:
         answers: Answers | None = None,
     ) -> None:
         self.settings = settings
+        self.endpoint = client.endpoint
         self._client = client
         self._log = log
         self._blobs = blobs
@@ -105,7 +106,7 @@ class Asker:
                 epoch=epoch,
                 rules=rules,
                 model=settings.model,
-                endpoint=self._client.endpoint,
+                endpoint=self.endpoint,
                 rung=rung,
                 parameters=settings.parameters(request.get("seed")),
                 request=self._blobs.put(body),
@@ -154,7 +155,7 @@ def find_rung(asker: Asker) -> str:
             rung, PROBE_MESSAGES, PROBE_SCHEMA, _read_probe, agent="prober", action="probe"
         )
         if asked.outcome == "unreachable" or asked.status in _FATAL:
-            raise PolicyError(f"the model cannot be asked: {asked.problem}")
+            raise PolicyError(f"{asker.endpoint} cannot be asked: {asked.problem}")
         last = asked.problem or asked.outcome
         if asked.outcome not in ("usable", "unusable", "truncated", "refused"):
             return None
@@ -163,7 +164,7 @@ def find_rung(asker: Asker) -> str:
 
     rung = probe(ask)
     if not answered:
-        raise PolicyError(f"no request to the model was answered: {last}")
+        raise PolicyError(f"{asker.endpoint} answered no request: {last}")
     return rung
 
 

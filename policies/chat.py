@@ -57,7 +57,7 @@ class ChatClient:
         if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
             raise PolicyError(f"the key in {settings.key_env} cannot be a header: look for blanks")
         url = settings.base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL
-        parts = split_url(url)
+        parts = split_url(url, named="base_url" if settings.base_url else "OPENAI_BASE_URL")
         if not key and parts.hostname == urlsplit(_DEFAULT_URL).hostname:
             raise PolicyError(f"there is no key: set the environment variable {settings.key_env}")
         self.endpoint = bare_url(url) + _PATH

@@ -171,6 +171,8 @@ class HumanPolicy:
             elif key == "r":
                 own = self._valid("reason: ", lambda line: _left(proposed, line), seen)
                 return _Verdict("reject", own, mark, note)
+            elif key:
+                self._console.show(f"{quoted(key, 8)} is no answer to this")
 
     def _valid(self, prompt: str, read: Callable[[str], Decision], seen: Observation) -> Said:
         """Return the person's own decision; asks until it is one that fits."""

@@ -63,7 +63,8 @@ class ModelSettings:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(map(str, value)) - known):
             raise PolicyError(
-                f"unknown key {', '.join(unknown)}: the settings of a model are {sorted(known)}"
+                f"unknown key {', '.join(unknown)}: a model's settings are "
+                + ", ".join(sorted(known))
             )
         if "model" not in value:
             raise PolicyError("model is missing: name the model that is to be asked")
@@ -83,7 +84,7 @@ class ModelSettings:
         }
 
 
-def split_url(url: str) -> SplitResult:
+def split_url(url: str, *, named: str = "base_url") -> SplitResult:
     """Take an endpoint apart; raises PolicyError, which never repeats what may be secret."""
     try:
         parts = urlsplit(url)
@@ -92,7 +93,7 @@ def split_url(url: str) -> SplitResult:
         sound = False
     if not sound or len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
         raise PolicyError(
-            "base_url must be http:// or https:// with a host, for example "
+            f"{named} must be http:// or https:// with a host, for example "
             f"http://127.0.0.1:8080/v1, in at most {MAX_URL} ASCII characters"
         )
     return parts

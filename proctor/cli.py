@@ -207,7 +207,7 @@ def main() -> None:
         _fail(wanted, EXIT_USAGE, as_json=as_json)
     except SystemExit as end:
         if end.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
-            error_console.print("interrupted; a run that was going on is closed as interrupted")
+            error_console.print("interrupted; if a run was going on, it is closed as interrupted")
         raise
 
 

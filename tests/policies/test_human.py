@@ -77,6 +77,12 @@ def test_approved_proposals_stay_their_authors_words() -> None:
     ]
 
 
+def test_key_that_means_nothing_is_said_to_mean_nothing() -> None:
+    said, shown, _ = sit_down("x\n\na\n", LOWER)
+    assert said == [Said(LOWER, "policy")]
+    assert shown.count("is no answer to this") == 1
+
+
 def test_edited_decision_is_the_persons_own() -> None:
     edit = {"params": {"lr": 0.02}, "justification": "a fifth will do"}
     said, _, log = sit_down(f"e\n{json.dumps(edit)}\na\n")
