@@ -52,10 +52,11 @@ class RecordedCalls(RunTranscript):
 
     def __init__(self, run_id: UUID, events: Sequence[Any], blobs: Blobs) -> None:
         super().__init__(Transcript.start(run_id, policy=events[0].policy))
-        self.endpoint = ""  # of the call that is made
         self._recorded = events
         self._calls = [event for event in events if type(event) is Transcript.CallMade]
         self._blobs = blobs
+        # One policy asks one endpoint: another one further on is a difference.
+        self.endpoint = next((call.endpoint for call in self._calls if call.endpoint), "")
 
     @property
     def policy(self) -> Mapping[str, Any]:
@@ -78,7 +79,6 @@ class RecordedCalls(RunTranscript):
         call = self._now()
         if call is None:
             return Answer("unreachable", problem="no such call is recorded")
-        self.endpoint = call.endpoint or ""
         body = None if call.response is None else self._blobs.get(call.response)
         if body is not None and call.outcome in _READ:
             return read_body(body, status=call.status)
@@ -92,7 +92,6 @@ class RecordedCalls(RunTranscript):
         call = self._now()
         if call is None or not call.cached:
             return None
-        self.endpoint = call.endpoint or ""
         return cast("str | None", call.response)
 
     def put(self, content: bytes, /) -> str:
