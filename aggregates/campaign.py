@@ -50,6 +50,17 @@ class Campaign(Aggregate):
             aggregate.runs.remove(self.run)
             aggregate.abandoned.append(self.run)
 
+    class AttemptJudged(Aggregate.Event):
+        """An attempt has its verdict: this audit counts, whatever others there are of its run."""
+
+        number: int
+        run: str
+        audit: str
+
+        def apply(self, aggregate: "Campaign") -> None:
+            """Keep the audit's id."""
+            aggregate.audits[self.run] = self.audit
+
     class FeedbackGiven(Aggregate.Event):
         """What the next attempt is told of the earlier ones."""
 
@@ -85,6 +96,7 @@ class Campaign(Aggregate):
         self.feedback = feedback
         self.runs: list[str] = []  # of the attempts that count
         self.abandoned: list[str] = []
+        self.audits: dict[str, str] = {}  # run -> the audit that counts
         self.told: dict[int, dict[str, Any]] = {}  # feedback, by the attempt's number
         self.ranking: list[str] | None = None
 
@@ -134,7 +146,19 @@ class Campaign(Aggregate):
         self._check_open()
         if not self.runs or self.runs[-1] != run:
             raise InvariantError(f"run {run} is not the latest attempt: only that can be abandoned")
+        if run in self.audits:
+            raise InvariantError(f"run {run} is judged: it counts")
         self.trigger_event(self.AttemptAbandoned, number=len(self.runs), run=run, reason=reason)
+
+    def judge_attempt(self, run: str, audit: str) -> None:
+        """Record which audit of an attempt counts; it does not change any more."""
+        self._check_open()
+        if run not in self.runs:
+            raise InvariantError(f"run {run} is no attempt that counts")
+        if run in self.audits:
+            raise InvariantError(f"run {run} is judged already")
+        number = self.runs.index(run) + 1
+        self.trigger_event(self.AttemptJudged, number=number, run=run, audit=audit)
 
     def give_feedback(self, feedback: Mapping[str, Any]) -> None:
         """Record what the next attempt is told; it is told once."""

@@ -94,8 +94,8 @@ def audit_run(
     that nobody could foresee. Without, a story that was made up whole may pass.
 
     Whatever is wrong with the run is in the report. Nothing is appended where the ledger does not
-    hold. Raises JudgeError where no audit can be made (no such run, no data), and LedgerError where
-    there is no ledger.
+    hold, or where the run has not ended: JudgeError says so if there is a `log`. It is raised too
+    where no audit can be made (no such run, no data), and LedgerError where there is no ledger.
     """
     config = config or JudgeConfig()
     run = parse_run_id(run_id)
@@ -106,6 +106,8 @@ def audit_run(
             f"the ledger does not hold: {error}", index=error.index, error=type(error).__name__
         )
         return _Hearing(run, config, submission_dir, None).refuse(failed)
+    if log is not None and not any(entry.name == "run.ended" for entry in evidence.entries):
+        raise JudgeError(f"run {run} has a start and no end: it can be judged when it has ended")
     report = _Hearing(run, config, submission_dir, evidence, redo).judge()
     if log is None or not evidence.verified:
         return report

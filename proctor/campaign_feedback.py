@@ -2,17 +2,19 @@
 
 Both are functions of recorded audits alone, so that whoever has the events can make them again.
 Accuracy on the test set is left out: it is not to be learned from.
-I/O: read_verdicts() reads the log.  Units: epochs from 0.
+I/O: read_verdict() reads the log.  Units: epochs from 0.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
+from uuid import UUID
 
 from aggregates.audit import Audit
 from judge.coverage import Violation
 from judge.report import AuditReport, Scores, StepResult
 from ledger.application import LedgerApplication
+from proctor.errors import ProctorError
 
 MOST_ATTEMPTS = 8  # the latest; a prompt has no room for more
 MOST_EPOCHS = 8  # of each kind of violation, the first
@@ -50,32 +52,16 @@ def _attempt(number: int, report: AuditReport) -> dict[str, Any]:
     }
 
 
-def read_verdicts(log: LedgerApplication, runs: Collection[str]) -> dict[str, AuditReport]:
-    """Return the first complete verdict on each of some runs, by the run's id."""
-    return first_verdicts(_audits(log, runs))
+def read_verdict(log: LedgerApplication, audit: str) -> AuditReport:
+    """Return the verdict of an audit as it is recorded; raises ProctorError if there is none."""
+    events: list[Any] = list(log.events.get(UUID(audit)))
+    if not events or type(events[-1]) is not Audit.Scored:
+        raise ProctorError(f"there is no whole audit {audit}")
+    return verdict_of(events)
 
 
-def first_verdicts(audits: Iterable[Sequence[Any]]) -> dict[str, AuditReport]:
-    """Return the first complete verdict on each run, from the events of each audit in order."""
-    verdicts: dict[str, AuditReport] = {}
-    for events in audits:
-        if events and type(events[-1]) is Audit.Scored:
-            verdicts.setdefault(events[0].run, _report(events))
-    return verdicts
-
-
-def _audits(log: LedgerApplication, runs: Collection[str]) -> Iterator[list[Any]]:
-    start = 1
-    while found := log.recorder.select_notifications(start, 1_000, topics=["audit.started"]):
-        for each in found:
-            started: Any = log.mapper.to_domain_event(each)
-            if started.run in runs:
-                yield list(log.events.get(started.originator_id))
-        start = found[-1].id + 1
-
-
-def _report(events: Sequence[Any]) -> AuditReport:
-    """Return the report as its events hold it: long lists and texts are cut there."""
+def verdict_of(events: Sequence[Any]) -> AuditReport:
+    """Return an audit's verdict as its events hold it: long lists and texts are cut there."""
     started, scored = events[0], events[-1]
     steps = [event for event in events if type(event) is Audit.StepCompleted]
     target: Mapping[str, Any] = steps[-1].evidence if steps else {}

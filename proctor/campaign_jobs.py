@@ -10,7 +10,7 @@ from aggregates.run import Run
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
 from monitor.loop import prepare
-from proctor.campaign_feedback import read_verdicts
+from proctor.campaign_feedback import read_verdict
 from proctor.campaign_run import Harness, Task
 from proctor.errors import EXIT_HELD
 from proctor.home import Home
@@ -63,7 +63,7 @@ def campaign(
 
 def describe_campaign(log: LedgerApplication, opened: Campaign) -> dict[str, Any]:
     """Return a campaign in plain values: attempts in order, their verdicts, what it has cost."""
-    verdicts = read_verdicts(log, opened.runs)
+    verdicts = {run: read_verdict(log, audit) for run, audit in opened.audits.items()}
     ranking = opened.ranking or []
     spent = read_tally(log, (*opened.runs, *opened.abandoned))
     return {

@@ -29,7 +29,7 @@ from ledger.reader import VerifiedLedger
 from ledger.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.loop import OnEpoch
-from proctor.campaign_feedback import first_verdicts, make_feedback, read_verdicts
+from proctor.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.campaign_run import rank_runs
 from proctor.home import Home, find_run
 from proctor.remembering import open_remembered
@@ -118,7 +118,9 @@ def read_records(home: Home, name: str) -> Records:
         runs = campaign.runs if campaign is not None and chosen in campaigns else [str(chosen)]
         ids = {run: UUID(run) for run in runs}
         transcripts = {run: Transcript.id_of(run_id) for run, run_id in ids.items()}
-        found = _streams(ledger, {*ids.values(), *transcripts.values()}, audits_of=runs)
+        named = {} if campaign is None else campaign.audits
+        audits = {run: UUID(named[run]) for run in runs if run in named}
+        found = _streams(ledger, {*ids.values(), *transcripts.values(), *audits.values()})
     decoded = {stream: decode_events(entries) for stream, entries in found.items()}
     return Records(
         campaign=campaign,
@@ -126,9 +128,11 @@ def read_records(home: Home, name: str) -> Records:
         told=_told(campaign_events),
         runs={run: decoded[run_id] for run, run_id in ids.items() if run_id in decoded},
         transcripts={run: decoded[i] for run, i in transcripts.items() if i in decoded},
-        verdicts=first_verdicts(
-            decoded[stream] for stream, entries in found.items() if _is_audit(entries)
-        ),
+        verdicts={
+            run: verdict_of(decoded[audit])
+            for run, audit in audits.items()
+            if _is_audit(found.get(audit, []), run, found.get(ids[run], []))
+        },
     )
 
 
@@ -168,8 +172,10 @@ def redo_campaign(
             found += differences(told, make_feedback(verdicts), place=f"{place} feedback")
         again.append(redo_run(home, records, run_id, on_epoch=on_epoch))
         if run_id not in records.verdicts:
-            if campaign.ranking is not None:
-                found.append(Difference(f"{place} verdict", None, "the run was never judged"))
+            audit = campaign.audits.get(run_id)
+            if audit is not None or campaign.ranking is not None:
+                missing = "there is no whole audit of the run after its end"
+                found.append(Difference(f"{place} verdict", audit, missing))
             break
         verdicts.append(_judge_again(home, run_id))
         old, new = (_verdict(v) for v in (records.verdicts[run_id], verdicts[-1]))
@@ -209,8 +215,11 @@ def _start_differences(
 def _judge_again(home: Home, run_id: str) -> AuditReport:
     """Judge a run as its campaign did, into a log that is gone afterwards."""
     log = LedgerApplication.in_memory(REGISTRY)
-    audit_run(run_id, ledger_dir=home.ledger, submission_dir=home.submission(run_id), log=log)
-    return read_verdicts(log, [run_id])[run_id]
+    report = audit_run(
+        run_id, ledger_dir=home.ledger, submission_dir=home.submission(run_id), log=log
+    )
+    assert report.audit_id is not None, "the ledger was verified"
+    return read_verdict(log, report.audit_id)
 
 
 def _verdict(report: AuditReport) -> dict[str, Any]:
@@ -222,20 +231,26 @@ def _verdict(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def _streams(
-    ledger: VerifiedLedger, wanted: Collection[UUID], *, audits_of: Collection[str] = ()
-) -> dict[UUID, list[VerifiedEntry]]:
-    """Return the entries of some streams, and of the audits of some runs."""
+def _streams(ledger: VerifiedLedger, wanted: Collection[UUID]) -> dict[UUID, list[VerifiedEntry]]:
+    """Return the entries of some streams."""
     found: dict[UUID, list[VerifiedEntry]] = {}
     for entry in ledger.entries():
-        judged = entry.name == "audit.started" and decode_body(entry.body).get("run") in audits_of
-        if judged or entry.stream_id in wanted or entry.stream_id in found:
+        if entry.stream_id in wanted:
             found.setdefault(entry.stream_id, []).append(entry)
     return found
 
 
-def _is_audit(entries: list[VerifiedEntry]) -> bool:
-    return entries[0].name == "audit.started"
+def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry]) -> bool:
+    """Return whether it is a whole audit of the run, begun after the run had ended."""
+    names = [entry.name for entry in audit]
+    return (
+        bool(run)
+        and names[:1] == ["audit.started"]
+        and names[-1] == "audit.scored"
+        and decode_body(audit[0].body).get("run") == run_id
+        and audit[0].index > run[-1].index
+        and run[-1].name == "run.ended"
+    )
 
 
 def _campaign_of(

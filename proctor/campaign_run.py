@@ -24,7 +24,7 @@ from judge.scores import rank
 from ledger.application import LedgerApplication
 from monitor.config import RunConfig
 from monitor.datasets import Splits
-from proctor.campaign_feedback import make_feedback, read_verdicts
+from proctor.campaign_feedback import make_feedback, read_verdict
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.training import Attempt, MakePolicy, Watching, following_attempt, train_run
@@ -160,12 +160,18 @@ class Harness:
         )
 
     def _settle(self, run: Run) -> Attempt | None:
-        """Judge a run, unless that was done, and return what follows its restart."""
-        run_id = str(run.id)
-        if run_id not in (verdicts := read_verdicts(self._log, [run_id])):
-            self._judge_run(run.id)
-            verdicts = read_verdicts(self._log, [run_id])  # as it is recorded: so it is found again
-        verdict = verdicts[run_id]
+        """Judge a run, unless that was done, and return what follows its restart.
+
+        An audit that somebody else asked for is none of the campaign's.
+        """
+        campaign, run_id = self.campaign, str(run.id)
+        if run_id not in campaign.audits:
+            audit = self._judge_run(run.id).audit_id
+            if audit is None:
+                raise ProctorError("the ledger does not hold: see `proctor verify`")
+            campaign.judge_attempt(run_id, audit)
+            self._log.save(campaign)
+        verdict = read_verdict(self._log, campaign.audits[run_id])  # as it is recorded
         self.verdicts.append(verdict)
         scores = verdict.scores
         failed = [f"; hard fail: {s.summary}" for s in verdict.steps if s.status == "failed"]

@@ -153,6 +153,7 @@ _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "campaign.attempt_abandoned": lambda body: (
         f"attempt {body['number']}, run {body['run']}: {body['reason']}"
     ),
+    "campaign.attempt_judged": lambda body: f"attempt {body['number']} by audit {body['audit']}",
     "campaign.feedback_given": lambda body: f"to attempt {body['number']}",
     "campaign.ended": lambda body: body["reason"],
     "audit.started": lambda body: f"of run {body['run']}",

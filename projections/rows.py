@@ -149,6 +149,11 @@ def _attempt_abandoned(body: Body, campaign: str, idx: int) -> Iterator[Row]:
     yield "abandoned_attempts", {"campaign_id": campaign, "idx": idx, **told}
 
 
+def _attempt_judged(body: Body, campaign: str, idx: int) -> Iterator[Row]:
+    told = {"run_id": body["run"], "audit_id": body["audit"], "number": body["number"]}
+    yield "judged_attempts", {"campaign_id": campaign, "idx": idx, **told}
+
+
 def _feedback_given(body: Body, campaign: str, idx: int) -> Iterator[Row]:
     told = _pick(body, ("number", "feedback"))
     yield "feedback", {"campaign_id": campaign, "idx": idx, **told}
@@ -228,6 +233,7 @@ _BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxy
         "campaign.started": _campaign_started,
         "campaign.attempt_started": _attempt_started,
         "campaign.attempt_abandoned": _attempt_abandoned,
+        "campaign.attempt_judged": _attempt_judged,
         "campaign.feedback_given": _feedback_given,
         "campaign.ended": _campaign_ended,
         "audit.started": _audit_started,

@@ -342,6 +342,20 @@ COMMENT ON COLUMN abandoned_attempts.idx IS 'Ledger index';
 COMMENT ON COLUMN abandoned_attempts.run_id IS 'The run that does not count';
 COMMENT ON COLUMN abandoned_attempts.reason IS 'In words';
 
+CREATE TABLE judged_attempts (
+    campaign_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    audit_id VARCHAR NOT NULL
+);
+COMMENT ON TABLE judged_attempts IS 'Which audit of each attempt counts: the campaign''s own';
+COMMENT ON COLUMN judged_attempts.campaign_id IS 'The campaign';
+COMMENT ON COLUMN judged_attempts.number IS 'The attempt';
+COMMENT ON COLUMN judged_attempts.idx IS 'Ledger index';
+COMMENT ON COLUMN judged_attempts.run_id IS 'Its run';
+COMMENT ON COLUMN judged_attempts.audit_id IS 'The audit that is fed back and ranked by';
+
 CREATE TABLE feedback (
     campaign_id VARCHAR NOT NULL,
     number INTEGER NOT NULL,

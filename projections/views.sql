@@ -360,12 +360,14 @@ SELECT
     a.parent_run,
     b.run_id IS NOT NULL AS abandoned,
     s.state,
-    s.verdict,
-    s.accuracy_score,
-    s.process_score,
-    s.process_axis,
+    j.audit_id,
+    CASE WHEN u.hard_fail THEN 'failed' WHEN NOT u.hard_fail THEN 'held' END AS verdict,
+    u.accuracy_score,
+    u.process_score,
+    CASE WHEN u.process_axis_exercised THEN 'exercised'
+        WHEN NOT u.process_axis_exercised THEN 'unexercised' END AS process_axis,
     u.validation_accuracy,
-    s.violations,
+    CASE WHEN u.scored_idx IS NOT NULL THEN u.violations END AS violations,
     s.decisions,
     t.calls,
     t.usable_share,
@@ -378,12 +380,13 @@ SELECT
 FROM attempts AS a
 JOIN campaigns AS c USING (campaign_id)
 LEFT JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+LEFT JOIN judged_attempts AS j USING (campaign_id, run_id)
 LEFT JOIN run_summary AS s USING (run_id)
-LEFT JOIN audits AS u USING (audit_id)
+LEFT JOIN audits AS u ON u.audit_id = j.audit_id AND u.run_id = j.run_id
 LEFT JOIN call_summary AS t USING (run_id);
 COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and what its calls took';
 COMMENT ON COLUMN campaign_progress.abandoned IS 'Whether it was cut off and does not count';
-COMMENT ON COLUMN campaign_progress.violations IS 'As the latest finished audit found; NULL: not audited';
+COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts; NULL: not judged, as verdict, scores and violations';
 COMMENT ON COLUMN campaign_progress.calls IS 'NULL: no transcript, as all behind it';
 COMMENT ON COLUMN campaign_progress.place IS 'In the ranking, 1 is the best; NULL: not ranked';
 
@@ -401,6 +404,17 @@ asked AS (
     WHERE c.model IS NOT NULL
 ),
 
+found AS (
+    SELECT v.*
+    FROM violations AS v
+    ANTI JOIN judged_attempts AS j USING (run_id)
+    UNION ALL BY NAME
+    SELECT v.*, j.run_id
+    FROM audit_violations AS v
+    JOIN judged_attempts AS j USING (audit_id)
+    JOIN audits AS s ON s.audit_id = j.audit_id AND s.run_id = j.run_id
+),
+
 known AS (
     SELECT
         v.*,
@@ -413,7 +427,7 @@ known AS (
             WHERE a.run_id = v.run_id
                 AND a.epoch = COALESCE(v.epoch, a.epoch) AND a.rule = COALESCE(v.rule, a.rule)
         ) AS asked
-    FROM violations AS v
+    FROM found AS v
 )
 
 SELECT
@@ -425,7 +439,7 @@ SELECT
         ELSE 'prompt'
     END AS cause
 FROM known;
-COMMENT ON VIEW violation_causes IS 'What has to change for a violation not to come again';
+COMMENT ON VIEW violation_causes IS 'What has to change for a violation not to come again; of attempts, as the audit that counts found';
 COMMENT ON COLUMN violation_causes.told IS 'Whether the attempt had been told of a violation of this kind and rule';
 COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it was told and did it again, or no model was asked about the rule in that epoch; prompt: another prompt may help';
 

@@ -38,10 +38,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic_run(log, dead=range(5), refuse=True, end="crashed")
         synthetic_run(log, epochs=3, dead=range(3), diverged=(2,))  # defers R5 to R7 for ever
         synthetic_run(log, epochs=2, end=None)
-        synthetic_audit(log, first, violations=[{"kind": "padding", "rule": "R5", "epoch": 2}])
-        synthetic_audit(log, second, hard_fail=True)
+        padded = [{"kind": "padding", "rule": "R5", "epoch": 2}]
+        audits = [
+            synthetic_audit(log, first, violations=padded),
+            synthetic_audit(log, second, hard_fail=True),
+        ]
         cut_off = synthetic_run(log, epochs=2, end="crashed")
-        synthetic_campaign(log, [first, second], abandoned=[cut_off])
+        synthetic_campaign(log, [first, second], abandoned=[cut_off], audits=audits)
         probe = synthetic_call(action="probe", epoch=None, rules=())
         transcript = synthetic_transcript(
             log, first, [probe, synthetic_call(), synthetic_call("unusable", problem="no JSON")]

@@ -235,6 +235,7 @@ def synthetic_campaign(
     runs: Collection[Run],
     *,
     abandoned: Collection[Run] = (),
+    audits: Collection[Audit] = (),
     feedback: Mapping[str, Any] | None = None,
 ) -> Campaign:
     """Save a whole campaign over runs to `log`, ranked in the order given."""
@@ -251,6 +252,8 @@ def synthetic_campaign(
         if campaign.runs:
             campaign.give_feedback(feedback or {"scores": [0.5]})
         campaign.start_attempt(str(run.id))
+    for audit in audits:
+        campaign.judge_attempt(audit.run, str(audit.id))
     campaign.end("completed", ranking=[str(run.id) for run in runs])
     log.save(campaign)
     return campaign

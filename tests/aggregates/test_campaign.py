@@ -57,6 +57,19 @@ def test_attempt_is_told_once_also_when_it_is_made_again() -> None:
         campaign.give_feedback({"of": "b"})
 
 
+def test_audit_that_counts_is_named_once_and_only_of_an_attempt() -> None:
+    campaign = begun()
+    campaign.start_attempt("a")
+    with pytest.raises(InvariantError, match="run x is no attempt that counts"):
+        campaign.judge_attempt("x", "audit 1")
+    campaign.judge_attempt("a", "audit 1")
+    with pytest.raises(InvariantError, match="run a is judged already"):
+        campaign.judge_attempt("a", "audit 2")
+    with pytest.raises(InvariantError, match="run a is judged: it counts"):
+        campaign.abandon_attempt("a", "it was not good enough")
+    assert campaign.audits == {"a": "audit 1"}
+
+
 def test_feedback_is_refused_when_the_campaign_gives_none() -> None:
     with pytest.raises(InvariantError, match="without feedback"):
         begun(feedback=False).give_feedback({})
@@ -70,6 +83,7 @@ def test_nothing_follows_the_end() -> None:
     for follow in (
         lambda: campaign.start_attempt("b"),
         lambda: campaign.abandon_attempt("a", "late"),
+        lambda: campaign.judge_attempt("a", "audit"),
         lambda: campaign.give_feedback({}),
         lambda: campaign.end("again", ranking=["a"]),
     ):

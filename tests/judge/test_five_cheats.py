@@ -23,6 +23,7 @@ from aggregates.registry import REGISTRY
 from aggregates.rules import RulesConfig
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
+from judge.errors import JudgeError
 from judge.report import AuditReport
 from judge.scores import rank
 from ledger.application import LedgerApplication
@@ -64,6 +65,18 @@ def test_shadow_log_beside_a_real_one_that_never_ended_is_rejected(
     report = unended.audit()
     assert failed(report) == "ledger"
     assert "a start and no end" in report.step("ledger").summary
+
+
+def test_run_that_has_not_ended_is_given_no_verdict_on_record_is_rejected(
+    tampered: Callable[[], Case],
+) -> None:
+    case = tampered()
+    unended = rewrite(case, lambda event: None if isinstance(event, Run.Ended) else {})
+    log = LedgerApplication.in_memory(REGISTRY)
+    with pytest.raises(JudgeError, match="has a start and no end"):
+        unended.audit(log=log)
+    assert not list(log.recorder.select_notifications(1, 10))
+    assert case.audit(log=log).audit_id is not None
 
 
 # Model swap

@@ -59,7 +59,7 @@ def test_campaign_ends_the_same_when_it_is_killed_at_every_stage(
         "before the probe": 1,  # entries that the command adds before it is killed
         "in the first attempt": attempt // 2,
         "in the judging": 2 + attempt,  # the cut-off run is closed and the attempt abandoned
-        "between attempts": audit,
+        "between attempts": audit + 1,
         "in the second attempt": 1 + attempt // 2,
     }
     for moment, entries in moments.items():

@@ -17,6 +17,7 @@ from synthetic import (
     synthetic_transcript,
 )
 
+from aggregates.campaign import Campaign
 from aggregates.decisions import Decision, PastDecision
 from aggregates.registry import REGISTRY
 from aggregates.rules import PRECEDENCE, RULE_CLASSES, RULES
@@ -111,10 +112,10 @@ def test_progress_tells_attempts_with_scores_calls_and_place(
     log: LedgerApplication, ask: Ask
 ) -> None:
     cut_off, first, second = (synthetic_run(log, epochs=1) for _ in range(3))
-    synthetic_audit(log, first, violations=[{"kind": "padding", "emitter": "policy"}])
-    synthetic_audit(log, second)
+    padded = {"kind": "padding", "emitter": "policy"}
+    audits = [synthetic_audit(log, first, violations=[padded]), synthetic_audit(log, second)]
     synthetic_transcript(log, second, [synthetic_call(), synthetic_call()])
-    synthetic_campaign(log, [second, first], abandoned=[cut_off])
+    synthetic_campaign(log, [second, first], abandoned=[cut_off], audits=audits)
     assert ask(
         "SELECT number, run_id, abandoned, violations, validation_accuracy, calls, "
         "prompt_tokens, place FROM campaign_progress ORDER BY abandoned DESC, number"
@@ -160,6 +161,35 @@ def test_violation_has_a_cause(
     synthetic_campaign(log, [first, second], feedback=feedback)
     synthetic_audit(log, second, violations=[violation])
     assert ask("SELECT run_id, cause FROM violation_causes") == [(str(second.id), cause)]
+
+
+@pytest.mark.parametrize("named", [0, 1])
+def test_views_tell_of_an_attempt_what_the_audit_that_counts_found(
+    log: LedgerApplication, ask: Ask, named: int
+) -> None:
+    run = synthetic_run(log, epochs=1)
+    audits = [
+        synthetic_audit(log, run, violations=[{**DEFERRED, "emitter": "policy"}]),
+        synthetic_audit(log, run, hard_fail=True, violations=[{**DEFERRED, "emitter": "driver"}]),
+    ]
+    assert ask("SELECT cause FROM violation_causes") == [("harness",)]  # of the latest audit
+    synthetic_campaign(log, [run], audits=[audits[named]])
+    columns = "audit_id, verdict, process_score, violations"
+    verdict, score, cause = [("held", 1.0, "policy"), ("failed", 0.0, "harness")][named]
+    told = (str(audits[named].id), verdict, score, 1)
+    assert ask(f"SELECT {columns} FROM campaign_progress") == [told]
+    assert ask("SELECT cause FROM violation_causes") == [(cause,)]
+
+
+def test_audit_of_another_run_is_no_verdict_on_an_attempt(log: LedgerApplication, ask: Ask) -> None:
+    mine, other = (synthetic_run(log, epochs=1) for _ in range(2))
+    audit = synthetic_audit(log, other, violations=[{**DEFERRED, "emitter": "policy"}])
+    campaign = Campaign.start(config={}, attempts=1, policy={})
+    campaign.start_attempt(str(mine.id))
+    campaign.judge_attempt(str(mine.id), str(audit.id))
+    log.save(campaign)
+    assert ask("SELECT run_id, verdict FROM campaign_progress") == [(str(mine.id), None)]
+    assert ask("SELECT run_id FROM violation_causes") == [(str(other.id),)]
 
 
 def test_violation_of_an_attempt_that_was_told_nothing_is_for_the_prompt(

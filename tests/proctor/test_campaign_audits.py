@@ -1,0 +1,138 @@
+"""Which audit of an attempt counts: the campaign's own, whoever else judges its run, and when."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+from uuid import UUID
+
+import pytest
+from chat_server import ChatServer, Reply, act_on_first, decide
+from frontdoor import answer, call, call_here
+
+from aggregates.campaign import Campaign
+from monitor.loop import prepare
+from proctor.campaign_replay import read_records
+from proctor.campaign_run import Harness, Task
+from proctor.home import Home
+from proctor.jobs import read_config
+from proctor.policies import PolicyChoice, make_policies
+from proctor.progress import watching
+
+TASK = [
+    *("train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
+    *("epochs=4", "threads=1", "lr=3.0", "warm_up_epochs=0"),
+]
+PLAYBOOK = ["campaign", *TASK, "--policy", "playbook", "--attempts", "1", "--json"]
+
+
+@pytest.fixture(autouse=True)
+def _remembers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_STATE", "off")
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-no-use")
+
+
+@pytest.fixture(scope="module")
+def unjudged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose campaign was interrupted when its attempt had been trained."""
+    home = Home(tmp_path_factory.mktemp("unjudged") / "home")
+    config, choice = read_config(None, TASK), PolicyChoice("playbook")
+    task = Task(config, choice.to_dict(), attempts=1, feedback=True)
+
+    def interrupt(_: UUID) -> Any:
+        raise KeyboardInterrupt
+
+    with home.open_log() as log, watching(bars=False) as watchers:
+        harness = Harness(
+            home,
+            log,
+            task.open(log),
+            make_policy=make_policies(choice, log, home.blobs),
+            judge_run=interrupt,
+            splits=prepare(config),
+            watching=watchers,
+        )
+        with pytest.raises(KeyboardInterrupt):
+            harness.carry_on()
+    return home.path
+
+
+@pytest.fixture
+def home(unjudged: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(unjudged, tmp_path / "home"))
+
+
+def _spoil(home: Path) -> str:
+    """Judge the latest run by a folder that holds nothing, and return the audit."""
+    empty = home / "nothing"
+    empty.mkdir(exist_ok=True)
+    done = call_here(["judge", "latest", "--submission", empty, "--json"], home=home)
+    assert done.returncode == 1
+    return str(answer(done)["audit_id"])
+
+
+def _campaign(home: Path) -> Any:
+    (row,) = answer(call_here(["sql", "FROM campaign_starts", "--json"], home=home))
+    return read_records(Home(home), row["campaign_id"]).campaign
+
+
+def _forge(home: Path, audit: str) -> str:
+    """End the campaign by another audit than its own."""
+    with Home(home).open_log() as log:
+        campaign: Campaign = log.repository.get(_campaign(home).id)
+        (run,) = campaign.runs
+        campaign.judge_attempt(run, audit)
+        campaign.end("completed", ranking=[run])
+        log.save(campaign)
+    return str(campaign.id)
+
+
+def test_judging_an_attempt_that_goes_on_is_rejected_and_spoils_nothing(tmp_path: Path) -> None:
+    act = decide(act_on_first)
+    judged: list[CompletedProcess[str]] = []
+
+    def behave(request: dict[str, Any], headers: Mapping[str, str]) -> Reply:
+        if not judged and "Due rules" in str(request):
+            judged.append(call(["judge", "latest"], home=tmp_path))
+        return act(request, headers)
+
+    command = ["campaign", *TASK, "--set", "model=m", "--attempts", "1", "--json"]
+    with ChatServer(behave) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", server.url)
+        done = call_here(command, home=tmp_path)
+    (early,) = judged
+    assert (early.returncode, "has a start and no end" in early.stderr) == (2, True)
+    (attempt,) = answer(done)["attempts"]
+    assert not attempt["hard_fail"]
+    names = [entry["event"] for entry in answer(call_here(["log", "--json"], home=tmp_path))]
+    assert names.count("audit.started") == names.count("campaign.attempt_judged") == 1
+    assert call_here(["judge", "latest"], home=tmp_path).returncode == 0
+
+
+def test_attempt_is_judged_by_the_campaign_when_others_have_judged_it(home: Path) -> None:
+    foreign = {_spoil(home)}
+    told = answer(call_here(PLAYBOOK, home=home))
+    foreign.add(_spoil(home))
+    assert answer(call_here(PLAYBOOK, home=home)) == told
+    (attempt,) = told["attempts"]
+    assert (attempt["hard_fail"], attempt["process_score"] > 0) == (False, True)
+    assert not foreign & set(_campaign(home).audits.values())
+    again = call_here(["replay", told["campaign"], "--execute"], home=home)
+    assert again.returncode == 0, again.stdout
+
+
+def test_verdict_on_another_submission_is_told_when_the_campaign_is_replayed(home: Path) -> None:
+    campaign = _forge(home, _spoil(home))
+    done = call_here(["replay", campaign, "--execute", "--json"], home=home)
+    places = [difference["place"] for difference in answer(done)["differences"]]
+    assert (done.returncode, "attempt 1 verdict.scores.hard_fail" in places) == (1, True)
+
+
+def test_audit_of_another_run_is_told_when_the_campaign_is_replayed(home: Path) -> None:
+    assert call_here(["run", *TASK, "--policy", "playbook"], home=home).returncode == 0
+    campaign = _forge(home, answer(call_here(["judge", "--json"], home=home))["audit_id"])
+    done = call_here(["replay", campaign, "--execute", "--json"], home=home)
+    found = [(row["place"], row["found"]) for row in answer(done)["differences"]]
+    assert done.returncode == 1
+    assert ("attempt 1 verdict", "there is no whole audit of the run after its end") in found
