@@ -147,13 +147,21 @@ def find_rung(asker: Asker) -> str:
     """
     if asker.settings.rung is not None:
         return asker.settings.rung
-    answered, last = False, ""
+    answered, last, tries = False, "", 0
+    seed = asker.settings.seed
 
     def ask(rung: str) -> bool | None:
-        nonlocal answered, last
+        nonlocal answered, last, tries
         asked = asker.ask(
-            rung, PROBE_MESSAGES, PROBE_SCHEMA, _read_probe, agent="prober", action="probe"
+            rung,
+            PROBE_MESSAGES,
+            PROBE_SCHEMA,
+            _read_probe,
+            agent="prober",
+            action="probe",
+            seed=None if seed is None else (seed + tries) % 2**31,  # the same seed, the same noise
         )
+        tries += 1
         if asked.outcome == "unreachable" or asked.status in _FATAL:
             raise PolicyError(f"{asker.endpoint} cannot be asked: {asked.problem}")
         last = asked.problem or asked.outcome

@@ -204,6 +204,13 @@ def test_probe_tries_again_for_a_model_that_is_only_sometimes_right() -> None:
     assert probed(behave)[0] == "json_schema"
 
 
+def test_each_try_of_the_probe_has_a_seed_of_its_own_where_one_is_configured() -> None:
+    _, _, server = probed(knows("tool"), seed=2**31 - 2)
+    assert [request["seed"] for request in server.requests[:3]] == [2**31 - 2, 2**31 - 1, 0]
+    _, _, server = probed(knows("tool"))
+    assert not any("seed" in request for request in server.requests)
+
+
 def test_probe_leaves_a_rung_that_the_server_fails_on_after_one_try() -> None:
     def behave(request: dict[str, Any], _: Any) -> Reply:
         if (request.get("response_format") or {}).get("type") == "json_schema":
