@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from ledger.errors import SignatureError
+from ledger.errors import MalformedError, SignatureError
 from ledger.quorum import Quorum, read_quorum
 from ledger.reader import VerifiedLedger
 from ledger.remote import RemoteRecorder
@@ -179,7 +179,10 @@ def add(
         raise ProctorError("give either --witness VKEYFILE or --policy FILE")
     with _newest(Home(home)) as (ledger, _):
         notes = deque(ledger.head_notes(), maxlen=_NEWEST)
-    found = _placed(read_text(answer) or "", vkeys, list(reversed(notes)))
+    try:
+        found = _placed(read_text(answer) or "", vkeys, list(reversed(notes)))
+    except MalformedError as error:
+        raise ProctorError(f"{answer} is no answer of a witness: {error}") from error
     store_lines(Home(home), [found])
     if as_json:
         print_json({"size": found.size, "seconds": found.seconds})

@@ -200,6 +200,7 @@ def test_answer_for_another_ledger_is_rejected(place: Path, home: Path) -> None:
     [
         (["request", "--out", "q"], "give --witness VKEYFILE, or --old N"),
         (["add", "q"], "give either --witness VKEYFILE or --policy FILE"),
+        (["add", "w/witness.vkey", "--witness", "w/witness.vkey"], "is no answer of a witness"),
         (["sign", "missing", "--state", "w", "--out", "a"], "missing cannot be read"),
         (["serve", "--state", "w", "--listen", "localhost"], "give an IP address and a port"),
         (["serve", "--state", "w", "--listen", "127.0.0.1:99999"], "give an IP address and a"),
