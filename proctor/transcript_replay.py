@@ -1,14 +1,15 @@
-"""A model's decisions derived again from what is recorded of it, without a server.
+"""Decisions derived again from what is recorded of a model and of a person, without either.
 
 The policy itself is asked again, over the observations of the second training. Its client answers
 from the recorded bodies, so that every request has to follow from what was observed, every outcome
-from the answer, and every decision from both.
+from the answer, and every decision from both. At its console the recorded verdicts are typed again.
 
 Trust: the record is hostile; bodies are held against their hashes.
 I/O: reads blobs.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
@@ -22,12 +23,15 @@ from aggregates.transcript import Transcript
 from judge.compare import Difference, differences
 from ledger.errors import LedgerError
 from policies.calls import Blobs
+from policies.catalogue import create_policy
 from policies.chat import Answer, ChatClient, read_body
 from policies.errors import PolicyError
+from policies.human import HumanPolicy
+from policies.language_model import LanguageModelPolicy
 from policies.mixed import MixedPolicy
 from policies.recorded import RecordedPolicy
 from policies.settings import ModelSettings
-from proctor.policies import MIXED, OPENAI, model_policy
+from proctor.policies import HUMAN, MIXED, OPENAI, model_policy
 from proctor.transcript_log import RunTranscript
 
 _IGNORED = frozenset(  # what the library adds, and what another day and place make different
@@ -66,8 +70,13 @@ class RecordedCalls(RunTranscript):
 
     @property
     def count(self) -> int:
-        """How many calls were made to a model."""
-        return sum(call.model is not None for call in self._calls)
+        """How many calls to a model were made again so far."""
+        return sum(call.model is not None for call in self._calls[: self.transcript.calls])
+
+    @property
+    def reviews(self) -> list[Any]:
+        """What a person made of proposals."""
+        return [event for event in self._recorded if type(event) is Transcript.ProposalReviewed]
 
     @property
     def probed(self) -> bool:
@@ -102,14 +111,22 @@ class RecordedCalls(RunTranscript):
         """Return kept bytes."""
         return self._blobs.get(digest)
 
-    def compare(self, *, whole: bool) -> Iterator[Difference]:
-        """Yield where the transcript comes out another, and bodies that are not there any more."""
+    def compare(self, *, without: int | None) -> Iterator[Difference]:
+        """Yield where the transcript comes out another, apart from one epoch."""
+        recorded = [
+            event
+            for event in self._recorded
+            if without is None or getattr(event, "epoch", None) != without
+        ]
         again = list(self.transcript.collect_events())
-        if len(again) < len(self._recorded) or (whole and len(again) > len(self._recorded)):
-            yield Difference("transcript, number of events", len(self._recorded), len(again))
-        for number, (old, new) in enumerate(zip(self._recorded, again, strict=False)):
+        if len(again) != len(recorded):
+            yield Difference("transcript, number of events", len(recorded), len(again))
+        for number, (old, new) in enumerate(zip(recorded, again, strict=False)):
             name = REGISTRY.for_class(type(old)).name
             yield from differences(_told(old), _told(new), place=f"transcript {number} {name}")
+
+    def missing(self) -> Iterator[Difference]:
+        """Yield bodies that are not there any more, or were changed."""
         for call in self._calls:
             for what in ("request", "response"):
                 if (digest := getattr(call, what)) is not None:
@@ -135,13 +152,12 @@ class CheckedPolicy(RecordedPolicy):
         super().__init__(run.decisions, run.policy)
         self.found: list[Difference] = []
         self._calls = calls
-        self._whole = run.end_reason in OWN_ENDS
-        self._last = run.epoch
+        self._cut_off = None if run.end_reason in OWN_ENDS else run.epoch  # what never ended
         self._policy = None
-        if run.policy["name"] not in (MIXED, OPENAI):
-            return
-        if calls is None:
-            self.found.append(Difference("transcript", None, "a model decides: there must be one"))
+        if (asks := run.policy["name"] in (HUMAN, MIXED, OPENAI)) != (calls is not None):
+            why = f"there must be {'one' if asks else 'none'} beside {run.policy['name']}"
+            self.found.append(Difference("transcript", "none" if asks else "one", why))
+        if not asks or calls is None:
             return
         try:
             self._policy = _policy_again(run.policy, calls, feedback)
@@ -156,8 +172,7 @@ class CheckedPolicy(RecordedPolicy):
     def decide(self, observation: Observation) -> list[Said]:
         """Return the decisions of the observed epoch, in their order."""
         said = super().decide(observation)
-        cut_off = not self._whole and observation.epoch == self._last
-        if self._policy is not None and not cut_off:
+        if self._policy is not None and observation.epoch != self._cut_off:
             self._check(self._policy.decide, observation, said)
         return said
 
@@ -173,17 +188,63 @@ class CheckedPolicy(RecordedPolicy):
 
     def differences(self) -> list[Difference]:
         """Return everything that does not follow from the record, when the training is done."""
-        if self._calls is None or self._policy is None:
-            return self.found
-        return [*self.found, *self._calls.compare(whole=self._whole)]
+        found = list(self.found)
+        if self._calls is not None:
+            if self._policy is not None:
+                found += self._calls.compare(without=self._cut_off)
+            found += self._calls.missing()
+        return found
+
+
+class _Retyped:
+    """The console of then: what leads to the verdicts that are recorded is typed once more."""
+
+    def __init__(self, reviews: Sequence[Any]) -> None:
+        self._lines = (line for review in reviews for line in _typed(review))
+
+    def show(self, _: str, /) -> None:
+        """Nobody reads."""
+
+    def ask(self, _: str, /) -> str:
+        """Return the next line; raises EOFError behind the last."""
+        for line in self._lines:
+            return line
+        raise EOFError
+
+
+def _typed(review: Any) -> Iterator[str]:
+    said = review.decision
+    if review.mark is not None:
+        yield review.mark[:1]
+        yield review.note
+    yield review.verdict[:1]
+    if review.verdict == "edit":
+        yield json.dumps({key: said[key] for key in ("direction", "params", "justification")})
+    if review.verdict == "reject":
+        yield said["justification"]
 
 
 def _policy_again(
     described: Mapping[str, Any], calls: RecordedCalls, feedback: Mapping[str, Any] | None
 ) -> Any:
+    if described["name"] == HUMAN:
+        proposer = described["proposer"]
+        asked = (
+            _model_again(proposer, calls, feedback)
+            if "model" in proposer
+            else create_policy("playbook")
+        )
+        return HumanPolicy(asked, console=_Retyped(calls.reviews), log=calls)
+    model = _model_again(described, calls, feedback)
+    return MixedPolicy(model, log=calls) if described["name"] == MIXED else model
+
+
+def _model_again(
+    described: Mapping[str, Any], calls: RecordedCalls, feedback: Mapping[str, Any] | None
+) -> LanguageModelPolicy:
     names = {field.name for field in fields(ModelSettings)}
     settings = ModelSettings.from_dict({k: v for k, v in described.items() if k in names})
-    model = model_policy(
+    return model_policy(
         replace(settings, rung=None) if calls.probed else settings,
         client=cast(ChatClient, calls),  # of which it has what is called
         log=calls,
@@ -191,7 +252,6 @@ def _policy_again(
         answers=calls,
         feedback=feedback,
     )
-    return MixedPolicy(model, log=calls) if described["name"] == MIXED else model
 
 
 def _by_rule(said: Sequence[Said]) -> dict[str, Any]:

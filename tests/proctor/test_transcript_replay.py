@@ -1,9 +1,12 @@
 """Runs of every kind of policy and server, done again from their records."""
 
+import io
+import shutil
 from collections.abc import Iterator, Mapping
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from chat_server import (
@@ -19,6 +22,11 @@ from chat_server import (
     say,
 )
 from frontdoor import answer, call_here
+from synthetic import synthetic_call
+
+from aggregates.transcript import Transcript
+from proctor.campaign_replay import read_records, redo_run
+from proctor.home import Home
 
 RUN = [
     *("run", "train_examples=200", "val_examples=100", "test_examples=100", "channels=8"),
@@ -113,3 +121,81 @@ def test_ensemble_follows_from_its_ballots(tmp_path: Path, monkeypatch: pytest.M
     assert {vote["agreement"] for vote in told["votes"]} == {1.0}
     again = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
     assert (again["same"], again["policy"]) == (True, [])
+
+
+TYPED = """g
+well seen
+a
+e
+{"direction": "defer", "justification": "wait and see"}
+r
+not yet
+"""
+
+
+def _decide(typed: str, home: Path) -> Any:
+    """Let a person decide on what a model proposes."""
+    with ChatServer(decide(act_on_first)) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", server.url)
+        patch.setenv("OPENAI_API_KEY", "a-key-of-no-use")
+        patch.setattr("sys.stdin", io.StringIO(typed))
+        return call_here([*RUN, "--policy", "human", *MODEL], home=home)
+
+
+@pytest.fixture(scope="module")
+def reviewed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("reviewed") / "home"
+    assert _decide(TYPED + "a\n" * 50, home).returncode == 0
+    return home
+
+
+def test_run_of_a_person_follows_from_what_was_typed(reviewed: Path) -> None:
+    reviews = answer(call_here(["transcript", "--json"], home=reviewed))["reviews"]
+    assert {review["verdict"] for review in reviews} == {"approve", "edit", "reject"}
+    told = answer(call_here(["replay", "--execute", "--json"], home=reviewed))
+    assert (told["same"], told["policy"], told["calls"] >= 3) == (True, [], True)
+
+
+def test_proposal_that_the_model_never_made_is_told(reviewed: Path) -> None:
+    records = read_records(Home(reviewed), "latest")
+    (run,) = records.runs
+    review = next(e for e in records.transcripts[run] if type(e) is Transcript.ProposalReviewed)
+    better = {**review.proposed, "justification": "as the model never said"}
+    object.__setattr__(review, "proposed", better)
+    found = redo_run(Home(reviewed), records, run, on_epoch=lambda *_: None)
+    assert any("proposed.justification" in difference.place for difference in found.policy)
+
+
+def test_bodies_that_are_gone_behind_a_person_are_told(reviewed: Path, tmp_path: Path) -> None:
+    home = Path(shutil.copytree(reviewed, tmp_path / "home"))
+    (run,) = (records := read_records(Home(home), "latest")).runs
+    for call in records.transcripts[run]:
+        for digest in (getattr(call, "request", None), getattr(call, "response", None)):
+            if digest is not None:
+                (home / "ledger" / "blobs" / digest[:2] / digest).unlink(missing_ok=True)
+    done = call_here(["replay", "--execute", "--json"], home=home)
+    told = answer(done)
+    places = {difference["place"] for difference in told["policy"]}
+    assert (done.returncode, told["calls"]) == (1, 0)
+    assert {"call 1 request", "call 1 response"} <= places
+
+
+def test_run_that_was_cut_off_follows_as_far_as_it_went(tmp_path: Path) -> None:
+    assert _decide("a\n", tmp_path).returncode != 0  # the input ends at the second proposal
+    told = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
+    assert (told["same"], told["whole"], told["policy"]) == (True, False, [])
+
+
+def test_calls_beside_a_policy_that_asks_nobody_are_told(tmp_path: Path) -> None:
+    assert call_here([*RUN, "--policy", "playbook"], home=tmp_path).returncode == 0
+    assert call_here(["replay", "--execute"], home=tmp_path).returncode == 0
+    home = Home(tmp_path)
+    (run,) = read_records(home, "latest").runs
+    with home.open_log() as log:
+        transcript = Transcript.start(UUID(run), policy={"model": "small"})
+        transcript.add(synthetic_call())
+        log.save(transcript)
+    done = call_here(["replay", "--execute", "--json"], home=tmp_path)
+    told = answer(done)
+    assert (done.returncode, told["calls"]) == (1, 0)
+    assert "there must be none beside playbook" in [row["found"] for row in told["policy"]]
