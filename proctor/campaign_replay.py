@@ -167,9 +167,8 @@ def redo_campaign(
         run = _folded(records.runs[run_id])
         expected = following or Attempt(RunConfig.from_dict(campaign.config))
         found += _start_differences(campaign, run, expected, place=place)
-        if campaign.feedback and verdicts:
-            told = records.told.get(run_id)
-            found += differences(told, make_feedback(verdicts), place=f"{place} feedback")
+        feedback = make_feedback(verdicts) if campaign.feedback and verdicts else None
+        found += differences(records.told.get(run_id), feedback, place=f"{place} feedback")
         again.append(redo_run(home, records, run_id, on_epoch=on_epoch))
         if run_id not in records.verdicts:
             audit = campaign.audits.get(run_id)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -13,7 +14,7 @@ from frontdoor import answer, call, call_here
 
 from aggregates.campaign import Campaign
 from monitor.loop import prepare
-from proctor.campaign_replay import read_records
+from proctor.campaign_replay import read_records, redo_campaign
 from proctor.campaign_run import Harness, Task
 from proctor.home import Home
 from proctor.jobs import read_config
@@ -136,3 +137,17 @@ def test_audit_of_another_run_is_told_when_the_campaign_is_replayed(home: Path) 
     found = [(row["place"], row["found"]) for row in answer(done)["differences"]]
     assert done.returncode == 1
     assert ("attempt 1 verdict", "there is no whole audit of the run after its end") in found
+
+
+def test_feedback_where_none_is_due_is_told_when_the_campaign_is_replayed(home: Path) -> None:
+    told = answer(call_here(PLAYBOOK, home=home))
+    records = read_records(Home(home), told["campaign"])
+    forged: dict[str, Any] = {told["ranking"][0]: {"attempts": []}}
+    for given, places in ((forged, ["attempt 1 feedback"]), (records.told, [])):
+        again = redo_campaign(
+            Home(home),
+            replace(records, told=given),
+            on_epoch=lambda *_: None,
+            say=lambda _: None,
+        )
+        assert [difference.place for difference in again.differences] == places
