@@ -9,7 +9,7 @@ have made it up.
 I/O: reads the home; trains.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
@@ -48,6 +48,7 @@ class Records:
     runs: Mapping[str, list[Any]]
     transcripts: Mapping[str, list[Any]]
     verdicts: Mapping[str, AuditReport]
+    made_up: Mapping[str, Sequence[Difference]]  # run -> remembered answers that nobody gave
 
     @property
     def whole_campaign(self) -> bool:
@@ -121,6 +122,7 @@ def read_records(home: Home, name: str) -> Records:
         named = {} if campaign is None else campaign.audits
         audits = {run: UUID(named[run]) for run in runs if run in named}
         found = _streams(ledger, {*ids.values(), *transcripts.values(), *audits.values()})
+        given = _given(ledger)
     decoded = {stream: decode_events(entries) for stream, entries in found.items()}
     return Records(
         campaign=campaign,
@@ -132,6 +134,11 @@ def read_records(home: Home, name: str) -> Records:
             run: verdict_of(decoded[audit])
             for run, audit in audits.items()
             if _is_audit(found.get(audit, []), run, found.get(ids[run], []))
+        },
+        made_up={
+            run: list(_made_up(found[transcript], given))
+            for run, transcript in transcripts.items()
+            if transcript in found
         },
     )
 
@@ -145,7 +152,8 @@ def redo_run(home: Home, records: Records, run_id: str, *, on_epoch: OnEpoch) ->
         calls = RecordedCalls(UUID(run_id), transcript, home.blobs)
     policy = CheckedPolicy(_folded(events), calls, records.told.get(run_id))
     comparison = reexecute(events, policy, on_epoch=on_epoch)
-    return RunAgain(comparison, calls.count if calls else 0, tuple(policy.differences()))
+    found = (*policy.differences(), *records.made_up.get(run_id, ()))
+    return RunAgain(comparison, calls.count if calls else 0, found)
 
 
 def redo_campaign(
@@ -237,6 +245,33 @@ def _streams(ledger: VerifiedLedger, wanted: Collection[UUID]) -> dict[UUID, lis
         if entry.stream_id in wanted:
             found.setdefault(entry.stream_id, []).append(entry)
     return found
+
+
+def _given(ledger: VerifiedLedger) -> dict[tuple[Any, ...], int]:
+    """Return where each usable answer was first given, by request, endpoint and response."""
+    given: dict[tuple[Any, ...], int] = {}
+    for entry in ledger.entries():
+        if entry.name == "transcript.call_made":
+            call = decode_body(entry.body)
+            if call.get("outcome") == "usable" and not call.get("cached"):
+                given.setdefault(_fingerprint(call), entry.index)
+    return given
+
+
+def _made_up(
+    transcript: list[VerifiedEntry], given: Mapping[tuple[Any, ...], int]
+) -> Iterator[Difference]:
+    """Yield remembered answers that no earlier call of this ledger was given."""
+    for entry in transcript:
+        if entry.name == "transcript.call_made":
+            call = decode_body(entry.body)
+            if call["cached"] and given.get(_fingerprint(call), entry.index) >= entry.index:
+                why = "no earlier call was answered so"
+                yield Difference(f"call {call['number']} cached", call["response"], why)
+
+
+def _fingerprint(call: Mapping[str, Any]) -> tuple[Any, ...]:
+    return call.get("request"), call.get("endpoint"), call.get("response")
 
 
 def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry]) -> bool:

@@ -3,6 +3,7 @@
 import io
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from chat_server import (
     say,
 )
 from frontdoor import answer, call_here
-from synthetic import synthetic_call
+from synthetic import synthetic_call, synthetic_run, synthetic_transcript
 
 from aggregates.transcript import Transcript
 from proctor.campaign_replay import read_records, redo_run
@@ -108,6 +109,27 @@ def test_cached_answers_are_the_same_and_cost_nothing(
     assert (summary["tokens"], summary["cost"]) == (120, 0.0)
     again = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
     assert (again["same"], again["calls"]) == (True, asked)
+
+
+@pytest.mark.parametrize("field", ["endpoint", "request", "response", "outcome"])
+def test_remembered_answer_that_nobody_gave_is_told(tmp_path: Path, field: str) -> None:
+    honest = synthetic_call()
+    cached = replace(honest, cached=True)
+    strange = {"endpoint": "http://a.example/v1", "outcome": "unusable"}
+    changed: Any = {field: strange.get(field, "0c" * 32)}
+    home = Home(tmp_path)
+    with home.open_log() as log:
+        first, second, third = (synthetic_run(log, epochs=1) for _ in range(3))
+        synthetic_transcript(log, first, [cached])  # before anybody was asked
+        synthetic_transcript(log, second, [replace(honest, **changed), cached])
+        synthetic_transcript(log, third, [honest, cached])
+    assert _made_up(home, first.id) == ["call 1 cached"]
+    assert _made_up(home, second.id) == ["call 2 cached"]
+    assert _made_up(home, third.id) == []
+
+
+def _made_up(home: Home, run_id: UUID) -> list[str]:
+    return [found.place for found in read_records(home, str(run_id)).made_up[str(run_id)]]
 
 
 def test_ensemble_follows_from_its_ballots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
