@@ -84,7 +84,7 @@ def train_run(
             campaign.start_attempt(str(run_id), parent_run=this.parent)
             log.save(campaign)
         if transcript is not None:
-            transcript.open(prepared.policy.describe())
+            transcript.open({"name": prepared.policy.name, **prepared.policy.describe()})
         watching.on_start(run_id, this.config)
         return train(
             this.config,

@@ -166,8 +166,7 @@ class CheckedPolicy(RecordedPolicy):
             return
         described = {"name": self._policy.name, **self._policy.describe()}
         self.found += differences(run.policy, described, place="policy")
-        opened = self._policy.describe()
-        self.found += differences(calls.policy, opened, place="transcript.policy")
+        self.found += differences(calls.policy, described, place="transcript.policy")
 
     def decide(self, observation: Observation) -> list[Said]:
         """Return the decisions of the observed epoch, in their order."""
