@@ -166,6 +166,7 @@ def redo_campaign(
     verdicts: list[AuditReport] = []
     found: list[Difference] = []
     following: Attempt | None = None
+    data: Any = None  # of the first attempt, and so of all
     for number, run_id in enumerate(campaign.runs, start=1):
         place = f"attempt {number}"
         say(f"{place} of {len(campaign.runs)}: run {run_id}")
@@ -174,6 +175,8 @@ def redo_campaign(
             break
         run = _folded(records.runs[run_id])
         expected = following or Attempt(RunConfig.from_dict(campaign.config))
+        data = data or run.data
+        found += differences(data, run.data, place=f"{place} data")
         found += _start_differences(campaign, run, expected, place=place)
         feedback = make_feedback(verdicts) if campaign.feedback and verdicts else None
         found += differences(records.told.get(run_id), feedback, place=f"{place} feedback")

@@ -122,6 +122,7 @@ class Harness:
         for run_id in tuple(self.campaign.runs):
             run = self._load(run_id)
             if run is not None and run.end_reason in OWN_ENDS:
+                self._check_data(run)
                 following = self._settle(run)
                 continue
             if run is not None and run.end_reason is None:
@@ -130,6 +131,14 @@ class Harness:
             self.campaign.abandon_attempt(run_id, f"its run {how}")
             self._log.save(self.campaign)
         return following
+
+    def _check_data(self, run: Run) -> None:
+        recorded, here = run.data.get("fingerprints", {}), self._splits.fingerprints
+        if changed := [split for split in here if recorded.get(split) != here[split]]:
+            raise ProctorError(
+                f"the data has changed since run {run.id}: its {', '.join(changed)} set is another "
+                "one here. Attempts at one task share their data; put it back, or give --name"
+            )
 
     def _load(self, run_id: str) -> Run | None:
         try:

@@ -1,5 +1,6 @@
-"""Which audit of an attempt counts: the campaign's own, whoever else judges its run, and when."""
+"""What makes attempts comparable: the campaign's own audits, over data that stays as it was."""
 
+import random
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from uuid import UUID
 import pytest
 from chat_server import ChatServer, Reply, act_on_first, decide
 from frontdoor import answer, call, call_here
+from PIL import Image
 
 from aggregates.campaign import Campaign
 from monitor.loop import prepare
@@ -37,9 +39,13 @@ def _remembers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def unjudged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home whose campaign was interrupted when its attempt had been trained."""
-    home = Home(tmp_path_factory.mktemp("unjudged") / "home")
-    config, choice = read_config(None, TASK), PolicyChoice("playbook")
-    task = Task(config, choice.to_dict(), attempts=1, feedback=True)
+    return _train_only(tmp_path_factory.mktemp("unjudged") / "home", TASK, attempts=1)
+
+
+def _train_only(path: Path, settings: list[str], *, attempts: int) -> Path:
+    home = Home(path)
+    config, choice = read_config(None, settings), PolicyChoice("playbook")
+    task = Task(config, choice.to_dict(), attempts=attempts, feedback=True)
 
     def interrupt(_: UUID) -> Any:
         raise KeyboardInterrupt
@@ -151,3 +157,34 @@ def test_feedback_where_none_is_due_is_told_when_the_campaign_is_replayed(home: 
             say=lambda _: None,
         )
         assert [difference.place for difference in again.differences] == places
+
+
+def _paint(folder: Path, *, seed: int) -> None:
+    """Fill a folder with noise in two classes."""
+    draw = random.Random(seed)
+    for number in range(40):
+        path = folder / ("a", "b")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.frombytes("RGB", (8, 8), draw.randbytes(192)).save(path)
+
+
+def test_data_that_has_changed_between_attempts_is_rejected(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    _paint(data, seed=1)
+    settings = [f"dataset=imagefolder:{data}", "epochs=2", "threads=1", "batch_size=8"]
+    home = _train_only(tmp_path / "home", settings, attempts=2)
+    command = ["campaign", *settings, "--policy", "playbook", "--attempts", "2", "--json"]
+    _paint(data, seed=2)
+    size = len(answer(call_here(["log", "--json"], home=home)))
+    done = call_here(command, home=home)
+    assert (done.returncode, "the data has changed since run" in done.stderr) == (2, True)
+    assert len(answer(call_here(["log", "--json"], home=home))) == size
+    _paint(data, seed=1)
+    told = answer(call_here(command, home=home))
+    assert len(told["attempts"]) == 2
+    records = read_records(Home(home), told["campaign"])
+    started = records.runs[told["attempts"][1]["run"]][0]
+    started.data["fingerprints"]["train"] = "0a" * 32
+    again = redo_campaign(Home(home), records, on_epoch=lambda *_: None, say=lambda _: None)
+    places = [difference.place for difference in again.differences]
+    assert places == ["attempt 2 data.fingerprints.train"]
