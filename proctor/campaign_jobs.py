@@ -1,6 +1,7 @@
 """`proctor campaign`, which trains and judges; it returns the exit code."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,10 +12,10 @@ from judge.report import AuditReport
 from ledger.application import LedgerApplication
 from monitor.loop import prepare
 from proctor.campaign_feedback import read_verdict
-from proctor.campaign_run import Harness, Task
+from proctor.campaign_run import CutOff, Harness, Task
 from proctor.errors import EXIT_HELD
 from proctor.home import Home
-from proctor.jobs import judge_here, read_config
+from proctor.jobs import judge_here, print_cut_off, read_config
 from proctor.output import console, print_json, print_table, words
 from proctor.policies import HUMAN, PolicyChoice, make_policies
 from proctor.progress import watching
@@ -81,7 +82,9 @@ def describe_campaign(log: LedgerApplication, opened: Campaign) -> dict[str, Any
             for number, run in enumerate(opened.runs, start=1)
         ],
         "ranking": ranking,
-        "abandoned": opened.abandoned,
+        "abandoned": [
+            asdict(CutOff.read(run, log.events.get(UUID(run)))) for run in opened.abandoned
+        ],
         "calls": spent.calls,
         "usable": spent.usable,
         "tokens": spent.tokens,
@@ -130,8 +133,6 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
     )
     ranked = sorted(found["attempts"], key=lambda attempt: attempt["rank"])
     print_table(columns, [[attempt[column] for column in columns] for attempt in ranked])
+    print_cut_off(found["abandoned"])
     cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
-    console.print(
-        f"{found['calls']} calls, {found['tokens']} tokens, cost {cost}; "
-        f"{len(found['abandoned'])} attempts were cut off and made again"
-    )
+    console.print(f"{found['calls']} calls, {found['tokens']} tokens, cost {cost}")

@@ -2,7 +2,7 @@
 
 Each attempt is trained again and judged again; feedback and ranking are derived again from these
 verdicts, and where a model has decided, its decisions from its recorded answers. No server is
-asked. Attempts that were abandoned count for nothing and are left out.
+asked. Attempts that were abandoned count for nothing: they are named, and not done again.
 
 Trust: what is done again comes from a ledger that has just been verified; who signed it may still
 have made it up.
@@ -30,7 +30,7 @@ from ledger.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.loop import OnEpoch
 from proctor.campaign_feedback import make_feedback, read_verdict, verdict_of
-from proctor.campaign_run import rank_runs
+from proctor.campaign_run import CutOff, rank_runs
 from proctor.home import Home, find_run
 from proctor.remembering import open_remembered
 from proctor.replay import verified_campaigns, verified_runs
@@ -84,6 +84,7 @@ class CampaignAgain:
     mode: str
     attempts: tuple[RunAgain, ...]
     ranking: tuple[str, ...]  # as derived again
+    abandoned: tuple[CutOff, ...]  # which are not done again
     differences: tuple[Difference, ...]  # of starts, feedback, verdicts and the ranking
 
     @property
@@ -99,6 +100,7 @@ class CampaignAgain:
             "same": self.same,
             "attempts": [attempt.to_dict() for attempt in self.attempts],
             "ranking": list(self.ranking),
+            "abandoned": [asdict(each) for each in self.abandoned],
             "differences": [asdict(difference) for difference in self.differences],
         }
 
@@ -116,7 +118,9 @@ def read_records(home: Home, name: str) -> Records:
         else:
             campaign_events = _campaign_of(ledger, campaigns, events[0].campaign)
         campaign = _folded(campaign_events) if campaign_events else None
-        runs = campaign.runs if campaign is not None and chosen in campaigns else [str(chosen)]
+        runs = [str(chosen)]
+        if campaign is not None and chosen in campaigns:
+            runs = [*campaign.runs, *campaign.abandoned]
         ids = {run: UUID(run) for run in runs}
         transcripts = {run: Transcript.id_of(run_id) for run, run_id in ids.items()}
         named = {} if campaign is None else campaign.audits
@@ -195,7 +199,12 @@ def redo_campaign(
     if campaign.ranking is not None:
         found += differences(campaign.ranking, ranking, place="ranking")
     return CampaignAgain(
-        str(campaign.id), campaign.mode, tuple(again), tuple(ranking), tuple(found)
+        campaign=str(campaign.id),
+        mode=campaign.mode,
+        attempts=tuple(again),
+        ranking=tuple(ranking),
+        abandoned=tuple(CutOff.read(run, records.runs.get(run, ())) for run in campaign.abandoned),
+        differences=tuple(found),
     )
 
 

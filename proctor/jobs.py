@@ -3,7 +3,8 @@
 They are apart from proctor/commands.py because they need torch, which takes seconds to import.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -297,12 +298,24 @@ def _print_report(report: AuditReport) -> None:
 def _print_campaign(again: CampaignAgain) -> None:
     for attempt in again.attempts:
         _print_run(attempt)
+    print_cut_off([asdict(each) for each in again.abandoned])
     _print_differences("differences of the campaign", again.differences)
     verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
     console.print(
         f"campaign {again.campaign}: {len(again.attempts)} attempts trained and judged again, "
         f"feedback and ranking derived again: {verdict}"
     )
+
+
+def print_cut_off(attempts: Sequence[Mapping[str, Any]]) -> None:
+    """Print the attempts that a campaign's ranking leaves out."""
+    if attempts:
+        columns = ("run", "state", "epochs", "best_validation_accuracy")
+        print_table(
+            columns,
+            [[attempt[column] for column in columns] for attempt in attempts],
+            title="cut off and made again: each a further draw, in no ranking",
+        )
 
 
 def _print_run(again: RunAgain) -> None:

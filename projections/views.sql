@@ -360,6 +360,8 @@ SELECT
     a.parent_run,
     b.run_id IS NOT NULL AS abandoned,
     s.state,
+    s.epochs,
+    s.best_val_accuracy,
     j.audit_id,
     CASE WHEN u.hard_fail THEN 'failed' WHEN NOT u.hard_fail THEN 'held' END AS verdict,
     u.accuracy_score,
@@ -386,6 +388,8 @@ LEFT JOIN audits AS u ON u.audit_id = j.audit_id AND u.run_id = j.run_id
 LEFT JOIN call_summary AS t USING (run_id);
 COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and what its calls took';
 COMMENT ON COLUMN campaign_progress.abandoned IS 'Whether it was cut off and does not count';
+COMMENT ON COLUMN campaign_progress.epochs IS 'Measured, by abandoned attempts too; NULL: the run never began';
+COMMENT ON COLUMN campaign_progress.best_val_accuracy IS 'Largest finite one';
 COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts; NULL: not judged, as verdict, scores and violations';
 COMMENT ON COLUMN campaign_progress.calls IS 'NULL: no transcript, as all behind it';
 COMMENT ON COLUMN campaign_progress.place IS 'In the ranking, 1 is the best; NULL: not ranked';

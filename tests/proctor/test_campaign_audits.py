@@ -13,6 +13,7 @@ import pytest
 from chat_server import ChatServer, Reply, act_on_first, decide
 from frontdoor import answer, call, call_here
 from PIL import Image
+from synthetic import synthetic_run
 
 from aggregates.campaign import Campaign
 from monitor.loop import prepare
@@ -157,6 +158,33 @@ def test_feedback_where_none_is_due_is_told_when_the_campaign_is_replayed(home: 
             say=lambda _: None,
         )
         assert [difference.place for difference in again.differences] == places
+
+
+def test_attempt_that_was_cut_off_is_told_beside_the_ranking(tmp_path: Path) -> None:
+    with Home(tmp_path).open_log() as log:
+        task = Task(read_config(None, TASK), {"name": "playbook"}, attempts=1, feedback=True)
+        campaign = task.open(log)
+        campaign.start_attempt(str((run := synthetic_run(log, epochs=3, end="crashed")).id))
+        log.save(campaign)
+    told = answer(call_here(PLAYBOOK, home=tmp_path))
+    (row,) = answer(
+        call_here(
+            ["sql", "FROM campaign_progress WHERE abandoned AND epochs > 0", "--json"],
+            home=tmp_path,
+        )
+    )
+    assert told["abandoned"] == [
+        {
+            "run": str(run.id),
+            "state": "crashed",
+            "epochs": 3,
+            "best_validation_accuracy": row["best_val_accuracy"],
+        }
+    ]
+    text = call_here(PLAYBOOK[:-1], home=tmp_path).stdout
+    assert "cut off and made again" in text
+    done = call_here(["replay", told["campaign"], "--execute", "--json"], home=tmp_path)
+    assert (done.returncode, answer(done)["abandoned"]) == (0, told["abandoned"])
 
 
 def _paint(folder: Path, *, seed: int) -> None:
