@@ -15,7 +15,7 @@ from proctor.campaign_feedback import read_verdict
 from proctor.campaign_run import CutOff, Harness, Task
 from proctor.errors import EXIT_HELD
 from proctor.home import Home
-from proctor.jobs import judge_here, print_cut_off, read_config
+from proctor.jobs import judge_here, print_cut_off, read_config, verify_ready
 from proctor.output import console, print_json, print_table, words
 from proctor.policies import HUMAN, PolicyChoice, make_policies
 from proctor.progress import watching
@@ -39,6 +39,7 @@ def campaign(
     choice = PolicyChoice.read(policy, policy_settings)
     task = Task(chosen, choice.to_dict(), attempts, feedback, name)
     splits = prepare(chosen)
+    verify_ready(home, choice, campaign=True)
     with home.open_log() as log:
         opened = task.open(log)
         if opened.ranking is None:

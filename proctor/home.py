@@ -28,6 +28,7 @@ from ledger.blobs import BlobStore
 from ledger.errors import ConflictError, KeyFileError, ReadOnlyError
 from ledger.mirror import refresh_mirror
 from ledger.notary_client import NotaryClient
+from ledger.notary_rules import User
 from ledger.paths import LedgerPaths
 from ledger.remote import RemoteRecorder
 from ledger.remote_blobs import RemoteBlobs
@@ -61,6 +62,12 @@ class Home:
         if self._notary is not None:
             return bool(self._recorder.client.greeting.append)
         return LedgerPaths(self.path / "ledger").key.exists()
+
+    def may_append(self, name: str) -> bool:
+        """Tell whether a notary takes events of this name from this user; true without one."""
+        if self._notary is None:
+            return True
+        return User(uid=os.getuid(), append=self._recorder.client.greeting.append).may_append(name)
 
     @cached_property
     def _recorder(self) -> RemoteRecorder:

@@ -17,6 +17,7 @@ from judge.report import AuditReport
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
+from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger, open_verified
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.datasets import Splits
@@ -37,7 +38,7 @@ from proctor.keys_cli import read_private_key
 from proctor.output import cell, console, error_console, print_json, print_table, words
 from proctor.policies import HUMAN, PolicyChoice, make_policies, read_pairs
 from proctor.progress import watching
-from proctor.remembering import memory
+from proctor.remembering import memory, open_remembered
 from proctor.replay import read_recording
 from proctor.story import print_violations, read_story, tell_story
 from proctor.training import Attempt, train_run
@@ -87,6 +88,7 @@ def run(
     chosen = read_config(config, settings)
     choice = PolicyChoice.read(policy, policy_settings)
     splits = prepare(chosen)
+    verify_ready(home, choice, campaign=chosen.edits != "live")
     with home.open_log() as log:
         runs = _train(home, log, chosen, choice, splits)
     stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
@@ -159,6 +161,25 @@ def _again(home: Home, name: str) -> RunAgain | CampaignAgain:
         if records.whole_campaign:
             return redo_campaign(home, records, on_epoch=watchers.on_epoch, say=watchers.say)
         return redo_run(home, records, str(records.chosen), on_epoch=watchers.on_epoch)
+
+
+def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool) -> None:
+    """Raise where what is about to be trained could not be recorded, or would be beside damage.
+
+    VerificationError: the ledger does not hold. ProctorError: a notary will not take all of it.
+    """
+    wanted = ["run.started"]
+    wanted += ["transcript.started"] if policy.records_calls else []
+    wanted += ["campaign.started", "audit.started"] if campaign else []
+    if refused := [name for name in wanted if not home.may_append(name)]:
+        raise ProctorError(
+            f"the notary takes no {' and no '.join(refused)} from this user, and they would have "
+            "to be recorded: its rules say who may append what"
+        )
+    paths = LedgerPaths(home.ledger)
+    if paths.database.exists() and paths.vkey.exists():
+        with open_remembered(home.ledger):
+            pass  # it has been verified
 
 
 def read_config(path: Path | None, settings: list[str]) -> RunConfig:

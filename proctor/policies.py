@@ -52,6 +52,11 @@ class PolicyChoice:
             raise PolicyError(f"the policy {name} takes no settings, not {sorted(given)}")
         return cls(name)
 
+    @property
+    def records_calls(self) -> bool:
+        """Whether the policy has a transcript."""
+        return self.name not in POLICIES
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as campaign.started holds them: nothing secret."""
         return {"name": self.name, **(self.settings.to_dict() if self.settings else {})}

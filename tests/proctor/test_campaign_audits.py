@@ -2,7 +2,9 @@
 
 import random
 import shutil
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -185,6 +187,22 @@ def test_attempt_that_was_cut_off_is_told_beside_the_ranking(tmp_path: Path) -> 
     assert "cut off and made again" in text
     done = call_here(["replay", told["campaign"], "--execute", "--json"], home=tmp_path)
     assert (done.returncode, answer(done)["abandoned"]) == (0, told["abandoned"])
+
+
+@pytest.mark.parametrize("command", [PLAYBOOK, ["run", *TASK], ["run", *TASK, "edits=restart"]])
+def test_training_into_a_ledger_that_does_not_hold_is_rejected(
+    home: Path, command: list[str]
+) -> None:
+    with closing(sqlite3.connect(home / "ledger" / "ledger.sqlite")) as database:
+        triggers = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        for (name,) in triggers.fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute("UPDATE entries SET entry = CAST(entry || ' ' AS BLOB) WHERE idx = 1")
+        database.commit()
+        size = database.execute("SELECT count(*) FROM entries").fetchone()
+        done = call_here(command, home=home)
+        assert (done.returncode, "error" in done.stderr) == (1, True)
+        assert database.execute("SELECT count(*) FROM entries").fetchone() == size
 
 
 def _paint(folder: Path, *, seed: int) -> None:

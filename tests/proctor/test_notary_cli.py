@@ -87,6 +87,23 @@ def test_run_of_one_user_is_judged_by_another_through_the_notary(
 
 
 @pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        (["campaign", *TINY, "--policy", "playbook"], "audit.started"),
+        (["run", *TINY, "edits=restart"], "audit.started"),
+        (["run", *TINY, "--policy", "openai", "--set", "model=m"], "transcript.started"),
+    ],
+)
+def test_what_the_notary_would_not_take_in_the_end_is_rejected_before_training(
+    notary: RunningNotary, folder: Path, command: list[str], missing: str
+) -> None:
+    size = check_ledger(notary.ledger, vkey=notary.vkey).size
+    done = proctor_as(HONEST, command, home=folder / "honest", socket=notary.socket)
+    assert (done.returncode, f"the notary takes no {missing}" in done.stderr) == (2, True)
+    assert check_ledger(notary.ledger, vkey=notary.vkey).size == size
+
+
+@pytest.mark.parametrize(
     "command",
     [
         ["show"],
