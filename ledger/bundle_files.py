@@ -171,9 +171,7 @@ def _open(folder: Path, relative: str, flags: int) -> int | None:
                 raise MalformedError(f"{relative} is {what}") from e
             if e.errno == errno.ENXIO:
                 raise MalformedError(f"{relative} is not a plain file") from e
-            raise StorageError(
-                f"{relative} cannot be read: {e.strerror}. Check its permissions"
-            ) from e
+            raise StorageError(f"{folder / relative}: it cannot be read: {e.strerror}") from e
         finally:
             os.close(place)
         place = inner
