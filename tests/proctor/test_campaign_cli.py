@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 from chat_server import ChatServer, Reply, answer_probe, decide, defer_r1, is_probe
@@ -271,7 +271,10 @@ def test_changed_answer_is_told(fed: Done, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("run", "code", "reason"),
-    [(str(uuid4()), 1, "there is no such run"), ("not a run", 2, "does not replay: ValueError")],
+    [
+        (str(UUID(int=1)), 1, "there is no such run"),
+        ("not a run", 2, "does not replay: ValueError"),
+    ],
 )
 def test_odd_campaign_is_told_when_it_is_replayed(
     tmp_path: Path, run: str, code: int, reason: str
