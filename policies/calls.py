@@ -11,12 +11,12 @@ from aggregates.transcript import Call
 
 
 class CallLog(Protocol):
-    """Records the calls of one run; a call is durable when add() returns."""
+    """What policies write to: a Transcript, or a log in which what was written is durable."""
 
     def add(self, call: Call, /) -> int:
         """Record a call and return its number, from 1."""
 
-    def vote(
+    def count_votes(
         self,
         *,
         epoch: int,
@@ -27,7 +27,7 @@ class CallLog(Protocol):
     ) -> float:
         """Record the ballots on one rule; return the share that agreed."""
 
-    def review(
+    def review_proposal(
         self,
         *,
         epoch: int,

@@ -11,14 +11,12 @@ I/O: none; asking and recording are passed in.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from aggregates.decisions import Decision, Observation
 from aggregates.rules import PRECEDENCE, RULE_CLASSES
 from aggregates.transcript import UNUSABLE
-
-if TYPE_CHECKING:
-    from policies.calls import CallLog
+from policies.calls import CallLog
 
 VOTED = tuple(rule for rule in PRECEDENCE if RULE_CLASSES[rule] == "stability")
 
@@ -42,7 +40,7 @@ class Ask(Protocol):
 class Ensemble:
     """Puts a rule to the vote."""
 
-    def __init__(self, ask: Ask, *, votes: int, log: "CallLog") -> None:
+    def __init__(self, ask: Ask, *, votes: int, log: CallLog) -> None:
         self._ask = ask
         self._votes = votes
         self._log = log
@@ -55,7 +53,7 @@ class Ensemble:
             for number in range(self._votes)
         ]
         winner = elect(ballots)
-        self._log.vote(
+        self._log.count_votes(
             epoch=observation.epoch,
             rule=rule,
             votes=count_ballots(ballots),

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from aggregates.decisions import (
     ARCHITECTURE_CHANGE,
@@ -28,12 +28,10 @@ from aggregates.decisions import (
 )
 from aggregates.errors import DecisionError
 from aggregates.transcript import Call
+from policies.calls import CallLog
 from policies.errors import PolicyError
 from policies.mixed import Proposer
 from policies.prompt import quoted, situation
-
-if TYPE_CHECKING:
-    from policies.calls import CallLog
 
 _HISTORY = 8  # epochs shown
 _MOST_WORDS = 4_000  # bytes of a proposal's justification
@@ -99,7 +97,7 @@ class HumanPolicy:
         proposer: Proposer,
         *,
         console: Console,
-        log: "CallLog",
+        log: CallLog,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._proposer = proposer
@@ -140,7 +138,7 @@ class HumanPolicy:
                 seconds=self._clock() - began,
             )
         )
-        self._log.review(
+        self._log.review_proposal(
             epoch=seen.epoch,
             proposed=proposal.decision,
             verdict=found.verdict,

@@ -9,15 +9,13 @@ I/O: none; the model's part is passed in.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from aggregates.decisions import Decision, Observation, Said
 from aggregates.transcript import Call
+from policies.calls import CallLog
 from policies.hindsight import last_effects
 from policies.playbook import AT_LIMIT, PlaybookPolicy
-
-if TYPE_CHECKING:
-    from policies.calls import CallLog
 
 
 class Proposer(Protocol):
@@ -39,7 +37,7 @@ class MixedPolicy:
         self,
         model: Proposer,
         *,
-        log: "CallLog",
+        log: CallLog,
         playbook: PlaybookPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -52,19 +52,34 @@ class Tally:
         return f"calls {self.calls} (usable {self.usable}), tokens {self.tokens}, {cost}"
 
 
-class RunTranscript:
-    """A run's transcript as policies write to it."""
+class TranscriptLog:
+    """A transcript that is in the log as soon as it is written, from open() on."""
 
-    def __init__(self, transcript: Transcript) -> None:
-        self.transcript = transcript
+    def __init__(self, log: LedgerApplication, run_id: UUID) -> None:
+        self.tally = Tally()
+        self._log = log
+        self._run_id = run_id
+        self._transcript = Transcript.start(run_id, policy={})  # open() replaces it
+        self._waiting: list[Call] | None = []
+
+    def open(self, policy: Mapping[str, Any]) -> None:
+        """Begin the transcript, with the calls that have waited for it."""
+        waiting, self._waiting = self._waiting or [], None
+        self._transcript = Transcript.start(self._run_id, policy=policy)
+        for call in waiting:
+            self._transcript.add(call)
+        self._save()
 
     def add(self, call: Call, /) -> int:
         """Record a call and return its number."""
-        number = self.transcript.add(call)
-        self.save()
+        self.tally = self.tally.plus(call)
+        if self._waiting is not None:
+            self._waiting.append(call)
+        number = self._transcript.add(call)
+        self._save()
         return number
 
-    def vote(
+    def count_votes(
         self,
         *,
         epoch: int,
@@ -74,13 +89,13 @@ class RunTranscript:
         calls: Sequence[int],
     ) -> float:
         """Record the ballots on one rule and return the share that agreed."""
-        agreement = self.transcript.count_votes(
+        agreement = self._transcript.count_votes(
             epoch=epoch, rule=rule, votes=votes, chosen=chosen, calls=calls
         )
-        self.save()
+        self._save()
         return agreement
 
-    def review(
+    def review_proposal(
         self,
         *,
         epoch: int,
@@ -91,7 +106,7 @@ class RunTranscript:
         note: str = "",
     ) -> None:
         """Record what a person made of a proposed decision."""
-        self.transcript.review_proposal(
+        self._transcript.review_proposal(
             epoch=epoch,
             proposed=proposed,
             verdict=verdict,
@@ -99,41 +114,12 @@ class RunTranscript:
             mark=mark,
             note=note,
         )
-        self.save()
+        self._save()
 
-    def save(self) -> None:
-        """Make what was written durable; in memory there is nothing to be done."""
-
-
-class TranscriptLog(RunTranscript):
-    """A transcript that is in the log as soon as it is written, from open() on."""
-
-    def __init__(self, log: LedgerApplication, run_id: UUID) -> None:
-        super().__init__(Transcript.start(run_id, policy={}))  # open() replaces it
-        self.tally = Tally()
-        self._log = log
-        self._run_id = run_id
-        self._waiting: list[Call] | None = []
-
-    def open(self, policy: Mapping[str, Any]) -> None:
-        """Begin the transcript, with the calls that have waited for it."""
-        waiting, self._waiting = self._waiting or [], None
-        self.transcript = Transcript.start(self._run_id, policy=policy)
-        for call in waiting:
-            self.transcript.add(call)
-        self.save()
-
-    def add(self, call: Call, /) -> int:
-        """Record a call and return its number."""
-        self.tally = self.tally.plus(call)
-        if self._waiting is not None:
-            self._waiting.append(call)
-        return super().add(call)
-
-    def save(self) -> None:
-        """Append what was written last."""
+    def _save(self) -> None:
+        """Append what was written last; what waits is not to be durable."""
         if self._waiting is None:
-            self._log.save(self.transcript)
+            self._log.save(self._transcript)
 
 
 class RecordedAnswers:

@@ -32,7 +32,6 @@ from policies.mixed import MixedPolicy
 from policies.recorded import RecordedPolicy
 from policies.settings import ModelSettings
 from proctor.policies import HUMAN, MIXED, OPENAI, model_policy
-from proctor.transcript_log import RunTranscript
 
 _IGNORED = frozenset(  # what the library adds, and what another day and place make different
     {"originator_id", "originator_topic", "originator_version", "timestamp"}
@@ -51,11 +50,11 @@ _ODD = (  # what odd records raise
 _READ = ("refused", "truncated", "unusable", "usable")  # outcomes that follow from the body
 
 
-class RecordedCalls(RunTranscript):
+class RecordedCalls:
     """The model and the memory of then: asks nobody, and writes the transcript once more."""
 
     def __init__(self, run_id: UUID, events: Sequence[Any], blobs: Blobs) -> None:
-        super().__init__(Transcript.start(run_id, policy=events[0].policy))
+        self.transcript = Transcript.start(run_id, policy=events[0].policy)
         self._recorded = events
         self._calls = [event for event in events if type(event) is Transcript.CallMade]
         self._blobs = blobs
@@ -233,9 +232,9 @@ def _policy_again(
             if "model" in proposer
             else create_policy("playbook")
         )
-        return HumanPolicy(asked, console=_Retyped(calls.reviews), log=calls)
+        return HumanPolicy(asked, console=_Retyped(calls.reviews), log=calls.transcript)
     model = _model_again(described, calls, feedback)
-    return MixedPolicy(model, log=calls) if described["name"] == MIXED else model
+    return MixedPolicy(model, log=calls.transcript) if described["name"] == MIXED else model
 
 
 def _model_again(
@@ -246,7 +245,7 @@ def _model_again(
     return model_policy(
         replace(settings, rung=None) if calls.probed else settings,
         client=cast(ChatClient, calls),  # of which it has what is called
-        log=calls,
+        log=calls.transcript,
         blobs=calls,
         answers=calls,
         feedback=feedback,

@@ -79,8 +79,8 @@ class MemoryLog:
     def __init__(self) -> None:
         self.transcript = Transcript.start(UUID(int=1), policy={"name": "test"})
         self.add = self.transcript.add
-        self.vote = self.transcript.count_votes
-        self.review = self.transcript.review_proposal
+        self.count_votes = self.transcript.count_votes
+        self.review_proposal = self.transcript.review_proposal
 
     def events(self, kind: type) -> list[Any]:
         """Return the events of one kind, in order."""
