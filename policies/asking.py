@@ -9,12 +9,12 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from aggregates.transcript import Call
 from ledger.errors import LedgerError
 from policies.calls import Answers, Blobs, CallLog
-from policies.chat import Answer, ChatClient, read_body
+from policies.chat import Answer, read_body
 from policies.errors import AnswerError, PolicyError
 from policies.ladder import (
     PROBE_MESSAGES,
@@ -28,6 +28,15 @@ from policies.settings import ModelSettings
 
 T = TypeVar("T")
 _FATAL = (401, 403, 404)  # at the probe: no other rung would change it
+
+
+class Client(Protocol):
+    """Asks one endpoint."""
+
+    endpoint: str
+
+    def ask(self, request: bytes, /) -> Answer:
+        """Send a request's body and return what came of it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class Asker:
         self,
         settings: ModelSettings,
         *,
-        client: ChatClient,
+        client: Client,
         log: CallLog,
         blobs: Blobs,
         answers: Answers | None = None,

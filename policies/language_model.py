@@ -13,9 +13,8 @@ from typing import Any
 from aggregates.campaign import MODE
 from aggregates.decisions import DEFER, NO_ACTION, Decision, Observation, Said
 from policies.answers import decision_schema, read_answer
-from policies.asking import Asked, Asker, find_rung
+from policies.asking import Asked, Asker, Client, find_rung
 from policies.calls import Answers, Blobs, CallLog
-from policies.chat import ChatClient
 from policies.ensemble import VOTED, Ballot, Ensemble
 from policies.prompt import messages
 from policies.settings import ModelSettings
@@ -36,7 +35,7 @@ class LanguageModelPolicy:
         self,
         settings: ModelSettings,
         *,
-        client: ChatClient,
+        client: Client,
         rung: str,
         log: CallLog,
         blobs: Blobs,

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from ledger.application import LedgerApplication
-from policies.asking import Asker, find_rung
+from policies.asking import Asker, Client, find_rung
 from policies.calls import Answers, Blobs, CallLog
 from policies.catalogue import POLICIES, create_policy
 from policies.chat import ChatClient
@@ -99,7 +99,7 @@ def make_policies(choice: PolicyChoice, log: LedgerApplication, blobs: Blobs) ->
 def model_policy(
     settings: ModelSettings,
     *,
-    client: ChatClient,
+    client: Client,
     log: CallLog,
     blobs: Blobs,
     answers: Answers | None,

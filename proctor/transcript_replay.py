@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from aggregates.decisions import Decision, Observation, Said
@@ -24,7 +24,7 @@ from judge.compare import Difference, differences
 from ledger.errors import LedgerError
 from policies.calls import Blobs
 from policies.catalogue import create_policy
-from policies.chat import Answer, ChatClient, read_body
+from policies.chat import Answer, read_body
 from policies.errors import PolicyError
 from policies.human import HumanPolicy
 from policies.language_model import LanguageModelPolicy
@@ -59,7 +59,7 @@ class RecordedCalls:
         self._calls = [event for event in events if type(event) is Transcript.CallMade]
         self._blobs = blobs
         # One policy asks one endpoint: another one further on is a difference.
-        self.endpoint = next((call.endpoint for call in self._calls if call.endpoint), "")
+        self.endpoint: str = next((call.endpoint for call in self._calls if call.endpoint), "")
 
     @property
     def policy(self) -> Mapping[str, Any]:
@@ -98,9 +98,8 @@ class RecordedCalls:
     def find(self, _: str, /) -> str | None:
         """Return the remembered answer if there was one then."""
         call = self._now()
-        if call is None or not call.cached:
-            return None
-        return cast("str | None", call.response)
+        found: str | None = call.response if call is not None and call.cached else None
+        return found
 
     def put(self, content: bytes, /) -> str:
         """Return the hash of bytes, which are kept already if they are those of then."""
@@ -244,7 +243,7 @@ def _model_again(
     settings = ModelSettings.from_dict({k: v for k, v in described.items() if k in names})
     return model_policy(
         replace(settings, rung=None) if calls.probed else settings,
-        client=cast(ChatClient, calls),  # of which it has what is called
+        client=calls,
         log=calls.transcript,
         blobs=calls,
         answers=calls,
