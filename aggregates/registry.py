@@ -5,6 +5,8 @@ docs/reference/events.md lists the fields. An event whose fields change gets an 
 
 from aggregates.audit import Audit
 from aggregates.campaign import Campaign
+from aggregates.line import Line
+from aggregates.proposal import Proposal
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript
@@ -34,3 +36,21 @@ REGISTRY.register("transcript.started", Transcript.Started, aggregate=Transcript
 REGISTRY.register("transcript.call_made", Transcript.CallMade)
 REGISTRY.register("transcript.vote_counted", Transcript.VoteCounted)
 REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)
+REGISTRY.register("proposal.submitted", Proposal.Submitted, aggregate=Proposal)
+REGISTRY.register("proposal.reviewed", Proposal.Reviewed)
+REGISTRY.register("proposal.branched", Proposal.Branched)
+REGISTRY.register("proposal.tested", Proposal.Tested)
+REGISTRY.register("proposal.task_scored", Proposal.TaskScored)
+REGISTRY.register("proposal.evaluated", Proposal.Evaluated)
+REGISTRY.register("proposal.concluded", Proposal.Concluded)
+REGISTRY.register("line.opened", Line.Opened, aggregate=Line)
+REGISTRY.register("line.halted", Line.Halted)
+REGISTRY.register("line.resumed", Line.Resumed)
+REGISTRY.register("checkpoint.promoted", Line.Promoted)
+REGISTRY.register("checkpoint.adopted", Line.Adopted)
+REGISTRY.register("checkpoint.rolled_back", Line.RolledBack)
+REGISTRY.register("valley.opened", Line.ValleyOpened)
+REGISTRY.register("valley.closed", Line.ValleyClosed)
+REGISTRY.register("task.admitted", Line.TaskAdmitted)
+REGISTRY.register("drift.measured", Line.DriftMeasured)
+REGISTRY.register("drift.alarmed", Line.DriftAlarmed)

@@ -1,0 +1,382 @@
+"""The line: one branch of one repository under the gauntlet, and its chain of checkpoints.
+
+A checkpoint is a version of the infrastructure. Each but the first came with a proposal, or with
+several that an operator let through together; a rolled-back one takes its descendants with it.
+
+I/O: none.  Units: seconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid5
+
+from eventsourcing.domain import Aggregate
+
+from aggregates.errors import InvariantError
+
+MAX_TEXT = 4_000  # characters of a reason
+SETS = ("hidden", "reference")
+_LINES = UUID("5b0c4f0e-6f0a-5d8c-9a1e-4a0b0d1f2c3e")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One version of the infrastructure."""
+
+    id: str
+    parent: str | None
+    commit: str
+    tree: str
+    proposals: tuple[str, ...]  # none: the line began here
+    rolled_back: str | None = None  # the reason
+
+
+class Line(Aggregate):
+    """A chain of checkpoints, rebuilt from its events."""
+
+    class Opened(Aggregate.Created):
+        """The original baseline, which everything later is measured against."""
+
+        root: str  # the repository's first commit
+        branch: str
+        checkpoint: str
+        commit: str
+        tree: str
+        manifest: str  # SHA-256
+        reference_set: str  # SHA-256
+
+    class Promoted(Aggregate.Event):
+        """The line moves to a new checkpoint."""
+
+        checkpoint: str
+        parent: str
+        proposals: list[str]
+        commit: str
+        tree: str
+        manifest: str
+        reference_set: str
+
+        def apply(self, aggregate: "Line") -> None:
+            """Add the checkpoint; it is the active one."""
+            aggregate.add(
+                Checkpoint(
+                    self.checkpoint, self.parent, self.commit, self.tree, tuple(self.proposals)
+                )
+            )
+
+    class Adopted(Aggregate.Event):
+        """People changed the line by commits of their own: a checkpoint without a proposal."""
+
+        checkpoint: str
+        parent: str
+        commit: str
+        tree: str
+        manifest: str
+        reference_set: str
+        envelope: str  # an operator's signature
+
+        def apply(self, aggregate: "Line") -> None:
+            """Add the checkpoint; it is the active one."""
+            aggregate.add(Checkpoint(self.checkpoint, self.parent, self.commit, self.tree, ()))
+
+    class RolledBack(Aggregate.Event):
+        """A checkpoint and all that descend from it are not to be trusted."""
+
+        checkpoint: str
+        to: str  # the checkpoint that is active from now on
+        reason: str
+
+        def apply(self, aggregate: "Line") -> None:
+            """Mark it with its descendants."""
+            for checkpoint in aggregate.descendants(self.checkpoint):
+                aggregate.mark(checkpoint, self.reason)
+            aggregate.active = self.to
+
+    class Halted(Aggregate.Event):
+        """A proposal reached for the controller: nothing goes on before an operator answers."""
+
+        proposal: str
+        reason: str
+
+        def apply(self, aggregate: "Line") -> None:
+            """Stop."""
+            aggregate.halt = self.reason
+            aggregate.halted_by = self.proposal
+
+    class Resumed(Aggregate.Event):
+        """The operator's answer to a halt."""
+
+        proposal: str
+        envelope: str
+
+        def apply(self, aggregate: "Line") -> None:
+            """Go on."""
+            aggregate.halt = aggregate.halted_by = None
+
+    class ValleyOpened(Aggregate.Event):
+        """For these proposals, in this order, the gate is suspended by an operator."""
+
+        valley: str
+        steps: list[str]
+        envelope: str
+        expires: int  # s
+
+        def apply(self, aggregate: "Line") -> None:
+            """Keep what is let through."""
+            aggregate.valley = {
+                "id": self.valley,
+                "steps": list(self.steps),
+                "expires": self.expires,
+                "from": aggregate.active,
+            }
+
+    class ValleyClosed(Aggregate.Event):
+        """The gate is in force again."""
+
+        valley: str
+        reason: str
+
+        def apply(self, aggregate: "Line") -> None:
+            """Forget the valley."""
+            aggregate.valley = None
+
+    class TaskAdmitted(Aggregate.Event):
+        """An operator lets a candidate into the reference set."""
+
+        task: str
+        sha256: str
+        envelope: str
+
+        def apply(self, aggregate: "Line") -> None:
+            """Keep the task."""
+            aggregate.admitted[self.task] = self.sha256
+
+    class DriftMeasured(Aggregate.Event):
+        """What a commit of the line is worth, measured outside of any proposal."""
+
+        checkpoint: str
+        commit: str
+        set: str  # one of SETS
+        tasks: dict[str, dict[str, Any]]
+        success: float  # share of tasks
+
+        def apply(self, aggregate: "Line") -> None:
+            """Count it."""
+            aggregate.measurements += 1
+
+    class DriftAlarmed(Aggregate.Event):
+        """What is active is worse than what was promoted, or is not what was promoted."""
+
+        checkpoint: str
+        commit: str
+        kind: str
+        detail: str
+        tasks: list[str]
+
+        def apply(self, aggregate: "Line") -> None:
+            """Count it."""
+            aggregate.alarms += 1
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        branch: str,
+        checkpoint: str,
+        commit: str,
+        tree: str,
+        manifest: str,
+        reference_set: str,
+    ) -> None:
+        self.root = root
+        self.branch = branch
+        self.manifest = manifest
+        self.reference_set = reference_set
+        self.checkpoints: dict[str, Checkpoint] = {}
+        self.first = checkpoint
+        self.active = checkpoint
+        self.halt: str | None = None
+        self.halted_by: str | None = None
+        self.valley: dict[str, Any] | None = None
+        self.admitted: dict[str, str] = {}
+        self.measurements = 0
+        self.alarms = 0
+        self.add(Checkpoint(checkpoint, None, commit, tree, ()))
+
+    @staticmethod
+    def id_of(root: str, branch: str) -> UUID:
+        """Return the stream's id: a repository has one line on each branch."""
+        return uuid5(_LINES, f"{root} {branch}")
+
+    @staticmethod
+    def checkpoint_id(line: UUID, commit: str) -> str:
+        """Return the id of the checkpoint that a commit is on this line."""
+        return str(uuid5(line, commit))
+
+    @classmethod
+    def open(
+        cls, *, root: str, branch: str, commit: str, tree: str, manifest: str, reference_set: str
+    ) -> "Line":
+        """Put a branch under the gauntlet; where it is now is the original baseline."""
+        line = cls.id_of(root, branch)
+        return cls._create(
+            event_class=cls.Opened,
+            id=line,
+            root=root,
+            branch=branch,
+            checkpoint=cls.checkpoint_id(line, commit),
+            commit=commit,
+            tree=tree,
+            manifest=manifest,
+            reference_set=reference_set,
+        )
+
+    @property
+    def head(self) -> Checkpoint:
+        """The active checkpoint."""
+        return self.checkpoints[self.active]
+
+    def promote(
+        self,
+        *,
+        commit: str,
+        tree: str,
+        proposals: Sequence[str],
+        manifest: str,
+        reference_set: str,
+    ) -> str:
+        """Move the line to a commit and return the new checkpoint's id."""
+        self._check_going()
+        if not proposals:
+            raise InvariantError("a promotion names its proposals")
+        checkpoint = self._new(commit)
+        self.trigger_event(
+            self.Promoted,
+            checkpoint=checkpoint,
+            parent=self.active,
+            proposals=list(proposals),
+            commit=commit,
+            tree=tree,
+            manifest=manifest,
+            reference_set=reference_set,
+        )
+        return checkpoint
+
+    def adopt(
+        self, *, commit: str, tree: str, manifest: str, reference_set: str, envelope: str
+    ) -> str:
+        """Take over what people committed themselves, as a new checkpoint."""
+        self._check_going()
+        checkpoint = self._new(commit)
+        self.trigger_event(
+            self.Adopted,
+            checkpoint=checkpoint,
+            parent=self.active,
+            commit=commit,
+            tree=tree,
+            manifest=manifest,
+            reference_set=reference_set,
+            envelope=envelope,
+        )
+        return checkpoint
+
+    def roll_back(self, checkpoint: str, reason: str) -> str:
+        """Mark a checkpoint and its descendants; return the one that is active from now on."""
+        found = self.checkpoints.get(checkpoint)
+        if found is None or found.parent is None:
+            raise InvariantError(f"{checkpoint} is no checkpoint that can be rolled back")
+        if found.rolled_back is not None:
+            raise InvariantError(f"checkpoint {checkpoint} is rolled back already")
+        active_too = self.active in self.descendants(checkpoint)
+        to = found.parent if active_too else self.active
+        self.trigger_event(self.RolledBack, checkpoint=checkpoint, to=to, reason=reason[:MAX_TEXT])
+        return to
+
+    def stop(self, *, proposal: str, reason: str) -> None:
+        """Halt: nothing is promoted before an operator answers."""
+        self._check_going()
+        self.trigger_event(self.Halted, proposal=proposal, reason=reason[:MAX_TEXT])
+
+    def resume(self, *, envelope: str) -> None:
+        """Record the operator's answer."""
+        if self.halted_by is None:
+            raise InvariantError("the line is not halted")
+        self.trigger_event(self.Resumed, proposal=self.halted_by, envelope=envelope)
+
+    def open_valley(
+        self, valley: str, *, steps: Sequence[str], envelope: str, expires: int
+    ) -> None:
+        """Suspend the gate for these proposals, in this order."""
+        self._check_going()
+        if self.valley is not None or not steps:
+            raise InvariantError("there is one valley at a time, and it has steps")
+        self.trigger_event(
+            self.ValleyOpened, valley=valley, steps=list(steps), envelope=envelope, expires=expires
+        )
+
+    def close_valley(self, reason: str) -> None:
+        """Bring the gate back into force."""
+        if self.valley is None:
+            raise InvariantError("no valley is open")
+        self.trigger_event(self.ValleyClosed, valley=self.valley["id"], reason=reason[:MAX_TEXT])
+
+    def admit_task(self, task: str, *, sha256: str, envelope: str) -> None:
+        """Record that an operator lets this task, with this content, into the reference set."""
+        self.trigger_event(self.TaskAdmitted, task=task, sha256=sha256, envelope=envelope)
+
+    def measure(self, *, commit: str, set: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:  # noqa: A002 - the field's name
+        """Record what a commit is worth on a set of tasks, each {success, metrics}."""
+        if set not in SETS or not tasks:
+            raise InvariantError(f"a measurement is over the {' or '.join(SETS)} set")
+        right = sum(bool(task["success"]) for task in tasks.values())
+        self.trigger_event(
+            self.DriftMeasured,
+            checkpoint=self.active,
+            commit=commit,
+            set=set,
+            tasks={name: dict(task) for name, task in tasks.items()},
+            success=right / len(tasks),
+        )
+
+    def alarm(self, *, commit: str, kind: str, detail: str, tasks: Sequence[str] = ()) -> None:
+        """Record that what is active is not as good as it should be."""
+        self.trigger_event(
+            self.DriftAlarmed,
+            checkpoint=self.active,
+            commit=commit,
+            kind=kind,
+            detail=detail[:MAX_TEXT],
+            tasks=list(tasks),
+        )
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Take a checkpoint into the chain as the active one; for events to call."""
+        self.checkpoints[checkpoint.id] = checkpoint
+        self.active = checkpoint.id
+
+    def mark(self, checkpoint: str, reason: str) -> None:
+        """Mark one as rolled back, if it is not marked; for events to call."""
+        found = self.checkpoints[checkpoint]
+        if found.rolled_back is None:
+            self.checkpoints[checkpoint] = Checkpoint(
+                found.id, found.parent, found.commit, found.tree, found.proposals, reason
+            )
+
+    def descendants(self, checkpoint: str) -> list[str]:
+        """Return a checkpoint and all that descend from it, in the order of the chain."""
+        found = [checkpoint]
+        for each in self.checkpoints.values():  # parents come first
+            if each.parent in found:
+                found.append(each.id)
+        return found
+
+    def _new(self, commit: str) -> str:
+        checkpoint = self.checkpoint_id(self.id, commit)
+        if checkpoint in self.checkpoints:
+            raise InvariantError(f"commit {commit} is a checkpoint of this line already")
+        return checkpoint
+
+    def _check_going(self) -> None:
+        if self.halt is not None:
+            raise InvariantError(f"the line is halted until an operator answers: {self.halt}")

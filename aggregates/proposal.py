@@ -1,0 +1,422 @@
+"""The proposal: one change that somebody wants made, and the six stages that it goes through.
+
+Propose, branch, test, benchmark, evaluate, promote or reject; a proposal of tier 1 is reviewed by
+an operator between the first and the second. Each stage is an event with its evidence, and what
+is rejected stays on record as what is promoted does.
+
+Trust: rationale, names and problems are others' words and are bounded.
+I/O: none.  Units: seconds, bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from eventsourcing.domain import Aggregate
+
+from aggregates.errors import InvariantError
+
+TRIGGERS = ("error_pattern", "operator_request", "performance_regression")
+TIERS = (1, 2)  # what touches tier 0 gets no further than its submission
+REVIEWS = ("approve", "reject", "revise")
+ARMS = ("base", "candidate")
+VERDICTS = ("better", "cannot tell", "worse")
+OUTCOMES = (
+    "halted",  # its tiers were declared wrongly, or it reached for what it must not touch
+    "promoted",
+    "rejected",
+    "superseded",  # the line moved under it
+    "withdrawn",
+)
+STAGES = ("propose", "branch", "test", "benchmark", "evaluate", "conclude")
+MAX_TEXT = 4_000  # characters of a rationale, a reason or a note
+MAX_PATHS = 1_000
+
+
+class Proposal(Aggregate):
+    """One proposed change, rebuilt from its events."""
+
+    class Submitted(Aggregate.Created):
+        """What is to change, against which commit, and why."""
+
+        line: str  # id of the line's stream
+        task: str | None  # that gave rise to it
+        tier: int  # the strictest that it declares; 0 is recorded, too, and halted
+        targets: dict[str, int]  # path -> tier, as declared
+        diff: str  # SHA-256 of the stored diff
+        diff_bytes: int
+        base: str  # commit
+        base_tree: str
+        rationale: str
+        trigger: str
+        proposer: str
+        evidence: list[dict[str, Any]]
+
+    class Reviewed(Aggregate.Event):
+        """An operator's word, as the envelope that the operator's key has signed."""
+
+        verdict: str
+        envelope: str
+        key: str  # vkey
+        expires: int  # s since the POSIX epoch
+        note: str
+
+        def apply(self, aggregate: "Proposal") -> None:
+            """Keep the latest word."""
+            aggregate.review = self.verdict
+            aggregate.envelope = self.envelope
+
+    class Branched(Aggregate.Event):
+        """The diff is applied to a branch of its own; these paths it really touches."""
+
+        branch: str
+        commit: str
+        tree: str
+        changes: list[dict[str, Any]]
+        tier: int  # the strictest that is really touched
+        configuration_only: bool
+        manifest: str  # SHA-256 of the file in the base
+        reference_set: str  # SHA-256
+
+        def apply(self, aggregate: "Proposal") -> None:
+            """Keep where the candidate is."""
+            aggregate.branch, aggregate.commit, aggregate.tree = self.branch, self.commit, self.tree
+            aggregate.real_tier = self.tier
+            aggregate.configuration_only = self.configuration_only
+            aggregate.manifest, aggregate.reference_set = self.manifest, self.reference_set
+
+    class Tested(Aggregate.Event):
+        """The base's whole test suite ran against the candidate."""
+
+        passed: bool
+        problem: str | None
+        cases: int
+        missing: list[str]
+        added: list[str]  # test files that the proposal brings
+        seconds: float
+        output: str | None  # SHA-256 of what was printed
+        isolation: list[str]
+        leftovers: int  # processes that had to be ended
+
+        def apply(self, aggregate: "Proposal") -> None:
+            """Keep whether the gate held."""
+            aggregate.tested = self.passed
+
+    class TaskScored(Aggregate.Event):
+        """One arm's answer to one reference task, as the scorer saw it."""
+
+        arm: str
+        task: str
+        repeat: int  # from 0
+        seed: int
+        success: bool
+        validation_failures: int
+        metrics: dict[str, float]
+        problem: str | None
+        cached: bool  # the base's, from an earlier proposal on the same checkpoint
+        isolation: list[str]
+
+        def apply(self, aggregate: "Proposal") -> None:
+            """Keep the result."""
+            aggregate.results[(self.arm, self.task, self.repeat)] = {
+                "seed": self.seed,
+                "success": self.success,
+                "validation_failures": self.validation_failures,
+                "metrics": dict(self.metrics),
+                "problem": self.problem,
+                "isolation": list(self.isolation),
+            }
+
+    class Evaluated(Aggregate.Event):
+        """Both arms compared, task by task."""
+
+        verdict: str
+        level: float  # of error that was spent on it
+        regressions: list[str]
+        improvements: list[str]
+        reasons: list[str]
+        comparisons: list[dict[str, Any]]
+
+        def apply(self, aggregate: "Proposal") -> None:
+            """Keep the verdict."""
+            aggregate.verdict = self.verdict
+
+    class Concluded(Aggregate.Event):
+        """The end, whatever it is, with the stage that it came at."""
+
+        outcome: str
+        stage: str
+        reason: str
+        checkpoint: str | None
+
+        def apply(self, aggregate: "Proposal") -> None:
+            """Close the proposal."""
+            aggregate.outcome = self.outcome
+            aggregate.reason = self.reason
+            aggregate.checkpoint = self.checkpoint
+
+    def __init__(
+        self,
+        *,
+        line: str,
+        task: str | None,
+        tier: int,
+        targets: dict[str, int],
+        diff: str,
+        diff_bytes: int,
+        base: str,
+        base_tree: str,
+        rationale: str,
+        trigger: str,
+        proposer: str,
+        evidence: list[dict[str, Any]],
+    ) -> None:
+        self.line = line
+        self.task = task
+        self.tier = tier
+        self.targets = targets
+        self.diff = diff
+        self.diff_bytes = diff_bytes
+        self.base = base
+        self.base_tree = base_tree
+        self.rationale = rationale
+        self.trigger = trigger
+        self.proposer = proposer
+        self.evidence = evidence
+        self.review: str | None = None
+        self.envelope: str | None = None
+        self.branch: str | None = None
+        self.commit: str | None = None
+        self.tree: str | None = None
+        self.real_tier: int | None = None
+        self.configuration_only = False
+        self.manifest: str | None = None
+        self.reference_set: str | None = None
+        self.tested: bool | None = None
+        self.results: dict[tuple[str, str, int], dict[str, Any]] = {}  # (arm, task, repeat)
+        self.verdict: str | None = None
+        self.outcome: str | None = None
+        self.reason: str | None = None
+        self.checkpoint: str | None = None
+
+    @classmethod
+    def submit(
+        cls,
+        *,
+        line: str,
+        targets: Mapping[str, int],
+        diff: str,
+        diff_bytes: int,
+        base: str,
+        base_tree: str,
+        rationale: str,
+        trigger: str,
+        proposer: str,
+        task: str | None = None,
+        evidence: Sequence[Mapping[str, Any]] = (),
+        proposal_id: UUID | None = None,
+    ) -> "Proposal":
+        """Put a change on record; raise InvariantError for what no proposal can say."""
+        if trigger not in TRIGGERS:
+            raise InvariantError(f"a trigger is {', '.join(TRIGGERS)}, not {trigger!r}")
+        if not rationale.strip() or len(rationale) > MAX_TEXT:
+            raise InvariantError(f"a rationale has 1 to {MAX_TEXT} characters")
+        if not 1 <= len(targets) <= MAX_PATHS:
+            raise InvariantError(f"a proposal names 1 to {MAX_PATHS} files with their tiers")
+        if any(tier not in (0, *TIERS) for tier in targets.values()):
+            raise InvariantError("a tier is 0, 1 or 2")
+        return cls._create(
+            event_class=cls.Submitted,
+            id=proposal_id or uuid4(),
+            line=line,
+            task=task,
+            tier=min(targets.values()),
+            targets=dict(sorted(targets.items())),
+            diff=diff,
+            diff_bytes=diff_bytes,
+            base=base,
+            base_tree=base_tree,
+            rationale=rationale,
+            trigger=trigger,
+            proposer=proposer,
+            evidence=[dict(item) for item in evidence],
+        )
+
+    @property
+    def stage(self) -> str:
+        """The stage that comes next; `conclude` where nothing but the end is left."""
+        if self.outcome is not None or self.tested is False or self.verdict is not None:
+            return "conclude"
+        if self.branch is None:
+            return "branch"
+        if self.tested is None:
+            return "test"
+        return "benchmark"
+
+    def record_review(
+        self, verdict: str, *, envelope: str, key: str, expires: int, note: str
+    ) -> None:
+        """Record an operator's word; whoever calls has checked the envelope."""
+        self._check_open()
+        if verdict not in REVIEWS:
+            raise InvariantError(f"a review says {', '.join(REVIEWS)}, not {verdict!r}")
+        self.trigger_event(
+            self.Reviewed,
+            verdict=verdict,
+            envelope=envelope,
+            key=key,
+            expires=expires,
+            note=note[:MAX_TEXT],
+        )
+
+    def record_branch(
+        self,
+        branch: str,
+        *,
+        commit: str,
+        tree: str,
+        changes: Sequence[Mapping[str, Any]],
+        tier: int,
+        configuration_only: bool,
+        manifest: str,
+        reference_set: str,
+    ) -> None:
+        """Record where the candidate is and what it really touches."""
+        self._check_stage("branch")
+        if tier not in TIERS:
+            raise InvariantError(f"what touches tier {tier} is not branched")
+        self.trigger_event(
+            self.Branched,
+            branch=branch,
+            commit=commit,
+            tree=tree,
+            changes=[dict(change) for change in changes],
+            tier=tier,
+            configuration_only=configuration_only,
+            manifest=manifest,
+            reference_set=reference_set,
+        )
+
+    def record_tests(
+        self,
+        *,
+        passed: bool,
+        problem: str | None,
+        cases: int,
+        missing: Sequence[str],
+        added: Sequence[str],
+        seconds: float,
+        output: str | None,
+        isolation: Sequence[str],
+        leftovers: int,
+    ) -> None:
+        """Record how the suite ended."""
+        self._check_stage("test")
+        self.trigger_event(
+            self.Tested,
+            passed=passed,
+            problem=None if problem is None else problem[:MAX_TEXT],
+            cases=cases,
+            missing=list(missing),
+            added=list(added),
+            seconds=seconds,
+            output=output,
+            isolation=list(isolation),
+            leftovers=leftovers,
+        )
+
+    def record_result(
+        self,
+        arm: str,
+        task: str,
+        *,
+        repeat: int,
+        seed: int,
+        success: bool,
+        validation_failures: int,
+        metrics: Mapping[str, float],
+        problem: str | None,
+        isolation: Sequence[str],
+        cached: bool = False,
+    ) -> None:
+        """Record one answer's worth; each arm answers a repeat of a task once."""
+        self._check_stage("benchmark")
+        if arm not in ARMS:
+            raise InvariantError(f"an arm is {' or '.join(ARMS)}, not {arm!r}")
+        if (arm, task, repeat) in self.results:
+            raise InvariantError(f"{arm} has answered repeat {repeat} of task {task} already")
+        if cached and arm != "base":
+            raise InvariantError("only the base's results outlive a proposal")
+        self.trigger_event(
+            self.TaskScored,
+            arm=arm,
+            task=task,
+            repeat=repeat,
+            seed=seed,
+            success=success,
+            validation_failures=validation_failures,
+            metrics=dict(metrics),
+            problem=None if problem is None else problem[:MAX_TEXT],
+            cached=cached,
+            isolation=list(isolation),
+        )
+
+    def evaluate(
+        self,
+        verdict: str,
+        *,
+        level: float,
+        regressions: Sequence[str],
+        improvements: Sequence[str],
+        reasons: Sequence[str],
+        comparisons: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Record what the comparison of both arms says."""
+        self._check_stage("benchmark")
+        if verdict not in VERDICTS:
+            raise InvariantError(f"a verdict is {', '.join(VERDICTS)}, not {verdict!r}")
+        if verdict == "better" and (regressions or not improvements):
+            raise InvariantError("better is what improves something and makes nothing worse")
+        self.trigger_event(
+            self.Evaluated,
+            verdict=verdict,
+            level=level,
+            regressions=list(regressions),
+            improvements=list(improvements),
+            reasons=list(reasons),
+            comparisons=[dict(comparison) for comparison in comparisons],
+        )
+
+    def conclude(
+        self, outcome: str, *, stage: str, reason: str, checkpoint: str | None = None
+    ) -> None:
+        """Close the proposal; only what passed every stage can be promoted."""
+        self._check_open()
+        if outcome not in OUTCOMES or stage not in STAGES:
+            raise InvariantError(f"{outcome!r} at {stage!r} is no end of a proposal")
+        if (outcome == "promoted") != (checkpoint is not None):
+            raise InvariantError("a promotion, and nothing else, makes a checkpoint")
+        if outcome == "promoted":
+            self._check_promotable()
+        self.trigger_event(
+            self.Concluded,
+            outcome=outcome,
+            stage=stage,
+            reason=reason[:MAX_TEXT],
+            checkpoint=checkpoint,
+        )
+
+    def _check_promotable(self) -> None:
+        if self.real_tier == 1 and self.review != "approve":
+            raise InvariantError("a change of tier 1 is promoted with an operator's approval only")
+        if not self.tested or self.verdict is None:
+            raise InvariantError("only what was tested and evaluated is promoted")
+
+    def _check_open(self) -> None:
+        if self.outcome is not None:
+            raise InvariantError(f"proposal {self.id} is concluded: {self.outcome}")
+
+    def _check_stage(self, stage: str) -> None:
+        self._check_open()
+        if self.stage != stage:
+            raise InvariantError(f"proposal {self.id} is at stage {self.stage!r}, not {stage!r}")
