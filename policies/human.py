@@ -30,6 +30,7 @@ from aggregates.errors import DecisionError
 from aggregates.transcript import Call
 from policies.calls import CallLog
 from policies.errors import PolicyError
+from policies.hindsight import NO_HINDSIGHT
 from policies.mixed import Proposer
 from policies.prompt import quoted, situation
 
@@ -104,6 +105,7 @@ class HumanPolicy:
         self._console = console
         self._log = log
         self._clock = clock
+        self._hindsight = NO_HINDSIGHT
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
@@ -112,7 +114,8 @@ class HumanPolicy:
     def decide(self, observation: Observation) -> list[Said]:
         """Return what the person makes of each proposal; raises PolicyError at the end of input."""
         proposals = self._proposer.decide(observation)
-        self._console.show(situation(observation, _HISTORY))
+        self._hindsight = self._hindsight.at(observation)
+        self._console.show(situation(observation, _HISTORY, self._hindsight))
         try:
             return [
                 self._review(

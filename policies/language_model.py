@@ -16,6 +16,7 @@ from policies.answers import decision_schema, read_answer
 from policies.asking import Asked, Asker, Client, find_rung
 from policies.calls import Answers, Blobs, CallLog
 from policies.ensemble import VOTED, Ballot, Ensemble
+from policies.hindsight import NO_HINDSIGHT
 from policies.prompt import messages
 from policies.settings import ModelSettings
 
@@ -46,6 +47,7 @@ class LanguageModelPolicy:
         self._asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
         self._rung = rung
         self._feedback = feedback
+        self._hindsight = NO_HINDSIGHT
         self._ensemble = Ensemble(self._ballot, votes=settings.votes, log=log)
 
     def describe(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class LanguageModelPolicy:
 
     def decide(self, observation: Observation) -> list[Said]:
         """Return one answer for each due rule, in order of precedence."""
+        self._hindsight = self._hindsight.at(observation)
         due = observation.due
         voted = tuple(rule for rule in due if rule in VOTED and self._settings.votes > 1)
         said: list[Said] = []
@@ -111,7 +114,11 @@ class LanguageModelPolicy:
         return self._asker.ask(
             self._rung,
             messages(
-                observation, settings=self._settings, feedback=self._feedback, problem=problem
+                observation,
+                settings=self._settings,
+                feedback=self._feedback,
+                problem=problem,
+                hindsight=self._hindsight,
             ),
             decision_schema(observation),
             read,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from aggregates.decisions import Observation, PastDecision
 from aggregates.rules import RULE_TITLES, RULES, RulesConfig, fired_in_precedence
 from aggregates.strategy import Effect, phases, remedy_effects
-from policies.hindsight import fired_by_epoch
+from policies.hindsight import NO_HINDSIGHT, Hindsight, fired_by_epoch
 from policies.offers import offers
 
 if TYPE_CHECKING:
@@ -52,21 +52,24 @@ def messages(
     settings: "ModelSettings",
     feedback: Mapping[str, Any] | None = None,
     problem: str | None = None,
+    hindsight: Hindsight = NO_HINDSIGHT,
 ) -> list[dict[str, str]]:
     """Return the messages for one decision: the rules of the game, then the situation.
 
-    `problem` says what was wrong with the answer that was given before.
+    `problem` says what was wrong with the answer that was given before. `hindsight` spares time
+    and changes nothing.
     """
-    asked = situation(observation, settings.history) + (_again(problem) if problem else "")
+    asked = situation(observation, settings.history, hindsight)
+    asked += _again(problem) if problem else ""
     return [
         {"role": "system", "content": _system(observation, feedback)},
         {"role": "user", "content": asked},
     ]
 
 
-def situation(seen: Observation, history: int) -> str:
+def situation(seen: Observation, history: int, hindsight: Hindsight = NO_HINDSIGHT) -> str:
     """Return what is asked about and what bears on it, with the last `history` epochs."""
-    fired = fired_by_epoch(seen)
+    fired = fired_by_epoch(seen, hindsight)
     parts = [
         f"# Epoch {seen.epoch}",
         "## Due rules, the one to act on first in front\n\n"

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from situations import MemoryLog, observe, past, signals
 from synthetic import SPEC, synthetic_run
 
@@ -16,11 +17,11 @@ from aggregates.decisions import (
     Said,
     Settings,
 )
-from aggregates.rules import CALIBRATED, fired_in_precedence
+from aggregates.rules import CALIBRATED, DOCUMENT, fired_in_precedence
 from aggregates.run import Run
 from aggregates.spec import MAX_WIDTH
 from aggregates.transcript import Transcript
-from policies.hindsight import fired_by_epoch
+from policies.hindsight import NO_HINDSIGHT, fired_by_epoch
 from policies.mixed import MixedPolicy
 from policies.playbook import PlaybookPolicy
 
@@ -153,3 +154,43 @@ def test_rules_that_fired_earlier_are_those_that_the_run_recorded() -> None:
     recorded = [fired_in_precedence(run.evaluations[epoch]) for epoch in range(12)]
     assert list(fired_by_epoch(seen_by(run))) == recorded
     assert set(recorded) == {(), ("R5",), ("R7",)}
+
+
+def seen_in(whole: Observation, epoch: int) -> Observation:
+    return dataclasses.replace(
+        whole,
+        history=whole.history[: epoch + 1],
+        decisions=tuple(past for past in whole.decisions if past.epoch < epoch),
+    )
+
+
+def test_hindsight_that_is_carried_tells_what_the_whole_history_tells() -> None:
+    whole = seen_by(synthetic_run(Nowhere(), epochs=12, exploding=range(2, 7), dead=range(4, 12)))
+    carried = NO_HINDSIGHT
+    for epoch in (3, 4, 5, 8, 11, 5, 11):  # now and then there is nothing to decide
+        seen = seen_in(whole, epoch)
+        carried = carried.at(seen)
+        assert carried == NO_HINDSIGHT.at(seen)
+        assert fired_by_epoch(seen, carried) == fired_by_epoch(seen)
+
+
+LATER = observe({}, epoch=9, decisions=(past("R6", 2),))
+
+
+@pytest.mark.parametrize(
+    ("known", "changes"),
+    [
+        (8, {}),
+        (4, {"history": (*LATER.history[:4], signals(4, train_loss=0.5), *LATER.history[5:])}),
+        (5, {"decisions": (*LATER.decisions, past("R7", 4))}),  # bears on the epochs from 5 on
+        (3, {"decisions": ()}),
+        (0, {"rules": DOCUMENT}),
+    ],
+    ids=["nothing", "measurement", "remedy", "no remedy", "thresholds"],
+)
+def test_hindsight_holds_up_to_what_is_different(known: int, changes: dict[str, Any]) -> None:
+    before = NO_HINDSIGHT.at(dataclasses.replace(LATER, history=LATER.history[:9]))
+    assert ("R7",) not in before.fired
+    marked = dataclasses.replace(before, fired=(("R7",),) * 8)
+    now = dataclasses.replace(LATER, **changes)
+    assert marked.at(now).fired == (*marked.fired[:known], *NO_HINDSIGHT.at(now).fired[known:])
