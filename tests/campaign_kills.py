@@ -1,18 +1,16 @@
-"""The command in processes that are killed; all are forked from one that has torch loaded."""
+"""The command in processes that are killed."""
 
 import os
 import signal
 import sqlite3
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
-_CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["proctor.cli", "proctor.campaign_jobs"])
+from forked import start_forked
+
 _PATIENCE = 240.0  # seconds
 
 
@@ -32,9 +30,12 @@ def run_command(
 ) -> Ended:
     """Run the command and kill -9 it, when so many entries were added or so many seconds passed."""
     out = home.with_suffix(".out")
-    process = _CONTEXT.Process(target=_child, args=(arguments, home, dict(environment), out))
+    out.unlink(missing_ok=True)
+    remembers_nothing = {"PROCTOR_HOME": str(home), "PROCTOR_STATE": "off"}
     size = count_entries(home)
-    process.start()
+    process = start_forked(
+        arguments, environment={**os.environ, **environment, **remembers_nothing}, out=out, err=out
+    )
     deadline = time.monotonic() + kill_in
     assert process.pid is not None
     while process.is_alive() and time.monotonic() < deadline:
@@ -57,13 +58,3 @@ def count_entries(home: Path) -> int:
         (count,) = database.execute("SELECT count(*) FROM entries").fetchone()
         return int(count)
     return 0  # it is only being made
-
-
-def _child(arguments: Sequence[str], home: Path, environment: Mapping[str, str], out: Path) -> None:
-    os.environ.update(environment, PROCTOR_HOME=str(home), PROCTOR_STATE="off")
-    with out.open("w", encoding="utf-8") as stream:
-        sys.stdout = sys.stderr = stream
-        sys.argv = ["proctor", *arguments]
-        from proctor.cli import main  # noqa: PLC0415 - preloaded
-
-        main()

@@ -1,4 +1,4 @@
-"""The front door for tests: the installed command in a process of its own."""
+"""The front door for tests: the command in a process of its own, or in this one."""
 
 import contextlib
 import io
@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from forked import start_forked
 
 from proctor.cli import main
 
@@ -22,7 +25,7 @@ TINY = [
     "epochs=3",
     "threads=1",
 ]
-Proctor = Callable[..., subprocess.CompletedProcess[str]]
+_PATIENCE = 120.0  # seconds
 
 
 def call(
@@ -31,27 +34,46 @@ def call(
     home: Path | None,
     cwd: Path | None = None,
     state: Path | None = None,
-    **options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command; without a `state` folder it remembers nothing from one call to the next."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")}
-    environment["COLUMNS"] = "100"
-    if state is None:
-        environment["PROCTOR_STATE"] = "off"
-    else:
-        environment["PROCTOR_STATE"] = str(state)
-    if home is not None:
-        environment["PROCTOR_HOME"] = str(home)
+    with tempfile.TemporaryDirectory(prefix="proctor-call-") as name:
+        out, err = Path(name, "out"), Path(name, "err")
+        process = start_forked(
+            arguments, environment=_environment(home, state), out=out, err=err, cwd=cwd
+        )
+        process.join(_PATIENCE)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired([*map(str, arguments)], _PATIENCE)
+        assert process.exitcode is not None
+        return subprocess.CompletedProcess(
+            [*map(str, arguments)], process.exitcode, out.read_text(), err.read_text()
+        )
+
+
+def call_afresh(
+    arguments: Sequence[str | Path], *, home: Path, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Do what call() does in an interpreter that is started for it, as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "proctor", *map(str, arguments)],
         capture_output=True,
         text=True,
-        env=environment,
-        cwd=cwd,
-        timeout=120,
+        env=_environment(home, None),
+        timeout=_PATIENCE,
         check=False,
         **options,
     )
+
+
+def _environment(home: Path | None, state: Path | None) -> dict[str, str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")}
+    environment["COLUMNS"] = "100"
+    environment["PROCTOR_STATE"] = "off" if state is None else str(state)
+    if home is not None:
+        environment["PROCTOR_HOME"] = str(home)
+    return environment
 
 
 def call_here(arguments: Sequence[str | Path], *, home: Path) -> subprocess.CompletedProcess[str]:

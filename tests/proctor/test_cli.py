@@ -6,19 +6,35 @@ import resource
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import packages_distributions
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from frontdoor import TINY, answer, call, call_here
+from forked import start_forked
+from frontdoor import TINY, answer, call, call_afresh, call_here
 
 PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 COMMANDS = ("demo", "judge", "log", "replay", "run", "show", "sql", "verify")
+
+
+@dataclass(frozen=True)
+class Started:
+    """The command, which goes on by itself."""
+
+    process: ForkServerProcess
+    errors: Path
+
+    def end(self, how: signal.Signals) -> tuple[int | None, str]:
+        """Send a signal; return the exit code and what was said on standard error."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, how)
+        self.process.join(60)
+        return self.process.exitcode, self.errors.read_text()
 
 
 @pytest.fixture
@@ -206,11 +222,10 @@ def test_log_lists_entries_and_shows_one(trained: Path) -> None:
 
 def test_campaign_that_is_interrupted_is_closed(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    process = _start(home, "epochs=5000", "edits=restart")
+    started = _start(home, "epochs=5000", "edits=restart")
     _wait_for_epoch(home, least=6)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, "interrupted" in errors) == (130, True)
+    code, errors = started.end(signal.SIGINT)
+    assert (code, "interrupted" in errors) == (130, True)
     ends = answer(call(["sql", "SELECT end_reason FROM campaigns", "--json"], home=home))
     assert ends == [{"end_reason": "interrupted"}]
 
@@ -327,15 +342,15 @@ def test_key_that_others_can_read_is_rejected(copy: Path) -> None:
     assert call(["run", *TINY], home=copy).returncode == 0
 
 
-def _start(home: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PROCTOR_HOME": str(home)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "proctor", "run", *TINY[:-2], "threads=1", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
+def _start(home: Path, *arguments: str) -> Started:
+    errors = home.with_suffix(".err")
+    process = start_forked(
+        ["run", *TINY[:-2], "threads=1", *arguments],
+        environment={**os.environ, "PROCTOR_HOME": str(home)},
+        out=home.with_suffix(".out"),
+        err=errors,
     )
+    return Started(process, errors)
 
 
 def _wait_for_epoch(home: Path, least: int = 4) -> None:
@@ -363,11 +378,10 @@ def test_run_that_is_broken_off_is_closed_for_what_it_was(
     tmp_path: Path, how: signal.Signals, code: int, reason: str
 ) -> None:
     home = tmp_path / "home"
-    process = _start(home, "epochs=5000")
+    started = _start(home, "epochs=5000")
     _wait_for_epoch(home)
-    process.send_signal(how)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == code
+    ended, errors = started.end(how)
+    assert ended == code
     assert "Traceback" not in errors
     assert call(["verify"], home=home).returncode == 0
     assert answer(call(["show", "--json"], home=home))["summary"]["state"] == reason
@@ -376,14 +390,13 @@ def test_run_that_is_broken_off_is_closed_for_what_it_was(
 
 def test_running_run_is_left_alone_by_other_commands(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    process = _start(home, "epochs=5000")
+    started = _start(home, "epochs=5000")
     try:
         _wait_for_epoch(home)
         assert answer(call(["show", "--json"], home=home))["summary"]["state"] == "running"
-        assert process.poll() is None
+        assert started.process.is_alive()
     finally:
-        process.kill()
-        process.communicate()
+        started.end(signal.SIGKILL)
 
 
 def _limit_file_size() -> None:
@@ -393,7 +406,7 @@ def _limit_file_size() -> None:
 
 def test_full_disk_is_one_clear_error_and_the_ledger_still_holds(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    done = call(
+    done = call_afresh(
         ["run", *TINY[:-2], "threads=1", "epochs=500"],
         home=home,
         preexec_fn=_limit_file_size,
