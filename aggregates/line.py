@@ -64,6 +64,8 @@ class Line(Aggregate):
                     self.checkpoint, self.parent, self.commit, self.tree, tuple(self.proposals)
                 )
             )
+            if aggregate.valley is not None:
+                aggregate.valley["passed"] += 1
 
     class Adopted(Aggregate.Event):
         """People changed the line by commits of their own: a checkpoint without a proposal."""
@@ -115,10 +117,13 @@ class Line(Aggregate):
             aggregate.halt = aggregate.halted_by = None
 
     class ValleyOpened(Aggregate.Event):
-        """For these proposals, in this order, the gate is suspended by an operator."""
+        """For these changes, in this order, an operator suspends the comparison.
 
-        valley: str
-        steps: list[str]
+        The last of them is compared with the checkpoint at which the valley began.
+        """
+
+        valley: str  # SHA-256 of what the operator has signed
+        steps: list[str]  # SHA-256 of the diffs
         envelope: str
         expires: int  # s
 
@@ -129,7 +134,9 @@ class Line(Aggregate):
                 "steps": list(self.steps),
                 "expires": self.expires,
                 "from": aggregate.active,
+                "passed": 0,
             }
+            aggregate.valleys.add(self.valley)
 
     class ValleyClosed(Aggregate.Event):
         """The gate is in force again."""
@@ -199,6 +206,7 @@ class Line(Aggregate):
         self.halt: str | None = None
         self.halted_by: str | None = None
         self.valley: dict[str, Any] | None = None
+        self.valleys: set[str] = set()  # all that ever were; none is opened twice
         self.admitted: dict[str, str] = {}
         self.measurements = 0
         self.alarms = 0
@@ -268,6 +276,8 @@ class Line(Aggregate):
     ) -> str:
         """Take over what people committed themselves, as a new checkpoint."""
         self._check_going()
+        if self.valley is not None:
+            raise InvariantError("a valley is open; nothing is taken over before it has ended")
         checkpoint = self._new(commit)
         self.trigger_event(
             self.Adopted,
@@ -311,6 +321,8 @@ class Line(Aggregate):
         self._check_going()
         if self.valley is not None or not steps:
             raise InvariantError("there is one valley at a time, and it has steps")
+        if valley in self.valleys:
+            raise InvariantError(f"valley {valley} was opened before; have a new one signed")
         self.trigger_event(
             self.ValleyOpened, valley=valley, steps=list(steps), envelope=envelope, expires=expires
         )

@@ -77,9 +77,11 @@ class Proposal(Aggregate):
         configuration_only: bool
         manifest: str  # SHA-256 of the file in the base
         reference_set: str  # SHA-256
+        against: str  # commit that it is compared with: its base, or where a valley began
 
         def apply(self, aggregate: "Proposal") -> None:
             """Keep where the candidate is."""
+            aggregate.against = self.against
             aggregate.branch, aggregate.commit, aggregate.tree = self.branch, self.commit, self.tree
             aggregate.real_tier = self.tier
             aggregate.configuration_only = self.configuration_only
@@ -148,6 +150,7 @@ class Proposal(Aggregate):
         stage: str
         reason: str
         checkpoint: str | None
+        valley: str | None  # id of the one that let it through although it is not better
 
         def apply(self, aggregate: "Proposal") -> None:
             """Close the proposal."""
@@ -192,6 +195,7 @@ class Proposal(Aggregate):
         self.configuration_only = False
         self.manifest: str | None = None
         self.reference_set: str | None = None
+        self.against: str | None = None
         self.tested: bool | None = None
         self.results: dict[tuple[str, str, int], dict[str, Any]] = {}  # (arm, task, repeat)
         self.verdict: str | None = None
@@ -280,6 +284,7 @@ class Proposal(Aggregate):
         configuration_only: bool,
         manifest: str,
         reference_set: str,
+        against: str,
     ) -> None:
         """Record where the candidate is and what it really touches."""
         self._check_stage("branch")
@@ -295,6 +300,7 @@ class Proposal(Aggregate):
             configuration_only=configuration_only,
             manifest=manifest,
             reference_set=reference_set,
+            against=against,
         )
 
     def record_tests(
@@ -388,29 +394,38 @@ class Proposal(Aggregate):
         )
 
     def conclude(
-        self, outcome: str, *, stage: str, reason: str, checkpoint: str | None = None
+        self,
+        outcome: str,
+        *,
+        stage: str,
+        reason: str,
+        checkpoint: str | None = None,
+        valley: str | None = None,
     ) -> None:
-        """Close the proposal; only what passed every stage can be promoted."""
+        """Close the proposal; only what passed every stage, or an open valley, is promoted."""
         self._check_open()
         if outcome not in OUTCOMES or stage not in STAGES:
             raise InvariantError(f"{outcome!r} at {stage!r} is no end of a proposal")
         if (outcome == "promoted") != (checkpoint is not None):
             raise InvariantError("a promotion, and nothing else, makes a checkpoint")
         if outcome == "promoted":
-            self._check_promotable()
+            self._check_promotable(valley)
         self.trigger_event(
             self.Concluded,
             outcome=outcome,
             stage=stage,
             reason=reason[:MAX_TEXT],
             checkpoint=checkpoint,
+            valley=valley,
         )
 
-    def _check_promotable(self) -> None:
+    def _check_promotable(self, valley: str | None) -> None:
         if self.real_tier == 1 and self.review != "approve":
             raise InvariantError("a change of tier 1 is promoted with an operator's approval only")
         if not self.tested or self.verdict is None:
             raise InvariantError("only what was tested and evaluated is promoted")
+        if self.verdict != "better" and valley is None:
+            raise InvariantError(f"what is {self.verdict} is promoted in a valley only")
 
     def _check_open(self) -> None:
         if self.outcome is not None:
