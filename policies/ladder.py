@@ -8,22 +8,16 @@ I/O: none; asking is passed in.
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from policies.errors import AnswerError
+from policies.extraction import ANSWER, MAX_TEXT, extract
 from policies.settings import RUNGS, ModelSettings
-from policies.strict_json import read_json, read_json_at
 
 __all__ = ["MAX_TEXT", "RUNGS", "extract", "probe", "request_for"]
 
-MAX_TEXT = 262_144  # characters of JSON in an answer
 TRIES = 3  # for each rung
-_NAME = "answer"  # of the schema and of the tool
-_STARTS = 64  # braces at which JSON is looked for
-_FENCE = re.compile(r"```[A-Za-z]*[ \t]*\r?\n(.*?)```", re.DOTALL)
-_THOUGHT = "</think>"  # local models end their reasoning with it
 
 PROBE_WORD = "quartz-7306"
 PROBE_MESSAGES = (
@@ -68,11 +62,11 @@ def request_for(
         **settings.parameters(chosen),
     }
     if rung == "json_schema":
-        form = {"name": _NAME, "strict": True, "schema": schema}
+        form = {"name": ANSWER, "strict": True, "schema": schema}
         return {**request, "response_format": {"type": "json_schema", "json_schema": form}}
     if rung == "tool":
         function = {
-            "name": _NAME,
+            "name": ANSWER,
             "description": "Give the answer.",
             "parameters": schema,
             "strict": True,
@@ -80,7 +74,7 @@ def request_for(
         return {
             **request,
             "tools": [{"type": "function", "function": function}],
-            "tool_choice": {"type": "function", "function": {"name": _NAME}},
+            "tool_choice": {"type": "function", "function": {"name": ANSWER}},
         }
     written = json.dumps(schema, separators=(",", ":"))
     request["messages"][-1]["content"] += (
@@ -90,14 +84,6 @@ def request_for(
     if rung == "json_object":
         request["response_format"] = {"type": "json_object"}
     return request
-
-
-def extract(rung: str, message: Mapping[str, Any]) -> Any:
-    """Return the JSON value in a completion's message; raises AnswerError saying what is wrong."""
-    if rung == "tool":
-        return read_json(_bounded(_tool_arguments(message)))
-    text = _bounded(message.get("content"))
-    return _search(text) if rung == "prompt" else read_json(text)
 
 
 def probe(
@@ -136,47 +122,3 @@ def verify_probe(value: Any) -> None:
         )
     ):
         raise AnswerError("it is not of the form that the probe asks for")
-
-
-def _bounded(text: object) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise AnswerError("the message holds no text")
-    if len(text) > MAX_TEXT:
-        raise AnswerError(f"{len(text)} characters are more than the {MAX_TEXT} that are read")
-    return text
-
-
-def _tool_arguments(message: Mapping[str, Any]) -> object:
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list) or len(calls) != 1 or not isinstance(calls[0], Mapping):
-        raise AnswerError(f"the tool {_NAME!r} must be called once")
-    function = calls[0].get("function")
-    if not isinstance(function, Mapping) or function.get("name") != _NAME:
-        raise AnswerError(f"the tool that is called must be {_NAME!r}")
-    return function.get("arguments")
-
-
-def _search(text: str) -> Any:
-    """Return the one JSON object in a text: between fences, or anywhere."""
-    text = text.rpartition(_THOUGHT)[2]
-    fenced = _FENCE.findall(text)
-    found = _objects(fenced[0] if len(fenced) == 1 else text)
-    if len(found) != 1:
-        raise AnswerError(f"the text must hold one JSON object, and holds {len(found) or 'none'}")
-    return found[0]
-
-
-def _objects(text: str) -> list[Any]:
-    found: list[Any] = []
-    start = -1
-    for _ in range(_STARTS):
-        start = text.find("{", start + 1)
-        if start < 0:
-            return found
-        try:
-            value, end = read_json_at(text, start)
-        except AnswerError:
-            continue
-        found.append(value)
-        start = end - 1
-    raise AnswerError(f"the text has more than {_STARTS} braces and is not looked through")

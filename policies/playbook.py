@@ -24,19 +24,9 @@ from aggregates.decisions import (
 )
 from aggregates.rules import RULE_TITLES, RuleEvaluation
 from aggregates.spec import MAX_WIDTH
+from policies.numbers import PlaybookNumbers, load_numbers
 
 AT_LIMIT = "every remedy of the playbook is at its limit"
-
-
-@dataclass(frozen=True)
-class PlaybookNumbers:
-    """The policy's own numbers, within the bounds that the playbook sets."""
-
-    least_lr_factor: float = 3.0  # R1 moves the learning rate by 3 to 10
-    most_lr_factor: float = 10.0
-    clip_norm: float = 1.0  # R7
-    most_blocks: int = 6  # R4 adds blocks up to here, then widens
-    lag_patience: int = 4  # epochs to wait for an EMA that lags behind an applied remedy
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ class PlaybookPolicy:
     name = "playbook"
 
     def __init__(self, numbers: PlaybookNumbers | None = None) -> None:
-        self.numbers = numbers or PlaybookNumbers()
+        self.numbers = numbers or load_numbers().playbook
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""

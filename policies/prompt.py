@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from aggregates.decisions import Observation, PastDecision
 from aggregates.rules import RULE_TITLES, RULES, RulesConfig, fired_in_precedence
 from aggregates.strategy import Effect, phases, remedy_effects
+from policies.evidence import decisions_to_show, epochs_to_show
 from policies.hindsight import NO_HINDSIGHT, Hindsight, fired_by_epoch
+from policies.numbers import load_numbers
 from policies.offers import offers
 
 if TYPE_CHECKING:
@@ -81,8 +83,7 @@ def situation(seen: Observation, history: int, hindsight: Hindsight = NO_HINDSIG
         f"## Strategy\n\n{_strategy(fired)}",
     ]
     if seen.decisions:
-        effects = remedy_effects(fired, seen.decisions)
-        told = "\n".join(_past(past, effects) for past in seen.decisions[-MOST_DECISIONS:])
+        told = "\n".join(_earlier(seen, fired))
         parts.append(f"## The last decisions, the latest below\n\n{told}")
     return "\n\n".join(parts)
 
@@ -235,11 +236,14 @@ def _model(seen: Observation) -> str:
 
 
 def _table(seen: Observation, history: int) -> str:
-    rows = [
-        [_number(getattr(signals, key)) for key in _COLUMNS.values()]
+    rows = {
+        signals.epoch: " | ".join(_number(getattr(signals, key)) for key in _COLUMNS.values())
         for signals in seen.history[-history:]
-    ]
-    return "\n".join(" | ".join(row) for row in [list(_COLUMNS), *rows])
+    }
+    sizes = {epoch: len(row) + 1 for epoch, row in rows.items()}  # ASCII, with the line's end
+    most = load_numbers().evidence.epoch_bytes
+    shown = epochs_to_show(seen, sizes, rows=history, most=most)
+    return "\n".join([" | ".join(_COLUMNS), *(rows[epoch] for epoch in shown)])
 
 
 def _advisory(seen: Observation) -> list[str]:
@@ -265,6 +269,16 @@ def _strategy(fired: Sequence[Collection[str]]) -> str:
             f"firings {counts or 'none'}"
         )
     return "\n".join(lines)
+
+
+def _earlier(seen: Observation, fired: Sequence[Collection[str]]) -> list[str]:
+    """Return a line for each of the last decisions that there is room for."""
+    effects = remedy_effects(fired, seen.decisions)
+    lines = {past.number: _past(past, effects) for past in seen.decisions[-MOST_DECISIONS:]}
+    sizes = {number: len(line.encode()) + 1 for number, line in lines.items()}
+    most = load_numbers().evidence.decision_bytes
+    shown = decisions_to_show(seen, sizes, rows=MOST_DECISIONS, most=most)
+    return [lines[number] for number in shown]
 
 
 def _past(past: PastDecision, effects: Sequence[Effect]) -> str:

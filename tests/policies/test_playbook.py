@@ -32,7 +32,7 @@ from aggregates.spec import BlockSpec, ModelSpec
 from policies.catalogue import POLICIES, create_policy
 from policies.errors import PolicyError
 from policies.nothing import NothingPolicy
-from policies.playbook import PlaybookNumbers, PlaybookPolicy
+from policies.playbook import PlaybookPolicy
 from policies.recorded import RecordedPolicy
 
 SPEC = ModelSpec(10, 8, 2, (BlockSpec(8, True, "batch", "relu"),), "batch", "relu")
@@ -132,7 +132,7 @@ def test_vanishing_gradients_get_norms_then_shortcuts_then_another_activation() 
 
 
 def test_capacity_grows_in_depth_then_in_width() -> None:
-    deep = dataclasses.replace(SPEC, blocks=SPEC.blocks * PlaybookNumbers().most_blocks)
+    deep = dataclasses.replace(SPEC, blocks=SPEC.blocks * PlaybookPolicy().numbers.most_blocks)
     assert answer(observe({"R4": "stalled"}, spec=deep))[0].direction == "widen"
 
 

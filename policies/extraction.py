@@ -1,0 +1,73 @@
+"""From a completion's message to the JSON value in it, on each rung of the ladder.
+
+Where the server was asked for JSON and nothing else, that is what is read. Where it was asked in
+words, the one object is looked for that the text holds, between fences or anywhere.
+
+Trust: messages are hostile until extract() returns; what it returns is JSON and no more.
+I/O: none.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from policies.errors import AnswerError
+from policies.strict_json import read_json, read_json_at
+
+ANSWER = "answer"  # the name of the schema and of the tool
+MAX_TEXT = 262_144  # characters of JSON in an answer
+_STARTS = 64  # braces at which JSON is looked for
+_FENCE = re.compile(r"```[A-Za-z]*[ \t]*\r?\n(.*?)```", re.DOTALL)
+_THOUGHT = "</think>"  # local models end their reasoning with it
+
+
+def extract(rung: str, message: Mapping[str, Any]) -> Any:
+    """Return the JSON value in a completion's message; raises AnswerError saying what is wrong."""
+    if rung == "tool":
+        return read_json(_bounded(_tool_arguments(message)))
+    text = _bounded(message.get("content"))
+    return _search(text) if rung == "prompt" else read_json(text)
+
+
+def _bounded(text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise AnswerError("the message holds no text")
+    if len(text) > MAX_TEXT:
+        raise AnswerError(f"{len(text)} characters are more than the {MAX_TEXT} that are read")
+    return text
+
+
+def _tool_arguments(message: Mapping[str, Any]) -> object:
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list) or len(calls) != 1 or not isinstance(calls[0], Mapping):
+        raise AnswerError(f"the tool {ANSWER!r} must be called once")
+    function = calls[0].get("function")
+    if not isinstance(function, Mapping) or function.get("name") != ANSWER:
+        raise AnswerError(f"the tool that is called must be {ANSWER!r}")
+    return function.get("arguments")
+
+
+def _search(text: str) -> Any:
+    """Return the one JSON object in a text: between fences, or anywhere."""
+    text = text.rpartition(_THOUGHT)[2]
+    fenced = _FENCE.findall(text)
+    found = _objects(fenced[0] if len(fenced) == 1 else text)
+    if len(found) != 1:
+        raise AnswerError(f"the text must hold one JSON object, and holds {len(found) or 'none'}")
+    return found[0]
+
+
+def _objects(text: str) -> list[Any]:
+    found: list[Any] = []
+    start = -1
+    for _ in range(_STARTS):
+        start = text.find("{", start + 1)
+        if start < 0:
+            return found
+        try:
+            value, end = read_json_at(text, start)
+        except AnswerError:
+            continue
+        found.append(value)
+        start = end - 1
+    raise AnswerError(f"the text has more than {_STARTS} braces and is not looked through")
