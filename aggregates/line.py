@@ -165,6 +165,7 @@ class Line(Aggregate):
         checkpoint: str
         commit: str
         set: str  # one of SETS
+        sha256: str  # of the set
         tasks: dict[str, dict[str, Any]]
         success: float  # share of tasks
 
@@ -337,7 +338,14 @@ class Line(Aggregate):
         """Record that an operator lets this task, with this content, into the reference set."""
         self.trigger_event(self.TaskAdmitted, task=task, sha256=sha256, envelope=envelope)
 
-    def measure(self, *, commit: str, set: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:  # noqa: A002 - the field's name
+    def measure(
+        self,
+        *,
+        commit: str,
+        set: str,  # noqa: A002 - the field's name
+        sha256: str,
+        tasks: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         """Record what a commit is worth on a set of tasks, each {success, metrics}."""
         if set not in SETS or not tasks:
             raise InvariantError(f"a measurement is over the {' or '.join(SETS)} set")
@@ -347,6 +355,7 @@ class Line(Aggregate):
             checkpoint=self.active,
             commit=commit,
             set=set,
+            sha256=sha256,
             tasks={name: dict(task) for name, task in tasks.items()},
             success=right / len(tasks),
         )

@@ -65,6 +65,7 @@ class Proposal(Aggregate):
             """Keep the latest word."""
             aggregate.review = self.verdict
             aggregate.envelope = self.envelope
+            aggregate.note = self.note
 
     class Branched(Aggregate.Event):
         """The diff is applied to a branch of its own; these paths it really touches."""
@@ -101,8 +102,9 @@ class Proposal(Aggregate):
         leftovers: int  # processes that had to be ended
 
         def apply(self, aggregate: "Proposal") -> None:
-            """Keep whether the gate held."""
+            """Keep whether the gate held, and if not, why."""
             aggregate.tested = self.passed
+            aggregate.problem = self.problem
 
     class TaskScored(Aggregate.Event):
         """One arm's answer to one reference task, as the scorer saw it."""
@@ -142,6 +144,9 @@ class Proposal(Aggregate):
         def apply(self, aggregate: "Proposal") -> None:
             """Keep the verdict."""
             aggregate.verdict = self.verdict
+            aggregate.regressions = list(self.regressions)
+            aggregate.improvements = list(self.improvements)
+            aggregate.reasons = list(self.reasons)
 
     class Concluded(Aggregate.Event):
         """The end, whatever it is, with the stage that it came at."""
@@ -188,6 +193,7 @@ class Proposal(Aggregate):
         self.evidence = evidence
         self.review: str | None = None
         self.envelope: str | None = None
+        self.note = ""
         self.branch: str | None = None
         self.commit: str | None = None
         self.tree: str | None = None
@@ -197,8 +203,12 @@ class Proposal(Aggregate):
         self.reference_set: str | None = None
         self.against: str | None = None
         self.tested: bool | None = None
+        self.problem: str | None = None
         self.results: dict[tuple[str, str, int], dict[str, Any]] = {}  # (arm, task, repeat)
         self.verdict: str | None = None
+        self.regressions: list[str] = []
+        self.improvements: list[str] = []
+        self.reasons: list[str] = []
         self.outcome: str | None = None
         self.reason: str | None = None
         self.checkpoint: str | None = None
