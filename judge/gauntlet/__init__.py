@@ -1,0 +1,1 @@
+"""Judges changes to a repository: tiers, tests and a reference set that no change can touch."""

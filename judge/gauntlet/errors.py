@@ -1,0 +1,57 @@
+"""Errors of the gauntlet; one root, so that callers catch one thing."""
+
+__all__ = [
+    "AnswerError",
+    "ApprovalError",
+    "DiffError",
+    "GauntletError",
+    "ManifestError",
+    "MovedError",
+    "RepositoryError",
+    "TaskError",
+    "TierError",
+]
+
+from typing import Literal
+
+from judge.errors import JudgeError
+
+
+class GauntletError(JudgeError):
+    """A change cannot be judged; the sentence says what, where, and what to do."""
+
+
+class ManifestError(GauntletError):
+    """The manifest of tiers says something that no manifest can say."""
+
+
+class RepositoryError(GauntletError):
+    """The repository is not as it has to be, or git refuses."""
+
+
+class MovedError(RepositoryError):
+    """The branch is not where it was: somebody else has moved it."""
+
+
+class DiffError(GauntletError):
+    """The diff is no diff, or does not apply to its base."""
+
+
+class TierError(GauntletError):
+    """A change reaches for what it must not touch, or says what it touches wrongly."""
+
+    def __init__(self, message: str, *, halts: Literal["proposal", "line"]) -> None:
+        super().__init__(message)
+        self.halts = halts
+
+
+class TaskError(GauntletError):
+    """A reference task is not as it has to be."""
+
+
+class AnswerError(GauntletError):
+    """A candidate left, hung, or said what is no answer; the candidate's problem, not ours."""
+
+
+class ApprovalError(GauntletError):
+    """An operator's word is missing, has expired, or is for something else."""
