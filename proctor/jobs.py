@@ -11,8 +11,9 @@ from uuid import UUID
 
 from aggregates.campaign import Campaign
 from aggregates.run import Run
-from judge.audit import Redo, audit_run
+from judge.audit import audit_run
 from judge.compare import Difference
+from judge.gates import Redo
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey

@@ -10,9 +10,9 @@ import pytest
 from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, off, rewrite, train_case
 
 from aggregates.run import Run
-from judge.audit import Redo
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
+from judge.gates import Redo
 from judge.reexecution import reexecute
 from judge.report import AuditReport
 from judge.scores import choose_target

@@ -1,0 +1,301 @@
+"""The gates of an audit: steps 1 to 7, each of which raises StepError where it does not hold.
+
+Source: docs/reference/audit.md.
+Trust: the submission is hostile, and so is what verified entries say.
+I/O: reads the submission and the dataset; starts one process.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import duckdb
+
+from aggregates.errors import SpecError
+from aggregates.run import OWN_ENDS, Run
+from aggregates.spec import ModelSpec
+from judge import own_model
+from judge.config import JudgeConfig
+from judge.coverage import Coverage, install_views, measure_coverage
+from judge.errors import JudgeError, SandboxError, StepError
+from judge.evidence import Evidence
+from judge.reexecution import reexecute
+from judge.replay import Replay, SavedWeights, decode_events, replay_run
+from judge.report import capped
+from judge.sandbox import Examination, examine
+from judge.submission import (
+    Submission,
+    read_submission,
+    verify_contract,
+    verify_hashes,
+    verify_run_config,
+    verify_weights,
+)
+from ledger.mapper import decode_body
+from ledger.verified_entries import VerifiedEntry
+from monitor.datasets import Splits
+from monitor.errors import ConfigurationError
+from monitor.loop import Policy
+from monitor.model import ResidualCNN
+from projections.errors import ProjectionError
+from projections.projector import create_schema, project
+
+
+@dataclass(frozen=True)
+class Redo:
+    """How a run is trained again: who answers for its policy, and how far behind its weights."""
+
+    policy: Callable[[Run], Policy]  # from the recorded decisions
+    draw: Callable[[int], int] = secrets.randbelow  # how many epochs more, below the number left
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step came to."""
+
+    summary: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    status: str = "passed"
+
+
+class Gates:
+    """The gates of one run: each step leaves what the later ones need."""
+
+    replay: Replay
+    coverage: Coverage
+    submission: Submission
+    examination: Examination
+    saved: SavedWeights
+    model: ResidualCNN
+    splits: Splits
+
+    def __init__(
+        self,
+        run: UUID,
+        config: JudgeConfig,
+        *,
+        evidence: Evidence,
+        directory: Path,
+        environment: Mapping[str, Any],
+        redo: Redo | None,
+    ) -> None:
+        self.run = run
+        self.config = config
+        self.evidence = evidence
+        self.directory = directory
+        self.environment = environment
+        self.redo = redo
+
+    # Step 1
+    def deliverables(self) -> StepOutcome:
+        """Read the three files that were handed in, as the run names them."""
+        self.submission = read_submission(self.directory, config=self.config)
+        if self.config.checks("deliverable_hashes"):
+            verify_hashes(self.submission, self.replay.deliverables)
+        ignored = self.submission.ignored
+        return StepOutcome(
+            "all three files are there"
+            + (f"; {len(ignored)} others are ignored" if ignored else ""),
+            {"sha256": dict(self.submission.hashes), "ignored": capped(ignored)},
+        )
+
+    # Step 2
+    def load_model(self) -> StepOutcome:
+        """Have the submitted code make its model, confined."""
+        self.batch = own_model.fixed_batch(str(self.evidence.tree_head), str(self.run))
+        self.examination = examine(
+            self.submission.model, self.submission.weights, self.batch, config=self.config
+        )
+        said = {"isolation": self.examination.isolation, "printed": self.examination.printed}
+        if not self.examination.passed("load"):
+            raise SandboxError(f"load_model() does not work: {self.examination.problem}", **said)
+        saved = self.replay.submitted
+        if saved is not None and self.config.checks("contract"):
+            verify_contract(saved.spec, self.examination)
+        return StepOutcome("load_model() returns a model of the kind that is asked for", said)
+
+    # Step 3
+    def weights(self) -> StepOutcome:
+        """Hold the weights against what the run saved."""
+        saved = self.replay.submitted
+        verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
+        assert saved is not None, "verify_weights() has looked"
+        self._verify_saved(saved)
+        self.saved = saved
+        if not self.examination.passed("weights"):
+            raise SandboxError(f"the weights do not load: {self.examination.problem}")
+        return StepOutcome(
+            f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
+            {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
+        )
+
+    def _verify_saved(self, saved: SavedWeights) -> None:
+        reason, size = self.replay.run.end_reason, len(self.submission.weights)
+        if self.config.checks("measurements") and saved.kind == "last" and reason not in OWN_ENDS:
+            raise StepError(
+                f"the run ended as {reason}: its last weights are of no end that it came to, and "
+                "it has no best ones"
+            )
+        if self.config.checks("weights_hash") and saved.size != size:
+            raise StepError(f"the weights are recorded with {saved.size} bytes and have {size}")
+
+    # Step 4
+    def run_config(self) -> StepOutcome:
+        """Hold the submitted configuration against the recorded one."""
+        if self.config.checks("config_record"):
+            verify_run_config(self.submission, self.replay, self.saved)
+        return StepOutcome("run_config.json says what the ledger says")
+
+    # Step 5, done first
+    def ledger(self) -> StepOutcome:
+        """Replay the run from its verified entries; to be done before all other steps."""
+        entries = self.evidence.entries
+        self.replay = replay_run(entries, config=self.config)
+        self.coverage = _project_coverage(entries, str(self.run))
+        epochs = len(self.replay.measured)
+        return StepOutcome(
+            f"{self.evidence.size} entries hold, and the rules of {epochs} epochs were evaluated "
+            "again with the same outcome",
+            {
+                "verified": self.evidence.verified,
+                "entries": self.evidence.size,
+                "entries_of_run": len(entries),
+                "epochs": epochs,
+                "end": self.replay.run.end_reason,
+            },
+        )
+
+    # Step 6
+    def architecture(self) -> StepOutcome:
+        """Build the model that the edits lead to, and hold the submitted one against it."""
+        if self.config.checks("architecture"):
+            problems = [*self._initial_spec_problems(), *self.replay.spec_problems]
+            if problems:
+                raise StepError(
+                    f"the architecture does not follow: {problems[0]}", problems=capped(problems)
+                )
+        self.model = own_model.build_model(self.saved, self.submission.weights)
+        if self.config.checks("architecture"):
+            own_model.verify_architecture(self.model, self.examination)
+        deviation = None
+        if self.config.checks("logits"):
+            if not self.examination.passed("logits"):
+                raise SandboxError(f"the model does not compute: {self.examination.problem}")
+            deviation = own_model.verify_logits(
+                self.model, self.batch, self.examination, tolerance=self.config.logits_tolerance
+            )
+        return StepOutcome(
+            "the submitted model is the one that the edits lead to, and computes the same",
+            {"spec": self.saved.spec.to_dict(), "logits_deviation": deviation},
+        )
+
+    def _initial_spec_problems(self) -> list[str]:
+        started, parent = self.replay.started, self.evidence.parent
+        if started.parent_run is not None and not parent:
+            return [f"the parent run {started.parent_run} is not in the ledger"]
+        restarts = [
+            decode_body(entry.body)["spec"]
+            for entry in parent
+            if entry.name == "run.restart_scheduled"
+        ]
+        try:
+            expected = (
+                ModelSpec.from_dict(restarts[-1])
+                if restarts
+                else self.replay.config.spec(len(started.data["classes"]))
+            )
+        except (ConfigurationError, SpecError, KeyError, TypeError) as error:
+            return [f"no first specification can be derived: {error}"]
+        if ModelSpec.from_dict(started.spec) != expected:
+            whose = "the parent run's restart" if restarts else "the configuration"
+            return [f"the run begins with another model than {whose} says"]
+        return []
+
+    # Step 7
+    def probe(self) -> StepOutcome:
+        """Measure the model on our own data, and train the run again if that was asked for."""
+        self.splits = own_model.load_data(self.replay.config)
+        own_model.verify_data(self.splits, self.replay.started.data)
+        if self.replay.started.data.get("sizes") != dict(self.splits.sizes):
+            raise StepError("the data here is not what the run records: sizes differ")
+        alike = own_model.same_kind(self.replay.started.environment, self.environment)
+        tolerance = self.config.probe_tolerance if alike else self.config.probe_tolerance_elsewhere
+        evidence: dict[str, Any] = {"same_kind_of_machine": alike, "tolerance": tolerance}
+        measured = self.replay.measured[self.saved.epoch]
+        if self.config.checks("probe"):
+            found = own_model.compare_probe(
+                self.model, self.splits, self.saved, tolerance=tolerance
+            )
+            norms = found.pop("layer_norms")
+            evidence["probe"] = found
+            evidence["epoch_mean"] = own_model.epoch_mean_comparison(norms, measured)
+        if self.config.checks("validation") and self._weights_are_as_measured():
+            evidence["validation"] = own_model.compare_validation(
+                self.model, self.splits, measured, tolerance=tolerance
+            )
+        summary = "gradient norms, loss and accuracy of the weights are those that were logged"
+        done = evidence["executed"] = self._execute(alike=alike)
+        if self.redo is None:
+            return StepOutcome(f"{summary}; nothing was trained again", evidence)
+        again = f"{done.get('epochs', 0)} epochs were trained again"
+        if not done["done"]:
+            again += f", which proves nothing: {done['reason']}"
+        return StepOutcome(f"{summary}; {again}", evidence)
+
+    def _execute(self, *, alike: bool) -> dict[str, Any]:
+        """Train again, as far as the submitted weights at least; what differs was never made.
+
+        On another kind of machine it is evidence that gates nothing.
+        """
+        if self.redo is None:
+            return {"done": False, "reason": "nothing was trained again"}
+        until = len(self.replay.measured) - 1
+        if self.saved.kind == "best":
+            until = self.saved.epoch + self.redo.draw(until + 1 - self.saved.epoch)
+        reason = "" if alike else "the run was made on another kind of machine"
+        try:
+            found = reexecute(
+                decode_events(self.evidence.entries),
+                self.redo.policy(self.replay.run),
+                until_epoch=until,
+            )
+        except JudgeError as error:
+            if alike:
+                raise StepError(str(error)) from error
+            return {"done": False, "reason": f"{reason}, and {error}"}
+        evidence = {
+            "done": alike,
+            "reason": reason,
+            "epochs": found.epochs,
+            "values": found.values,
+            "differ": found.total,
+            "first": found.differences[0].to_dict() if found.differences else None,
+        }
+        if alike and not found.same:
+            raise StepError(
+                f"trained again, {found.total} of {found.values} values differ from the record",
+                executed=evidence,
+            )
+        return evidence
+
+    def _weights_are_as_measured(self) -> bool:
+        """Return whether no remedy lies between the epoch's measurement and the save."""
+        return self.saved.kind == "best" or all(
+            remedy.epoch != self.saved.epoch for remedy in self.replay.run.remedies
+        )
+
+
+def _project_coverage(entries: Sequence[VerifiedEntry], run_id: str) -> Coverage:
+    """Build the tables of this run alone, in memory, and ask the coverage views."""
+    with duckdb.connect(":memory:") as connection:
+        create_schema(connection)
+        try:
+            # Numbered anew: a projection wants the entries from the first on, without a gap.
+            project(connection, [replace(e, index=n) for n, e in enumerate(entries)])
+        except ProjectionError as error:
+            raise StepError(f"the run's entries do not fit the tables: {error}") from error
+        install_views(connection)
+        return measure_coverage(connection, run_id)
