@@ -19,3 +19,7 @@ class DecisionError(AggregateError):
 
 class MeasurementError(AggregateError):
     """The measured part of an epoch lacks a field or holds a value of the wrong kind."""
+
+
+class ProvocationError(AggregateError):
+    """A provocation that no catalogue has, or a configuration without the fault that it claims."""

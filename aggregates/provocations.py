@@ -1,0 +1,306 @@
+"""Provocations: faults that the environment puts into a run on purpose, to make rules fire.
+
+A name and a seed stand for one fault: its severity and its place are drawn from the seed, within
+the ranges of the catalogue, and depend on nothing else but the size of the training set and of the
+memory. So whoever has a run's configuration can say what was done to it. The ranges of a name never
+change: another range gets another name, or runs that are recorded could not be done again.
+
+What a fault consists of, as plain values:
+
+    settings   keys of the configuration with the values that they get
+    weights    {part, factor}: initial weights of `body` or `head` are multiplied
+    biases     {part, share, value}: so many of the normalisations' biases are set, in the
+               `blocks` alone or `everywhere`
+    loss       {factor, first, epochs}: the training loss is multiplied for some epochs
+
+Source: docs/reference/provocations.md.  I/O: none.  Units: as in aggregates.spec; epochs from 0.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from aggregates.errors import ProvocationError
+
+MAX_SEED = 2**53
+PARTS = ("settings", "weights", "biases", "loss")
+_SHAPES_EXAMPLES = 3_000  # what a run trains on that names no number
+_MAX_BATCH_SIZE = 512  # what fits into memory where nothing is said
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One drawn provocation: what it does, and the rules that it is meant to make fire."""
+
+    name: str
+    seed: int
+    expects: tuple[str, ...]
+    changes: Mapping[str, Mapping[str, Any]]  # by part; parts that stay as they are are not there
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Keys of the configuration with the values that they get."""
+        return self.changes.get("settings", {})
+
+    def loss_factor(self, epoch: int) -> float:
+        """Return what the training loss of `epoch` is multiplied by."""
+        loss = self.changes.get("loss")
+        if loss is None or not loss["first"] <= epoch < loss["first"] + loss["epochs"]:
+            return 1.0
+        return float(loss["factor"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as run.provoked holds them."""
+        return {
+            "name": self.name,
+            "seed": self.seed,
+            "changes": {part: dict(change) for part, change in self.changes.items()},
+            "expects": list(self.expects),
+        }
+
+
+class _Draws:
+    """Values that follow from a name and a seed, each from its own purpose."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self._purpose = f"provocation\x1f{name}\x1f{seed}"
+
+    def number(self, what: str, low: float, high: float) -> float:
+        """Return a number, its logarithm evenly spread; three digits, alike everywhere."""
+        drawn = math.exp(math.log(low) + self._share(what) * math.log(high / low))
+        return min(max(float(f"{drawn:.3g}"), low), high)
+
+    def whole(self, what: str, low: int, high: int) -> int:
+        """Return a whole number, both ends included."""
+        return low + int(self._share(what) * (high - low + 1))
+
+    def choice(self, what: str, options: Sequence[_T]) -> _T:
+        """Return one of the options."""
+        return options[self.whole(what, 0, len(options) - 1)]
+
+    def _share(self, what: str) -> float:
+        sha = hashlib.sha256(f"{self._purpose}\x1f{what}".encode()).digest()
+        return (int.from_bytes(sha[:8], "big") >> 11) / 2**53  # below 1, exact
+
+
+_Drawn = tuple[tuple[str, ...], dict[str, dict[str, Any]]]  # expected rules, changes
+
+
+@dataclass(frozen=True)
+class Provocation:
+    """One kind of fault."""
+
+    name: str
+    title: str
+    expects: tuple[str, ...]  # rules; which of several, the drawn place decides
+    ranges: str  # in words, for the reference page
+    draw: Callable[[_Draws, Mapping[str, Any]], _Drawn]
+
+
+def _lr_too_high(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    return ("R1",), {"settings": {"lr": draws.number("lr", 1.5, 5.0), "warm_up_epochs": 0}}
+
+
+def _lr_too_low(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    return ("R1",), {"settings": {"lr": draws.number("lr", 1e-5, 2e-4), "warm_up_epochs": 0}}
+
+
+def _init_too_large(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    part = draws.choice("part", ("body", "head"))
+    weights = {"part": part, "factor": draws.number("factor", 50.0, 200.0)}
+    rule = {"body": "R6", "head": "R7"}[part]
+    return (rule,), {"settings": {"norm": "batch"}, "weights": weights}
+
+
+def _init_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    weights = {"part": "body", "factor": draws.number("factor", 3e-4, 1e-2)}
+    return ("R1",), {"settings": {"norm": "batch"}, "weights": weights}
+
+
+def _dead_activations(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    biases = {
+        "part": draws.choice("part", ("blocks", "everywhere")),
+        "share": draws.number("share", 0.6, 0.9),
+        "value": -draws.number("value", 8.0, 20.0),
+    }
+    return ("R5",), {"settings": {"norm": "batch", "activation": "relu"}, "biases": biases}
+
+
+def _no_norm_at_depth(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    residual = draws.choice("residual", (False, True))
+    settings = {
+        "norm": "none",
+        "residual": residual,
+        "activation": "relu" if residual else "gelu",
+        "blocks": draws.whole("blocks", 10, 12) if residual else draws.whole("blocks", 14, 18),
+    }
+    return (("R7",) if residual else ("R6",)), {"settings": settings}
+
+
+def _batch_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    return ("R2",), {"settings": {"batch_size": draws.whole("size", 1, 2), "accumulation": 1}}
+
+
+def _batch_too_large(draws: _Draws, config: Mapping[str, Any]) -> _Drawn:
+    examples = config.get("train_examples") or _SHAPES_EXAMPLES
+    wanted = int(examples * draws.number("share", 0.4, 0.5))
+    size = max(1, min(wanted, config.get("max_batch_size", _MAX_BATCH_SIZE)))
+    even = size - size % 8 or size  # so that it can be halved
+    return ("R2",), {"settings": {"batch_size": even, "accumulation": 1}}
+
+
+def _too_little_capacity(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    settings = {"channels": draws.whole("channels", 1, 2), "width": draws.whole("width", 1, 2)}
+    return ("R4",), {"settings": {**settings, "blocks": 1}}
+
+
+def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    loss = {
+        "factor": draws.number("factor", 50.0, 500.0),
+        "first": draws.whole("first", 0, 1),
+        "epochs": draws.whole("epochs", 3, 4),
+    }
+    return ("R7",), {"loss": loss}
+
+
+def _infinite_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    return ("R7",), {"loss": {"factor": math.inf, "first": draws.whole("first", 0, 2), "epochs": 1}}
+
+
+CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            Provocation(
+                "lr_too_high",
+                "a learning rate far too high, and no warm-up",
+                ("R1",),
+                "`lr` 1.5 to 5",
+                _lr_too_high,
+            ),
+            Provocation(
+                "lr_too_low",
+                "a learning rate far too low",
+                ("R1",),
+                "`lr` 1e-5 to 2e-4",
+                _lr_too_low,
+            ),
+            Provocation(
+                "init_too_large",
+                "initial weights far too large",
+                ("R6", "R7"),
+                "times 50 to 200, in the body (R6) or in the head (R7)",
+                _init_too_large,
+            ),
+            Provocation(
+                "init_too_small",
+                "initial weights far too small",
+                ("R1",),
+                "times 3e-4 to 0.01, in the body",
+                _init_too_small,
+            ),
+            Provocation(
+                "dead_activations",
+                "biases so far below zero that units never rise above it",
+                ("R5",),
+                "60% to 90% of the biases, in the blocks or everywhere, at -8 to -20",
+                _dead_activations,
+            ),
+            Provocation(
+                "no_norm_at_depth",
+                "many blocks and no normalisation",
+                ("R6", "R7"),
+                "14 to 18 blocks of GELU without shortcuts (R6), or 10 to 12 with them (R7)",
+                _no_norm_at_depth,
+            ),
+            Provocation(
+                "batch_too_small",
+                "batches of one or two images",
+                ("R2",),
+                "`batch_size` 1 to 2",
+                _batch_too_small,
+            ),
+            Provocation(
+                "batch_too_large",
+                "two batches to an epoch",
+                ("R2",),
+                "`batch_size` 0.4 to 0.5 of the training set, as far as memory reaches",
+                _batch_too_large,
+            ),
+            Provocation(
+                "too_little_capacity",
+                "one or two channels",
+                ("R4",),
+                "`channels` and `width` 1 to 2, one block",
+                _too_little_capacity,
+            ),
+            Provocation(
+                "exploding_loss",
+                "a training loss that is multiplied for some epochs",
+                ("R7",),
+                "times 50 to 500, for 3 or 4 epochs from epoch 0 or 1",
+                _exploding_loss,
+            ),
+            Provocation(
+                "infinite_loss",
+                "an epoch with an infinite training loss",
+                ("R7",),
+                "in epoch 0, 1 or 2",
+                _infinite_loss,
+            ),
+        )
+    }
+)
+
+
+def draw_fault(name: str, seed: int, config: Mapping[str, Any]) -> Fault:
+    """Return the fault that a name and a seed stand for; raises ProvocationError.
+
+    `config` holds keys of a run's configuration, of which `train_examples` and `max_batch_size`
+    are looked at; what it lacks has its default.
+    """
+    if not isinstance(name, str) or name not in CATALOGUE:
+        raise ProvocationError(
+            f"there is no provocation {name!r}: choose from {', '.join(CATALOGUE)}"
+        )
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
+        raise ProvocationError(f"a provocation's seed is a whole number from 0, not {seed!r}")
+    expects, changes = CATALOGUE[name].draw(_Draws(name, seed), config)
+    return Fault(name, seed, expects, changes)
+
+
+def apply_to_config(config: Mapping[str, Any], name: str, seed: int) -> dict[str, Any]:
+    """Return the configuration with the fault in it, named by its keys; raises ProvocationError.
+
+    What the fault does beside its settings (weights, biases, loss) is done by the training, which
+    reads the name and the seed from the configuration.
+    """
+    settings = draw_fault(name, seed, config).settings
+    return {**config, **settings, "provocation": name, "provocation_seed": seed}
+
+
+def fault_of(config: Mapping[str, Any]) -> Fault | None:
+    """Return the fault that a configuration names, None where it names none.
+
+    Raises ProvocationError where the configuration has not the settings that the fault brings: it
+    would claim what was never done.
+    """
+    name = config.get("provocation")
+    if name is None:
+        if config.get("provocation_seed"):
+            raise ProvocationError("provocation_seed goes with a provocation, and none is named")
+        return None
+    fault = draw_fault(name, config.get("provocation_seed", 0), config)
+    for key, value in fault.settings.items():
+        if config.get(key) != value:
+            raise ProvocationError(
+                f"provocation {name} with seed {fault.seed} makes {key} {value!r}, and the "
+                f"configuration has {config.get(key)!r}: provocations are put in by "
+                "apply_to_config(), or by --provoke"
+            )
+    return fault
