@@ -1,0 +1,276 @@
+"""The controller: takes proposals through their stages, one at a time, and moves the line.
+
+Each stage is an event with its evidence. A process that is killed at any point leaves the line at
+a commit that has passed, and whoever carries on comes to what would have come of it. One process
+at a time works on a line.
+
+Source: docs/reference/gauntlet.md, "Stages".
+Trust: diffs, rationales and envelopes are hostile; the log and the folder are our own.
+I/O: the log, the repository's objects and branches (no work tree), the blobs, the folder.
+"""
+
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from aggregates.line import Line
+from aggregates.proposal import Proposal
+from judge.gauntlet import promotion, reviews, stages
+from judge.gauntlet.errors import ApprovalError, DiffError, GauntletError, TierError
+from judge.gauntlet.records import Records
+from judge.gauntlet.repository import MAX_DIFF, Repository
+from judge.gauntlet.workplace import SCRATCH, Blobs, Workplace
+from ledger.application import LedgerApplication
+from ledger.authority import Authority
+
+__all__ = ["Controller"]
+
+
+class Controller:
+    """One line of one repository under the gauntlet."""
+
+    def __init__(
+        self,
+        log: LedgerApplication,
+        repository: Repository,
+        *,
+        blobs: Blobs,
+        workspace: Path,
+        clock: Callable[[], int],
+        authority: Callable[[], Authority],
+        on_event: Callable[[str, str], None] = lambda _proposal, _what: None,
+        branch: str = "main",
+    ) -> None:
+        self.place = Workplace(
+            log=log,
+            repository=repository,
+            branch=branch,
+            blobs=blobs,
+            folder=workspace,
+            clock=clock,
+            authority=authority,
+            tell=on_event,
+        )
+        self.records = Records(log, self.place.line_id)
+        self._held = False
+
+    @property
+    def line(self) -> Line:
+        """The line as it is recorded; put on record now if it is not."""
+        place = self.place
+        if place.line_id not in place.log.repository:
+            commit = place.repository.head(place.branch)
+            place.log.save(
+                Line.open(
+                    root=place.repository.root(place.branch),
+                    branch=place.branch,
+                    commit=commit,
+                    tree=place.repository.tree_of(commit),
+                    manifest=place.manifest(commit).sha256,
+                    reference_set=place.reference_set(commit).sha256,
+                )
+            )
+        return place.line()
+
+    def submit(
+        self,
+        diff: bytes,
+        *,
+        declared: Mapping[str, int],
+        rationale: str,
+        trigger: str,
+        proposer: str,
+        task: str | None = None,
+        evidence: Sequence[Mapping[str, Any]] = (),
+        proposal_id: UUID | None = None,
+    ) -> Proposal:
+        """Put a change on record and look at what it touches; one of this id is not made twice.
+
+        Raises InvariantError, DiffError or GauntletError for what is no proposal at all.
+        """
+        if len(diff) > MAX_DIFF:
+            raise DiffError(f"a diff has at most {MAX_DIFF} bytes, not {len(diff)}: propose less")
+        with self.locked():
+            head = self.line.head
+            if proposal_id is not None and proposal_id in self.place.log.repository:
+                return self.place.proposal(proposal_id)
+            proposal = Proposal.submit(
+                line=str(self.place.line_id),
+                targets=declared,
+                diff=self.place.blobs.put(diff),
+                diff_bytes=len(diff),
+                base=head.commit,
+                base_tree=head.tree,
+                rationale=rationale,
+                trigger=trigger,
+                proposer=proposer,
+                task=task,
+                evidence=evidence,
+                proposal_id=proposal_id,
+            )
+            self.place.log.save(proposal)
+            self.place.tell(str(proposal.id), "submitted")
+            if self.line.halt is None:
+                self._examine(proposal)
+            return self.place.proposal(proposal.id)
+
+    def carry_on(self, proposal_id: UUID) -> Proposal:
+        """Take a proposal on until it is concluded, or waits(); the same call goes on later."""
+        with self.locked():
+            while True:
+                promotion.settle(self.place, self.records)
+                proposal = self.place.proposal(proposal_id)
+                if proposal.outcome is not None:
+                    if proposal.branch is not None:
+                        self.place.repository.delete_branch(proposal.branch)
+                    return proposal
+                if self.waits(proposal) is not None:
+                    return proposal
+                self._step(proposal)
+
+    def waits(self, proposal: Proposal) -> str | None:
+        """Return what an open proposal waits for; None if it can be carried on."""
+        line = self.line
+        if proposal.outcome is not None:
+            return None
+        if line.halt is not None:
+            return f"the line is halted, see `proctor infra resume`: {line.halt}"
+        if proposal.base != line.head.commit or proposal.review in ("reject", "revise"):
+            return None  # its end is all that is left
+        head = self.place.repository.head(self.place.branch)
+        if head != line.head.commit:
+            return (
+                f"{self.place.branch!r} is at {head[:12]} and not at its checkpoint "
+                f"{line.head.commit[:12]}: `proctor infra measure` says what it is worth, "
+                "`proctor infra adopt` takes it over"
+            )
+        if line.valley is not None and not promotion.is_step(line, proposal):
+            return f"valley {line.valley['id'][:12]} is open, and this is not its next step"
+        return self._waits_for_approval(line, proposal)
+
+    def queue(self) -> list[Proposal]:
+        """Return the proposals that are not concluded, oldest first."""
+        return [self.place.proposal(each) for each in self.records.open_proposals()]
+
+    def pending(self) -> list[Proposal]:
+        """Return the proposals that wait for an operator's word, oldest first."""
+        line = self.line
+        return [each for each in self.queue() if self._waits_for_approval(line, each) is not None]
+
+    def review(self, envelope: str) -> Proposal:
+        """Record an operator's approve, reject or revise; carry_on() does what follows."""
+        return reviews.record_review(self.place, envelope)
+
+    def resume(self, envelope: str) -> Line:
+        """Let a halted line go on."""
+        return reviews.resume(self.place, envelope)
+
+    def open_valley(self, envelope: str) -> Line:
+        """Suspend the comparison for the changes that an operator has listed."""
+        with self.locked():
+            return reviews.open_valley(self.place, envelope)
+
+    def adopt(self, envelope: str) -> Line:
+        """Take over where people have moved the branch."""
+        with self.locked():
+            return reviews.adopt(self.place, envelope)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the one process that works on this line, with what another left undone settled."""
+        if self._held:
+            yield
+            return
+        folder = self.place.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "controller.lock").open("wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise GauntletError(
+                    f"another process works on this line (it holds {file.name}); try again later"
+                ) from None
+            self._held = True
+            try:
+                shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+                _ = self.line
+                promotion.settle(self.place, self.records)
+                yield
+            finally:
+                self._held = False
+
+    def _waits_for_approval(self, line: Line, proposal: Proposal) -> str | None:
+        """Return why a proposal of tier 1 cannot go on without an operator; else None.
+
+        Looked at twice: before anything of it is run, and before the line moves.
+        """
+        first, last = proposal.stage == "branch", promotion.is_let_through(line, proposal)
+        if proposal.tier != 1 or proposal.base != line.head.commit or not (first or last):
+            return None
+        try:
+            reviews.check_recorded(self.place, proposal)
+        except ApprovalError as error:
+            return f"tier 1: {error} (`proctor infra review`)"
+        return None
+
+    def _step(self, proposal: Proposal) -> None:
+        """Do the one thing that comes next."""
+        line = self.line
+        if proposal.review in ("reject", "revise"):
+            outcome = "rejected" if proposal.review == "reject" else "withdrawn"
+            reason = f"an operator says {proposal.review}: {proposal.note}"
+            self._conclude(proposal, outcome, stage="propose", reason=reason)
+        elif proposal.base != line.head.commit:
+            reason = f"the line moved to {line.head.commit}; propose it again from there"
+            self._conclude(proposal, "superseded", stage=proposal.stage, reason=reason)
+        elif proposal.stage == "branch":
+            found = self._examine(proposal)
+            if found is not None:
+                against = promotion.opponent(line, proposal)
+                stages.branch(self.place, proposal, found, against=against)
+        elif proposal.stage == "test":
+            stages.test(self.place, proposal)
+        elif proposal.stage == "benchmark":
+            stages.benchmark(self.place, self.records, proposal)
+        elif promotion.is_let_through(line, proposal):
+            promotion.promote(self.place, proposal)
+            self.place.tell(str(proposal.id), "promoted")
+        elif proposal.tested:
+            reason = f"{proposal.verdict}: {'; '.join(proposal.reasons)}"
+            self._conclude(proposal, "rejected", stage="evaluate", reason=reason)
+        else:
+            self._conclude(proposal, "rejected", stage="test", reason=str(proposal.problem))
+
+    def _examine(self, proposal: Proposal) -> stages.Examined | None:
+        """Look at what a proposal touches; None if that was the end of it."""
+        try:
+            found = stages.examine(self.place, proposal)
+        except DiffError as error:
+            self._conclude(proposal, "rejected", stage="branch", reason=str(error))
+            return None
+        except TierError as error:
+            if error.halts == "line":
+                promotion.halt(self.place, proposal, reason=str(error))
+                self.place.tell(str(proposal.id), f"halted, and the line with it: {error}")
+            else:
+                self._conclude(proposal, "halted", stage="propose", reason=str(error))
+            return None
+        if found.problems:
+            reason = "; ".join(found.problems[: stages.MOST_PROBLEMS])
+            self._conclude(proposal, "rejected", stage="branch", reason=reason)
+            return None
+        return found
+
+    def _conclude(self, proposal: Proposal, outcome: str, *, stage: str, reason: str) -> None:
+        promotion.conclude(self.place, proposal, outcome, stage=stage, reason=reason)
+        self.place.tell(str(proposal.id), f"{outcome} at {stage}: {reason}")
+
+
+def digest_of(diff: bytes) -> str:
+    """Return what a diff goes by in a valley's steps and in approvals."""
+    return hashlib.sha256(diff).hexdigest()

@@ -1,0 +1,183 @@
+"""How a proposal ends: the line moves, or it stays; and how a valley ends.
+
+A line moves in two steps that no crash can tear apart for good. A promotion moves the branch first,
+by comparing and swapping, and is recorded then; a way back out of a valley is recorded first, and
+the branch follows. settle() finishes either, whoever comes next.
+
+Source: docs/reference/gauntlet.md, "Stages" and "Valleys".
+I/O: the workplace.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+from aggregates.line import Line
+from aggregates.proposal import Proposal
+from judge.gauntlet.errors import MovedError
+from judge.gauntlet.records import Records
+from judge.gauntlet.workplace import Workplace
+
+
+def is_step(line: Line, proposal: Proposal) -> bool:
+    """Tell whether a proposal is the step that comes next in the valley that is open."""
+    valley = line.valley
+    return (
+        valley is not None
+        and proposal.base == line.head.commit
+        and proposal.diff == valley["steps"][valley["passed"]]
+    )
+
+
+def is_last_step(line: Line, proposal: Proposal) -> bool:
+    """Tell whether with this step the valley is crossed, and the gate in force again."""
+    valley = line.valley
+    return (
+        valley is not None
+        and is_step(line, proposal)
+        and valley["passed"] == len(valley["steps"]) - 1
+    )
+
+
+def opponent(line: Line, proposal: Proposal) -> str:
+    """Return the commit that a proposal has to beat: its base, or where the valley began."""
+    if line.valley is not None and is_last_step(line, proposal):
+        return line.checkpoints[line.valley["from"]].commit
+    return proposal.base
+
+
+def is_let_through(line: Line, proposal: Proposal) -> bool:
+    """Tell whether what is recorded of a proposal lets it onto the line."""
+    if not proposal.tested or proposal.verdict is None:
+        return False
+    gate_is_open = is_step(line, proposal) and not is_last_step(line, proposal)
+    return proposal.verdict == "better" or gate_is_open
+
+
+def promote(place: Workplace, proposal: Proposal) -> None:
+    """Move the line to a candidate that was let through, and record it.
+
+    Where somebody else has moved the branch nothing is done; the proposal waits for an answer.
+    """
+    assert proposal.commit is not None
+    _intent(place).write_text(proposal.commit)
+    with suppress(MovedError):
+        place.repository.advance(place.branch, old=proposal.base, new=proposal.commit)
+        _record_promotion(place, proposal)
+    _intent(place).unlink()
+
+
+def conclude(
+    place: Workplace, proposal: Proposal, outcome: str, *, stage: str, reason: str
+) -> None:
+    """End a proposal that does not get onto the line; a valley ends with its step."""
+
+    def make() -> list[Line | Proposal]:
+        line, fresh = place.line(), place.proposal(proposal.id)
+        ends_valley = is_step(line, fresh)
+        fresh.conclude(outcome, stage=stage, reason=reason)
+        if ends_valley:
+            _turn_back(line, f"step {fresh.id} was {outcome}: {reason}")
+        return [line, fresh]
+
+    place.save(make)
+    settle_branch(place)
+
+
+def halt(place: Workplace, proposal: Proposal, *, reason: str) -> None:
+    """End a proposal that reaches for the controller, and stop the line until somebody answers."""
+
+    def make() -> list[Line | Proposal]:
+        line, fresh = place.line(), place.proposal(proposal.id)
+        ends_valley = is_step(line, fresh)
+        fresh.conclude("halted", stage="propose", reason=reason)
+        if ends_valley:
+            _turn_back(line, f"step {fresh.id} was halted: {reason}")
+        if line.halt is None:
+            line.stop(proposal=str(fresh.id), reason=reason)
+        return [line, fresh]
+
+    place.save(make)
+    settle_branch(place)
+
+
+def settle(place: Workplace, records: Records) -> None:
+    """Finish what a process that was killed had begun; end a valley whose time is over."""
+    line = place.line()
+    head = place.repository.head(place.branch)
+    if head != line.head.commit and _intended(place) == head:
+        for proposal_id in records.open_proposals():
+            proposal = place.proposal(proposal_id)
+            if proposal.commit == head and proposal.base == line.head.commit:
+                _record_promotion(place, proposal)
+    settle_branch(place)
+    line = place.line()
+    if line.valley is not None and place.clock() >= line.valley["expires"]:
+        place.save(lambda: [_turned_back(place, "its time is over")])
+        settle_branch(place)
+
+
+def settle_branch(place: Workplace) -> None:
+    """Bring the branch back from a checkpoint that was rolled back to the active one."""
+    line = place.line()
+    head = place.repository.head(place.branch)
+    if head == line.head.commit:
+        return
+    if head in {each.commit for each in line.checkpoints.values() if each.rolled_back is not None}:
+        place.repository.advance(place.branch, old=head, new=line.head.commit)
+
+
+def _intent(place: Workplace) -> Path:
+    """Return the file that says which commit the branch is about to be moved to, by us."""
+    return place.folder / "promoting"
+
+
+def _intended(place: Workplace) -> str | None:
+    return _intent(place).read_text() if _intent(place).exists() else None
+
+
+def _record_promotion(place: Workplace, proposal: Proposal) -> None:
+    def make() -> list[Line | Proposal]:
+        line, fresh = place.line(), place.proposal(proposal.id)
+        assert fresh.commit is not None  # it was branched, and all four are there
+        assert fresh.tree is not None
+        assert fresh.manifest is not None
+        assert fresh.reference_set is not None
+        valley, crossed = line.valley, is_last_step(line, fresh)
+        lets = valley["id"] if valley is not None and fresh.verdict != "better" else None
+        checkpoint = line.promote(
+            commit=fresh.commit,
+            tree=fresh.tree,
+            proposals=[str(fresh.id)],
+            manifest=fresh.manifest,
+            reference_set=fresh.reference_set,
+        )
+        if crossed:
+            line.close_valley("crossed: better than where it began")
+        reason = f"{fresh.verdict}: {'; '.join(fresh.reasons)}"
+        fresh.conclude(
+            "promoted", stage="conclude", reason=reason, checkpoint=checkpoint, valley=lets
+        )
+        return [line, fresh]
+
+    place.save(make)
+
+
+def _turned_back(place: Workplace, reason: str) -> Line:
+    line = place.line()
+    if line.valley is not None:
+        _turn_back(line, reason)
+    return line
+
+
+def _turn_back(line: Line, reason: str) -> None:
+    """Close the valley and roll back whatever was let through in it."""
+    assert line.valley is not None
+    start, passed = line.valley["from"], line.valley["passed"]
+    line.close_valley(f"not crossed: {reason}")
+    if passed:
+        first = next(
+            each.id
+            for each in line.checkpoints.values()
+            if each.parent == start and each.rolled_back is None
+        )
+        line.roll_back(first, f"a valley was not crossed: {reason}")

@@ -1,0 +1,135 @@
+"""What the ledger says of the proposals on a line, in the ledger's order.
+
+Whatever the controller has to know of earlier proposals it reads here, so that a process that was
+killed and one that was not come to the same.
+
+Trust: the ledger's events are our own; whoever doubts them verifies the ledger first.
+I/O: reads the log that is passed in.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from aggregates.proposal import Proposal
+from judge.gauntlet.benchmark import TaskResult
+from ledger.application import LedgerApplication
+
+_NEVER = 2**63  # a place that no event has
+_TOPICS = (
+    "proposal.submitted",
+    "proposal.branched",
+    "proposal.tested",
+    "proposal.evaluated",
+    "proposal.concluded",
+)
+
+
+@dataclass
+class _Seen:
+    """One proposal, as far as the index has read; places are notification ids."""
+
+    against: str | None = None
+    reference_set: str | None = None
+    tested: int | None = None  # where it passed its tests
+    free: int | None = None  # where it was evaluated without a look at repeats
+    regressions: tuple[str, ...] = ()
+    outcome: str | None = None
+    concluded: int = 0
+
+
+class Records:
+    """An index over one line's proposals, brought up to date whenever it is asked."""
+
+    def __init__(self, log: LedgerApplication, line: UUID) -> None:
+        self._log = log
+        self._line = str(line)
+        self._next = 1
+        self._seen: dict[UUID, _Seen] = {}
+
+    def proposals(self) -> list[UUID]:
+        """Return every proposal on the line, oldest first."""
+        return list(self._up_to_date())
+
+    def open_proposals(self) -> list[UUID]:
+        """Return those that have not been concluded, oldest first."""
+        return [each for each, seen in self._up_to_date().items() if seen.outcome is None]
+
+    def earlier(self, proposal: UUID) -> list[bool]:
+        """Return of each proposal that spends error before this one whether it was promoted.
+
+        Those are the ones that passed their tests before it. What becomes of them after it has
+        passed its own is not looked at: the answer is the same whenever it is asked.
+        """
+        seen = self._up_to_date()
+        mine = seen[proposal].tested or _NEVER
+        before = sorted(
+            (each.tested, each.outcome == "promoted" and each.concluded < mine)
+            for each in seen.values()
+            if each.tested is not None and each.tested < mine
+            if each.free is None or each.free > mine
+        )
+        return [promoted for _, promoted in before]
+
+    def base_results(self, *, commit: str, reference_set: str) -> dict[tuple[str, int], TaskResult]:
+        """Return what this commit has answered to this reference set, by task and repeat."""
+        found: dict[tuple[str, int], TaskResult] = {}
+        for proposal, seen in self._up_to_date().items():
+            if seen.against == commit and seen.reference_set == reference_set:
+                earlier: Proposal = self._log.repository.get(proposal)
+                for result in results_of(earlier):
+                    if result.arm == "base":
+                        found.setdefault((result.task_id, result.repeat), result)
+        return found
+
+    def regressions(self) -> Iterator[tuple[UUID, str]]:
+        """Give each proposal with each task on which it was worse than its base."""
+        for proposal, seen in self._up_to_date().items():
+            for task in seen.regressions:
+                yield proposal, task
+
+    def _up_to_date(self) -> dict[UUID, _Seen]:
+        select = self._log.recorder.select_notifications
+        while found := select(self._next, 1_000, topics=_TOPICS):
+            for each in found:
+                self._take(each.id, self._log.mapper.to_domain_event(each))
+            self._next = found[-1].id + 1
+        return self._seen
+
+    def _take(self, place: int, event: Any) -> None:
+        if isinstance(event, Proposal.Submitted):
+            if event.line == self._line:
+                self._seen[event.originator_id] = _Seen()
+            return
+        seen = self._seen.get(event.originator_id)
+        if seen is None:
+            return  # another line's
+        match event:
+            case Proposal.Branched():
+                seen.against, seen.reference_set = event.against, event.reference_set
+            case Proposal.Tested():
+                seen.tested = place if event.passed else None
+            case Proposal.Evaluated():
+                seen.regressions = tuple(event.regressions)
+                seen.free = None if event.level > 0 else place
+            case Proposal.Concluded():
+                seen.outcome, seen.concluded = event.outcome, place
+
+
+def results_of(proposal: Proposal) -> list[TaskResult]:
+    """Return what both arms have answered so far, as it is recorded."""
+    return [
+        TaskResult(
+            task_id=task,
+            arm="base" if arm == "base" else "candidate",
+            repeat=repeat,
+            seed=result["seed"],
+            success=result["success"],
+            validation_failures=result["validation_failures"],
+            metrics=result["metrics"],
+            problem=result["problem"],
+            isolation=tuple(result["isolation"]),
+        )
+        for (arm, task, repeat), result in proposal.results.items()
+    ]

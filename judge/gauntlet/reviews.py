@@ -1,0 +1,189 @@
+"""Operators' words on record: what each has to be about, and what it does.
+
+A word is recorded as the envelope that was signed. What follows from it is the controller's to do,
+and another event.
+
+Source: docs/reference/gauntlet.md, "Approvals".
+Trust: envelopes are hostile; keys count while the ledger says that they are operators'.
+I/O: the workplace.  Units: seconds.
+"""
+
+import hashlib
+from uuid import UUID
+
+from aggregates.line import Line
+from aggregates.proposal import REVIEWS, Proposal
+from judge.gauntlet.approvals import Approval, check_approval, read_approval
+from judge.gauntlet.errors import ApprovalError
+from judge.gauntlet.workplace import Workplace
+
+
+def record_review(place: Workplace, envelope: str) -> Proposal:
+    """Record an operator's approve, reject or revise; ApprovalError where it does not count."""
+    said = read_approval(envelope, operators=place.operators())
+    if said.kind not in REVIEWS:
+        raise ApprovalError(f"{said.kind!r} is no word on a proposal")
+    proposal_id = _uuid(said.proposal)
+    proposal = place.proposal(proposal_id)
+    if proposal.outcome is not None:
+        raise ApprovalError(f"proposal {proposal_id} is concluded already: {proposal.outcome}")
+    approval = _checked(place, envelope, proposal, said.kind)
+
+    def make() -> list[Proposal]:
+        fresh = place.proposal(proposal_id)
+        fresh.record_review(
+            approval.kind,
+            envelope=envelope,
+            key=approval.key,
+            expires=approval.expires,
+            note=approval.note,
+        )
+        return [fresh]
+
+    place.save(make)
+    return place.proposal(proposal_id)
+
+
+def check_recorded(place: Workplace, proposal: Proposal) -> None:
+    """Raise ApprovalError unless an approval of the proposal is on record and counts now."""
+    if proposal.review != "approve" or proposal.envelope is None:
+        raise ApprovalError("an operator has to approve it")
+    _checked(place, proposal.envelope, proposal, "approve")
+
+
+def resume(place: Workplace, envelope: str) -> Line:
+    """Let a halted line go on, with an operator's answer to what halted it."""
+    line = place.line()
+    if line.halted_by is None:
+        raise ApprovalError("the line is not halted")
+    proposal = place.proposal(_uuid(line.halted_by))
+    _checked(place, envelope, proposal, "resume")
+
+    def make() -> list[Line]:
+        fresh = place.line()
+        if fresh.halted_by != line.halted_by:
+            raise ApprovalError("the line was halted by another proposal in the meantime")
+        fresh.resume(envelope=envelope)
+        return [fresh]
+
+    place.save(make)
+    return place.line()
+
+
+def open_valley(place: Workplace, envelope: str) -> Line:
+    """Suspend the comparison for the changes that an operator has listed."""
+    approval = check_approval(
+        envelope,
+        operators=place.operators(),
+        now=place.clock(),
+        kind="valley",
+        line=str(place.line_id),
+        subjects=line_subjects(place),
+    )
+
+    def make() -> list[Line]:
+        line = place.line()
+        line.open_valley(
+            hashlib.sha256(envelope.encode()).hexdigest(),
+            steps=approval.steps,
+            envelope=envelope,
+            expires=approval.expires,
+        )
+        return [line]
+
+    place.save(make)
+    return place.line()
+
+
+def adopt(place: Workplace, envelope: str) -> Line:
+    """Take over where people have moved the branch, as a checkpoint of its own."""
+    subjects = adoption_subjects(place)
+    check_approval(
+        envelope,
+        operators=place.operators(),
+        now=place.clock(),
+        kind="adopt",
+        line=str(place.line_id),
+        subjects=subjects,
+    )
+
+    def make() -> list[Line]:
+        line = place.line()
+        line.adopt(
+            commit=subjects["commit"],
+            tree=subjects["tree"],
+            manifest=subjects["manifest"],
+            reference_set=subjects["reference_set"],
+            envelope=envelope,
+        )
+        return [line]
+
+    place.save(make)
+    return place.line()
+
+
+def admit(place: Workplace, envelope: str, *, task: str, sha256: str) -> Line:
+    """Record that an operator lets a task into the reference set."""
+    check_approval(
+        envelope,
+        operators=place.operators(),
+        now=place.clock(),
+        kind="admit",
+        line=str(place.line_id),
+        proposal=None,
+        subjects={"task": sha256},
+    )
+
+    def make() -> list[Line]:
+        line = place.line()
+        line.admit_task(task, sha256=sha256, envelope=envelope)
+        return [line]
+
+    place.save(make)
+    return place.line()
+
+
+def line_subjects(place: Workplace) -> dict[str, str]:
+    """Return what a word on the line itself has to be about: its active checkpoint."""
+    head = place.line().head
+    return {
+        "base": head.commit,
+        "base_tree": head.tree,
+        "manifest": place.manifest(head.commit).sha256,
+        "reference_set": place.reference_set(head.commit).sha256,
+    }
+
+
+def adoption_subjects(place: Workplace) -> dict[str, str]:
+    """Return what an operator who takes over people's commits has to sign."""
+    active = place.line().head
+    commit = place.repository.head(place.branch)
+    if commit == active.commit:
+        raise ApprovalError("the branch is at its checkpoint: there is nothing to take over")
+    return {
+        "base": active.commit,
+        "base_tree": active.tree,
+        "commit": commit,
+        "tree": place.repository.tree_of(commit),
+        "manifest": place.manifest(commit).sha256,
+        "reference_set": place.reference_set(commit).sha256,
+    }
+
+
+def _checked(place: Workplace, envelope: str, proposal: Proposal, kind: str) -> Approval:
+    return check_approval(
+        envelope,
+        operators=place.operators(),
+        now=place.clock(),
+        kind=kind,
+        line=str(place.line_id),
+        proposal=str(proposal.id),
+        subjects=place.subjects(proposal),
+    )
+
+
+def _uuid(text: str | None) -> UUID:
+    try:
+        return UUID(text or "")
+    except ValueError as e:
+        raise ApprovalError(f"{text!r} is no proposal's id") from e

@@ -1,0 +1,121 @@
+"""What the controller's parts share: the log, the repository, and what a commit says of itself.
+
+I/O: the log, the repository and the folder that are passed in.  Units: POSIX seconds.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID
+
+from eventsourcing.domain import Aggregate
+
+from aggregates.line import Line
+from aggregates.proposal import Proposal
+from judge.gauntlet.errors import GauntletError, ManifestError
+from judge.gauntlet.manifest import PATH, Manifest, parse_manifest
+from judge.gauntlet.reference_set import ReferenceSet, load
+from judge.gauntlet.repository import Repository
+from ledger.application import LedgerApplication
+from ledger.authority import Authority
+from ledger.errors import ConflictError
+
+SCRATCH = "scratch"  # below the folder; emptied whenever somebody begins to work
+_TRIES = 20
+
+
+class Blobs(Protocol):
+    """Where diffs and outputs lie."""
+
+    def put(self, content: bytes) -> str:
+        """Store some bytes and return their SHA-256."""
+
+    def get(self, digest: str) -> bytes:
+        """Return a blob's content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """One line, and all that is needed to judge proposals on it."""
+
+    log: LedgerApplication
+    repository: Repository
+    branch: str
+    blobs: Blobs
+    folder: Path
+    clock: Callable[[], int]  # s
+    authority: Callable[[], Authority]  # what stands in the ledger now
+    tell: Callable[[str, str], None]  # proposal's id, what is done
+
+    @property
+    def line_id(self) -> UUID:
+        """The line's stream."""
+        return Line.id_of(self.repository.root(self.branch), self.branch)
+
+    def line(self) -> Line:
+        """Return the line as it is recorded."""
+        if self.line_id not in self.log.repository:
+            raise GauntletError(
+                f"branch {self.branch!r} of this repository is under no gauntlet yet; "
+                "`proctor infra status` puts it there"
+            )
+        found: Line = self.log.repository.get(self.line_id)
+        return found
+
+    def proposal(self, proposal_id: UUID) -> Proposal:
+        """Return a proposal of this line as it is recorded."""
+        if proposal_id in self.log.repository:
+            found: Any = self.log.repository.get(proposal_id)
+            if isinstance(found, Proposal) and found.line == str(self.line_id):
+                return found
+        raise GauntletError(f"there is no proposal {proposal_id} on this line")
+
+    def save(self, make: Callable[[], Sequence[Aggregate]]) -> None:
+        """Save what `make` returns in one batch; it is asked again where somebody was quicker."""
+        for _ in range(_TRIES):
+            try:
+                self.log.save(*make())
+            except ConflictError:
+                continue
+            return
+        raise GauntletError("others append to this line without end; try again later")
+
+    def manifest(self, commit: str) -> Manifest:
+        """Return the manifest in a commit; raise ManifestError if it is another line's."""
+        manifest = parse_manifest(self.repository.read(commit, PATH))
+        if manifest.line != self.branch:
+            raise ManifestError(
+                f"{PATH}: the line is {manifest.line!r}, and asked for is {self.branch!r}"
+            )
+        return manifest
+
+    def reference_set(self, commit: str) -> ReferenceSet:
+        """Return the reference set in a commit."""
+        path = self.manifest(commit).reference_set
+        return load(self.repository, commit=commit, path=path)
+
+    def subjects(self, proposal: Proposal) -> dict[str, str]:
+        """Return what an operator's word on a proposal has to be about."""
+        return {
+            "base": proposal.base,
+            "base_tree": proposal.base_tree,
+            "diff": proposal.diff,
+            "manifest": self.manifest(proposal.base).sha256,
+            "reference_set": self.reference_set(proposal.base).sha256,
+        }
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give a folder that is gone afterwards, at the latest when the next process begins."""
+        base = self.folder / SCRATCH
+        base.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=base) as name:
+            yield Path(name)
+
+    def operators(self) -> list[str]:
+        """Return the vkeys of the operators whose keys are in force."""
+        keys = self.authority().keys
+        return [key.vkey for key in keys if key.role == "operator" and key.ended is None]
