@@ -1,4 +1,4 @@
-"""Reading a few folders only: what a process that runs foreign code may still open.
+"""A few folders only: what a process that runs foreign code may still open, and for what.
 
 The rest of the file system is closed to it, /proc with the secrets of other processes included, and
 so are the memory of processes outside and, with newer kernels, TCP and signals to them.
@@ -15,7 +15,7 @@ import stat
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +23,11 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architect
 _NO_NEW_PRIVS = 38
 _PATH_BENEATH = 1
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_OF_FILES = 0b111 | 1 << 14 | 1 << 15  # the rights that a rule for a file can give
+READ = _READ_FILE | _READ_DIR
+RUN = READ | 1  # programs, too
+WRITE = RUN | 1 << 1 | 0b1_1111_1111 << 4 & ~(1 << 6 | 1 << 11) | 0b11 << 13  # no devices are made
+USE = READ | 1 << 1 | 1 << 15  # of devices: to write to them and to set them
 # By the version of the interface that brought them; a kernel refuses what it does not know.
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
 _NET_RIGHTS = {4: 0b11}  # bind and connect
@@ -32,6 +37,16 @@ _PACKAGES = (
     "judge",
     "monitor",
 )  # what an honest model.py imports, and what that does
+_PROGRAMS = (
+    "/bin",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/usr/bin",
+    "/usr/libexec",
+    "/usr/share",
+)
 _SYSTEM = (
     "/lib",
     "/lib64",
@@ -46,16 +61,28 @@ _SYSTEM = (
 )
 
 
-def readable_places() -> tuple[Path, ...]:
-    """Return what Python, torch and our own packages are read from."""
+def readable_places(*, ours: bool = True) -> tuple[Path, ...]:
+    """Return what Python, torch and, if asked for, our own packages are read from."""
     places = [Path(place) for place in _SYSTEM]
     places += [Path(base) / "lib" for base in (sys.prefix, sys.base_prefix)]
     places += [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+    places += package_folders()
     # The packages one by one: where they are installed in place, a ledger may lie beside them.
-    for name in _PACKAGES:
+    for name in _PACKAGES if ours else ():
         spec = find_spec(name)
         places += [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
     return tuple(dict.fromkeys(places))
+
+
+def package_folders() -> tuple[Path, ...]:
+    """Return the folders that this interpreter finds third-party packages in."""
+    names = ("site-packages", "dist-packages")
+    return tuple(path for path in map(Path, sys.path) if path.name in names and path.is_dir())
+
+
+def program_places() -> tuple[Path, ...]:
+    """Return what the system's programs, and looking up a name or the time, are read from."""
+    return tuple(Path(place) for place in _PROGRAMS)
 
 
 def hide_files(readable: Iterable[Path]) -> bool:
@@ -66,22 +93,31 @@ def hide_files(readable: Iterable[Path]) -> bool:
     """
     if platform.system() != "Linux":
         return False
+    alone = len(list(Path("/proc/self/task").iterdir())) == 1
+    return restrict(dict.fromkeys(readable, READ)) and alone
+
+
+def restrict(allowed: Mapping[Path, int], *, tcp: bool = False) -> bool:
+    """Leave these places to this thread, each for READ, RUN, WRITE or USE; return whether it holds.
+
+    With `tcp`, TCP is left as it is: for a process in a network of its own.
+    """
+    if platform.system() != "Linux":
+        return False
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return False
-    handled = struct.pack(
-        "=QQQ", *(_known(rights, version) for rights in (_FILE_RIGHTS, _NET_RIGHTS, _SCOPES))
-    )
+    files, net = _known(_FILE_RIGHTS, version), 0 if tcp else _known(_NET_RIGHTS, version)
+    handled = struct.pack("=QQQ", files, net, _known(_SCOPES, version))
     ruleset = libc.syscall(_CREATE_RULESET, handled, len(handled), 0)
     if ruleset < 0:
         return False
-    alone = len(list(Path("/proc/self/task").iterdir())) == 1
     try:
-        for place in readable:
-            _allow_reading(libc, ruleset, place)
+        for place, rights in allowed.items():
+            _allow(libc, ruleset, place, rights & files)
         refused = libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(_RESTRICT_SELF, ruleset, 0)
-        return alone and not refused
+        return not refused
     finally:
         os.close(ruleset)
 
@@ -90,14 +126,14 @@ def _known(rights: dict[int, int], version: int) -> int:
     return sum(bits for since, bits in rights.items() if since <= version)
 
 
-def _allow_reading(libc: ctypes.CDLL, ruleset: int, place: Path) -> None:
+def _allow(libc: ctypes.CDLL, ruleset: int, place: Path, rights: int) -> None:
     try:
         descriptor = os.open(place, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # not on this machine: nothing to allow
         return
     try:
-        folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-        rights = _READ_FILE | (_READ_DIR if folder else 0)
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            rights &= _OF_FILES
         # A rule that fails allows nothing, which is the safe side.
         libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, descriptor), 0)
     finally:

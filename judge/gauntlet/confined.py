@@ -1,0 +1,416 @@
+"""A candidate's command, run where it can read little, write less, reach nobody and leave nothing.
+
+A supervisor of ours (judge/gauntlet/supervisor.py) starts the command in namespaces of its own and
+ends everything that it started. The command sees Python, the system's libraries and programs, its
+tree and what else is named, and writes to its scratch folder only. Where the kernel lacks what is
+needed, nothing is run at all.
+
+Source: docs/reference/gauntlet.md, "How a candidate is run".
+Trust: what comes back is the candidate's word, bounded in size and time.
+I/O: processes; folders beside `scratch` that are gone afterwards.  Units: seconds, bytes.
+"""
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal, Self
+
+from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.interpreter import PYTHON, Interpreter
+from judge.gauntlet.strict_json import read_value
+
+__all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "run"]
+
+ISOLATION = (
+    "limits",  # of each process: memory, size of a file, open files
+    "limits together",  # of all processes: memory, number, what is written
+    "hidden files",
+    "private root",  # what cannot be read is not there, the host's sockets included
+    "no network",
+    "no processes left",
+    "system-call filter",
+)
+NEEDED = ("hidden files", "no network", "no processes left")
+MAX_DISK = 2 * 2**30
+MAX_PROCESSES = 256
+MAX_FILES = 200_000
+MAX_MESSAGE = 8 * 2**20
+_GRACE = 2.0  # s for a candidate to leave when nothing more is asked
+_STARTING = 30.0  # s for the supervisor, beyond the candidate's own time
+_CHUNK = 65_536
+_SUPERVISOR = "judge.gauntlet.supervisor"
+
+Status = Literal["exited", "signal", "timeout", "output", "memory", "processes", "disk", "stopped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command ended, and what it printed."""
+
+    status: Status
+    code: int  # exit status, or the signal's number
+    output: bytes
+    errors: bytes
+    isolation: tuple[str, ...]  # of ISOLATION, what was in force
+    leftovers: int  # processes that had to be ended
+    seconds: float
+    limits: Mapping[str, float]
+
+    @property
+    def words(self) -> str:
+        """How it ended, in words of ours."""
+        return {
+            "exited": f"it left with status {self.code}",
+            "signal": f"it was ended by signal {self.code}",
+            "timeout": f"it ran for more than {self.limits['seconds']:g} seconds",
+            "output": f"it printed more than {self.limits['output_bytes']:g} bytes",
+            "memory": f"it held more than {self.limits['memory_bytes']:g} bytes of memory",
+            "processes": f"it started more than {MAX_PROCESSES} processes",
+            "disk": f"it wrote more than {MAX_DISK} bytes or {MAX_FILES} files",
+            "stopped": "it did not leave when nothing more was asked",
+        }[self.status]
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    tree: Path,
+    scratch: Path,
+    stdin: bytes = b"",
+    seconds: float,
+    memory_bytes: int,
+    output_bytes: int = 2**20,
+    readable: Iterable[Path] = (),
+) -> Ended:
+    """Run a command to its end; `{python}` in it is the interpreter that it is given.
+
+    Raises GauntletError where it cannot be confined, and for nothing that the command does.
+    """
+    with _Supervised(
+        argv,
+        tree=tree,
+        scratch=scratch,
+        seconds=seconds,
+        memory_bytes=memory_bytes,
+        output_bytes=output_bytes,
+        readable=readable,
+    ) as supervised:
+        supervised.say(stdin)
+        supervised.say_no_more()
+        return supervised.end()
+
+
+class Conversation:
+    """A command that is asked and answers, one line of JSON each way, until the block is left."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        tree: Path,
+        scratch: Path,
+        seconds: float,
+        memory_bytes: int,
+        output_bytes: int = 4 * 2**20,
+        readable: Iterable[Path] = (),
+    ) -> None:
+        self._supervised = _Supervised(
+            argv,
+            tree=tree,
+            scratch=scratch,
+            seconds=seconds,
+            memory_bytes=memory_bytes,
+            output_bytes=output_bytes,
+            readable=readable,
+        )
+        self.ended: Ended | None = None
+
+    @property
+    def isolation(self) -> tuple[str, ...]:
+        """What is in force; nothing before the block is entered."""
+        return self._supervised.isolation
+
+    def __enter__(self) -> Self:
+        self._supervised.__enter__()
+        return self
+
+    def ask(self, message: object) -> Any:
+        """Send one message and return the one answer; raise AnswerError where there is none."""
+        line = json.dumps(message, allow_nan=False).encode() + b"\n"
+        if len(line) > MAX_MESSAGE:
+            raise GauntletError(f"a message of {len(line)} bytes is too long to be sent")
+        self._check_quiet()
+        self._supervised.say(line)
+        answer = self._supervised.line()
+        if answer is None:
+            self.ended = self._supervised.end()
+            raise AnswerError(f"there is no answer: {self.ended.words}")
+        try:
+            return read_value(answer)
+        except ValueError as error:
+            raise AnswerError(f"the answer is malformed: {error}") from error
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self._supervised.say_no_more()
+                self.ended = self._supervised.end(grace=_GRACE)
+                self._check_quiet()
+                if self.ended.leftovers:
+                    raise AnswerError(f"it left {self.ended.leftovers} processes behind")
+        finally:
+            self._supervised.__exit__(kind, error, trace)
+
+    def _check_quiet(self) -> None:
+        if self._supervised.unread():
+            raise AnswerError("it said more than it was asked")
+
+
+class _Supervised:
+    """The supervisor's process, and the four pipes to it and to the command."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        tree: Path,
+        scratch: Path,
+        seconds: float,
+        memory_bytes: int,
+        output_bytes: int,
+        readable: Iterable[Path],
+    ) -> None:
+        self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
+        self._readable = tuple(path.resolve() for path in readable)
+        self._limits = {
+            "seconds": seconds,
+            "memory_bytes": memory_bytes,
+            "output_bytes": output_bytes,
+        }
+        self.isolation: tuple[str, ...] = ()
+        self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}
+        self._read = 0  # bytes of the output that were returned as lines
+        self._exceeded = self._stopped = False
+        self._ended: Ended | None = None
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="confined-", dir=self._scratch.parent))
+        try:
+            self._start()
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        return self
+
+    def _start(self) -> None:
+        interpreter = Interpreter.make(self._folder / "python", tree=self._tree)
+        (self._folder / "root").mkdir()
+        self._control, control = os.pipe()
+        report, reported = os.pipe()
+        request = {
+            "argv": [part.replace(PYTHON, str(interpreter.executable)) for part in self._argv],
+            "environment": interpreter.environment(tree=self._tree, scratch=self._scratch),
+            "root": str(self._folder / "root"),
+            "scratch": str(self._scratch),
+            "tree": str(self._tree),
+            "readable": [str(path) for path in (*interpreter.places, *self._readable)],
+            "needed": NEEDED,
+            "limits": {
+                "seconds": self._limits["seconds"],
+                "memory_bytes": self._limits["memory_bytes"],
+                "disk_bytes": MAX_DISK,
+                "processes": MAX_PROCESSES,
+                "files": MAX_FILES,
+            },
+        }
+        self._begun = time.monotonic()
+        self._process = subprocess.Popen(  # noqa: S603 - a fixed command of our own
+            [sys.executable, "-I", "-B", "-m", _SUPERVISOR, str(control), str(reported)],
+            cwd="/",
+            env={},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(control, reported),
+            start_new_session=True,
+        )
+        for descriptor in (control, reported):
+            os.close(descriptor)
+        self._input: int | None = _taken(self._process.stdin)
+        self._selector = selectors.DefaultSelector()
+        for name, descriptor in (
+            ("output", _taken(self._process.stdout)),
+            ("errors", _taken(self._process.stderr)),
+            ("report", report),
+        ):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ, name)
+        os.set_blocking(self._input, False)
+        self._deadline = self._begun + self._limits["seconds"] + _STARTING
+        self._send_request(json.dumps(request).encode() + b"\n")
+        self._pump(until=lambda: b"\n" in self._kept["report"])
+        self._read_start()
+
+    def _send_request(self, request: bytes) -> None:
+        view = memoryview(request)
+        with suppress(BrokenPipeError):  # then there is no report, which says so
+            while view:
+                view = view[os.write(self._control, view) :]
+
+    def _read_start(self) -> None:
+        first, found, _ = bytes(self._kept["report"]).partition(b"\n")
+        if not found:
+            self.kill()
+            words = bytes(self._kept["errors"][-2_000:]).decode(errors="replace").strip()
+            raise GauntletError(f"the process that confines candidates did not start: {words}")
+        said = read_value(first)
+        self.isolation = tuple(name for name in ISOLATION if name in said["isolation"])
+        if said["problem"] is not None:
+            self.kill()
+            raise GauntletError(said["problem"])
+
+    def say(self, data: bytes) -> None:
+        """Write to the command's input; whether it is read is its own affair."""
+        view = memoryview(data)
+        while view and self._input is not None and not self._over():
+            try:
+                view = view[os.write(self._input, view[:_CHUNK]) :]
+            except BlockingIOError:
+                self._wait(0.02)
+            except BrokenPipeError:
+                self.say_no_more()
+
+    def say_no_more(self) -> None:
+        """Close the command's input."""
+        if self._input is not None:
+            os.close(self._input)
+            self._input = None
+
+    def line(self) -> bytes | None:
+        """Return the next line of output without its end; None where there is no more."""
+        kept = self._kept["output"]
+        self._pump(until=lambda: kept.find(b"\n", self._read) >= 0)
+        end = kept.find(b"\n", self._read)
+        if end < 0:
+            return None
+        found = bytes(kept[self._read : end])
+        self._read = end + 1
+        return found
+
+    def unread(self) -> bool:
+        """Tell whether the command has printed what nobody has asked for."""
+        self._wait(0)
+        return len(self._kept["output"]) > self._read
+
+    def end(self, *, grace: float | None = None) -> Ended:
+        """Wait for the end, or bring it about after a while; return how it came."""
+        if self._ended is None:
+            if grace is not None:
+                self._pump(until=self._over, seconds=grace)
+                if not self._over():
+                    self._stopped = True
+                    self._stop()
+            self._pump(until=self._over)
+            self.kill()
+            self._ended = self._read_end()
+        return self._ended
+
+    def _read_end(self) -> Ended:
+        lines = bytes(self._kept["report"]).splitlines()
+        if len(lines) < 2:  # the supervisor itself was ended
+            said: Any = {"status": "timeout", "code": 0, "leftovers": 0, "problem": None}
+        else:
+            said = read_value(lines[1])
+        if said["problem"] is not None:
+            raise GauntletError(said["problem"])
+        status = said["status"]
+        if status == "stopped":
+            status = "output" if self._exceeded else "stopped"
+        return Ended(
+            status=status,
+            code=said["code"],
+            output=bytes(self._kept["output"]),
+            errors=bytes(self._kept["errors"]),
+            isolation=self.isolation,
+            leftovers=said["leftovers"],
+            seconds=time.monotonic() - self._begun,
+            limits=self._limits,
+        )
+
+    def kill(self) -> None:
+        """End the supervisor, and with it all that it has started."""
+        self._stop()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5.0)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.say_no_more()
+        self.kill()
+        for key in list(self._selector.get_map().values()):
+            os.close(key.fd)
+        self._selector.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _stop(self) -> None:
+        """Have the supervisor end the command: it watches this pipe."""
+        if self._control >= 0:
+            os.close(self._control)
+            self._control = -1
+
+    def _over(self) -> bool:
+        return not self._selector.get_map()
+
+    def _pump(self, *, until: Any, seconds: float | None = None) -> None:
+        """Take in what comes until a condition holds, nothing can come any more, or time is up."""
+        deadline = self._deadline if seconds is None else time.monotonic() + seconds
+        while not until() and not self._over():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                if seconds is None:
+                    self.kill()
+                    self._wait(0)
+                break
+            self._wait(left)
+
+    def _wait(self, seconds: float) -> None:
+        """Take in what comes within a while."""
+        for key, _ in self._selector.select(seconds):
+            chunk = os.read(key.fd, _CHUNK)
+            kept = self._kept[key.data]
+            room = int(self._limits["output_bytes"]) - len(kept)
+            if key.data != "report" and len(chunk) > room:
+                self._exceeded = True
+                self._stop()
+                chunk = chunk[:room] or b""
+                kept += chunk
+                continue
+            kept += chunk
+            if not chunk:
+                self._selector.unregister(key.fd)
+                os.close(key.fd)
+
+
+def _taken(pipe: IO[bytes] | None) -> int:
+    """Return a pipe's descriptor, which is the caller's to close from now on."""
+    assert pipe is not None
+    with pipe:
+        return os.dup(pipe.fileno())

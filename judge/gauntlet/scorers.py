@@ -1,0 +1,25 @@
+"""The closed table of scorers: a task names one of these, and there is no other way to score.
+
+I/O: none.
+"""
+
+from collections.abc import Mapping
+
+from judge.gauntlet.scoring import (
+    METRICS,
+    Ask,
+    Metric,
+    Score,
+    Scorer,
+    acceptable,
+    exact,
+    selection,
+)
+
+__all__ = ["METRICS", "SCORERS", "Ask", "Metric", "Score", "Scorer"]
+
+SCORERS: Mapping[str, Scorer] = {
+    "acceptable": acceptable,
+    "exact": exact,
+    "selection": selection,
+}
