@@ -19,7 +19,7 @@ from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
 from ledger.paths import LedgerPaths
-from ledger.reader import check_ledger, open_verified
+from ledger.reader import check_ledger
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
@@ -264,7 +264,7 @@ def _judge_key(home: Home) -> AuthorKey | None:
     if not path.exists():
         return None
     author = AuthorKey("judge", read_private_key(path))
-    with open_verified(home.ledger) as ledger:
+    with open_remembered(home.ledger) as ledger:
         if ledger.authority.in_force("judge", public_bytes(author.key)):
             return author
     error_console.print(words(f"not signed: {path} is not in force as a judge's key"))
