@@ -127,7 +127,14 @@ def show(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOpti
 
 @app.command()
 def replay(
-    run: RunArgument = "latest",
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="The id of a run or of a campaign, the beginning of one, or `latest`: the newest "
+            "run, or where there is none yet, the newest campaign.",
+        ),
+    ] = "latest",
     at: Annotated[
         int | None, typer.Option("--at", help="Show the run's state after its N-th event.")
     ] = None,
@@ -140,7 +147,7 @@ def replay(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell a run's events in order, or do the run again from its events alone."""
+    """Tell the events of a run or a campaign, or do it again from its events alone."""
     if not execute:
         raise typer.Exit(commands.replay(Home(home), run, at=at, as_json=as_json))
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
