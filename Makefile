@@ -44,4 +44,4 @@ lock:
 	uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-foreign .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
