@@ -27,7 +27,8 @@ from ledger.errors import LedgerError, UnknownEventError
 from ledger.mapper import decode_body
 from ledger.verified_entries import AuthorBlock
 from projections.errors import ProjectionError, TableError, UnknownNameError
-from projections.rows import Row, rows_of
+from projections.infra_rows import Row
+from projections.rows import rows_of
 
 __all__ = [
     "ProjectedEvent",
@@ -41,6 +42,7 @@ __all__ = [
 BATCH_ROWS = 20_000  # some 30 MB of Python values
 _HERE = Path(__file__).parent
 _SQL = (_HERE / "schema.sql", _HERE / "views.sql")
+_CODE = tuple(_HERE / name for name in ("rows.py", "infra_rows.py", "projector.py"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a body a column takes; JSON takes everything.
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -76,7 +78,7 @@ class ProjectedEvent(Protocol):
 
 def schema_hash() -> str:
     """Return the SHA-256 over everything that decides what the tables hold."""
-    sources = (*_SQL, _HERE / "rows.py", _HERE / "projector.py", Path(signals.__file__))
+    sources = (*_SQL, *_CODE, Path(signals.__file__))
     texts = [source.read_text(encoding="utf-8") for source in sources]
     versions = {event_type.name: event_type.version for event_type in REGISTRY}
     return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()

@@ -10,16 +10,13 @@ I/O: none.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
 from types import MappingProxyType
-from typing import Any
 from uuid import UUID
 
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import signals_of
 from aggregates.transcript import Call, Transcript
 from ledger.verified_entries import AuthorBlock
-
-Body = Mapping[str, Any]
-Row = tuple[str, dict[str, Any]]  # table, column -> value
+from projections.infra_rows import INFRA_ROWS, Body, Row, pick
 
 _SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
 _START = ("config_hash", "rules_hash", "parent_run", "campaign", "checkpoint")
@@ -53,7 +50,12 @@ def rows_of(
 
 
 def _run_started(body: Body, run: str, idx: int) -> Iterator[Row]:
-    yield "run_starts", {"run_id": run, "idx": idx, **_pick(body, (*_START, *_START_JSON))}
+    yield "run_starts", {"run_id": run, "idx": idx, **pick(body, (*_START, *_START_JSON))}
+
+
+def _provoked(body: Body, run: str, idx: int) -> Iterator[Row]:
+    told = {column: body[column] for column in ("name", "seed", "changes", "expects")}
+    yield "provocations", {"run_id": run, "idx": idx, **told}
 
 
 def _epoch_measured(body: Body, run: str, idx: int) -> Iterator[Row]:
@@ -67,7 +69,7 @@ def _epoch_measured(body: Body, run: str, idx: int) -> Iterator[Row]:
             **asdict(signals_of(body["epoch"], measured)),
             "val_accuracy": measured["validation"]["accuracy"],
             "noise_scale": measured["gradients"].get("noise_scale"),
-            **_pick(measured["settings"], _SETTINGS),
+            **pick(measured["settings"], _SETTINGS),
             "reported": body["reported"],
         },
     )
@@ -77,7 +79,7 @@ def _epoch_measured(body: Body, run: str, idx: int) -> Iterator[Row]:
     ):
         for place, layer in enumerate(measured[part]):
             named = {"place": place, "layer": layer["name"]}
-            yield table, {**key, **named, **_pick(layer, columns)}
+            yield table, {**key, **named, **pick(layer, columns)}
 
 
 def _rules_evaluated(body: Body, run: str, idx: int) -> Iterator[Row]:  # noqa: ARG001
@@ -89,7 +91,7 @@ def _rules_evaluated(body: Body, run: str, idx: int) -> Iterator[Row]:  # noqa: 
                 "run_id": run,
                 "epoch": body["epoch"],
                 "rule": rule,
-                **_pick(evaluation, columns),
+                **pick(evaluation, columns),
                 "precedence": PRECEDENCE.index(rule) + 1,
             },
         )
@@ -106,7 +108,7 @@ def _decision_made(body: Body, run: str, idx: int) -> Iterator[Row]:
         "justification",
     )
     deferred_to = body["params"].get("deferred_to")
-    told = {"deferred_to": deferred_to, **_pick(body, columns)}
+    told = {"deferred_to": deferred_to, **pick(body, columns)}
     yield "decisions", {"run_id": run, "idx": idx, **told}
     for rule in body["cites"]:
         yield "citations", {"run_id": run, "number": body["number"], "rule": rule}
@@ -115,7 +117,7 @@ def _decision_made(body: Body, run: str, idx: int) -> Iterator[Row]:
 def _remedy(outcome: str, *columns: str) -> Callable[[Body, str, int], Iterator[Row]]:
     def rows(body: Body, run: str, idx: int) -> Iterator[Row]:
         empty = {"changes": None, "reason": None, "settings": None, "spec": None}
-        told = _pick(body, ("decision", "epoch", *columns))
+        told = pick(body, ("decision", "epoch", *columns))
         yield "remedies", {"run_id": run, "idx": idx, "outcome": outcome, **empty, **told}
 
     return rows
@@ -123,29 +125,29 @@ def _remedy(outcome: str, *columns: str) -> Callable[[Body, str, int], Iterator[
 
 def _weights_saved(body: Body, run: str, idx: int) -> Iterator[Row]:
     columns = ("epoch", "kind", "sha256", "size", "spec", "probe")
-    yield "weights", {"run_id": run, "idx": idx, **_pick(body, columns)}
+    yield "weights", {"run_id": run, "idx": idx, **pick(body, columns)}
 
 
 def _run_ended(body: Body, run: str, idx: int) -> Iterator[Row]:
     columns = ("reason", "detail", "deliverables")
-    yield "run_ends", {"run_id": run, "idx": idx, **_pick(body, columns)}
+    yield "run_ends", {"run_id": run, "idx": idx, **pick(body, columns)}
 
 
 def _campaign_started(body: Body, campaign: str, idx: int) -> Iterator[Row]:
     told = {
-        **_pick(body, ("mode", "config", "policy", "feedback")),
+        **pick(body, ("mode", "config", "policy", "feedback")),
         "max_attempts": body["attempts"],
     }
     yield "campaign_starts", {"campaign_id": campaign, "idx": idx, **told}
 
 
 def _attempt_started(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = {"run_id": body["run"], **_pick(body, ("number", "parent_run"))}
+    told = {"run_id": body["run"], **pick(body, ("number", "parent_run"))}
     yield "attempts", {"campaign_id": campaign, "idx": idx, **told}
 
 
 def _attempt_abandoned(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = {"run_id": body["run"], **_pick(body, ("number", "reason"))}
+    told = {"run_id": body["run"], **pick(body, ("number", "reason"))}
     yield "abandoned_attempts", {"campaign_id": campaign, "idx": idx, **told}
 
 
@@ -155,27 +157,27 @@ def _attempt_judged(body: Body, campaign: str, idx: int) -> Iterator[Row]:
 
 
 def _feedback_given(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = _pick(body, ("number", "feedback"))
+    told = pick(body, ("number", "feedback"))
     yield "feedback", {"campaign_id": campaign, "idx": idx, **told}
 
 
 def _campaign_ended(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = _pick(body, ("reason", "ranking"))
+    told = pick(body, ("reason", "ranking"))
     yield "campaign_ends", {"campaign_id": campaign, "idx": idx, **told}
 
 
 def _audit_started(body: Body, audit: str, idx: int) -> Iterator[Row]:
-    told = {"run_id": body["run"], **_pick(body, ("tree_head", "config", "environment"))}
+    told = {"run_id": body["run"], **pick(body, ("tree_head", "config", "environment"))}
     yield "audit_starts", {"audit_id": audit, "idx": idx, **told}
 
 
 def _step_completed(body: Body, audit: str, idx: int) -> Iterator[Row]:
-    told = _pick(body, ("step", "name", "status", "summary", "evidence"))
+    told = pick(body, ("step", "name", "status", "summary", "evidence"))
     yield "audit_steps", {"audit_id": audit, "idx": idx, **told}
 
 
 def _audit_scored(body: Body, audit: str, idx: int) -> Iterator[Row]:
-    yield "audit_scores", {"audit_id": audit, "idx": idx, **_pick(body, _SCORES)}
+    yield "audit_scores", {"audit_id": audit, "idx": idx, **pick(body, _SCORES)}
     optional = ("rule", "epoch", "decision", "emitter", "detail")
     for place, violation in enumerate(body["violations"]):
         told = {column: violation.get(column) for column in optional}
@@ -189,39 +191,36 @@ def _decision_reviewed(body: Body, review: str, idx: int) -> Iterator[Row]:
     told = {"run_id": body["run"], "decision_idx": body["index"]}
     yield (
         "reviews",
-        {"review_id": review, "idx": idx, **told, **_pick(body, ("entry_hash", "mark", "note"))},
+        {"review_id": review, "idx": idx, **told, **pick(body, ("entry_hash", "mark", "note"))},
     )
 
 
 def _transcript_started(body: Body, transcript: str, idx: int) -> Iterator[Row]:
     if str(Transcript.id_of(UUID(body["run"]))) != transcript:
         raise ValueError(f"transcript {transcript} is not the one of run {body['run']}")
-    told = {"run_id": body["run"], **_pick(body, ("mode", "policy"))}
+    told = {"run_id": body["run"], **pick(body, ("mode", "policy"))}
     yield "transcripts", {"transcript_id": transcript, "idx": idx, **told}
 
 
 def _call_made(body: Body, transcript: str, idx: int) -> Iterator[Row]:
     tokens = {column: (body["usage"] or {}).get(column) for column in _TOKENS}
-    yield "calls", {"transcript_id": transcript, "idx": idx, **_pick(body, _CALL), **tokens}
+    yield "calls", {"transcript_id": transcript, "idx": idx, **pick(body, _CALL), **tokens}
 
 
 def _vote_counted(body: Body, transcript: str, idx: int) -> Iterator[Row]:
     columns = ("epoch", "rule", "votes", "chosen", "agreement", "calls")
-    yield "votes", {"transcript_id": transcript, "idx": idx, **_pick(body, columns)}
+    yield "votes", {"transcript_id": transcript, "idx": idx, **pick(body, columns)}
 
 
 def _proposal_reviewed(body: Body, transcript: str, idx: int) -> Iterator[Row]:
     columns = ("epoch", "proposed", "verdict", "decision", "mark", "note")
-    yield "proposal_reviews", {"transcript_id": transcript, "idx": idx, **_pick(body, columns)}
-
-
-def _pick(source: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
-    return {column: source[column] for column in columns}
+    yield "proposal_reviews", {"transcript_id": transcript, "idx": idx, **pick(body, columns)}
 
 
 _BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxyType(
     {
         "run.started": _run_started,
+        "run.provoked": _provoked,
         "run.epoch_measured": _epoch_measured,
         "run.rules_evaluated": _rules_evaluated,
         "run.decision_made": _decision_made,
@@ -244,6 +243,7 @@ _BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxy
         "transcript.call_made": _call_made,
         "transcript.vote_counted": _vote_counted,
         "transcript.proposal_reviewed": _proposal_reviewed,
+        **INFRA_ROWS,
     }
 )
 # Where a signature counts: in which table, and by whom.

@@ -80,6 +80,22 @@ COMMENT ON COLUMN run_starts.parent_run IS 'The run that this one restarts from'
 COMMENT ON COLUMN run_starts.campaign IS 'The campaign that this run is an attempt of';
 COMMENT ON COLUMN run_starts.checkpoint IS 'Version of the infrastructure that the run was made under';
 
+CREATE TABLE provocations (
+    run_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    name VARCHAR NOT NULL,
+    seed BIGINT NOT NULL,
+    changes JSON NOT NULL,
+    expects JSON NOT NULL
+);
+COMMENT ON TABLE provocations IS 'Faults that were put into runs on purpose; provocation_outcomes tells what came of them';
+COMMENT ON COLUMN provocations.run_id IS 'The run';
+COMMENT ON COLUMN provocations.idx IS 'Ledger index';
+COMMENT ON COLUMN provocations.name IS 'Which of the catalogue';
+COMMENT ON COLUMN provocations.seed IS 'What its severity and its place are drawn from';
+COMMENT ON COLUMN provocations.changes IS 'What it did to settings, weights, biases or loss';
+COMMENT ON COLUMN provocations.expects IS 'Rules that it is meant to make fire';
+
 CREATE TABLE run_ends (
     run_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,
@@ -577,3 +593,315 @@ COMMENT ON COLUMN proposal_reviews.verdict IS 'approve, edit or reject';
 COMMENT ON COLUMN proposal_reviews.decision IS 'The decision that was said';
 COMMENT ON COLUMN proposal_reviews.mark IS 'gold or bad; NULL: unmarked';
 COMMENT ON COLUMN proposal_reviews.note IS 'In words';
+
+CREATE TABLE infra_submissions (
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    line_id VARCHAR NOT NULL,
+    task VARCHAR,
+    tier INTEGER NOT NULL,
+    targets JSON NOT NULL,
+    diff VARCHAR NOT NULL,
+    diff_bytes BIGINT NOT NULL,
+    base VARCHAR NOT NULL,
+    base_tree VARCHAR NOT NULL,
+    rationale VARCHAR NOT NULL,
+    trigger VARCHAR NOT NULL,
+    proposer VARCHAR NOT NULL,
+    evidence JSON NOT NULL
+);
+COMMENT ON TABLE infra_submissions IS 'Proposed changes, as they were handed in; the view infra_proposals is easier to ask';
+COMMENT ON COLUMN infra_submissions.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_submissions.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_submissions.line_id IS 'The line that it would change';
+COMMENT ON COLUMN infra_submissions.task IS 'What gave rise to it';
+COMMENT ON COLUMN infra_submissions.tier IS 'The strictest tier that it declares';
+COMMENT ON COLUMN infra_submissions.targets IS 'Path to tier, as declared';
+COMMENT ON COLUMN infra_submissions.diff IS 'SHA-256 of the stored diff';
+COMMENT ON COLUMN infra_submissions.diff_bytes IS 'Its size';
+COMMENT ON COLUMN infra_submissions.base IS 'Commit that the diff applies to';
+COMMENT ON COLUMN infra_submissions.base_tree IS 'Its tree';
+COMMENT ON COLUMN infra_submissions.rationale IS 'The proposer''s words';
+COMMENT ON COLUMN infra_submissions.trigger IS 'error_pattern, operator_request or performance_regression';
+COMMENT ON COLUMN infra_submissions.proposer IS 'Who proposes';
+COMMENT ON COLUMN infra_submissions.evidence IS 'What the rationale points to';
+
+CREATE TABLE infra_reviews (
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    verdict VARCHAR NOT NULL,
+    envelope VARCHAR NOT NULL,
+    key VARCHAR NOT NULL,
+    expires BIGINT NOT NULL,
+    note VARCHAR NOT NULL
+);
+COMMENT ON TABLE infra_reviews IS 'Operators'' words on proposals';
+COMMENT ON COLUMN infra_reviews.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_reviews.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_reviews.verdict IS 'approve, reject or revise';
+COMMENT ON COLUMN infra_reviews.envelope IS 'What the operator''s key has signed';
+COMMENT ON COLUMN infra_reviews.key IS 'The operator''s vkey';
+COMMENT ON COLUMN infra_reviews.expires IS 'Seconds since 1970';
+COMMENT ON COLUMN infra_reviews.note IS 'The operator''s words';
+
+CREATE TABLE infra_branches (
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    branch VARCHAR NOT NULL,
+    commit VARCHAR NOT NULL,
+    tree VARCHAR NOT NULL,
+    changes JSON NOT NULL,
+    tier INTEGER NOT NULL,
+    configuration_only BOOLEAN NOT NULL,
+    manifest VARCHAR NOT NULL,
+    reference_set VARCHAR NOT NULL,
+    against VARCHAR NOT NULL
+);
+COMMENT ON TABLE infra_branches IS 'Where each proposal was applied, and what it really touches';
+COMMENT ON COLUMN infra_branches.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_branches.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_branches.branch IS 'Name of the branch';
+COMMENT ON COLUMN infra_branches.commit IS 'The candidate';
+COMMENT ON COLUMN infra_branches.tree IS 'Its tree';
+COMMENT ON COLUMN infra_branches.changes IS 'Paths with what happens to each';
+COMMENT ON COLUMN infra_branches.tier IS 'The strictest tier that is really touched';
+COMMENT ON COLUMN infra_branches.configuration_only IS 'Whether nothing but configuration changes';
+COMMENT ON COLUMN infra_branches.manifest IS 'SHA-256 of the manifest in force';
+COMMENT ON COLUMN infra_branches.reference_set IS 'SHA-256 of the reference set in force';
+COMMENT ON COLUMN infra_branches.against IS 'Commit that it is compared with';
+
+CREATE TABLE infra_validation_results (
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    passed BOOLEAN NOT NULL,
+    problem VARCHAR,
+    cases INTEGER NOT NULL,
+    missing JSON NOT NULL,
+    added JSON NOT NULL,
+    seconds DOUBLE NOT NULL,
+    output VARCHAR,
+    isolation JSON NOT NULL,
+    leftovers INTEGER NOT NULL
+);
+COMMENT ON TABLE infra_validation_results IS 'How the whole test suite ended for each proposal';
+COMMENT ON COLUMN infra_validation_results.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_validation_results.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_validation_results.passed IS 'Whether every case of the base passed';
+COMMENT ON COLUMN infra_validation_results.problem IS 'Why not';
+COMMENT ON COLUMN infra_validation_results.cases IS 'How many passed';
+COMMENT ON COLUMN infra_validation_results.missing IS 'Cases of the base that did not pass';
+COMMENT ON COLUMN infra_validation_results.added IS 'Test files that the proposal brings';
+COMMENT ON COLUMN infra_validation_results.seconds IS 'Wall clock';
+COMMENT ON COLUMN infra_validation_results.output IS 'SHA-256 of what was printed';
+COMMENT ON COLUMN infra_validation_results.isolation IS 'What confined the process';
+COMMENT ON COLUMN infra_validation_results.leftovers IS 'Processes that had to be ended';
+
+CREATE TABLE infra_task_scores (
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    arm VARCHAR NOT NULL,
+    task VARCHAR NOT NULL,
+    repeat INTEGER NOT NULL,
+    seed BIGINT NOT NULL,
+    success BOOLEAN NOT NULL,
+    validation_failures INTEGER NOT NULL,
+    metrics JSON NOT NULL,
+    problem VARCHAR,
+    cached BOOLEAN NOT NULL,
+    isolation JSON NOT NULL
+);
+COMMENT ON TABLE infra_task_scores IS 'One arm''s answer to one reference task';
+COMMENT ON COLUMN infra_task_scores.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_task_scores.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_task_scores.arm IS 'base or candidate';
+COMMENT ON COLUMN infra_task_scores.task IS 'The task';
+COMMENT ON COLUMN infra_task_scores.repeat IS 'From 0';
+COMMENT ON COLUMN infra_task_scores.seed IS 'Of this repeat';
+COMMENT ON COLUMN infra_task_scores.success IS 'Whether the answer was right';
+COMMENT ON COLUMN infra_task_scores.validation_failures IS 'Parts of the answer that were no answer';
+COMMENT ON COLUMN infra_task_scores.metrics IS 'What else was counted';
+COMMENT ON COLUMN infra_task_scores.problem IS 'What was wrong';
+COMMENT ON COLUMN infra_task_scores.cached IS 'Whether it was measured for an earlier proposal';
+COMMENT ON COLUMN infra_task_scores.isolation IS 'What confined the process';
+
+CREATE TABLE infra_evaluations (
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    verdict VARCHAR NOT NULL,
+    level DOUBLE NOT NULL,
+    regressions JSON NOT NULL,
+    improvements JSON NOT NULL,
+    reasons JSON NOT NULL,
+    comparisons JSON NOT NULL
+);
+COMMENT ON TABLE infra_evaluations IS 'Both arms compared';
+COMMENT ON COLUMN infra_evaluations.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_evaluations.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_evaluations.verdict IS 'better, worse or cannot tell';
+COMMENT ON COLUMN infra_evaluations.level IS 'Error that was spent on it';
+COMMENT ON COLUMN infra_evaluations.regressions IS 'Tasks that became worse';
+COMMENT ON COLUMN infra_evaluations.improvements IS 'What became better';
+COMMENT ON COLUMN infra_evaluations.reasons IS 'Why the verdict is what it is';
+COMMENT ON COLUMN infra_evaluations.comparisons IS 'Task by task';
+
+CREATE TABLE infra_conclusions (
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    outcome VARCHAR NOT NULL,
+    stage VARCHAR NOT NULL,
+    reason VARCHAR NOT NULL,
+    checkpoint VARCHAR,
+    valley VARCHAR
+);
+COMMENT ON TABLE infra_conclusions IS 'How each proposal ended';
+COMMENT ON COLUMN infra_conclusions.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_conclusions.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_conclusions.outcome IS 'promoted, rejected, halted, superseded or withdrawn';
+COMMENT ON COLUMN infra_conclusions.stage IS 'The stage that it ended at';
+COMMENT ON COLUMN infra_conclusions.reason IS 'Why';
+COMMENT ON COLUMN infra_conclusions.checkpoint IS 'The checkpoint that a promotion made';
+COMMENT ON COLUMN infra_conclusions.valley IS 'The valley that let it through although it is not better';
+
+CREATE TABLE line_starts (
+    line_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    root VARCHAR NOT NULL,
+    branch VARCHAR NOT NULL
+);
+COMMENT ON TABLE line_starts IS 'Branches under the gauntlet';
+COMMENT ON COLUMN line_starts.line_id IS 'The line';
+COMMENT ON COLUMN line_starts.idx IS 'Ledger index';
+COMMENT ON COLUMN line_starts.root IS 'The repository''s first commit';
+COMMENT ON COLUMN line_starts.branch IS 'The branch';
+
+CREATE TABLE checkpoint_starts (
+    line_id VARCHAR NOT NULL,
+    checkpoint_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    parent VARCHAR,
+    commit VARCHAR NOT NULL,
+    tree VARCHAR NOT NULL,
+    manifest VARCHAR NOT NULL,
+    reference_set VARCHAR NOT NULL,
+    origin VARCHAR NOT NULL
+);
+COMMENT ON TABLE checkpoint_starts IS 'Versions of the infrastructure; the view infra_checkpoints is easier to ask';
+COMMENT ON COLUMN checkpoint_starts.line_id IS 'The line';
+COMMENT ON COLUMN checkpoint_starts.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN checkpoint_starts.idx IS 'Ledger index';
+COMMENT ON COLUMN checkpoint_starts.parent IS 'The checkpoint before it; NULL: the line began here';
+COMMENT ON COLUMN checkpoint_starts.commit IS 'What it is in the repository';
+COMMENT ON COLUMN checkpoint_starts.tree IS 'Its tree';
+COMMENT ON COLUMN checkpoint_starts.manifest IS 'SHA-256 of its manifest';
+COMMENT ON COLUMN checkpoint_starts.reference_set IS 'SHA-256 of its reference set';
+COMMENT ON COLUMN checkpoint_starts.origin IS 'opened, promoted or adopted (committed by people)';
+
+CREATE TABLE checkpoint_proposals (
+    checkpoint_id VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL
+);
+COMMENT ON TABLE checkpoint_proposals IS 'The proposals that each checkpoint came with';
+COMMENT ON COLUMN checkpoint_proposals.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN checkpoint_proposals.proposal_id IS 'The proposal';
+
+CREATE TABLE checkpoint_rollbacks (
+    line_id VARCHAR NOT NULL,
+    checkpoint_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    to_checkpoint VARCHAR NOT NULL,
+    reason VARCHAR NOT NULL
+);
+COMMENT ON TABLE checkpoint_rollbacks IS 'Checkpoints that were rolled back, each with all that descend from it';
+COMMENT ON COLUMN checkpoint_rollbacks.line_id IS 'The line';
+COMMENT ON COLUMN checkpoint_rollbacks.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN checkpoint_rollbacks.idx IS 'Ledger index';
+COMMENT ON COLUMN checkpoint_rollbacks.to_checkpoint IS 'Active from then on';
+COMMENT ON COLUMN checkpoint_rollbacks.reason IS 'Why';
+
+CREATE TABLE line_halts (
+    line_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    what VARCHAR NOT NULL,
+    proposal_id VARCHAR NOT NULL,
+    reason VARCHAR,
+    envelope VARCHAR
+);
+COMMENT ON TABLE line_halts IS 'Proposals that reached for the controller, and the operators'' answers';
+COMMENT ON COLUMN line_halts.line_id IS 'The line';
+COMMENT ON COLUMN line_halts.idx IS 'Ledger index';
+COMMENT ON COLUMN line_halts.what IS 'halted or resumed';
+COMMENT ON COLUMN line_halts.proposal_id IS 'The proposal';
+COMMENT ON COLUMN line_halts.reason IS 'Of a halt';
+COMMENT ON COLUMN line_halts.envelope IS 'Of an answer: what the operator''s key has signed';
+
+CREATE TABLE valleys (
+    line_id VARCHAR NOT NULL,
+    valley_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    what VARCHAR NOT NULL,
+    steps JSON,
+    expires BIGINT,
+    envelope VARCHAR,
+    reason VARCHAR
+);
+COMMENT ON TABLE valleys IS 'Stretches in which an operator suspended the gate';
+COMMENT ON COLUMN valleys.line_id IS 'The line';
+COMMENT ON COLUMN valleys.valley_id IS 'The valley';
+COMMENT ON COLUMN valleys.idx IS 'Ledger index';
+COMMENT ON COLUMN valleys.what IS 'opened or closed';
+COMMENT ON COLUMN valleys.steps IS 'SHA-256 of the diffs that are let through, in order';
+COMMENT ON COLUMN valleys.expires IS 'Seconds since 1970';
+COMMENT ON COLUMN valleys.envelope IS 'What the operator''s key has signed';
+COMMENT ON COLUMN valleys.reason IS 'Why it was closed';
+
+CREATE TABLE admitted_tasks (
+    line_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    task VARCHAR NOT NULL,
+    sha256 VARCHAR NOT NULL,
+    envelope VARCHAR NOT NULL
+);
+COMMENT ON TABLE admitted_tasks IS 'Tasks that an operator let into the reference set';
+COMMENT ON COLUMN admitted_tasks.line_id IS 'The line';
+COMMENT ON COLUMN admitted_tasks.idx IS 'Ledger index';
+COMMENT ON COLUMN admitted_tasks.task IS 'The task';
+COMMENT ON COLUMN admitted_tasks.sha256 IS 'Of its content';
+COMMENT ON COLUMN admitted_tasks.envelope IS 'What the operator''s key has signed';
+
+CREATE TABLE drift_measurements (
+    line_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    checkpoint_id VARCHAR NOT NULL,
+    commit VARCHAR NOT NULL,
+    task_set VARCHAR NOT NULL,
+    sha256 VARCHAR NOT NULL,
+    success DOUBLE NOT NULL,
+    tasks JSON NOT NULL
+);
+COMMENT ON TABLE drift_measurements IS 'What the line was worth, outside of any proposal';
+COMMENT ON COLUMN drift_measurements.line_id IS 'The line';
+COMMENT ON COLUMN drift_measurements.idx IS 'Ledger index';
+COMMENT ON COLUMN drift_measurements.checkpoint_id IS 'Active when it was measured';
+COMMENT ON COLUMN drift_measurements.commit IS 'What was measured';
+COMMENT ON COLUMN drift_measurements.task_set IS 'reference or hidden';
+COMMENT ON COLUMN drift_measurements.sha256 IS 'Of the set';
+COMMENT ON COLUMN drift_measurements.success IS 'Share of tasks';
+COMMENT ON COLUMN drift_measurements.tasks IS 'Task by task';
+
+CREATE TABLE drift_alarms (
+    line_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    checkpoint_id VARCHAR NOT NULL,
+    commit VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    detail VARCHAR NOT NULL,
+    tasks JSON NOT NULL
+);
+COMMENT ON TABLE drift_alarms IS 'Where the line was worse than what was promoted, or was something else';
+COMMENT ON COLUMN drift_alarms.line_id IS 'The line';
+COMMENT ON COLUMN drift_alarms.idx IS 'Ledger index';
+COMMENT ON COLUMN drift_alarms.checkpoint_id IS 'Active at the time';
+COMMENT ON COLUMN drift_alarms.commit IS 'What was found';
+COMMENT ON COLUMN drift_alarms.kind IS 'What kind of alarm';
+COMMENT ON COLUMN drift_alarms.detail IS 'In words';
+COMMENT ON COLUMN drift_alarms.tasks IS 'Tasks that speak for it';

@@ -310,6 +310,66 @@ COMMENT ON COLUMN run_summary.audit_id IS 'The latest finished audit; NULL: not 
 COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate did not hold; held: every gate did';
 COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: too few rules fired for the process score to mean much';
 
+-- Expected are the rules that the provocation names; what else fires is a rule's own affair.
+CREATE VIEW provocation_outcomes AS
+WITH expected AS (
+    SELECT run_id, UNNEST(CAST(expects AS VARCHAR [])) AS rule
+    FROM provocations
+),
+
+firings AS (
+    SELECT
+        e.run_id,
+        MIN(e.epoch) FILTER (e.fired) AS fired_epoch,
+        COUNT(DISTINCT e.epoch) FILTER (e.fired) AS fired_epochs,
+        COUNT(DISTINCT e.rule) FILTER (e.fired) AS fired_rules
+    FROM rule_evaluations AS e
+    SEMI JOIN expected AS x ON x.run_id = e.run_id AND x.rule = e.rule
+    GROUP BY e.run_id
+),
+
+remedied AS (
+    SELECT c.run_id, MIN(r.epoch) AS remedied_epoch
+    FROM remedies AS r
+    JOIN citations AS c ON c.run_id = r.run_id AND c.number = r.decision
+    SEMI JOIN expected AS x ON x.run_id = c.run_id AND x.rule = c.rule
+    WHERE r.outcome IN ('applied', 'restart')
+    GROUP BY c.run_id
+),
+
+ends AS (
+    SELECT run_id, ARG_MAX(val_accuracy, epoch) AS last_val_accuracy
+    FROM epochs
+    GROUP BY run_id
+)
+
+SELECT
+    p.run_id,
+    p.name,
+    p.seed,
+    CAST(p.expects AS VARCHAR []) AS expects,
+    s.policy_name,
+    s.state,
+    COALESCE(f.fired_rules, 0) = LEN(CAST(p.expects AS VARCHAR [])) AS fired,
+    f.fired_epoch,
+    COALESCE(f.fired_epochs, 0) AS fired_epochs,
+    m.remedied_epoch,
+    s.best_val_accuracy,
+    e.last_val_accuracy,
+    s.process_axis
+FROM provocations AS p
+JOIN run_summary AS s ON s.run_id = p.run_id
+LEFT JOIN firings AS f ON f.run_id = p.run_id
+LEFT JOIN remedied AS m ON m.run_id = p.run_id
+LEFT JOIN ends AS e ON e.run_id = p.run_id;
+COMMENT ON VIEW provocation_outcomes IS 'What came of each fault that was put into a run on purpose';
+COMMENT ON COLUMN provocation_outcomes.expects IS 'Rules that the fault is meant to make fire';
+COMMENT ON COLUMN provocation_outcomes.fired IS 'Whether all of them did';
+COMMENT ON COLUMN provocation_outcomes.fired_epoch IS 'The first epoch in which one of them did';
+COMMENT ON COLUMN provocation_outcomes.fired_epochs IS 'Epochs in which one of them did';
+COMMENT ON COLUMN provocation_outcomes.remedied_epoch IS 'The first epoch behind which a remedy for one of them took effect';
+COMMENT ON COLUMN provocation_outcomes.last_val_accuracy IS 'Of the last epoch';
+
 CREATE VIEW call_summary AS
 SELECT
     t.run_id,
@@ -549,3 +609,101 @@ COMMENT ON VIEW remedy_effects IS 'Whether each applied remedy silenced the rule
 COMMENT ON COLUMN remedy_effects.rule IS 'A rule that the decision cites';
 COMMENT ON COLUMN remedy_effects.epoch IS 'The epoch behind which the remedy took effect';
 COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later; false: it fires then, or was remedied again before; NULL: cannot be told yet';
+
+CREATE VIEW infra_proposals AS
+WITH reviewed AS (
+    SELECT
+        proposal_id,
+        ARG_MAX(verdict, idx) AS verdict,
+        ARG_MAX(key, idx) AS key,
+        MAX(idx) AS idx
+    FROM infra_reviews GROUP BY proposal_id
+)
+
+SELECT
+    s.proposal_id,
+    s.idx,
+    s.line_id,
+    s.task,
+    s.tier,
+    s.targets,
+    s.diff,
+    s.base,
+    s.rationale,
+    s.trigger,
+    s.proposer,
+    CASE
+        WHEN c.outcome IS NOT NULL THEN c.outcome
+        WHEN b.proposal_id IS NOT NULL THEN 'testing'
+        WHEN r.verdict = 'approve' THEN 'approved'
+        WHEN r.verdict = 'revise' THEN 'revise'
+        ELSE 'proposed'
+    END AS status,
+    CASE WHEN r.verdict = 'approve' THEN r.key END AS approved_by,
+    CASE WHEN r.verdict = 'approve' THEN a.time END AS approved_at,
+    b.commit,
+    v.passed AS tests_passed,
+    e.verdict,
+    c.stage,
+    c.reason,
+    c.checkpoint,
+    t.time AS created_at
+FROM infra_submissions AS s
+JOIN events AS t ON t.idx = s.idx
+LEFT JOIN reviewed AS r USING (proposal_id)
+LEFT JOIN events AS a ON a.idx = r.idx
+LEFT JOIN infra_branches AS b USING (proposal_id)
+LEFT JOIN infra_validation_results AS v USING (proposal_id)
+LEFT JOIN infra_evaluations AS e USING (proposal_id)
+LEFT JOIN infra_conclusions AS c USING (proposal_id);
+COMMENT ON VIEW infra_proposals IS 'Each proposed change with how far it has come';
+COMMENT ON COLUMN infra_proposals.status IS 'proposed, approved, revise, testing, promoted, rejected, halted, superseded or withdrawn';
+COMMENT ON COLUMN infra_proposals.approved_by IS 'The vkey of the operator whose word is the latest, if it is an approval';
+COMMENT ON COLUMN infra_proposals.approved_at IS 'When that was recorded';
+COMMENT ON COLUMN infra_proposals.tests_passed IS 'Whether the whole suite passed; NULL: it has not run';
+COMMENT ON COLUMN infra_proposals.verdict IS 'better, worse or cannot tell; NULL: not evaluated';
+COMMENT ON COLUMN infra_proposals.created_at IS 'When it was submitted';
+
+CREATE VIEW infra_checkpoints AS
+WITH RECURSIVE descent AS (
+    SELECT line_id, checkpoint_id, checkpoint_id AS ancestor FROM checkpoint_starts
+    UNION
+    SELECT c.line_id, c.checkpoint_id, d.ancestor
+    FROM checkpoint_starts AS c
+    JOIN descent AS d ON d.line_id = c.line_id AND d.checkpoint_id = c.parent
+),
+
+rolled AS (
+    SELECT d.line_id, d.checkpoint_id, MIN(r.idx) AS idx, ARG_MIN(r.reason, r.idx) AS reason
+    FROM descent AS d
+    JOIN checkpoint_starts AS c ON c.line_id = d.line_id AND c.checkpoint_id = d.checkpoint_id
+    JOIN checkpoint_rollbacks AS r
+        ON r.line_id = d.line_id AND r.checkpoint_id = d.ancestor AND r.idx > c.idx
+    GROUP BY ALL
+)
+
+SELECT
+    c.checkpoint_id,
+    c.line_id,
+    c.idx,
+    c.parent,
+    c.commit,
+    c.origin,
+    (
+        SELECT LIST(p.proposal_id ORDER BY p.proposal_id) FROM checkpoint_proposals AS p
+        WHERE p.checkpoint_id = c.checkpoint_id
+    ) AS proposals,
+    t.time AS created_at,
+    r.idx IS NOT NULL AS rolled_back,
+    w.time AS rolled_back_at,
+    r.reason AS rollback_reason
+FROM checkpoint_starts AS c
+JOIN events AS t ON t.idx = c.idx
+LEFT JOIN rolled AS r ON r.line_id = c.line_id AND r.checkpoint_id = c.checkpoint_id
+LEFT JOIN events AS w ON w.idx = r.idx;
+COMMENT ON VIEW infra_checkpoints IS 'Each checkpoint with its place in the chain; a rollback reaches all that descend from it';
+COMMENT ON COLUMN infra_checkpoints.proposals IS 'That it came with; NULL for where the line began and for what people committed';
+COMMENT ON COLUMN infra_checkpoints.created_at IS 'When it was recorded';
+COMMENT ON COLUMN infra_checkpoints.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
+COMMENT ON COLUMN infra_checkpoints.rolled_back_at IS 'When that was recorded';
+COMMENT ON COLUMN infra_checkpoints.rollback_reason IS 'Why';

@@ -13,6 +13,8 @@ from synthetic import (
     synthetic_audit,
     synthetic_call,
     synthetic_campaign,
+    synthetic_line,
+    synthetic_proposal,
     synthetic_run,
     synthetic_transcript,
 )
@@ -60,6 +62,24 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         transcript.review_proposal(epoch=2, proposed=said, verdict="approve", decision=said)
         log.save(transcript)
         log.save(Review.of(index=3, entry_hash="00", run=str(first.id), mark="gold", note=""))
+        line = synthetic_line(log)
+        taken = synthetic_proposal(log, line)
+        refused = synthetic_proposal(log, line, outcome="rejected")
+        waiting = synthetic_proposal(log, line, outcome=None)
+        approval = {"envelope": "{}", "key": "operator+00+00", "expires": 2_000_000_000}
+        waiting.record_review("approve", note="go on", **approval)
+        line.stop(proposal=str(refused.id), reason="it reached for the controller")
+        line.resume(envelope="{}")
+        line.adopt(commit="a" * 40, tree="b" * 40, manifest="m", reference_set="r", envelope="{}")
+        line.open_valley("v", steps=[str(waiting.id)], envelope="{}", expires=2_000_000_000)
+        line.close_valley("the last step is through")
+        line.admit_task("anchor", sha256="0" * 64, envelope="{}")
+        tasks = {"first": {"success": False}}
+        line.measure(commit="a" * 40, set="hidden", sha256="0" * 64, tasks=tasks)
+        line.alarm(commit="a" * 40, kind="worse", detail="one task less", tasks=["first"])
+        assert taken.checkpoint is not None
+        line.roll_back(taken.checkpoint, "it was worse after all")
+        log.save(waiting, line)
         assert isinstance(log.recorder, SignedSQLiteRecorder)
         log.recorder.grant_key(vkey("judge", bytes(32)), role="judge")
     return directory

@@ -23,6 +23,8 @@ from aggregates.decisions import (
     NO_ACTION,
     Decision,
 )
+from aggregates.line import Line
+from aggregates.proposal import Proposal
 from aggregates.rules import CALIBRATED, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
@@ -290,3 +292,98 @@ def synthetic_transcript(log: Log, run: Run, calls: Iterable[Call] = ()) -> Tran
         transcript.add(call)
     log.save(transcript)
     return transcript
+
+
+def synthetic_proposal(
+    log: Log,
+    line: Line,
+    *,
+    path: str = "component.py",
+    outcome: str | None = "promoted",
+    rationale: str = "fewer rows at the same recall",
+) -> Proposal:
+    """Record a proposal through its stages, up to an end that is promoted, rejected or none."""
+    base = line.head
+    commit = digest({"base": base.commit, "path": path, "why": rationale})[:40]
+    tree = digest({"tree": commit})[:40]
+    proposal = Proposal.submit(
+        line=str(line.id),
+        targets={path: 2},
+        diff=digest({"diff": path}),
+        diff_bytes=120,
+        base=base.commit,
+        base_tree=base.tree,
+        rationale=rationale,
+        trigger="operator_request",
+        proposer="somebody",
+    )
+    if outcome is None:
+        log.save(proposal)
+        return proposal
+    proposal.record_branch(
+        f"infra/{proposal.id}",
+        commit=commit,
+        tree=tree,
+        changes=[{"path": path, "kind": "changed"}],
+        tier=2,
+        configuration_only=False,
+        manifest=line.manifest,
+        reference_set=line.reference_set,
+        against=base.commit,
+    )
+    confined = ["hidden files", "no network"]
+    proposal.record_tests(
+        passed=True,
+        problem=None,
+        cases=12,
+        missing=[],
+        added=[],
+        seconds=0.5,
+        output=None,
+        isolation=confined,
+        leftovers=0,
+    )
+    better = outcome == "promoted"
+    for arm, success in (("base", not better), ("candidate", better)):
+        proposal.record_result(
+            arm,
+            "first",
+            repeat=0,
+            seed=7,
+            success=success,
+            validation_failures=0,
+            metrics={"recall": float(success)},
+            problem=None,
+            isolation=confined,
+        )
+    proposal.evaluate(
+        "better" if better else "worse",
+        level=0.01,
+        regressions=[] if better else ["first"],
+        improvements=["first"] if better else [],
+        reasons=["it says so"],
+        comparisons=[{"task": "first"}],
+    )
+    if better:
+        checkpoint = line.promote(
+            commit=commit,
+            tree=tree,
+            proposals=[str(proposal.id)],
+            manifest=line.manifest,
+            reference_set=line.reference_set,
+        )
+        proposal.conclude("promoted", stage="conclude", reason="better", checkpoint=checkpoint)
+        log.save(proposal, line)
+    else:
+        proposal.conclude(outcome, stage="evaluate", reason="worse")
+        log.save(proposal)
+    return proposal
+
+
+def synthetic_line(log: Log, *, branch: str = "main") -> Line:
+    """Open a line and save it."""
+    names = {name: digest({"line": branch, "of": name}) for name in ("root", "commit", "tree")}
+    hashes = {name: digest({name: branch}) for name in ("manifest", "reference_set")}
+    line = Line.open(branch=branch, **{n: h[:40] for n, h in names.items()}, **hashes)
+    log.save(line)
+    return line

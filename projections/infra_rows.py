@@ -1,0 +1,182 @@
+"""Proposals and lines: one event in, its rows out.
+
+Trust and types as in projections/rows.py.
+I/O: none.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+Body = Mapping[str, Any]
+Row = tuple[str, dict[str, Any]]  # table, column -> value
+
+_SUBMISSION = (
+    "task",
+    "tier",
+    "targets",
+    "diff",
+    "diff_bytes",
+    "base",
+    "base_tree",
+    "rationale",
+    "trigger",
+    "proposer",
+    "evidence",
+)
+
+
+def _proposal_event(table: str, *columns: str) -> Callable[[Body, str, int], Iterator[Row]]:
+    def rows(body: Body, proposal: str, idx: int) -> Iterator[Row]:
+        yield table, {"proposal_id": proposal, "idx": idx, **pick(body, columns)}
+
+    return rows
+
+
+def _proposal_submitted(body: Body, proposal: str, idx: int) -> Iterator[Row]:
+    told = {"line_id": body["line"], **pick(body, _SUBMISSION)}
+    yield "infra_submissions", {"proposal_id": proposal, "idx": idx, **told}
+
+
+def _line_opened(body: Body, line: str, idx: int) -> Iterator[Row]:
+    yield "line_starts", {"line_id": line, "idx": idx, **pick(body, ("root", "branch"))}
+    yield _checkpoint(body, line, idx, origin="opened", parent=None)
+
+
+def _checkpoint_promoted(body: Body, line: str, idx: int) -> Iterator[Row]:
+    yield _checkpoint(body, line, idx, origin="promoted", parent=body["parent"])
+    for proposal in body["proposals"]:
+        yield (
+            "checkpoint_proposals",
+            {"checkpoint_id": body["checkpoint"], "proposal_id": proposal},
+        )
+
+
+def _checkpoint_adopted(body: Body, line: str, idx: int) -> Iterator[Row]:
+    yield _checkpoint(body, line, idx, origin="adopted", parent=body["parent"])
+
+
+def _checkpoint(body: Body, line: str, idx: int, *, origin: str, parent: str | None) -> Row:
+    told = {"checkpoint_id": body["checkpoint"], "parent": parent, "origin": origin}
+    columns = ("commit", "tree", "manifest", "reference_set")
+    return "checkpoint_starts", {"line_id": line, "idx": idx, **told, **pick(body, columns)}
+
+
+def _rolled_back(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = {"checkpoint_id": body["checkpoint"], "to_checkpoint": body["to"]}
+    yield "checkpoint_rollbacks", {"line_id": line, "idx": idx, "reason": body["reason"], **told}
+
+
+def _line_halted(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = {"what": "halted", "reason": body["reason"], "envelope": None}
+    yield "line_halts", {"line_id": line, "idx": idx, "proposal_id": body["proposal"], **told}
+
+
+def _line_resumed(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = {"what": "resumed", "reason": None, "envelope": body["envelope"]}
+    yield "line_halts", {"line_id": line, "idx": idx, "proposal_id": body["proposal"], **told}
+
+
+def _valley_opened(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = {"what": "opened", "reason": None, **pick(body, ("steps", "expires", "envelope"))}
+    yield "valleys", {"line_id": line, "idx": idx, "valley_id": body["valley"], **told}
+
+
+def _valley_closed(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = {"steps": None, "expires": None, "envelope": None, "reason": body["reason"]}
+    yield (
+        "valleys",
+        {"line_id": line, "idx": idx, "valley_id": body["valley"], "what": "closed", **told},
+    )
+
+
+def _task_admitted(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = pick(body, ("task", "sha256", "envelope"))
+    yield "admitted_tasks", {"line_id": line, "idx": idx, **told}
+
+
+def _drift_measured(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = {"checkpoint_id": body["checkpoint"], "task_set": body["set"]}
+    columns = ("commit", "sha256", "success", "tasks")
+    yield "drift_measurements", {"line_id": line, "idx": idx, **told, **pick(body, columns)}
+
+
+def _drift_alarmed(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = {"checkpoint_id": body["checkpoint"]}
+    columns = ("commit", "kind", "detail", "tasks")
+    yield "drift_alarms", {"line_id": line, "idx": idx, **told, **pick(body, columns)}
+
+
+def pick(source: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
+    """Return these of a map's values; raises KeyError for one that is missing."""
+    return {column: source[column] for column in columns}
+
+
+INFRA_ROWS: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxyType(
+    {
+        "proposal.submitted": _proposal_submitted,
+        "proposal.reviewed": _proposal_event(
+            "infra_reviews", "verdict", "envelope", "key", "expires", "note"
+        ),
+        "proposal.branched": _proposal_event(
+            "infra_branches",
+            "branch",
+            "commit",
+            "tree",
+            "changes",
+            "tier",
+            "configuration_only",
+            "manifest",
+            "reference_set",
+            "against",
+        ),
+        "proposal.tested": _proposal_event(
+            "infra_validation_results",
+            "passed",
+            "problem",
+            "cases",
+            "missing",
+            "added",
+            "seconds",
+            "output",
+            "isolation",
+            "leftovers",
+        ),
+        "proposal.task_scored": _proposal_event(
+            "infra_task_scores",
+            "arm",
+            "task",
+            "repeat",
+            "seed",
+            "success",
+            "validation_failures",
+            "metrics",
+            "problem",
+            "cached",
+            "isolation",
+        ),
+        "proposal.evaluated": _proposal_event(
+            "infra_evaluations",
+            "verdict",
+            "level",
+            "regressions",
+            "improvements",
+            "reasons",
+            "comparisons",
+        ),
+        "proposal.concluded": _proposal_event(
+            "infra_conclusions", "outcome", "stage", "reason", "checkpoint", "valley"
+        ),
+        "line.opened": _line_opened,
+        "line.halted": _line_halted,
+        "line.resumed": _line_resumed,
+        "checkpoint.promoted": _checkpoint_promoted,
+        "checkpoint.adopted": _checkpoint_adopted,
+        "checkpoint.rolled_back": _rolled_back,
+        "valley.opened": _valley_opened,
+        "valley.closed": _valley_closed,
+        "task.admitted": _task_admitted,
+        "drift.measured": _drift_measured,
+        "drift.alarmed": _drift_alarmed,
+    }
+)
