@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +16,9 @@ from judge_cases import Case
 from safetensors.torch import save
 
 from aggregates.registry import REGISTRY
+from judge.child import describe, load_submitted_model
 from judge.config import JudgeConfig
-from judge.sandbox import Examination, examine
+from judge.sandbox import Examination, _read_answer, _words, examine
 from ledger.application import LedgerApplication
 from ledger.paths import LedgerPaths
 
@@ -122,17 +124,37 @@ def test_spying_reads_where_nothing_is_confined(case: Case) -> None:
     assert CANARY.encode() in outside.stdout
 
 
+EXCEPTIONS = {
+    "message": "raise ValueError(CANARY)",
+    "exit": "raise SystemExit(CANARY)",
+    "type": "raise type(CANARY, (Exception,), {})",
+    "return": "import torch\nload_model = lambda: type(CANARY, (str,), {})()",
+    "file": "exec(compile('raise OSError', CANARY, 'exec'))",
+}
+FORGED: list[dict[str, object]] = [
+    {"stage": "load", "isolation": ["limits"], "problem": CANARY},
+    {"stage": "load", "isolation": [CANARY], "problem": None},
+    {"stage": "load", "isolation": ["limits"], "problem": {"phrase": CANARY}},
+    {"stage": "load", "isolation": ["limits"], "problem": {"type": CANARY, "line": 1}},
+    {"stage": "load", "isolation": ["limits"], "problem": {"type": "OSError", "line": CANARY}},
+    {"stage": "load", "isolation": ["limits"], "problem": {"type": "open", "line": 10**30}},
+    {"stage": "load", "isolation": ["limits"], "problem": None, "parameters": [CANARY]},
+    {"stage": "load", "isolation": ["limits"], "problem": None, "modules": [1]},
+    {"stage": CANARY, "isolation": ["limits"], "problem": None},
+]
+
+
 @pytest.mark.parametrize(
     "channel",
     [
         "print(CANARY)",
-        "raise ValueError(CANARY)",
-        "raise SystemExit(CANARY)",
-        "raise type(CANARY, (Exception,), {})",
-        "import torch\nload_model = lambda: type(CANARY, (str,), {})()",
-        "exec(compile('raise OSError', CANARY, 'exec'))",
+        EXCEPTIONS["message"],
+        *(
+            pytest.param(EXCEPTIONS[name], marks=pytest.mark.slow)
+            for name in ("exit", "type", "return", "file")
+        ),
     ],
-    ids=["print", "message", "exit", "type", "return", "file"],
+    ids=["print", *EXCEPTIONS],
 )
 def test_words_of_a_submission_are_not_recorded(case: Case, channel: str) -> None:
     found = examined(case, f"CANARY = {CANARY!r}\n{channel}\n")
@@ -140,19 +162,17 @@ def test_words_of_a_submission_are_not_recorded(case: Case, channel: str) -> Non
     assert CANARY not in repr(found)
 
 
+@pytest.mark.parametrize("channel", EXCEPTIONS.values(), ids=EXCEPTIONS)
+def test_exception_is_described_without_a_word_of_the_submission(channel: str) -> None:
+    with pytest.raises(BaseException) as raised:  # noqa: PT011 - of every kind
+        load_submitted_model(f"CANARY = {CANARY!r}\n{channel}\n".encode())
+    described = describe(raised.value)
+    assert CANARY not in repr(_words(described))
+    assert set(described) <= {"phrase", "type", "line"}
+
+
 @pytest.mark.parametrize(
-    "said",
-    [
-        {"stage": "load", "isolation": [CANARY], "problem": None},
-        {"stage": "load", "isolation": ["limits"], "problem": CANARY},
-        {"stage": "load", "isolation": ["limits"], "problem": {"phrase": CANARY}},
-        {"stage": "load", "isolation": ["limits"], "problem": {"type": CANARY, "line": 1}},
-        {"stage": "load", "isolation": ["limits"], "problem": {"type": "OSError", "line": CANARY}},
-        {"stage": "load", "isolation": ["limits"], "problem": {"type": "open", "line": 10**30}},
-        {"stage": "load", "isolation": ["limits"], "problem": None, "parameters": [CANARY]},
-        {"stage": "load", "isolation": ["limits"], "problem": None, "modules": [1]},
-        {"stage": CANARY, "isolation": ["limits"], "problem": None},
-    ],
+    "said", [FORGED[0], *(pytest.param(said, marks=pytest.mark.slow) for said in FORGED[1:])]
 )
 def test_report_that_a_submission_forges_is_rejected(case: Case, said: dict[str, object]) -> None:
     forge = (
@@ -162,6 +182,18 @@ def test_report_that_a_submission_forges_is_rejected(case: Case, said: dict[str,
         "os._exit(0)\n"
     )
     found = examined(case, f"SAID = {json.dumps(said).encode()!r}\n{forge}")
+    assert found.stage == "load"
+    assert found.problem is not None
+    assert CANARY not in repr(found)
+
+
+@pytest.mark.parametrize("said", FORGED)
+def test_forged_report_is_rejected_whatever_it_says(
+    tmp_path: Path, said: dict[str, object]
+) -> None:
+    (tmp_path / "started").write_bytes(b"1")
+    (tmp_path / "report.json").write_text(json.dumps(said))
+    found = _read_answer(tmp_path, "it left with status 0", b"", LIMITS)
     assert found.stage == "load"
     assert found.problem is not None
     assert CANARY not in repr(found)
