@@ -1,11 +1,12 @@
 """Training, judging and asking through a notary that is another user."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from frontdoor import TINY
+from frontdoor import TINY, call_here
 from notaries import (
     HONEST,
     JUDGE,
@@ -22,6 +23,10 @@ from ledger.reader import check_ledger
 RULES = f"""
 [[user]]
 user = {HONEST}
+append = ["run.*", "campaign.*"]
+
+[[user]]
+user = {os.geteuid()}
 append = ["run.*", "campaign.*"]
 
 [[user]]
@@ -95,10 +100,15 @@ def test_run_of_one_user_is_judged_by_another_through_the_notary(
     ],
 )
 def test_what_the_notary_would_not_take_in_the_end_is_rejected_before_training(
-    notary: RunningNotary, folder: Path, command: list[str], missing: str
+    notary: RunningNotary,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    missing: str,
 ) -> None:
     size = check_ledger(notary.ledger, vkey=notary.vkey).size
-    done = proctor_as(HONEST, command, home=folder / "honest", socket=notary.socket)
+    monkeypatch.setenv("PROCTOR_NOTARY", str(notary.socket))
+    done = call_here(command, home=tmp_path)
     assert (done.returncode, f"the notary takes no {missing}" in done.stderr) == (2, True)
     assert check_ledger(notary.ledger, vkey=notary.vkey).size == size
 
