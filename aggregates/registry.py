@@ -14,6 +14,7 @@ from ledger.mapper import EventRegistry
 
 REGISTRY = EventRegistry()
 REGISTRY.register("run.started", Run.Started, aggregate=Run)
+REGISTRY.register("run.provoked", Run.Provoked)
 REGISTRY.register("run.epoch_measured", Run.EpochMeasured)
 REGISTRY.register("run.rules_evaluated", Run.RulesEvaluated)
 REGISTRY.register("run.decision_made", Run.DecisionMade)

@@ -19,6 +19,7 @@ from aggregates.decisions import (
     parse_decision,
 )
 from aggregates.errors import InvariantError
+from aggregates.provocations import fault_of
 from aggregates.rules import (
     AppliedRemedy,
     RuleEvaluation,
@@ -52,6 +53,18 @@ class Run(Aggregate):
         parent_run: str | None
         campaign: str | None
         checkpoint: str | None
+
+    class Provoked(Aggregate.Event):
+        """The fault that was put into the run on purpose, and what it is to make fire."""
+
+        name: str
+        seed: int
+        changes: dict[str, Any]
+        expects: list[str]
+
+        def apply(self, aggregate: "Run") -> None:
+            """Note that the fault is on record."""
+            aggregate.provocation = self.name
 
     class EpochMeasured(Aggregate.Event):
         """What the hooks saw, and apart from it what the loop says of itself."""
@@ -195,6 +208,7 @@ class Run(Aggregate):
         self.parent_run = parent_run
         self.campaign = campaign
         self.checkpoint = checkpoint
+        self.provocation: str | None = None  # by its name
         self.history: list[EpochSignals] = []
         self.evaluations: dict[int, dict[str, RuleEvaluation]] = {}
         self.decisions: list[PastDecision] = []
@@ -255,9 +269,24 @@ class Run(Aggregate):
         """Rules that are advisory in this run."""
         return tuple(self.config.get("waived", ()))
 
+    def provoke(self) -> None:
+        """Record the fault that the configuration names, before the first epoch."""
+        self._check_open()
+        if self.provocation is not None or self.history:
+            raise InvariantError("a run is provoked once, before its first epoch")
+        fault = fault_of(self.config)  # raises ProvocationError where its settings are not there
+        if fault is None:
+            raise InvariantError("the configuration names no provocation")
+        self.trigger_event(self.Provoked, **fault.to_dict())
+
     def measure_epoch(self, measured: Mapping[str, Any], reported: Mapping[str, Any]) -> int:
         """Record the next epoch; its number is counted here and cannot be passed in."""
         self._check_open()
+        if self.config.get("provocation") != self.provocation:
+            raise InvariantError(
+                f"the configuration names the provocation {self.config.get('provocation')!r}, "
+                f"recorded is {self.provocation!r}"
+            )
         if self.epoch >= 0 and self.epoch not in self.evaluations:
             raise InvariantError(f"epoch {self.epoch} was measured but its rules not evaluated")
         self._check_settled()

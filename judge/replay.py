@@ -207,6 +207,8 @@ def initial_settings(config: RunConfig) -> Settings:
 def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
     """Do what the event tells, once more, and compare; raises StepError or an aggregate's error."""
     match event:
+        case Run.Provoked():
+            run.provoke()
         case Run.EpochMeasured():
             run.measure_epoch(event.measured, event.reported)
         case Run.RulesEvaluated():

@@ -13,7 +13,8 @@ from typing import Any
 
 from aggregates.canonical import digest
 from aggregates.decisions import MAX_BATCH_SIZE, MAX_LR, MIN_LR
-from aggregates.errors import SpecError
+from aggregates.errors import ProvocationError, SpecError
+from aggregates.provocations import CATALOGUE, MAX_SEED, Fault, fault_of
 from aggregates.rules import PROFILES, RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, NORMS, BlockSpec, ModelSpec
 from monitor.errors import ConfigurationError
@@ -36,8 +37,8 @@ def _whole(default: int | None, low: int, high: int, *, optional: bool = False) 
     )
 
 
-def _choice(default: str, choices: tuple[str, ...]) -> Any:
-    return field(default=default, metadata={"choices": choices})
+def _choice(default: str | None, choices: tuple[str, ...]) -> Any:
+    return field(default=default, metadata={"choices": choices, "optional": default is None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,8 @@ class RunConfig:
     threads: int = _whole(2, 1, 1_024)
     target_accuracy: float = _number(0.8, 0.0, 1.0)
     device: str = _choice("cpu", DEVICES)
+    provocation: str | None = _choice(None, tuple(CATALOGUE))  # a fault that is put in on purpose
+    provocation_seed: int = _whole(0, 0, MAX_SEED)
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
@@ -84,6 +87,10 @@ class RunConfig:
             raise ConfigurationError(
                 f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
             )
+        try:
+            fault_of(asdict(self))
+        except ProvocationError as error:
+            raise ConfigurationError(str(error)) from error
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "RunConfig":
@@ -111,8 +118,16 @@ class RunConfig:
             raise ConfigurationError(f"{path}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.started holds them."""
-        return {**asdict(self), "waived": list(self.waived)}
+        """Return plain values, as run.started holds them; a provocation only where there is one."""
+        plain = {**asdict(self), "waived": list(self.waived)}
+        if self.provocation is None:
+            del plain["provocation"], plain["provocation_seed"]
+        return plain
+
+    @property
+    def fault(self) -> Fault | None:
+        """The fault that is put into the run on purpose, if there is one."""
+        return fault_of(asdict(self))
 
     @property
     def hash(self) -> str:
@@ -137,6 +152,8 @@ class RunConfig:
 
 def _check(name: str, value: Any, rule: Mapping[str, Any]) -> None:
     if "choices" in rule:
+        if value is None and rule["optional"]:
+            return
         if not isinstance(value, str) or value not in rule["choices"]:
             raise ConfigurationError(
                 f"{name} must be one of {', '.join(rule['choices'])}, not {value!r}"

@@ -29,6 +29,7 @@ from monitor.datasets import Splits, load_splits, normalise
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, MonitorError, PolicyError, RemedyRefused
+from monitor.provocations import put_into
 from monitor.remedies import execute_decision
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
@@ -85,6 +86,9 @@ def train(
                 f"the model tells {spec.classes} classes apart, the data has {len(splits.classes)}"
             )
         state = LiveState.start(config, spec, train_examples=len(splits.train))
+        fault = config.fault
+        if fault is not None:
+            put_into(state.model, fault)
         run = Run.start(
             config=config.to_dict(),
             config_hash=config.hash,
@@ -103,6 +107,8 @@ def train(
             checkpoint=checkpoint,
             run_id=run_id,
         )
+        if fault is not None:
+            run.provoke()
         session = MonitorSession(run, log=log, blobs=blobs, splits=splits)
         try:
             reason = _train_epochs(
@@ -188,6 +194,7 @@ def _train_epoch(
     started, clipped = time.monotonic(), 0
     train, settings, device = splits.train, state.settings, state.config.device
     order = epoch_order(len(train), seed=state.config.seed, epoch=epoch)
+    factor = 1.0 if (fault := state.config.fault) is None else fault.loss_factor(epoch)
     size = settings.batch_size * settings.accumulation
     steps = len(train) // size  # what does not fill a step is left for another epoch's order
     state.model.train()
@@ -197,7 +204,7 @@ def _train_epoch(
         state.optimizer.zero_grad(set_to_none=True)
         for indices in torch.split(order[step * size : (step + 1) * size], settings.batch_size):
             logits = state.model(normalise(train.images[indices].to(device)))
-            loss = watch.loss(logits, train.labels[indices].to(device))
+            loss = watch.loss(logits, train.labels[indices].to(device), factor=factor)
             torch.autograd.backward(loss / settings.accumulation)
         watch.gradients()
         if settings.clip_norm is not None:

@@ -127,6 +127,9 @@ _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"policy {body['policy']['name']}, rules {body['rules']['profile']}"
         + (f", restart of {body['parent_run']}" if body["parent_run"] else "")
     ),
+    "run.provoked": lambda body: (
+        f"{body['name']}, seed {body['seed']}: {', '.join(body['expects'])} should fire"
+    ),
     "run.epoch_measured": lambda body: (
         f"epoch {body['epoch']}: loss {body['measured']['train']['loss']:.4f} / "
         f"{body['measured']['validation']['loss']:.4f}, accuracy "
