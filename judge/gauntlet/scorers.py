@@ -15,6 +15,7 @@ from judge.gauntlet.scoring import (
     exact,
     selection,
 )
+from judge.reference_scorers import REFERENCE_SCORERS
 
 __all__ = ["METRICS", "SCORERS", "Ask", "Metric", "Score", "Scorer"]
 
@@ -22,4 +23,5 @@ SCORERS: Mapping[str, Scorer] = {
     "acceptable": acceptable,
     "exact": exact,
     "selection": selection,
+    **REFERENCE_SCORERS,
 }

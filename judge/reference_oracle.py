@@ -1,0 +1,154 @@
+"""What the playbook asks for, written once more: the expected outcomes of reference tasks.
+
+Made from docs and not from the policy that is measured. Where the playbook leaves a choice, every
+choice is right: each due rule gets the list of all acts that are, with the bounds of their values.
+I/O: none.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aggregates.decisions import MAX_LR, MIN_LR, Decision, Observation
+from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
+
+__all__ = ["acts_for", "expected_answers", "is_right"]
+
+Acts = list[dict[str, Any]]  # [{direction, params {name: [low, high] or [value, ...]}}]
+_LEAST, _MOST = 3.0, 10.0  # by which a learning rate is moved
+_SLACK = 1.5  # around the factor that the average asks for
+_EXACT = 1e-6  # relative
+
+
+def expected_answers(seen: Observation) -> list[dict[str, Any]]:
+    """Return what is right for each due rule: {rule, acts} or, where it waits, {rule, acts: []}."""
+    answers: list[dict[str, Any]] = []
+    taken = False  # whether the rule that is acted on has been found
+    for rule in seen.due:
+        wait = _must_wait(rule, seen)
+        acts: Acts = [] if taken or wait else acts_for(rule, seen)
+        answers.append({"rule": rule, "acts": acts})
+        taken = taken or bool(acts) or wait == "others wait, too"
+    return answers
+
+
+def acts_for(rule: str, seen: Observation) -> Acts:
+    """Return the acts that are open for a rule, none where it is at its limit."""
+    side = seen.evaluations[rule].side
+    lr, size = seen.settings.lr, seen.settings.batch_size
+    match rule, side:
+        case "R7", _:
+            params: dict[str, Any] = {"lr": _about(lr / 10), "clip_norm": [0.01, 100.0]}
+            if side == "not_finite":
+                params["reinitialise"] = [True]
+            return [_act("decrease_lr", params)] if lr / 10 >= MIN_LR else []
+        case "R1", "low":
+            if lr * _LEAST > MAX_LR:
+                return []
+            low, high = _wanted(seen.rules.r1_low, seen.evaluations[rule].ema)
+            return [_act("increase_lr", {"lr": [min(lr * low, MAX_LR), min(lr * high, MAX_LR)]})]
+        case "R1", _:
+            if lr / _LEAST < MIN_LR:
+                return []
+            low, high = _LEAST, _MOST
+            if side == "high":
+                low, high = _wanted(seen.evaluations[rule].ema, seen.rules.r1_high)
+            return [_act("decrease_lr", {"lr": [max(lr / high, MIN_LR), max(lr / low, MIN_LR)]})]
+        case "R2", "high":
+            half = {"batch_size": [size // 2]}
+            return [] if size % 2 else [_act("decrease_batch_size", half)]
+        case "R2", _:
+            return _larger_batches(seen)
+        case "R3", _:
+            return [_act("stop", {})]
+        case "R4", _:
+            return _more_capacity(seen)
+        case "R6", _ if _lacks_norm(seen):
+            return [_act("add_norm", {})]
+        case "R6", _ if any(not block.residual for block in seen.spec.blocks):
+            return [_act("add_residual", {})]
+    now = seen.spec.blocks[-1].activation
+    others = [name for name in ACTIVATIONS if name not in ("relu", now)]
+    return [_act("swap_activation", {"to": others})]
+
+
+def is_right(decision: Decision, expected: Mapping[str, Any]) -> bool:
+    """Return whether a decision is one of those expected for the one rule that it cites."""
+    if not expected["acts"]:
+        return not decision.acts
+    return any(_fits(decision, act) for act in expected["acts"])
+
+
+def _fits(decision: Decision, act: Mapping[str, Any]) -> bool:
+    wanted: Mapping[str, Sequence[Any]] = act["params"]
+    if decision.direction != act["direction"] or set(decision.params) != set(wanted):
+        return False
+    return all(_lies_in(decision.params[name], bounds) for name, bounds in wanted.items())
+
+
+def _lies_in(value: Any, bounds: Sequence[Any]) -> bool:
+    if len(bounds) == 2 and all(isinstance(bound, float) for bound in bounds):
+        low, high = bounds
+        slack = _EXACT * abs(high)
+        return isinstance(value, int | float) and low - slack <= value <= high + slack
+    return value in bounds
+
+
+def _must_wait(rule: str, seen: Observation) -> str | None:
+    """Return why a rule is not acted on yet, if so."""
+    applied = {
+        cited: past.epoch
+        for past in seen.decisions
+        if past.outcome == "applied"
+        for cited in past.decision.cites
+    }
+    if rule == "R2" and seen.epoch - applied.get("R1", -math.inf) <= 1:
+        return "others wait, too"
+    found = seen.evaluations[rule]
+    lags = not seen.rules.restart_after_remedy and rule in applied
+    if lags and found.value is not None and found.value < _limit(rule, seen):
+        return "its average lags"
+    return None
+
+
+def _limit(rule: str, seen: Observation) -> float:
+    limits = {"R1": seen.rules.r1_high, "R7": seen.rules.r7_high, "R5": seen.rules.r5_high}
+    return limits.get(rule, 0.0)
+
+
+def _larger_batches(seen: Observation) -> Acts:
+    size, summed = seen.settings.batch_size, seen.settings.accumulation
+    if 2 * size * summed > seen.train_examples:
+        return []
+    if 2 * size <= seen.max_batch_size:
+        return [_act("increase_batch_size", {"batch_size": [2 * size]})]
+    return [_act("accumulate_gradients", {"accumulation": [2 * summed]})]
+
+
+def _more_capacity(seen: Observation) -> Acts:
+    acts = []
+    if len(seen.spec.blocks) < MAX_BLOCKS:
+        acts.append(_act("add_block", {}))
+    if all(block.width * 2 <= MAX_WIDTH for block in seen.spec.blocks):
+        acts.append(_act("widen", {"factor": [2]}))
+    return acts
+
+
+def _lacks_norm(seen: Observation) -> bool:
+    return seen.spec.norm == "none" or any(block.norm == "none" for block in seen.spec.blocks)
+
+
+def _wanted(above: float | None, below: float | None) -> tuple[float, float]:
+    """Return the factors that are right where an average has left its band by above / below."""
+    if not above or not below:
+        return _MOST / _SLACK, _MOST
+    wanted = min(_MOST, max(_LEAST, above / below))
+    return max(_LEAST, wanted / _SLACK), min(_MOST, wanted * _SLACK)
+
+
+def _about(value: float) -> list[float]:
+    return [value * (1 - _EXACT), value * (1 + _EXACT)]
+
+
+def _act(direction: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"direction": direction, "params": params}

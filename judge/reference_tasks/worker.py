@@ -1,0 +1,323 @@
+"""Answers reference tasks from the tree that it lies in: one JSON line in, one out.
+
+The first line says what kind of task it is and where its input lies; every further line is a
+question. What is asked goes to the code that is measured, and what that says is handed on as it
+is: nothing is judged here, and nothing is known here of what is expected.
+
+Trust: the code that is measured runs in this process.
+I/O: reads its input's folder; standard input and output.
+"""
+
+import base64
+import json
+import sqlite3
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from aggregates.decisions import Decision, Observation
+from judge.reference_observations import decision_from, from_plain
+
+Answerer = Callable[[Mapping[str, Any]], Any]
+"""What is done with one question."""
+
+
+def answerer(opening: Mapping[str, Any]) -> Answerer:
+    """Return what answers the questions of a task."""
+    return _KINDS[opening["kind"]](Path(opening["input"]))
+
+
+def _decisions(place: Path) -> Answerer:
+    """Decide on each observation of the input by itself."""
+    return lambda _: [_decide(from_plain(seen)) for seen in _read(place, "observations.json")]
+
+
+def _rescue(_: Path) -> Answerer:
+    """Decide on the observation that the question holds."""
+    return lambda question: _decide(from_plain(question["observation"]))
+
+
+def _decide(seen: Observation) -> list[dict[str, Any]]:
+    from policies.playbook import PlaybookPolicy  # noqa: PLC0415 - each kind imports its own
+
+    return [decision.to_dict() for decision in PlaybookPolicy().decide(seen)]
+
+
+def _hindsight(place: Path) -> Answerer:
+    """Say for each epoch of each run what fired until then, and what remedies did."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.hindsight import NO_HINDSIGHT, fired_by_epoch, last_effects  # noqa: PLC0415
+
+        told, known = [], NO_HINDSIGHT
+        for seen in map(from_plain, _read(place, "observations.json")):
+            known = known.at(seen)
+            effects = last_effects(seen, known)
+            told.append(
+                {
+                    "fired": [list(rules) for rules in fired_by_epoch(seen, known)],
+                    "again": [list(rules) for rules in fired_by_epoch(seen)],
+                    "effects": {rule: [e.epoch, e.worked] for rule, e in effects.items()},
+                }
+            )
+        return told
+
+    return answer
+
+
+def _evidence(place: Path) -> Answerer:
+    """Choose what is shown of each case's epochs, or of its decisions."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies import evidence  # noqa: PLC0415
+
+        ways = {"epochs": evidence.epochs_to_show, "decisions": evidence.decisions_to_show}
+        return [
+            list(
+                ways[case["what"]](
+                    from_plain(case["observation"]),
+                    {int(number): size for number, size in case["sizes"].items()},
+                    rows=case["rows"],
+                    most=case["most"],
+                )
+            )
+            for case in _read(place, "cases.json")
+        ]
+
+    return answer
+
+
+def _prompt(place: Path) -> Answerer:
+    """Write what a model is asked about each observation."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.prompt import situation  # noqa: PLC0415
+
+        return [
+            situation(from_plain(case["observation"]), case["history"])
+            for case in _read(place, "cases.json")
+        ]
+
+    return answer
+
+
+def _answers(place: Path) -> Answerer:
+    """Read what models have said: extract it, and make decisions of it where there is a run."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        return [_read_message(case) for case in _read(place, "cases.json")]
+
+    return answer
+
+
+def _read_message(case: Mapping[str, Any]) -> dict[str, Any]:
+    from policies.answers import read_answer  # noqa: PLC0415
+    from policies.errors import AnswerError  # noqa: PLC0415
+    from policies.extraction import extract  # noqa: PLC0415
+
+    message = dict(case["message"])
+    if "made" in case:
+        message["content"] = _MADE[case["made"][0]](case["made"][1])
+    try:
+        value = extract(case["rung"], message)
+        if "observation" not in case:
+            return {"value": value if "made" not in case else type(value).__name__}
+        decisions, problems = read_answer(value, from_plain(case["observation"]))
+    except AnswerError as error:
+        return {"refused": str(error)}
+    return {"decisions": [decision.to_dict() for decision in decisions], "open": problems}
+
+
+_MADE: Mapping[str, Callable[[int], str]] = {  # texts that are too large to lie in a file
+    "deep": lambda count: "[" * count + "1" + "]" * count,
+    "many": lambda count: "[" + ",".join("1" * count) + "]",
+    "padded": lambda count: "{}" + " " * (count - 2),
+    "braces": lambda count: "{ " * count + '{"a": 1}',
+    "digits": lambda count: '{"a": ' + "7" * count + "}",
+    "surrogate": lambda count: '{"a": ["' + "\\ud800" * count + '"]}',
+    "key": lambda count: '{"' + "\\udc00" * count + '": 1}',
+}
+
+
+def _schema(place: Path) -> Answerer:
+    """Give the form that is asked for about each observation."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.answers import decision_schema  # noqa: PLC0415
+
+        seen = map(from_plain, _read(place, "observations.json"))
+        return [decision_schema(each) for each in seen]
+
+    return answer
+
+
+def _offers(place: Path) -> Answerer:
+    """Say what may be answered to each due rule of each observation."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.offers import offers  # noqa: PLC0415
+
+        seen = map(from_plain, _read(place, "observations.json"))
+        return [{rule: offers(rule, each) for rule in each.due} for each in seen]
+
+    return answer
+
+
+def _votes(place: Path) -> Answerer:
+    """Put a rule to the vote of voters whose ballots the input holds."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.ensemble import VOTED, Ballot, Ensemble  # noqa: PLC0415
+
+        told = []
+        for case in _read(place, "cases.json"):
+            seen = from_plain(case["observation"])
+            count = _Count()
+            asked: list[Any] = []
+            ballots: Iterator[Any] = iter(enumerate(case["ballots"], start=1))
+
+            def ask(
+                observation: Observation,
+                /,
+                *,
+                agent: str,
+                voter: int,
+                ballots: Iterator[Any] = ballots,
+                asked: list[Any] = asked,
+            ) -> Any:
+                call, said = next(ballots)
+                asked.append([list(observation.due), agent, voter])
+                return Ballot(call, _decision(said), None if said else f"problem {call}")
+
+            ensemble = Ensemble(ask, votes=len(case["ballots"]), log=count)  # type: ignore[arg-type]
+            winner = ensemble.decide(case["rule"], seen)
+            told.append(
+                {
+                    "voted": list(VOTED),
+                    "asked": asked,
+                    "counted": count.said,
+                    "winner": winner.call,
+                    "problem": winner.problem,
+                    "decision": winner.decision and winner.decision.to_dict(),
+                }
+            )
+        return told
+
+    return answer
+
+
+class _Count:
+    """Keeps the counts that an ensemble records."""
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+
+    def count_votes(self, **said: Any) -> None:
+        self.said.append({name: said[name] for name in ("epoch", "rule", "votes", "chosen")})
+        self.said[-1]["calls"] = list(said["calls"])
+
+
+def _decision(said: Mapping[str, Any] | None) -> Decision | None:
+    return None if said is None else decision_from(said)
+
+
+def _advice(_: Path) -> Answerer:
+    """Give the playbook as models are given it."""
+    tree = Path(__file__).resolve().parents[2]
+    path = tree / "policies" / "prompts" / "playbook.md"
+    return lambda _: path.read_text(encoding="utf-8")
+
+
+def _ledgers(place: Path) -> Answerer:
+    """Say of each ledger what the two verifiers make of it: None, or what they found."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        told = []
+        form = _read(place, "form.json")
+        for case in _read(place, "cases.json"):
+            entries = [(i, _bytes(s), v, name, _bytes(e)) for i, s, v, name, e in case["entries"]]
+            heads = [(size, note, _bytes(edge)) for size, note, edge in case["heads"]]
+            rows = {"entries": entries, "tree_heads": heads, "meta": case["meta"]}
+            told.append([_verify(rows, case), _verify_again(rows, case, form)])
+        return told
+
+    return answer
+
+
+def _verify(rows: Mapping[str, Any], case: Mapping[str, Any]) -> str | None:
+    from ledger.errors import LedgerError  # noqa: PLC0415
+    from ledger.verify import verify_entries  # noqa: PLC0415
+
+    try:
+        verify_entries(
+            rows["entries"], rows["tree_heads"], vkey=case["vkey"], kept_head=case["kept"]
+        )
+    except LedgerError as error:
+        return type(error).__name__
+    return None
+
+
+def _verify_again(rows: Mapping[str, Any], case: Mapping[str, Any], form: str) -> str | None:
+    from ledger import second_verifier  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as name:
+        path, kept = Path(name) / "ledger.sqlite", Path(name) / "kept"
+        with closing(sqlite3.connect(path)) as database, database:
+            database.executescript(form)
+            for table, found in rows.items():
+                for row in found:
+                    marks = ", ".join("?" * len(row))
+                    database.execute(f"INSERT INTO {table} VALUES ({marks})", row)  # noqa: S608 - names are ours
+        if case["kept"] is not None:
+            kept.write_text(case["kept"], encoding="utf-8")
+        head = None if case["kept"] is None else str(kept)
+        target = Namespace(target=str(path), vkey=case["vkey"], head=head, witness=[])
+        try:
+            second_verifier.check(target)
+        except (second_verifier.Failed, second_verifier.Usage) as error:
+            return type(error).__name__
+    return None
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _read(place: Path, name: str) -> Any:
+    return json.loads((place / name).read_bytes())
+
+
+_KINDS: Mapping[str, Callable[[Path], Answerer]] = {
+    "advice": _advice,
+    "answers": _answers,
+    "decisions": _decisions,
+    "evidence": _evidence,
+    "hindsight": _hindsight,
+    "ledgers": _ledgers,
+    "offers": _offers,
+    "prompt": _prompt,
+    "rescue": _rescue,
+    "schema": _schema,
+    "votes": _votes,
+}
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    answer: Answerer | None = None
+    for line in sys.stdin:
+        message = json.loads(line)
+        if answer is None:
+            answer, reply = answerer(message), {"ready": True}
+        else:
+            reply = answer(message)
+        sys.stdout.write(json.dumps(reply) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Real trainings for reference tasks: small ones, in our process, with the candidate's decisions.
+
+I/O: none; everything is kept in memory.  Units: accuracies from 0 to 1.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aggregates.decisions import Decision, Observation
+from aggregates.run import Run
+from judge.gauntlet.errors import AnswerError
+from monitor.config import RunConfig
+from monitor.errors import MonitorError
+from monitor.loop import train
+
+__all__ = ["train_with"]
+
+Decide = Callable[[Observation], Sequence[Decision]]
+
+
+def train_with(config: Mapping[str, Any], decide: Decide) -> tuple[Run, float]:
+    """Train, with `decide` asked whenever rules are due; return the run and its best accuracy.
+
+    The accuracy is the validation's. Raises the AnswerError that `decide` raises.
+    """
+    reached: list[float] = []
+
+    def look(_: Run, measured: Mapping[str, Any]) -> None:
+        reached.append(measured["validation"]["accuracy"])
+
+    try:
+        run = train(
+            RunConfig.from_dict(config),
+            _Policy(decide),
+            log=_Log(),
+            blobs=_Blobs(),
+            on_epoch=look,
+        )
+    except MonitorError as error:
+        if isinstance(error.__cause__, AnswerError):
+            raise error.__cause__ from error
+        raise
+    return run, max(reached)
+
+
+class _Policy:
+    """Hands every question on."""
+
+    name = "candidate"
+
+    def __init__(self, decide: Decide) -> None:
+        self._decide = decide
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def decide(self, observation: Observation, /) -> Sequence[Decision]:
+        return self._decide(observation)
+
+
+class _Log:
+    """Keeps nothing: the run itself is what is looked at."""
+
+    def save(self, run: Run, /) -> None:
+        run.collect_events()
+
+
+class _Blobs:
+    """Blobs in memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def put(self, content: bytes, /) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        self._kept[digest] = content
+        return digest
+
+    def get(self, digest: str, /) -> bytes:
+        return self._kept[digest]
