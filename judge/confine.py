@@ -1,8 +1,9 @@
 """What a process that runs foreign code gives up, for good, before it does.
 
 Limits hold everywhere. On Linux on x86-64 a system-call filter is added: no new process or program,
-no socket, no signal to others, nothing opened for writing, no change of the file system. Elsewhere
-the limits stand alone, and the caller is told so.
+no socket, no signal to others, nothing opened for writing, no change of the file system. A second
+filter is for whoever has namespaces of its own: it leaves processes, files and some sockets, and
+takes what reaches beyond. Elsewhere the limits stand alone, and the caller is told so.
 
 Source: Linux seccomp(2), setrlimit(2), linux/filter.h.
 Not covered: what the process may read; see judge/landlock.py.
@@ -14,6 +15,7 @@ import os
 import platform
 import resource
 import struct
+from collections.abc import Iterable
 
 _X86_64 = {
     "vfork": 58,
@@ -81,23 +83,77 @@ _X86_64 = {
     "open_by_handle_at": 304,
     "pidfd_getfd": 438,
 }
+# Out of a namespace, around the limits, or into parts of the kernel that nobody needs for work.
+_BEYOND = {
+    **{
+        name: _X86_64[name]
+        for name in (
+            "add_key",
+            "bpf",
+            "chroot",
+            "clock_settime",
+            "finit_module",
+            "init_module",
+            "io_uring_setup",
+            "keyctl",
+            "mount",
+            "open_by_handle_at",
+            "pivot_root",
+            "reboot",
+            "request_key",
+            "setns",
+            "settimeofday",
+            "shmget",
+            "umount2",
+            "unshare",
+        )
+    },
+    "acct": 163,
+    "adjtimex": 159,
+    "clock_adjtime": 305,
+    "delete_module": 176,
+    "fanotify_init": 300,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fsopen": 430,
+    "fspick": 433,
+    "ioperm": 173,
+    "iopl": 172,
+    "kexec_file_load": 320,
+    "kexec_load": 246,
+    "memfd_create": 319,  # memory that no limit counts
+    "memfd_secret": 447,
+    "mount_setattr": 442,
+    "move_mount": 429,
+    "open_tree": 428,
+    "perf_event_open": 298,
+    "quotactl": 179,
+    "swapoff": 168,
+    "swapon": 167,
+    "syslog": 103,
+    "userfaultfd": 323,
+}
+_SOCKET = _X86_64["socket"]
 _OPEN, _OPENAT, _CLONE, _CLONE3, _OPENAT2, _PRLIMIT = 2, 257, 56, 435, 437, 302
 _SECCOMP = 317
 _AUDIT_ARCH_X86_64 = 0xC000003E
 _CLONE_THREAD = 0x10000
+_CLONE_NEW = 0x7E020000  # mounts, cgroup, names, shared memory, users, processes, network
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF codes
 _ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 
 
-def limit_resources(*, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+def limit_resources(
+    *, cpu_seconds: int, memory_bytes: int, file_bytes: int, open_files: int = 256
+) -> None:
     """Lower this process's limits; none of them can be raised again without privilege."""
     for what, amount in (
         (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_DATA, memory_bytes),
         (resource.RLIMIT_FSIZE, file_bytes),
-        (resource.RLIMIT_NOFILE, 256),
+        (resource.RLIMIT_NOFILE, open_files),
         (resource.RLIMIT_CORE, 0),
     ):
         _, hard = resource.getrlimit(what)
@@ -107,10 +163,21 @@ def limit_resources(*, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> 
 
 def filter_system_calls() -> bool:
     """Install the filter on all threads; return whether it is in force."""
+    return _install(_program())
+
+
+def filter_beyond(families: Iterable[int]) -> bool:
+    """Install the filter for a process in namespaces of its own; return whether it is in force.
+
+    Sockets are of these address families only; their kinds and addresses are not looked at.
+    """
+    return _install(_program_beyond(tuple(families)))
+
+
+def _install(program: bytes) -> bool:
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    program = _program()
     code = ctypes.create_string_buffer(program)
     # struct sock_fprog: a length in instructions, padding, a pointer.
     header = ctypes.create_string_buffer(
@@ -120,8 +187,27 @@ def filter_system_calls() -> bool:
     return not (libc.prctl(38, 1, 0, 0, 0) or libc.syscall(_SECCOMP, 1, 1, header))
 
 
-def _program() -> bytes:
-    lines = [
+def _program_beyond(families: tuple[int, ...]) -> bytes:
+    lines = [*_beginning(), _line(_EQUAL, _CLONE3, 0, 1), _line(_RETURN, _ENOSYS)]
+    for number in _BEYOND.values():
+        lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, _EPERM)]
+    lines += [
+        _line(_EQUAL, _CLONE, 0, 4),
+        _line(_LOAD, _ARGUMENTS),
+        _line(_ANY_BIT, _CLONE_NEW, 0, 1),
+        _line(_RETURN, _EPERM),
+        _line(_RETURN, _ALLOW),
+        _line(_EQUAL, _SOCKET, 0, 2 + 2 * len(families)),
+        _line(_LOAD, _ARGUMENTS),
+    ]
+    for family in families:
+        lines += [_line(_EQUAL, family, 0, 1), _line(_RETURN, _ALLOW)]
+    lines += [_line(_RETURN, _EPERM), _line(_RETURN, _ALLOW)]
+    return b"".join(lines)
+
+
+def _beginning() -> list[bytes]:
+    return [
         _line(_LOAD, _ARCH),
         _line(_EQUAL, _AUDIT_ARCH_X86_64, 1, 0),
         _line(_RETURN, _KILL),
@@ -129,6 +215,10 @@ def _program() -> bytes:
         _line(_AT_LEAST, 0x40000000, 0, 1),  # the x32 interface, with numbers of its own
         _line(_RETURN, _EPERM),
     ]
+
+
+def _program() -> bytes:
+    lines = _beginning()
     for number in (_CLONE3, _OPENAT2):  # their flags lie in memory: the callers fall back
         lines += [_line(_EQUAL, number, 0, 1), _line(_RETURN, _ENOSYS)]
     for number in _X86_64.values():

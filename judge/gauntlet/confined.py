@@ -221,7 +221,7 @@ class _Supervised:
     def _start(self) -> None:
         interpreter = Interpreter.make(self._folder / "python", tree=self._tree)
         (self._folder / "root").mkdir()
-        self._control, control = os.pipe()
+        control, self._control = os.pipe()
         report, reported = os.pipe()
         request = {
             "argv": [part.replace(PYTHON, str(interpreter.executable)) for part in self._argv],
