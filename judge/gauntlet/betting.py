@@ -33,7 +33,7 @@ class Settings:
     margin: float = 0.10  # of success, or of a metric: less than that is not told from no harm
     first: int = 20  # pairs of repeats of every stochastic task, to begin with
     growth: float = 1.25  # from one look at the evidence to the next
-    most: int = 600  # pairs of one task
+    most: int = 1_500  # pairs of one task
     worse: float = 0.05  # chance of calling a harmless change worse; it would not be promoted
     futile: float = 0.05  # chance of giving a task up that was improved by the margin
 
