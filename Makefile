@@ -8,8 +8,10 @@ STAMP  := $(VENV)/.installed
 demo: setup
 	$(BIN)/proctor demo
 
+# The tests of a file stay together, as they share what is expensive; the files with the cheapest
+# tests come last, so that no process waits long for the other.
 test: setup lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The exhaustive suites (mutations, crashes, many writers): run them when the ledger changes.
 test-slow: setup
