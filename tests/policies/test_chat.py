@@ -326,11 +326,11 @@ def test_headers_of_a_server_choose_nothing(caplog: pytest.LogCaptureFixture) ->
     assert "sk-canary" not in caplog.text
 
 
-@pytest.mark.parametrize("body", [b"\\" * MAX_BODY, b"\\u0041" * 2_700_000, b"%41" * 5_500_000])
-def test_body_made_of_escapes_is_looked_through_in_little_time(body: bytes) -> None:
-    started = time.monotonic()
-    assert ask(Reply(body))[0].outcome == "unusable"
-    assert time.monotonic() - started < 20  # a run of escapes squared would take days
+@pytest.mark.parametrize("escape", [b"\\", b"\\u0041", b"%41"])
+def test_body_made_of_escapes_is_looked_through_in_little_time(escape: bytes) -> None:
+    started = time.process_time()
+    assert ask(Reply(escape * (MAX_BODY // 8 // len(escape))))[0].outcome == "unusable"
+    assert time.process_time() - started < 20  # a run of escapes squared would take hours
 
 
 def test_placeholder_for_a_key_is_no_secret() -> None:
