@@ -260,6 +260,11 @@ class Controller:
             else:
                 self._conclude(proposal, "halted", stage="propose", reason=str(error))
             return None
+        twin = self.records.twin(proposal.id, tree=found.tree)
+        if twin is not None and not promotion.is_step(self.line, proposal):
+            reason = f"proposal {twin} makes the same of the same base; judging is not done twice"
+            self._conclude(proposal, "rejected", stage="branch", reason=reason)
+            return None
         if found.problems:
             reason = "; ".join(found.problems[: stages.MOST_PROBLEMS])
             self._conclude(proposal, "rejected", stage="branch", reason=reason)

@@ -30,6 +30,8 @@ _TOPICS = (
 class _Seen:
     """One proposal, as far as the index has read; places are notification ids."""
 
+    base: str
+    tree: str | None = None
     against: str | None = None
     reference_set: str | None = None
     tested: int | None = None  # where it passed its tests
@@ -55,6 +57,16 @@ class Records:
     def open_proposals(self) -> list[UUID]:
         """Return those that have not been concluded, oldest first."""
         return [each for each, seen in self._up_to_date().items() if seen.outcome is None]
+
+    def twin(self, proposal: UUID, *, tree: str) -> UUID | None:
+        """Return another proposal that makes the same of the same base, and was judged by it."""
+        index = self._up_to_date()
+        base = index[proposal].base
+        for other, seen in index.items():
+            judged = seen.outcome not in ("superseded", "withdrawn")
+            if other != proposal and (seen.base, seen.tree) == (base, tree) and judged:
+                return other
+        return None
 
     def earlier(self, proposal: UUID) -> list[bool]:
         """Return of each proposal that spends error before this one whether it was promoted.
@@ -100,14 +112,15 @@ class Records:
     def _take(self, place: int, event: Any) -> None:
         if isinstance(event, Proposal.Submitted):
             if event.line == self._line:
-                self._seen[event.originator_id] = _Seen()
+                self._seen[event.originator_id] = _Seen(base=event.base)
             return
         seen = self._seen.get(event.originator_id)
         if seen is None:
             return  # another line's
         match event:
             case Proposal.Branched():
-                seen.against, seen.reference_set = event.against, event.reference_set
+                seen.tree, seen.against = event.tree, event.against
+                seen.reference_set = event.reference_set
             case Proposal.Tested():
                 seen.tested = place if event.passed else None
             case Proposal.Evaluated():

@@ -16,7 +16,6 @@ from aggregates.proposal import Proposal
 from judge.gauntlet import lint
 from judge.gauntlet.benchmark import Arm, TaskResult, export, run_task
 from judge.gauntlet.changes import Change, Verdict, check_changes
-from judge.gauntlet.confined import NEEDED
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.evaluate import Evaluation, compare
 from judge.gauntlet.records import Records, results_of
@@ -108,7 +107,6 @@ def benchmark(place: Workplace, records: Records, proposal: Proposal) -> None:
                 result = run_task(
                     task, trees[arm], manifest, arm=arm, scratch=scratch, repeat=repeat
                 )
-                _check_isolation(result.isolation)
                 proposal = _keep(place, proposal, result, cached=False)
             place.tell(str(proposal.id), f"benchmark: {len(proposal.results)} answers")
     found = measured.evaluation(proposal)
@@ -173,14 +171,6 @@ class _Measured:
             [result for result in results if result.arm == "candidate"],
             tasks=tasks,
             level=self._level,
-        )
-
-
-def _check_isolation(isolation: Sequence[str]) -> None:
-    if missing := [each for each in NEEDED if each not in isolation]:
-        raise GauntletError(
-            f"a proposal's code is not run without {', '.join(missing)}, which this machine does "
-            "not give; see docs/reference/gauntlet.md"
         )
 
 

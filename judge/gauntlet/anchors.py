@@ -1,0 +1,96 @@
+"""Regression anchors: tasks on which something once got worse, and which are therefore kept.
+
+A task becomes a candidate by itself, from what is on record; an operator admits it. Those in the
+reference set already are marked as anchors there, hidden siblings are copied into it.
+
+Source: docs/reference/gauntlet.md, "Anchors".
+I/O: the workplace; admitted tasks are written into a folder that the caller names.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aggregates.line import Line
+from judge.gauntlet.errors import TaskError
+from judge.gauntlet.records import Records
+from judge.gauntlet.reference_set import Task
+from judge.gauntlet.workplace import Workplace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A task that found a regression."""
+
+    task: str
+    because: tuple[str, ...]  # ids of proposals, or "alarm at COMMIT"
+    in_set: bool  # the reference set has it
+    admitted: bool  # with the content that it has now
+    sha256: str | None  # None: the task is nowhere to be found any more
+
+
+def candidates(
+    place: Workplace, records: Records, *, hidden: Iterable[Task] = ()
+) -> list[Candidate]:
+    """Return the tasks on which something got worse, in the order in which that was noticed."""
+    because: dict[str, dict[str, None]] = {}
+    for proposal, task in records.regressions():
+        because.setdefault(task, {})[str(proposal)] = None
+    for event in place.log.events.get(place.line_id):
+        if isinstance(event, Line.DriftAlarmed):
+            for task in event.tasks:
+                because.setdefault(task, {})[f"alarm at {event.commit}"] = None
+    line = place.line()
+    own = {task.task_id: task for task in place.reference_set(line.head.commit).tasks}
+    known = {**{task.task_id: task for task in hidden}, **own}
+    return [
+        Candidate(
+            task=task,
+            because=tuple(why),
+            in_set=task in own,
+            admitted=task in known and line.admitted.get(task) == known[task].sha256,
+            sha256=known[task].sha256 if task in known else None,
+        )
+        for task, why in because.items()
+    ]
+
+
+def write_anchor(task: Task, into: Path, *, because: str) -> list[Path]:
+    """Write a task as an anchor into a reference set's folder; return the files that were written.
+
+    The folder is a person's own work tree: what becomes of it is an ordinary commit of theirs.
+    """
+    manifest = into / "manifest.json"
+    try:
+        whole = json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise TaskError(f"{manifest}: this is no reference set's manifest: {e}") from e
+    entry = {**task.entry, "regression_anchor_for": because}
+    rest = [each for each in whole["tasks"] if each["task_id"] != task.task_id]
+    place = next(
+        (n for n, each in enumerate(whole["tasks"]) if each["task_id"] == task.task_id), len(rest)
+    )
+    rest.insert(place, entry)
+    files = {manifest: _text({**whole, "tasks": rest})}
+    folder = into / "tasks" / task.task_id
+    if not folder.exists():
+        told = {
+            "kind": task.kind,
+            "seed": task.seed,
+            "stochastic": task.stochastic,
+            "scorer": task.scorer,
+            "parameters": task.parameters,
+        }
+        files[folder / "task.json"] = _text(told)
+        files[folder / "expected.json"] = _text(task.expected)
+        for name, content in task.files.items():
+            files[folder / "repo_snapshot" / name] = content
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return sorted(files)
+
+
+def _text(content: object) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()

@@ -1,0 +1,159 @@
+"""What a line's head is worth, outside of any proposal: the reference set, and hidden siblings.
+
+The head of the branch and the active checkpoint answer the same tasks; where the head is not what
+was promoted, or is worse than it, that is an alarm on record. The hidden siblings are tasks of the
+same kinds that lie outside of the repository, where nobody who proposes has seen them.
+
+Source: docs/reference/gauntlet.md, "Measurements".
+Trust: the head may be anybody's; its code is run as a candidate's is.
+I/O: the workplace; processes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aggregates.line import Line
+from judge.gauntlet.benchmark import Arm, TaskResult, export, run_set
+from judge.gauntlet.evaluate import compare
+from judge.gauntlet.reference_set import ReferenceSet, Task, load
+from judge.gauntlet.workplace import Workplace
+
+__all__ = ["Alarm", "Measurement", "measure"]
+
+_ONCE = 0.05  # of error; stochastic tasks are left out, and nothing is promoted by it
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Why the head is not what it should be."""
+
+    kind: str  # "not promoted" or "worse"
+    detail: str
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """Shares of tasks that the head and the checkpoint answer, set by set."""
+
+    commit: str
+    checkpoint: str
+    shares: Mapping[str, tuple[float, float]]  # set -> checkpoint's, head's
+    alarms: tuple[Alarm, ...]
+
+
+def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
+    """Measure the branch's head against its checkpoint, and put both on record."""
+    line, head = place.line(), place.repository.head(place.branch)
+    active = line.head
+    sets = {"reference": place.reference_set(active.commit)}
+    if hidden is not None:
+        sets["hidden"] = load(hidden)
+    shares: dict[str, tuple[float, float]] = {}
+    alarms = []
+    if head != active.commit:
+        alarms.append(Alarm("not promoted", f"the branch is at {head}, which passed no gauntlet"))
+    for name, tasks in sets.items():
+        known = recorded(place, commit=active.commit, tasks=tasks)
+        base = known or _answers(place, active.commit, tasks.tasks, arm="base")
+        found = _answers(place, head, tasks.tasks, arm="candidate")
+        if known is None and head != active.commit:
+            _record(place, active.commit, name, tasks, base)
+        _record(place, head, name, tasks, found)
+        shares[name] = (_share(base), _share(found))
+        alarms += _compared(name, tasks.tasks, base, found)
+    for alarm in alarms:
+        _record_alarm(place, head, alarm)
+    return Measurement(commit=head, checkpoint=active.id, shares=shares, alarms=tuple(alarms))
+
+
+def recorded(place: Workplace, *, commit: str, tasks: ReferenceSet) -> list[TaskResult] | None:
+    """Return what a commit was worth on a set when it was last measured; None if it never was."""
+    found: Mapping[str, Mapping[str, Any]] | None = None
+    for event in place.log.events.get(place.line_id):
+        if not isinstance(event, Line.DriftMeasured):
+            continue
+        if event.commit == commit and event.sha256 == tasks.sha256:
+            found = event.tasks
+    if found is None:
+        return None
+    return [_result(task, found[task.task_id]) for task in tasks.tasks]
+
+
+def _result(task: Task, told: Mapping[str, Any]) -> TaskResult:
+    return TaskResult(
+        task_id=task.task_id,
+        arm="base",
+        repeat=0,
+        seed=task.seed,
+        success=told["success"],
+        validation_failures=told["validation_failures"],
+        metrics=told["metrics"],
+        problem=told["problem"],
+        isolation=(),
+    )
+
+
+def _answers(place: Workplace, commit: str, tasks: Sequence[Task], *, arm: Arm) -> list[TaskResult]:
+    """Return one answer to each task by a commit's code, confined as a candidate's."""
+    manifest = place.manifest(place.line().head.commit)
+    with place.scratch() as scratch:
+        tree = scratch / "tree"
+        tree.mkdir()
+        export(place.repository, commit, manifest, tree)
+        wanted = [(task, 0) for task in tasks]
+        return list(run_set(wanted, tree, manifest, arm=arm, scratch=scratch))
+
+
+def _record(
+    place: Workplace, commit: str, name: str, tasks: ReferenceSet, results: Sequence[TaskResult]
+) -> None:
+    told = {
+        result.task_id: {
+            "success": result.success,
+            "validation_failures": result.validation_failures,
+            "metrics": dict(result.metrics),
+            "problem": result.problem,
+        }
+        for result in results
+    }
+
+    def make() -> list[Line]:
+        line = place.line()
+        line.measure(commit=commit, set=name, sha256=tasks.sha256, tasks=told)
+        return [line]
+
+    place.save(make)
+
+
+def _compared(
+    name: str, tasks: Sequence[Task], base: Sequence[TaskResult], found: Sequence[TaskResult]
+) -> list[Alarm]:
+    """Return an alarm if a task that the checkpoint answers once is answered worse by the head."""
+    exact = [task for task in tasks if not task.stochastic]
+    ids = {task.task_id for task in exact}
+    result = compare(
+        [each for each in base if each.task_id in ids],
+        [each for each in found if each.task_id in ids],
+        tasks=exact,
+        level=_ONCE,
+    )
+    if not result.regressions:
+        return []
+    detail = f"the {name} set: {'; '.join(result.reasons)}"
+    return [Alarm("worse", detail, tuple(result.regressions))]
+
+
+def _record_alarm(place: Workplace, commit: str, alarm: Alarm) -> None:
+    def make() -> list[Line]:
+        line = place.line()
+        line.alarm(commit=commit, kind=alarm.kind, detail=alarm.detail, tasks=alarm.tasks)
+        return [line]
+
+    place.save(make)
+
+
+def _share(results: Sequence[TaskResult]) -> float:
+    return sum(result.success for result in results) / len(results)

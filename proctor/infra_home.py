@@ -1,0 +1,93 @@
+"""Where the gauntlet's folders are in a home, and how its controller is opened.
+
+infra/LINE/work/     the controller's lock and scratch folder
+infra/LINE/hidden/   siblings of the reference tasks, which no proposal has seen
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from aggregates.line import Line
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.repository import Repository
+from ledger.authority import Authority
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output import error_console, on_one_line, words
+from proctor.remembering import open_remembered
+
+BRANCH = "main"
+RepoOption = Annotated[
+    Path, typer.Option("--repo", help="The repository that is under the gauntlet.")
+]
+BranchOption = Annotated[str, typer.Option("--line", help="Its branch that is.")]
+ProposalArgument = Annotated[
+    str, typer.Argument(metavar="PROPOSAL", help="An id, the beginning of one, or `latest`.")
+]
+HERE = Path()
+
+
+def line_folder(home: Home, line: UUID) -> Path:
+    """Return what belongs to one line beside the ledger."""
+    return home.path / "infra" / str(line)
+
+
+def hidden_folder(home: Home, line: UUID) -> Path | None:
+    """Return where the hidden siblings lie, if there are any."""
+    folder = line_folder(home, line) / "hidden"
+    return folder if folder.is_dir() else None
+
+
+@contextmanager
+def open_controller(
+    home: Home,
+    repo: Path,
+    *,
+    branch: str = BRANCH,
+    on_event: Callable[[str, str], None] | None = None,
+) -> Iterator[Controller]:
+    """Give the controller of a repository's line, over this home's ledger."""
+    repository = Repository(repo)
+    line = Line.id_of(repository.root(branch), branch)
+    with home.open_log() as log:
+        controller = Controller(
+            log,
+            repository,
+            blobs=home.blobs,
+            workspace=line_folder(home, line) / "work",
+            clock=lambda: int(time.time()),
+            authority=lambda: _authority(home),
+            on_event=on_event or tell_progress,
+            branch=branch,
+        )
+        yield controller
+
+
+def find_proposal(controller: Controller, name: str) -> UUID:
+    """Return the proposal that `name` means: `latest`, an id, or the beginning of one."""
+    ids = controller.records.proposals()
+    if not ids:
+        raise ProctorError("there is no proposal on this line; `proctor infra propose` makes one")
+    if name == "latest":
+        return ids[-1]
+    found = [each for each in ids if name and str(each).startswith(name.lower())]
+    if len(found) != 1:
+        what = "no proposal" if not found else f"{len(found)} proposals"
+        raise ProctorError(f"{what} of {len(ids)} begin with {name!r}; see `proctor infra status`")
+    return found[0]
+
+
+def tell_progress(proposal: str, what: str) -> None:
+    """Tell people what is being done, beside the answer."""
+    error_console.print(words(f"{proposal[:8]} {on_one_line(what)}"))
+
+
+def _authority(home: Home) -> Authority:
+    with open_remembered(home.ledger) as ledger:
+        return ledger.authority

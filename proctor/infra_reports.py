@@ -1,0 +1,198 @@
+"""What there is to tell of a line and its proposals, in plain values and as text."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from aggregates.line import Line
+from aggregates.proposal import Proposal
+from judge.gauntlet.controller import Controller
+from ledger.application import LedgerApplication
+from ledger.envelope import envelope_key_id
+from ledger.verified_notes import ED25519, parse_vkey
+from proctor.output import cell, console, print_table, words
+
+_SHORT = 12  # characters of a hash
+_MOST_LINES = 400  # of a diff, that are shown
+
+
+def describe_line(controller: Controller) -> dict[str, Any]:
+    """Return the line: its chain of checkpoints, what stops it, and what is queued."""
+    line = controller.line
+    place = controller.place
+    head = place.repository.head(place.branch)
+    return {
+        "line": str(line.id),
+        "branch": place.branch,
+        "head": head,
+        "checkpoint": line.active,
+        "at_checkpoint": head == line.head.commit,
+        "halted": line.halt,
+        "halted_by": line.halted_by,
+        "valley": line.valley,
+        "alarms": line.alarms,
+        "checkpoints": [
+            {
+                "checkpoint": each.id,
+                "parent": each.parent,
+                "commit": each.commit,
+                "proposals": list(each.proposals),
+                "active": each.id == line.active,
+                "rolled_back": each.rolled_back,
+            }
+            for each in line.checkpoints.values()
+        ],
+        "queue": [
+            {**describe_proposal(each), "waits_for": controller.waits(each)}
+            for each in controller.queue()
+        ],
+    }
+
+
+def describe_proposal(proposal: Proposal) -> dict[str, Any]:
+    """Return what is known of a proposal, without its tasks' results."""
+    return {
+        "proposal": str(proposal.id),
+        "tier": proposal.tier,
+        "targets": dict(proposal.targets),
+        "proposer": proposal.proposer,
+        "trigger": proposal.trigger,
+        "rationale": proposal.rationale,
+        "evidence": proposal.evidence,
+        "base": proposal.base,
+        "diff": proposal.diff,
+        "review": proposal.review,
+        "commit": proposal.commit,
+        "stage": proposal.stage,
+        "tests_passed": proposal.tested,
+        "verdict": proposal.verdict,
+        "regressions": proposal.regressions,
+        "improvements": proposal.improvements,
+        "outcome": proposal.outcome,
+        "reason": proposal.reason,
+        "checkpoint": proposal.checkpoint,
+    }
+
+
+def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, Any]]:
+    """Give the events of a stream with their indexes in the ledger and their names."""
+    start = 1
+    while found := log.recorder.select_notifications(start, 1_000):
+        for each in found:
+            if each.originator_id == stream:
+                yield each.id - 1, each.topic, log.mapper.to_domain_event(each)
+        start = found[-1].id + 1
+
+
+def tell_line(told: Mapping[str, Any]) -> None:
+    """Print a line for people."""
+    console.print(
+        words(
+            f"line {told['line']}: branch {told['branch']} at {told['head'][:_SHORT]}, "
+            f"{len(told['checkpoints'])} checkpoints, {told['alarms']} alarms"
+        )
+    )
+    if not told["at_checkpoint"]:
+        console.print("the branch is NOT at its active checkpoint; see `proctor infra measure`")
+    if told["halted"]:
+        console.print(words(f"HALTED by {told['halted_by']}: {told['halted']}"))
+    if told["valley"]:
+        passed, steps = told["valley"]["passed"], len(told["valley"]["steps"])
+        console.print(words(f"valley {told['valley']['id'][:_SHORT]}: {passed} of {steps} steps"))
+    print_table(
+        ("checkpoint", "parent", "commit", "proposals", "state"),
+        [
+            (
+                each["checkpoint"][:8],
+                (each["parent"] or "-")[:8],
+                each["commit"][:_SHORT],
+                ", ".join(name[:8] for name in each["proposals"]) or "-",
+                "active" if each["active"] else each["rolled_back"] or "",
+            )
+            for each in told["checkpoints"]
+        ],
+    )
+    if told["queue"]:
+        print_table(
+            ("proposal", "tier", "stage", "waits for"),
+            [
+                (each["proposal"][:8], each["tier"], each["stage"], each["waits_for"] or "nothing")
+                for each in told["queue"]
+            ],
+        )
+
+
+def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> None:
+    """Print a proposal for people: who wants what, why, and what became of it."""
+    told = describe_proposal(proposal)
+    rows = [(name, cell_of(value)) for name, value in told.items() if value not in (None, [], "")]
+    print_table(("", ""), rows)
+    if diff:
+        text = controller.place.blobs.get(proposal.diff).decode(errors="replace").splitlines()
+        for line in text[:_MOST_LINES]:
+            console.print(words(line))
+        if len(text) > _MOST_LINES:
+            console.print(f"... and {len(text) - _MOST_LINES} lines more")
+
+
+def tell_events(log: LedgerApplication, *streams: UUID) -> None:
+    """Print the events of some streams in the ledger's order."""
+    rows = sorted(row for stream in streams for row in _rows(log, stream))
+    print_table(("entry", "event", "what it says"), rows)
+
+
+def _rows(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, str]]:
+    for index, name, event in events_of(log, stream):
+        yield index, name, tell_event(event)
+
+
+def tell_event(event: Any) -> str:
+    """Return an event of a proposal or a line in a few words."""
+    match event:
+        case Proposal.Submitted():
+            return f"{event.proposer}: {event.rationale}"
+        case Proposal.Reviewed():
+            return f"{event.verdict} by {_key(event.key)}: {event.note}"
+        case Proposal.Branched():
+            return f"{event.branch} at {event.commit[:_SHORT]}"
+        case Proposal.Tested():
+            return f"{event.cases} cases passed" if event.passed else str(event.problem)
+        case Proposal.TaskScored():
+            right = "right" if event.success else f"wrong: {event.problem}"
+            metrics = ", ".join(f"{name} {value:g}" for name, value in event.metrics.items())
+            cached = ", remembered" if event.cached else ""
+            return f"{event.arm}, {event.task}: {right} ({metrics}{cached})"
+        case Proposal.Evaluated():
+            return f"{event.verdict}: {'; '.join(event.reasons)}"
+        case Proposal.Concluded():
+            return f"{event.outcome}: {event.reason}"
+        case Line.Opened():
+            return f"branch {event.branch} at {event.commit[:_SHORT]}"
+        case Line.Promoted():
+            return f"{event.commit[:_SHORT]} from {', '.join(event.proposals)}"
+        case Line.Adopted():
+            return f"{event.commit[:_SHORT]}, made by people"
+        case Line.DriftMeasured():
+            return f"{event.set} set at {event.commit[:_SHORT]}: {event.success:.0%} right"
+        case Line.DriftAlarmed():
+            return f"{event.kind}: {event.detail}"
+        case Line.Halted() | Line.RolledBack() | Line.ValleyClosed():
+            return str(event.reason)
+        case Line.ValleyOpened():
+            return f"{len(event.steps)} steps"
+        case Line.TaskAdmitted():
+            return str(event.task)
+    return ""
+
+
+def cell_of(value: Any) -> str:
+    """Return a value of a description as one cell."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} (tier {tier})" for name, tier in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
+    return cell(value)
+
+
+def _key(vkey: str) -> str:
+    return envelope_key_id(parse_vkey(vkey, type=ED25519).public_key)[:_SHORT]
