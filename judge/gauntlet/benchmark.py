@@ -7,14 +7,13 @@ Trust: whatever the candidate does wrong is its result, in words of ours; errors
 I/O: processes, and folders below `scratch`.  Units: seconds, bytes.
 """
 
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from judge.gauntlet.confined import Conversation
+from judge.gauntlet.confined import Conversation, discard
 from judge.gauntlet.errors import AnswerError
 from judge.gauntlet.manifest import Manifest
 from judge.gauntlet.reference_set import TASKS, Task, message_of, write_snapshot
@@ -83,13 +82,14 @@ def run_task(
     """Ask one arm for its answer; raise GauntletError only where we cannot run it at all."""
     drawn = task.with_seed(seed_of(task, repeat))
     limits = manifest.benchmark
-    with tempfile.TemporaryDirectory(dir=scratch) as name:
-        place, own = Path(name) / "input", Path(name) / "scratch"
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    try:
+        place, own = folder / "input", folder / "scratch"
         place.mkdir()
         own.mkdir()
         write_snapshot(drawn, place)
         conversation = Conversation(
-            [part.replace("{python}", sys.executable) for part in limits.command],
+            limits.command,
             tree=tree,
             scratch=own,
             seconds=limits.seconds,
@@ -103,6 +103,8 @@ def run_task(
                 score = SCORERS[drawn.scorer](drawn, conversation.ask)
         except AnswerError as error:
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))
+    finally:
+        discard(folder)
     return TaskResult(
         task_id=task.task_id,
         arm=arm,

@@ -13,7 +13,6 @@ I/O: processes; folders beside `scratch` that are gone afterwards.  Units: secon
 import json
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from judge.gauntlet.errors import AnswerError, GauntletError
 from judge.gauntlet.interpreter import PYTHON, Interpreter
 from judge.gauntlet.strict_json import read_value
 
-__all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "run"]
+__all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "discard", "run"]
 
 ISOLATION = (
     "limits",  # of each process: memory, size of a file, open files
@@ -109,6 +108,14 @@ def run(
         supervised.say(stdin)
         supervised.say_no_more()
         return supervised.end()
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder that a candidate wrote to, however deep it is and whatever its modes are."""
+    for command in (["/bin/chmod", "-R", "u+rwX"], ["/bin/rm", "-rf"]):
+        subprocess.run([*command, "--", folder], capture_output=True, check=False)  # noqa: S603 - two fixed commands
+    if folder.exists():
+        raise GauntletError(f"{folder}: what a candidate left cannot be removed; remove it by hand")
 
 
 class Conversation:
@@ -214,7 +221,7 @@ class _Supervised:
         try:
             self._start()
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            discard(self._folder)
             raise
         return self
 
@@ -368,7 +375,7 @@ class _Supervised:
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        discard(self._folder)
 
     def _stop(self) -> None:
         """Have the supervisor end the command: it watches this pipe."""

@@ -1,0 +1,175 @@
+"""The gate of tests: the base's whole suite, run against the candidate's code.
+
+The tree that is tested is the candidate's with every path of tier 0 as it is in the base, the
+tests among them, so that none can be weakened. Tests that a proposal adds run in a second go, where
+they can spoil nothing but themselves. Which cases there have to be is known from a run of the base.
+
+Source: docs/reference/gauntlet.md, "The gate of tests".
+Trust: the report is written by the process that is judged, and so does not suffice: the command has
+to leave with status 0, in time, with nothing left running.
+I/O: processes, and folders below `workspace`.  Units: seconds, bytes.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from judge.gauntlet.confined import Ended, discard, run
+from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.junit import read_report
+from judge.gauntlet.manifest import Manifest
+from judge.gauntlet.repository import Repository
+
+__all__ = ["SuiteResult", "run_base", "run_tests"]
+
+MAX_OUTPUT = 4 * 2**20
+_REPORT = "report.xml"
+_SHOWN = 5  # cases that a problem names
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteResult:
+    """How the suite ended; it has passed if there is no problem."""
+
+    problem: str | None
+    cases: Mapping[str, str]  # id -> passed, skipped or failed
+    missing: tuple[str, ...]  # ids that the base has, and the candidate not
+    added: tuple[str, ...]  # test files that the proposal brings
+    seconds: float
+    output: bytes
+    isolation: tuple[str, ...]
+    leftovers: int  # processes that had to be ended
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the gate holds."""
+        return self.problem is None
+
+
+def run_base(
+    repository: Repository, base: str, manifest: Manifest, *, workspace: Path
+) -> SuiteResult:
+    """Run a commit's own suite; its cases are what a candidate is held against."""
+    with _folder(workspace) as folder:
+        repository.export(base, folder / "tree")
+        return _go(folder, manifest, expected={})
+
+
+def run_tests(
+    repository: Repository,
+    commit: str,
+    base: str,
+    manifest: Manifest,
+    *,
+    workspace: Path,
+    expected: Mapping[str, str] | None = None,
+) -> SuiteResult:
+    """Run the base's suite on a candidate; `expected` is run_base()'s cases where they are known.
+
+    Raises GauntletError where the base does not pass its own suite, or nothing can be run.
+    """
+    if expected is None:
+        own = run_base(repository, base, manifest, workspace=workspace)
+        if own.problem is not None:
+            raise GauntletError(
+                f"the base {base} does not pass its own tests, so that no candidate can be held "
+                f"against it: {own.problem}; mend the tests on the line first"
+            )
+        expected = own.cases
+    before = set(repository.paths(base))
+    added = tuple(
+        path for path in repository.paths(commit) if path not in before and manifest.may_add(path)
+    )
+    with _folder(workspace) as folder:
+        tree = folder / "tree"
+        repository.export(commit, tree, keep=lambda path: manifest.tier_of(path) > 0)
+        repository.export(base, tree, keep=lambda path: manifest.tier_of(path) == 0)
+        first = _go(folder, manifest, expected=expected)
+        if not added or first.problem is not None:
+            return replace(first, added=added)
+        repository.export(commit, tree, keep=lambda path: path in added)
+        second = _go(folder, manifest, expected={}, only=added)
+    problem = second.problem and f"in the tests that it adds: {second.problem}"
+    return replace(
+        first,
+        problem=problem,
+        cases={**second.cases, **first.cases},
+        added=added,
+        seconds=first.seconds + second.seconds,
+        output=first.output + second.output,
+        leftovers=first.leftovers + second.leftovers,
+    )
+
+
+def _go(
+    folder: Path, manifest: Manifest, *, expected: Mapping[str, str], only: Sequence[str] = ()
+) -> SuiteResult:
+    """Run the command on the tree in a folder; hold what comes out against the expected cases."""
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    tests = manifest.tests
+    try:
+        ended = run(
+            [*(part.replace("{report}", str(scratch / _REPORT)) for part in tests.command), *only],
+            tree=folder / "tree",
+            scratch=scratch,
+            seconds=tests.seconds,
+            memory_bytes=tests.memory_bytes,
+            output_bytes=MAX_OUTPUT,
+        )
+        cases, problem = {}, None
+        try:
+            cases = dict(read_report(scratch / _REPORT))
+        except AnswerError as error:
+            problem = str(error)
+    finally:
+        discard(scratch)
+    missing = tuple(sorted(expected.keys() - cases.keys()))
+    return SuiteResult(
+        problem=_problem_of(ended) or problem or _problem_in(cases, expected, missing),
+        cases=cases,
+        missing=missing,
+        added=(),
+        seconds=ended.seconds,
+        output=ended.output + ended.errors,
+        isolation=ended.isolation,
+        leftovers=ended.leftovers,
+    )
+
+
+def _problem_of(ended: Ended) -> str | None:
+    if ended.status != "exited" or ended.code:
+        return f"the tests do not pass: {ended.words}"
+    if ended.leftovers:
+        return f"the tests leave {ended.leftovers} processes behind"
+    return None
+
+
+def _problem_in(
+    cases: Mapping[str, str], expected: Mapping[str, str], missing: Sequence[str]
+) -> str | None:
+    if missing:
+        return f"{_listed(missing)} of the base did not run"
+    if failed := [case for case, outcome in cases.items() if outcome == "failed"]:
+        return f"{_listed(failed)} failed, though the command left with status 0"
+    passed = [case for case, outcome in expected.items() if outcome == "passed"]
+    if skipped := [case for case in passed if cases[case] == "skipped"]:
+        return f"{_listed(skipped)} passed in the base and were skipped"
+    return None
+
+
+def _listed(cases: Sequence[str]) -> str:
+    shown = ", ".join(sorted(cases)[:_SHOWN])
+    more = f" and {len(cases) - _SHOWN} more" if len(cases) > _SHOWN else ""
+    return f"{len(cases)} cases ({shown}{more})"
+
+
+@contextmanager
+def _folder(workspace: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="suite-", dir=workspace))
+    try:
+        yield folder
+    finally:
+        discard(folder)
