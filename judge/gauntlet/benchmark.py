@@ -19,7 +19,6 @@ from judge.gauntlet.manifest import Manifest
 from judge.gauntlet.reference_set import TASKS, Task, message_of, write_snapshot
 from judge.gauntlet.scorers import SCORERS
 from judge.gauntlet.scoring import Score
-from monitor.seeds import derive_seed
 
 if TYPE_CHECKING:
     from judge.gauntlet.repository import Repository
@@ -48,7 +47,11 @@ class TaskResult:
 
 def seed_of(task: Task, repeat: int) -> int:
     """Return a repeat's seed, which is the same in both arms."""
-    return derive_seed("repeat", task.seed, repeat) if task.stochastic else task.seed
+    if not task.stochastic:
+        return task.seed
+    from monitor.seeds import derive_seed  # noqa: PLC0415 - torch takes seconds to import
+
+    return derive_seed("repeat", task.seed, repeat)
 
 
 def export(repository: "Repository", commit: str, manifest: Manifest, into: Path) -> None:
