@@ -137,13 +137,13 @@ def _no_norm_at_depth(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
         "norm": "none",
         "residual": residual,
         "activation": "relu" if residual else "gelu",
-        "blocks": draws.whole("blocks", 10, 12) if residual else draws.whole("blocks", 14, 18),
+        "blocks": draws.whole("blocks", 8, 10) if residual else draws.whole("blocks", 12, 16),
     }
     return (("R7",) if residual else ("R6",)), {"settings": settings}
 
 
 def _batch_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
-    return ("R2",), {"settings": {"batch_size": draws.whole("size", 1, 2), "accumulation": 1}}
+    return ("R2",), {"settings": {"batch_size": draws.whole("size", 2, 4), "accumulation": 1}}
 
 
 def _batch_too_large(draws: _Draws, config: Mapping[str, Any]) -> _Drawn:
@@ -155,8 +155,12 @@ def _batch_too_large(draws: _Draws, config: Mapping[str, Any]) -> _Drawn:
 
 
 def _too_little_capacity(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
-    settings = {"channels": draws.whole("channels", 1, 2), "width": draws.whole("width", 1, 2)}
-    return ("R4",), {"settings": {**settings, "blocks": 1}}
+    settings = {
+        "channels": 1,
+        "width": draws.whole("width", 1, 4),
+        "blocks": draws.whole("blocks", 1, 2),
+    }
+    return ("R4",), {"settings": settings}
 
 
 def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
@@ -215,14 +219,14 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 "no_norm_at_depth",
                 "many blocks and no normalisation",
                 ("R6", "R7"),
-                "14 to 18 blocks of GELU without shortcuts (R6), or 10 to 12 with them (R7)",
+                "12 to 16 blocks of GELU without shortcuts (R6), or 8 to 10 of ReLU with them (R7)",
                 _no_norm_at_depth,
             ),
             Provocation(
                 "batch_too_small",
-                "batches of one or two images",
+                "batches of a few images",
                 ("R2",),
-                "`batch_size` 1 to 2",
+                "`batch_size` 2 to 4",
                 _batch_too_small,
             ),
             Provocation(
@@ -234,9 +238,9 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
             ),
             Provocation(
                 "too_little_capacity",
-                "one or two channels",
+                "a trunk of a single channel",
                 ("R4",),
-                "`channels` and `width` 1 to 2, one block",
+                "`channels` 1, `width` 1 to 4, `blocks` 1 to 2",
                 _too_little_capacity,
             ),
             Provocation(

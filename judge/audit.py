@@ -218,6 +218,15 @@ class _Hearing:
             {**self.test, "few": few},
         )
 
+    def _provocation(self) -> dict[str, Any] | None:
+        """Return the fault that was put into the run, if its rules fired and were answered."""
+        fault = self.gates.replay.config.fault
+        if fault is None:
+            return None
+        answered = [rule for rule in fault.expects if rule in self.gates.coverage.rules_answered]
+        told = {"name": fault.name, "seed": fault.seed, "expects": list(fault.expects)}
+        return {**told, "answered": answered} if answered else None
+
     # Step 11
     def _score(self) -> StepOutcome:
         coverage, replay, saved = self.gates.coverage, self.gates.replay, self.gates.saved
@@ -229,6 +238,8 @@ class _Hearing:
             and coverage.tested >= self.config.min_firings
             and coverage.remedied
         )
+        provocation = self._provocation()
+        by = f" (exercised by the provocation {provocation['name']})" if provocation else ""
         self.scores = Scores(
             hard_fail=False,
             accuracy_score=accuracy_score(self.test["accuracy"], target),
@@ -244,8 +255,9 @@ class _Hearing:
         return StepOutcome(
             f"accuracy {self.scores.accuracy_score:.3f} of the target {target:g} ({whose}), "
             f"process {self.scores.process_score:.3f}"
-            + ("" if exercised else " (hardly exercised)"),
+            + (by if exercised else " (hardly exercised)"),
             {
+                "provocation": provocation,
                 "target_accuracy": target,
                 "target_from": whose,
                 "target_of_run": own,

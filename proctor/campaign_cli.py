@@ -28,6 +28,16 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy, as in model=NAME."),
 ]
 
+ProvokeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--provoke", metavar="NAME", help="Put a fault of the catalogue into the run on purpose."
+    ),
+]
+ProvokeSeedOption = Annotated[
+    int, typer.Option("--provoke-seed", min=0, help="Of the fault's severity and place.")
+]
+
 
 @app.command()
 def campaign(
@@ -38,6 +48,8 @@ def campaign(
     ] = 3,
     policy: PolicyOption = "openai",
     sets: SetOption = None,
+    provoke: ProvokeOption = None,
+    provoke_seed: ProvokeSeedOption = 0,
     feedback: Annotated[
         bool,
         typer.Option(
@@ -61,6 +73,7 @@ def campaign(
             attempts=attempts,
             policy=policy,
             policy_settings=sets or [],
+            provoke=(provoke, provoke_seed),
             feedback=feedback,
             name=name,
             as_json=as_json,

@@ -15,7 +15,7 @@ from proctor.campaign_feedback import read_verdict
 from proctor.campaign_run import CutOff, Harness, Task
 from proctor.errors import EXIT_HELD
 from proctor.home import Home
-from proctor.jobs import judge_here, print_cut_off, read_config, verify_ready
+from proctor.jobs import judge_here, print_cut_off, provoked, read_config, verify_ready
 from proctor.output import console, print_json, print_table, words
 from proctor.policies import HUMAN, PolicyChoice, make_policies
 from proctor.progress import watching
@@ -30,12 +30,13 @@ def campaign(
     attempts: int,
     policy: str,
     policy_settings: list[str],
+    provoke: tuple[str | None, int],
     feedback: bool,
     name: str,
     as_json: bool,
 ) -> int:
     """Begin a campaign, carry it on, or tell how it ended."""
-    chosen = read_config(config, settings)
+    chosen = provoked(read_config(config, settings), *provoke)
     choice = PolicyChoice.read(policy, policy_settings)
     task = Task(chosen, choice.to_dict(), attempts, feedback, name)
     splits = prepare(chosen)

@@ -19,6 +19,7 @@ from proctor import (
     bundle_cli,
     campaign_cli,
     commands,
+    infra_cli,
     keys_cli,
     notary_cli,
     review_cli,
@@ -26,7 +27,14 @@ from proctor import (
     verify_cli,
     witness_cli,
 )
-from proctor.campaign_cli import ConfigOption, PolicyOption, SetOption, SettingsArgument
+from proctor.campaign_cli import (
+    ConfigOption,
+    PolicyOption,
+    ProvokeOption,
+    ProvokeSeedOption,
+    SetOption,
+    SettingsArgument,
+)
 from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorError
 from proctor.home import PASSPHRASE, Home
 from proctor.options import HOME, MOST, HomeOption, JsonOption, RunArgument
@@ -60,6 +68,8 @@ def run(
     config: ConfigOption = None,
     policy: PolicyOption = "playbook",
     sets: SetOption = None,
+    provoke: ProvokeOption = None,
+    provoke_seed: ProvokeSeedOption = 0,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,6 +83,7 @@ def run(
             config=config,
             policy=policy,
             policy_settings=sets or [],
+            provoke=(provoke, provoke_seed),
             as_json=as_json,
         )
     )
@@ -116,6 +127,7 @@ app.add_typer(bundle_cli.app)
 app.add_typer(notary_cli.app)
 app.add_typer(keys_cli.app)
 app.add_typer(review_cli.app)
+app.add_typer(infra_cli.app)
 app.add_typer(bench_cli.app, name="bench")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
+from aggregates.provocations import apply_to_config
 from aggregates.run import Run
 from judge.audit import audit_run
 from judge.compare import Difference
@@ -83,10 +84,11 @@ def run(
     config: Path | None,
     policy: str,
     policy_settings: list[str],
+    provoke: tuple[str | None, int],
     as_json: bool,
 ) -> int:
     """Train."""
-    chosen = read_config(config, settings)
+    chosen = provoked(read_config(config, settings), *provoke)
     choice = PolicyChoice.read(policy, policy_settings)
     splits = prepare(chosen)
     verify_ready(home, choice, campaign=chosen.edits != "live")
@@ -197,6 +199,13 @@ def read_config(path: Path | None, settings: list[str]) -> RunConfig:
     return RunConfig.from_dict(chosen)
 
 
+def provoked(config: RunConfig, name: str | None, seed: int) -> RunConfig:
+    """Return the configuration with a fault of the catalogue in it; None leaves it as it is."""
+    if name is None:
+        return config
+    return RunConfig.from_dict(apply_to_config(config.to_dict(), name, seed))
+
+
 def _train(
     home: Home, log: LedgerApplication, config: RunConfig, policy: PolicyChoice, splits: Splits
 ) -> list[UUID]:
@@ -303,6 +312,8 @@ def _print_report(report: AuditReport) -> None:
         console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
     scores = report.scores
     axis = "exercised" if scores.process_axis_exercised else "unexercised: hardly a rule fired"
+    if scores.process_axis_exercised and (by := report.step("scores").evidence.get("provocation")):
+        axis += f" by the provocation {words(by['name'])}"
     console.print(
         f"accuracy score {scores.accuracy_score:.3f} (test accuracy {cell(scores.test_accuracy)}, "
         f"target {cell(scores.target_accuracy)})\n"

@@ -59,6 +59,11 @@ def _read_tables(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str
     audit = str(summary["audit_id"])
     return {
         "summary": summary,
+        "provocations": rows(
+            "SELECT name, seed, CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
+            "WHERE run_id = ?",
+            run_id,
+        ),
         "epochs": rows(
             "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = ? ORDER BY epoch", run_id
         ),
@@ -92,6 +97,11 @@ def tell_story(story: dict[str, Any]) -> None:
         f"{summary['state']} after "
         f"{summary['epochs']} of {summary['epochs_planned']} epochs"
     )
+    for fault in story["provocations"]:
+        console.print(
+            f"provoked: {fault['name']}, seed {fault['seed']}: "
+            f"{', '.join(fault['expects'])} should fire"
+        )
     if summary["parent_run"]:
         console.print(f"restart of run {words(summary['parent_run'])}")
     if len(story["epochs"]) > 1:

@@ -103,10 +103,11 @@ def train_run(
 
 
 def following_attempt(run: Run) -> Attempt | None:
-    """Return what follows a run that ended for a restart."""
+    """Return what follows a run that ended for a restart: it is not provoked anew."""
     if run.restart_spec is None:
         return None
     carried = ("lr", "batch_size", "accumulation", "clip_norm")
     now = {key: run.settings[key] for key in carried if key in run.settings}
-    config = replace(RunConfig.from_dict(run.config), **now)
+    unprovoked = replace(RunConfig.from_dict(run.config), provocation=None, provocation_seed=0)
+    config = replace(unprovoked, **now)
     return Attempt(config, spec=run.restart_spec, parent=str(run.id))
