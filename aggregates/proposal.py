@@ -97,6 +97,7 @@ class Proposal(Aggregate):
         missing: list[str]
         added: list[str]  # test files that the proposal brings
         seconds: float
+        expected: str | None  # SHA-256 of the base's cases with their outcomes
         output: str | None  # SHA-256 of what was printed
         isolation: list[str]
         leftovers: int  # processes that had to be ended
@@ -322,6 +323,7 @@ class Proposal(Aggregate):
         missing: Sequence[str],
         added: Sequence[str],
         seconds: float,
+        expected: str | None,
         output: str | None,
         isolation: Sequence[str],
         leftovers: int,
@@ -336,6 +338,7 @@ class Proposal(Aggregate):
             missing=list(missing),
             added=list(added),
             seconds=seconds,
+            expected=expected,
             output=output,
             isolation=list(isolation),
             leftovers=leftovers,

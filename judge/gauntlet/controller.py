@@ -234,7 +234,7 @@ class Controller:
                 against = promotion.opponent(line, proposal)
                 stages.branch(self.place, proposal, found, against=against)
         elif proposal.stage == "test":
-            stages.test(self.place, proposal)
+            stages.test(self.place, self.records, proposal)
         elif proposal.stage == "benchmark":
             stages.benchmark(self.place, self.records, proposal)
         elif promotion.is_let_through(line, proposal):

@@ -34,6 +34,7 @@ class _Seen:
     tree: str | None = None
     against: str | None = None
     reference_set: str | None = None
+    expected: str | None = None
     tested: int | None = None  # where it passed its tests
     free: int | None = None  # where it was evaluated without a look at repeats
     regressions: tuple[str, ...] = ()
@@ -67,6 +68,11 @@ class Records:
             if other != proposal and (seen.base, seen.tree) == (base, tree) and judged:
                 return other
         return None
+
+    def expected_cases(self, *, base: str) -> str | None:
+        """Return the blob with the outcomes of a base's own tests, if they were ever run."""
+        found = (seen.expected for seen in self._up_to_date().values() if seen.base == base)
+        return next((each for each in found if each is not None), None)
 
     def earlier(self, proposal: UUID) -> list[bool]:
         """Return of each proposal that spends error before this one whether it was promoted.
@@ -123,6 +129,7 @@ class Records:
                 seen.reference_set = event.reference_set
             case Proposal.Tested():
                 seen.tested = place if event.passed else None
+                seen.expected = event.expected
             case Proposal.Evaluated():
                 seen.regressions = tuple(event.regressions)
                 seen.free = None if event.level > 0 else place

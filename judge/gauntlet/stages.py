@@ -8,7 +8,8 @@ Trust: diffs and whatever they make of the repository are hostile.
 I/O: the workplace; processes for tests and tasks.  Units: seconds, bytes.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from judge.gauntlet.benchmark import Arm, TaskResult, export, run_task
 from judge.gauntlet.changes import Change, Verdict, check_changes
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.evaluate import Evaluation, compare
+from judge.gauntlet.manifest import Manifest
 from judge.gauntlet.records import Records, results_of
 from judge.gauntlet.reference_set import Task
 from judge.gauntlet.repository import PROPOSALS
 from judge.gauntlet.sequential import ErrorBudget, Plan
+from judge.gauntlet.suite import run_base, run_tests
 from judge.gauntlet.workplace import Workplace
 from ledger.errors import ConflictError
 
@@ -82,6 +85,56 @@ def branch(place: Workplace, proposal: Proposal, found: Examined, *, against: st
             against=against,
         ),
     )
+
+
+def test(place: Workplace, records: Records, proposal: Proposal) -> None:
+    """Run the base's whole suite against the candidate; of the base it is run once."""
+    assert proposal.commit is not None
+    manifest = place.manifest(proposal.base)
+    place.tell(str(proposal.id), "testing")
+    with place.scratch() as scratch:
+        known = records.expected_cases(base=proposal.base)
+        if known is None:
+            cases = _base_cases(place, proposal.base, manifest, scratch)
+            known = place.blobs.put(json.dumps(cases, sort_keys=True).encode())
+        found = run_tests(
+            place.repository,
+            proposal.commit,
+            proposal.base,
+            manifest,
+            workspace=scratch,
+            expected=json.loads(place.blobs.get(known)),
+        )
+    output = place.blobs.put(found.output)
+    _record(
+        place,
+        proposal,
+        lambda each: each.record_tests(
+            passed=found.passed,
+            problem=found.problem,
+            cases=len(found.cases),
+            missing=found.missing,
+            added=found.added,
+            seconds=found.seconds,
+            expected=known,
+            output=output,
+            isolation=found.isolation,
+            leftovers=found.leftovers,
+        ),
+    )
+    place.tell(str(proposal.id), f"tested: {found.problem or f'{len(found.cases)} cases passed'}")
+
+
+def _base_cases(
+    place: Workplace, base: str, manifest: Manifest, scratch: Path
+) -> Mapping[str, str]:
+    own = run_base(place.repository, base, manifest, workspace=scratch)
+    if own.problem is not None:
+        raise GauntletError(
+            f"the line's own tests do not pass at {base}: {own.problem}. No change can be held "
+            "against them; people have to mend them, and `proctor infra adopt` the repair"
+        )
+    return own.cases
 
 
 def benchmark(place: Workplace, records: Records, proposal: Proposal) -> None:
