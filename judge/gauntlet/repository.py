@@ -29,21 +29,17 @@ MAX_OUTPUT = 64 * 2**20  # of one command
 MAX_EXPORT = 1024 * 2**20  # bytes of all files together
 SECONDS = 120  # one command
 PROPOSALS = "infra/"  # where the branches of proposals are; no other branch is made or deleted
-_IDENTITY = ("Gauntlet", "gauntlet@localhost")
-_SETTINGS = (  # in force over whatever the repository's own file says, where that is read
+_IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Gauntlet"), ("EMAIL", "gauntlet@localhost"))
+}
+_SETTINGS = (  # in force over what the repository's own file says, where that is read
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
-    "core.attributesFile=/dev/null",
-    "core.useReplaceRefs=false",
     "core.protectHFS=true",
     "core.protectNTFS=true",
-    "core.commitGraph=false",
-    "core.autocrlf=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
     "protocol.allow=never",
-    "i18n.commitEncoding=UTF-8",
-    "apply.whitespace=nowarn",
 )
 
 
@@ -147,12 +143,8 @@ class Repository:
         """Return a commit of a tree; the same arguments give the same one."""
         made = ("commit-tree", "-p", _hash(parent), "-F", "-", _hash(tree))
         when = f"@{int(time)} +0000"
-        people = {
-            f"GIT_{who}_{what}": value
-            for who in ("AUTHOR", "COMMITTER")
-            for what, value in zip(("NAME", "EMAIL", "DATE"), (*_IDENTITY, when), strict=True)
-        }
-        return self._objects(*made, stdin=message.encode(), extra=people).decode().strip()
+        dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+        return self._objects(*made, stdin=message.encode(), extra=dates).decode().strip()
 
     def set_branch(self, name: str, commit: str) -> None:
         """Make the branch of a proposal; one that is there already, at this commit, stays."""
@@ -351,7 +343,7 @@ class Repository:
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "",
-            "GIT_EXTERNAL_DIFF": "",
+            **_IDENTITY,
         }
 
 
