@@ -55,10 +55,9 @@ def rescue(task: "Task", ask: Ask) -> Score:
 
 
 def trained(task: "Task", ask: Ask) -> Score:
-    """Expect {"config": {...}, "quiet": n, "accuracy": a}: the same on a real training.
+    """Expect {"config": {...}, "quiet": n}: the same on a real training.
 
-    It has come right if in the last n epochs nothing fired that was not waived, and the best
-    validation accuracy is at least a.
+    It has come right if in the last n epochs nothing fired that was not waived.
     """
     from judge.reference_trainings import train_with  # noqa: PLC0415 - torch is slow to import
 
@@ -74,33 +73,29 @@ def trained(task: "Task", ask: Ask) -> Score:
                 problems.append(f"epoch {seen.epoch}: {error}"[:200])
         return valid
 
-    run, accuracy = train_with(task.expected["config"], decide)
+    run = train_with(task.expected["config"], decide)
     loud = [epoch for epoch in range(len(run.history)) if set(run.fired(epoch)) - set(run.waived)]
     steps = loud[-1] + 1 if loud else 0
-    quiet = len(run.history) - steps >= task.expected["quiet"]
-    well = quiet and accuracy >= task.expected["accuracy"] and not problems
-    problem = (
-        None if well else f"rules fire until epoch {steps}, accuracy {accuracy:.2f} is reached"
-    )
+    quiet = run.end_reason == "completed" and len(run.history) - steps >= task.expected["quiet"]
+    problem = problems[0] if problems else None if quiet else f"rules fire until epoch {steps}"
     return Score(
-        success=well,
+        success=quiet and not problems,
         validation_failures=len(problems),
         metrics={"steps": float(steps)},
-        problem=problems[0] if problems else problem,
+        problem=problem,
     )
 
 
 def decisions(task: "Task", ask: Ask) -> Score:
-    """Expect {"observations": [...], "answers": [[{rule, acts}, ...], ...]}: each as it should be.
+    """Expect {"answers": [[{rule, acts}, ...], ...]} for the observations: each as it should be.
 
     Agreement is the share of due rules that are answered rightly.
     """
-    told = _list(ask(QUESTION), len(task.expected["answers"]))
+    shown = _file(task, "observations.json")
+    told = _exactly(ask(QUESTION), len(shown))
     right = wrong = failures = 0
     problem = None
-    for plain, expected, said in _together(
-        task.expected["observations"], task.expected["answers"], told
-    ):
+    for plain, expected, said in zip(shown, task.expected["answers"], told, strict=True):
         seen = from_plain(plain)
         answers, invalid = _answers_of(_list(said, _MOST_ANSWERS), seen)
         failures += invalid
@@ -153,10 +148,11 @@ def advice(task: "Task", ask: Ask) -> Score:
 
 
 def evidence(task: "Task", ask: Ask) -> Score:
-    """Expect {"cases": [{needed, sizes, most}]}: every needed piece is chosen, within the cap."""
-    cases = task.expected["cases"]
+    """Expect {"needed": [[...], ...]}, for each case: all of it is chosen, within the cap."""
+    cases = _file(task, "cases.json")
     found = needed = rows = size = over = 0
-    for case, chosen in zip(cases, _exactly(ask(QUESTION), len(cases)), strict=True):
+    told = _exactly(ask(QUESTION), len(cases))
+    for case, wanted, chosen in zip(cases, task.expected["needed"], told, strict=True):
         known = {int(number): each for number, each in case["sizes"].items()}
         shown = _list(chosen, len(known))
         if any(type(number) is not int or number not in known for number in shown):
@@ -165,8 +161,8 @@ def evidence(task: "Task", ask: Ask) -> Score:
             raise AnswerError("what is chosen is not in order, or stands there twice")
         taken = sum(known[number] for number in shown)
         over += taken > case["most"]
-        found += len(set(case["needed"]) & set(shown))
-        needed, rows, size = needed + len(case["needed"]), rows + len(shown), size + taken
+        found += len(set(wanted) & set(shown))
+        needed, rows, size = needed + len(wanted), rows + len(shown), size + taken
     problem = "the cap is exceeded" if over else None
     if found < needed:
         problem = f"{needed - found} of {needed} needed pieces are missing"
@@ -376,11 +372,10 @@ def _text_offers(text: str, wanted: Mapping[str, Any]) -> bool:
         least, most = between[name]
         if not low <= least <= low * 1.001 or not high * 0.999 <= most <= high:
             return False
+    words = set(re.findall(r"\w+", text))
     if not wanted["exact"] and not wanted["between"] and not wanted["words"]:
-        return text == ""
-    return all(word in text for word in wanted["words"]) and not any(
-        word in text for word in wanted["without"]
-    )
+        return not words
+    return words >= set(wanted["words"]) and not words & set(wanted["without"])
 
 
 def _number(text: str) -> float:
@@ -449,9 +444,5 @@ def _exactly(value: Any, count: int) -> list[Any]:
     return value
 
 
-def _together(
-    one: Sequence[Any], other: Sequence[Any], told: Sequence[Any]
-) -> list[tuple[Any, Any, Any]]:
-    if len(told) != len(one):
-        raise AnswerError(f"the answer is no list of {len(one)}")
-    return list(zip(one, other, told, strict=True))
+def _file(task: "Task", name: str) -> Any:
+    return json.loads(task.files[name])

@@ -1,6 +1,6 @@
 """Real trainings for reference tasks: small ones, in our process, with the candidate's decisions.
 
-I/O: none; everything is kept in memory.  Units: accuracies from 0 to 1.
+I/O: none; everything is kept in memory.
 """
 
 import hashlib
@@ -19,29 +19,17 @@ __all__ = ["train_with"]
 Decide = Callable[[Observation], Sequence[Decision]]
 
 
-def train_with(config: Mapping[str, Any], decide: Decide) -> tuple[Run, float]:
-    """Train, with `decide` asked whenever rules are due; return the run and its best accuracy.
+def train_with(config: Mapping[str, Any], decide: Decide) -> Run:
+    """Train, with `decide` asked whenever rules are due, and return the run.
 
-    The accuracy is the validation's. Raises the AnswerError that `decide` raises.
+    Raises the AnswerError that `decide` raises.
     """
-    reached: list[float] = []
-
-    def look(_: Run, measured: Mapping[str, Any]) -> None:
-        reached.append(measured["validation"]["accuracy"])
-
     try:
-        run = train(
-            RunConfig.from_dict(config),
-            _Policy(decide),
-            log=_Log(),
-            blobs=_Blobs(),
-            on_epoch=look,
-        )
+        return train(RunConfig.from_dict(config), _Policy(decide), log=_Log(), blobs=_Blobs())
     except MonitorError as error:
         if isinstance(error.__cause__, AnswerError):
             raise error.__cause__ from error
         raise
-    return run, max(reached)
 
 
 class _Policy:

@@ -1,0 +1,257 @@
+"""Makers of reference tasks about a run so far: evidence, prompts, hindsight.
+
+The same random numbers give the same task, byte for byte.
+I/O: none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from aggregates.decisions import (
+    Observation,
+    PastDecision,
+)
+from aggregates.rules import (
+    PROFILES,
+    RULES,
+    AppliedRemedy,
+    evaluate_rules,
+    fired_in_precedence,
+)
+from aggregates.signals import EpochSignals
+from aggregates.strategy import remedy_effects
+from judge.reference_observations import to_plain
+from judge.reference_situations import (
+    Made,
+    any_side,
+    digits,
+    healthy,
+    observe,
+    past_decision,
+)
+
+
+def make_evidence(rng: Random, difficulty: str) -> Made:
+    """What is shown of a long run in little room."""
+    cases, needed = [], []
+    for number in range(4):
+        due = rng.sample(RULES, 1 + number % 2)
+        seen, wanted, telling = _long_run(rng, {rule: any_side(rng, rule) for rule in due})
+        if number % 2 == 0:
+            sizes = {signals.epoch: rng.randint(90, 150) for signals in seen.history}
+            rows = len(seen.history)
+        else:
+            sizes = {past.number: rng.randint(60, 500) for past in seen.decisions}
+            wanted, rows = telling, len(seen.decisions)
+        room = {"easy": 1_500, "medium": 400}.get(difficulty, 0)
+        cases.append(
+            {
+                "what": "epochs" if number % 2 == 0 else "decisions",
+                "observation": to_plain(seen),
+                "sizes": sizes,
+                "rows": rows,
+                "most": sum(sizes[each] for each in wanted) + room,
+            }
+        )
+        needed.append(wanted)
+    return Made(
+        kind="evidence",
+        scorer="evidence",
+        expected={"needed": needed},
+        categories=("evidence", "cap"),
+        description="What bears on the due rules is chosen from a long run, within so many bytes",
+        outcome="everything that bears on the due rules is shown, and the cap is kept",
+        files={"cases.json": cases},
+    )
+
+
+def make_prompt(rng: Random, difficulty: str) -> Made:
+    """What a prompt shows of a run that is longer than there is room for."""
+    cases, expected = [], []
+    for _ in range(2):
+        due = rng.sample(RULES, {"easy": 1, "medium": 2}.get(difficulty, 3))
+        seen, wanted, telling = _long_run(rng, {rule: any_side(rng, rule) for rule in due})
+        last = {past.number for past in seen.decisions[-8:]}
+        cases.append({"observation": to_plain(seen), "history": 100})
+        words = [f"reason {number} " for number in telling if number in last]
+        expected.append({"epochs": wanted, "words": words})
+    return Made(
+        kind="prompt",
+        scorer="prompt",
+        expected={"cases": expected},
+        categories=("evidence", "prompt"),
+        description="A prompt about a long run shows what bears on the due rules",
+        outcome="the epochs and decisions that bear on the due rules stand in the prompt",
+        files={"cases.json": cases},
+    )
+
+
+def _long_run(rng: Random, fired: Mapping[str, str]) -> tuple[Observation, list[int], list[int]]:
+    """Return a long run, the epochs and the decisions of it that bear on what is due.
+
+    Needed are the latest epochs of the streak, those around every remedy, and the best one; and
+    for each due rule the decision on it that was last carried out or refused.
+    """
+    epoch = rng.randint(75, 95)
+    applied = sorted(rng.sample(range(8, 60), 3))
+    told, number = [], 0
+    for when in range(3, 70):
+        if when in applied or rng.random() < 0.12:
+            number += 1
+            rule = rng.choice(RULES)
+            outcome = "applied" if when in applied else rng.choice((None, "refused"))
+            told.append(past_decision(number, when, rule, outcome, f"reason {number} for {rule}"))
+    for rule in fired:
+        number += 1
+        told.append(past_decision(number, 70, rule, "refused", f"reason {number} for {rule}"))
+        for _ in range(rng.randint(1, 2)):
+            number += 1
+            told.append(past_decision(number, 71, rule, None, f"reason {number} for {rule}"))
+    best = rng.choice([each for each in range(20, 60) if each not in applied])
+    history = tuple(
+        healthy(rng, each, val_loss=0.2 if each == best else digits(0.5 + rng.random()))
+        for each in range(epoch + 1)
+    )
+    seen = observe(rng, fired, epoch=epoch, decisions=tuple(told), history=history)
+    streak = min(3, max(seen.evaluations[rule].streak for rule in fired))
+    needed = {*range(epoch - max(streak, 1) + 1, epoch + 1), best}
+    needed |= {each for when in applied for each in (when, when + 1)}
+    last = {
+        rule: past.number
+        for past in told
+        for rule in past.decision.cites
+        if past.outcome and rule in fired
+    }
+    return seen, sorted(needed), sorted(last.values())
+
+
+def make_hindsight(rng: Random, difficulty: str) -> Made:
+    """What fired when, and what remedies did: of one run as it goes on, or of several."""
+    runs = [_recorded(rng, "calibrated")]
+    if difficulty != "easy":
+        runs.append(_recorded(rng, "document"))
+    seen: list[Observation] = []
+    for history, told, profile in runs:
+        cuts = sorted(rng.sample(range(4, len(history)), 4))
+        seen += [_seen_at(cut, history, told, profile) for cut in cuts]
+    if difficulty == "hard":
+        seen += _told_otherwise(rng, runs[0])
+    return Made(
+        kind="hindsight",
+        scorer="exact",
+        expected={"answer": [_hindsight_of(each) for each in seen]},
+        categories=("hindsight", "boundaries"),
+        description="Which rules fired in each epoch and what remedies did, for signals at the "
+        "very thresholds",
+        outcome="the same as the rules say when they are evaluated epoch by epoch",
+        files={"observations.json": [to_plain(each) for each in seen]},
+    )
+
+
+_Recorded = tuple[list[EpochSignals], list[PastDecision], str]
+
+
+def _recorded(rng: Random, profile: str) -> _Recorded:
+    """Return a run whose signals lie at, just above and just below the thresholds."""
+    rules = PROFILES[profile]
+    steps = (0.5, 1 - 1e-6, 1.0, 1.0, 1 + 1e-6, 2.0)
+    history, level = [], dict.fromkeys(RULES, 1.0)
+    for epoch in range(rng.randint(16, 22)):
+        if epoch % 4 == 0:
+            level = {rule: rng.choice(steps) for rule in RULES}
+        ratio = rng.choice((rules.r1_low, rules.r1_high)) * level["R1"]
+        noise = rng.choice((rules.r2_low, rules.r2_high)) * level["R2"]
+        history.append(
+            healthy(
+                rng,
+                epoch,
+                train_accuracy=round(0.5 + 0.01 * rng.choice((0, 1, 2)), 3),
+                val_loss=rng.choice((1.0, 0.999, 1.2, 0.9)),
+                gradients_finite=rng.random() < 0.93,
+                max_layer_grad_norm=rules.r7_high * level["R7"],
+                min_layer_grad_norm=rules.r6_low * level["R6"],
+                dead_share=rules.r5_high * level["R5"],
+                sparsity=rules.r5_high * level["R5"],
+                update_ratio=ratio,
+                epoch_update_ratio=ratio,
+                signal_to_noise=noise,
+                norm_noise_scale=noise,
+            )
+        )
+    told: list[PastDecision] = []
+    for epoch in range(2, len(history)):
+        if rng.random() < 0.5:
+            outcome = rng.choice(("applied", "applied", "refused", None))
+            told.append(past_decision(len(told) + 1, epoch, rng.choice(RULES), outcome))
+    return history, told, profile
+
+
+def _told_otherwise(rng: Random, run: _Recorded) -> list[Observation]:
+    """Return the end of a run as it was, and as it would be with another past."""
+    history, told, profile = run
+    end = len(history) - 1
+    early = replace(history[3], max_layer_grad_norm=40.0, update_ratio=0.9)
+    other = [early if signals.epoch == 3 else signals for signals in history]
+    fewer = [past for past in told if past.outcome != "applied" or past.epoch > end // 2]
+    more = [
+        *told,
+        past_decision(len(told) + 1, 2, "R1", "applied"),
+        past_decision(len(told) + 2, 5, "R7", "applied"),
+    ]
+    return [
+        _seen_at(end, history, told, profile),
+        _seen_at(end, other, told, profile),
+        _seen_at(end, other, fewer, profile),
+        _seen_at(end - 2, history, more, profile),
+        _seen_at(end, history, told, "document"),
+        _seen_at(rng.randint(3, 5), history, told, "document"),
+    ]
+
+
+def _seen_at(
+    epoch: int, history: Sequence[EpochSignals], told: Sequence[PastDecision], profile: str
+) -> Observation:
+    before = tuple(past for past in told if past.epoch < epoch)
+    evaluations = evaluate_rules(history[: epoch + 1], _remedies_of(before), PROFILES[profile])
+    due = fired_in_precedence(evaluations)
+    seen = observe(Random(0), {}, epoch=epoch, rules=PROFILES[profile])  # noqa: S311 - no secret
+    return replace(
+        seen,
+        due=due,
+        evaluations=evaluations,
+        history=tuple(history[: epoch + 1]),
+        decisions=before,
+    )
+
+
+def _remedies_of(told: Sequence[PastDecision]) -> list[AppliedRemedy]:
+    return [
+        AppliedRemedy(past.epoch, rule)
+        for past in told
+        if past.outcome == "applied"
+        for rule in past.decision.cites
+    ]
+
+
+def _hindsight_of(seen: Observation) -> dict[str, Any]:
+    remedies = _remedies_of(seen.decisions)
+    fired = [
+        list(
+            fired_in_precedence(
+                evaluate_rules(
+                    seen.history[: epoch + 1],
+                    [remedy for remedy in remedies if remedy.epoch < epoch],
+                    seen.rules,
+                )
+            )
+        )
+        for epoch in range(len(seen.history) - 1)
+    ]
+    fired.append(list(fired_in_precedence(seen.evaluations)))
+    effects = {
+        effect.rule: [effect.epoch, effect.worked]
+        for effect in remedy_effects(fired, seen.decisions)
+    }
+    return {"fired": fired, "again": fired, "effects": effects}
