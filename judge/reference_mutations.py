@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from judge.gauntlet.benchmark import Arm, TaskResult
-from judge.gauntlet.claims import Settings
+from judge.gauntlet.betting import Settings
 from judge.gauntlet.errors import AnswerError, GauntletError
 from judge.gauntlet.mutation import (
     Equivalent,
