@@ -137,7 +137,7 @@ def _no_norm_at_depth(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
         "norm": "none",
         "residual": residual,
         "activation": "relu" if residual else "gelu",
-        "blocks": draws.whole("blocks", 8, 10) if residual else draws.whole("blocks", 12, 16),
+        "blocks": draws.whole("blocks", 10, 14) if residual else draws.whole("blocks", 12, 16),
     }
     return (("R7",) if residual else ("R6",)), {"settings": settings}
 
@@ -219,7 +219,7 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 "no_norm_at_depth",
                 "many blocks and no normalisation",
                 ("R6", "R7"),
-                "12 to 16 blocks of GELU without shortcuts (R6), or 8 to 10 of ReLU with them (R7)",
+                "12 to 16 blocks of GELU without shortcuts (R6), or 10 to 14 of ReLU with them (R7)",
                 _no_norm_at_depth,
             ),
             Provocation(
