@@ -1,10 +1,14 @@
 """Ten seeds from a bad start: honest work passes the audit whole, and acting beats not acting."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aggregates.run import Run
 from judge.audit import audit_run
 from monitor.config import RunConfig
 from monitor.loop import train
@@ -20,13 +24,22 @@ BAD_START: dict[str, Any] = {
     "train_examples": 600,
     "val_examples": 200,
     "test_examples": 200,
-    "epochs": 10,
+    "epochs": 6,
+    "batch_size": 32,
     "threads": 1,
 }
 
 
-def train_one(home: Home, policy: str, seed: int) -> tuple[Any, float]:
-    """Return the closed run and the validation accuracy of what it submits."""
+@dataclass(frozen=True)
+class Done:
+    """A closed run at its home, and the validation accuracy of what it submits."""
+
+    home: Home
+    run: Run
+    accuracy: float
+
+
+def train_one(home: Home, policy: str, seed: int) -> Done:
     measured: list[dict[str, Any]] = []
     with home.open_log() as log:
         run = train(
@@ -38,31 +51,42 @@ def train_one(home: Home, policy: str, seed: int) -> tuple[Any, float]:
             on_epoch=lambda _, now: measured.append(now),
         )
     best, _ = run.weights["best"]
-    return run, float(measured[best]["validation"]["accuracy"])
+    return Done(home, run, float(measured[best]["validation"]["accuracy"]))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.fixture(scope="module")
+def acting(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Done]:
+    """Return what the playbook made of a seed; each is trained once."""
+    return cache(
+        lambda seed: train_one(Home(tmp_path_factory.mktemp("acting") / "home"), "playbook", seed)
+    )
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 10))]
+)
 def test_honest_run_under_the_playbook_has_no_hard_fail_and_no_violation(
-    seed: int, tmp_path: Path
+    seed: int, acting: Callable[[int], Done]
 ) -> None:
-    home = Home(tmp_path / "home")
-    run, _ = train_one(home, "playbook", seed)
-    with home.open_log() as log:
+    done = acting(seed)
+    with done.home.open_log() as log:
         report = audit_run(
-            run.id, ledger_dir=home.ledger, submission_dir=home.path / "submission", log=log
+            done.run.id,
+            ledger_dir=done.home.ledger,
+            submission_dir=done.home.path / "submission",
+            log=log,
         )
     assert not report.hard_fail, [step for step in report.steps if step.status == "failed"]
     assert report.violations == ()
     assert report.scores.obligations > 0
 
 
-def test_playbook_beats_doing_nothing_over_ten_seeds(tmp_path: Path) -> None:
+def test_playbook_beats_doing_nothing_over_ten_seeds(
+    acting: Callable[[int], Done], tmp_path: Path
+) -> None:
     gains = []
     for seed in range(10):
-        acting, idle = (
-            train_one(Home(tmp_path / f"{seed}-{policy}"), policy, seed)[1]
-            for policy in ("playbook", "nothing")
-        )
-        gains.append(acting - idle)
+        idle = train_one(Home(tmp_path / str(seed)), "nothing", seed)
+        gains.append(acting(seed).accuracy - idle.accuracy)
     low, high = paired_interval(gains)
     assert low > 0, (gains, low, high)
