@@ -194,7 +194,7 @@ def mutate_run(
         survivors=tuple(mutant for mutant in left if mutant not in equivalent),
         equivalent=tuple(equivalent),
         mistaken=tuple(id_ for id_ in listed if id_ in caught),
-        unknown=tuple(set(listed) - {mutant.id for mutant in found}),
+        unknown=tuple(sorted(set(listed) - {mutant.id for mutant in found})),
     )
 
 
@@ -215,6 +215,8 @@ class TaskJudge:
         """Return the first loss in words; none where there is none."""
         if not self._base:
             self._base = {task.task_id: self._ask(task, tree, "base") for task in self._tasks}
+            if not any(result.success for result in self._base.values()):
+                raise GauntletError("no deterministic task succeeds in the unchanged tree")
             return None
         for at, task in enumerate(self._tasks):
             answers = [self._base[task.task_id], self._ask(task, tree, "candidate")]

@@ -62,7 +62,7 @@ def positions() -> Mapping[str, float]:
     return {
         "the 1st": budget.level([]),
         "the 30th, after 5 promotions": budget.level([True] * 5 + [False] * 24),
-        "the 1,000th, after 50": budget.level([True] * 50 + [False] * 949),
+        "the 1,000th, after none": budget.level([False] * 999),
     }
 
 
