@@ -5,6 +5,7 @@ I/O: writes a new folder; runs git there, with none of the user's settings.
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -14,33 +15,38 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.infra_home import BRANCH, line_folder
 from proctor.infra_sample import FILES
-from proctor.infra_tasks import SET, reference_files
+from proctor.infra_tasks import SET, SHAPES, Shape, reference_files
 
 WORK = "work"  # the branch that people are on: a line is never checked out
 SEED, HIDDEN_SEED = 1, 1_000_001
 _SECONDS = 60
 
 
-def make_sample(home: Home, folder: Path) -> UUID:
-    """Write the sample into a new folder, and return its line's id."""
+def make_sample(
+    home: Home,
+    folder: Path,
+    *,
+    files: Mapping[str, str] = FILES,
+    shapes: Sequence[Shape] = SHAPES,
+) -> UUID:
+    """Write the sample, or another of its kind, into a new folder; return its line's id."""
     if folder.exists() and any(folder.iterdir()):
         raise ProctorError(f"{folder} is there already and is not empty; name another folder")
-    files = {
-        **FILES,
-        **{f"{SET}/{path}": text for path, text in reference_files(seed=SEED).items()},
-    }
-    write_files(folder, files)
+    tasks = reference_files(seed=SEED, shapes=shapes)
+    write_files(folder, {**files, **{f"{SET}/{path}": text for path, text in tasks.items()}})
     git(folder, "init", "--quiet", f"--initial-branch={BRANCH}")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", f"A sample to improve\n\nSample: {uuid4()}\n")
     git(folder, "switch", "--quiet", "--create", WORK)
     line = Line.id_of(Repository(folder).root(BRANCH), BRANCH)
-    hidden = reference_files(seed=HIDDEN_SEED, suffix="-hidden", source="generated, hidden")
+    hidden = reference_files(
+        seed=HIDDEN_SEED, shapes=shapes, suffix="-hidden", source="generated, hidden"
+    )
     write_files(line_folder(home, line) / "hidden", hidden)
     return line
 
 
-def write_files(folder: Path, files: dict[str, str]) -> None:
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write texts below a folder, which is made."""
     for name, text in files.items():
         path = folder / name

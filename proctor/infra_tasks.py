@@ -111,10 +111,16 @@ SHAPES = (
 )
 
 
-def reference_files(*, seed: int, suffix: str = "", source: str = "generated") -> dict[str, str]:
+def reference_files(
+    *,
+    seed: int,
+    shapes: Sequence[Shape] = SHAPES,
+    suffix: str = "",
+    source: str = "generated",
+) -> dict[str, str]:
     """Return a reference set's files by path below its folder."""
     entries, files = [], {}
-    for number, shape in enumerate(SHAPES):
+    for number, shape in enumerate(shapes):
         name = shape.name + suffix
         entries.append(_entry(shape, name, source))
         drawn = _draw(shape, seed=seed + number)

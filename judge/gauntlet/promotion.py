@@ -17,6 +17,8 @@ from judge.gauntlet.errors import MovedError
 from judge.gauntlet.records import Records
 from judge.gauntlet.workplace import Workplace
 
+INTENT = "promoting"
+
 
 def is_step(line: Line, proposal: Proposal) -> bool:
     """Tell whether a proposal is the step that comes next in the valley that is open."""
@@ -128,7 +130,7 @@ def settle_branch(place: Workplace) -> None:
 
 def _intent(place: Workplace) -> Path:
     """Return the file that says which commit the branch is about to be moved to, by us."""
-    return place.folder / "promoting"
+    return place.folder / INTENT
 
 
 def _intended(place: Workplace) -> str | None:
