@@ -24,6 +24,7 @@ _NO_NEW_PRIVS = 38
 _PATH_BENEATH = 1
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _OF_FILES = 0b111 | 1 << 14 | 1 << 15  # the rights that a rule for a file can give
+LIST = _READ_DIR
 READ = _READ_FILE | _READ_DIR
 RUN = READ | 1  # programs, too
 WRITE = RUN | 1 << 1 | 0b1_1111_1111 << 4 & ~(1 << 6 | 1 << 11) | 0b11 << 13  # no devices are made
@@ -98,9 +99,10 @@ def hide_files(readable: Iterable[Path]) -> bool:
 
 
 def restrict(allowed: Mapping[Path, int], *, tcp: bool = False) -> bool:
-    """Leave these places to this thread, each for READ, RUN, WRITE or USE; return whether it holds.
+    """Leave these places to this thread, each for its rights; return whether it holds.
 
-    With `tcp`, TCP is left as it is: for a process in a network of its own.
+    Rights are LIST, READ, RUN, WRITE and USE. With `tcp`, TCP is left as it is: for a process in a
+    network of its own.
     """
     if platform.system() != "Linux":
         return False

@@ -34,14 +34,13 @@ __all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "discard", "run"]
 ISOLATION = (
     "limits",  # of each process: memory, size of a file, open files
     "limits together",  # of all processes: memory, number, what is written
-    "hidden files",
-    "private root",  # what cannot be read is not there, the host's sockets included
+    "hidden files",  # what may not be read is not there, and what may be is not to be changed
     "no network",
     "no processes left",
     "system-call filter",
 )
 NEEDED = ("hidden files", "no network", "no processes left")
-MAX_DISK = 2 * 2**30
+DISK_BYTES = 2 * 2**30
 MAX_PROCESSES = 256
 MAX_FILES = 200_000
 MAX_MESSAGE = 8 * 2**20
@@ -76,7 +75,7 @@ class Ended:
             "output": f"it printed more than {self.limits['output_bytes']:g} bytes",
             "memory": f"it held more than {self.limits['memory_bytes']:g} bytes of memory",
             "processes": f"it started more than {MAX_PROCESSES} processes",
-            "disk": f"it wrote more than {MAX_DISK} bytes or {MAX_FILES} files",
+            "disk": f"it wrote more than {self.limits['disk_bytes']:g} bytes or {MAX_FILES} files",
             "stopped": "it did not leave when nothing more was asked",
         }[self.status]
 
@@ -90,6 +89,7 @@ def run(
     seconds: float,
     memory_bytes: int,
     output_bytes: int = 2**20,
+    disk_bytes: int = DISK_BYTES,
     readable: Iterable[Path] = (),
 ) -> Ended:
     """Run a command to its end; `{python}` in it is the interpreter that it is given.
@@ -103,6 +103,7 @@ def run(
         seconds=seconds,
         memory_bytes=memory_bytes,
         output_bytes=output_bytes,
+        disk_bytes=disk_bytes,
         readable=readable,
     ) as supervised:
         supervised.say(stdin)
@@ -139,6 +140,7 @@ class Conversation:
             seconds=seconds,
             memory_bytes=memory_bytes,
             output_bytes=output_bytes,
+            disk_bytes=DISK_BYTES,
             readable=readable,
         )
         self.ended: Ended | None = None
@@ -201,6 +203,7 @@ class _Supervised:
         seconds: float,
         memory_bytes: int,
         output_bytes: int,
+        disk_bytes: int,
         readable: Iterable[Path],
     ) -> None:
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
@@ -209,6 +212,7 @@ class _Supervised:
             "seconds": seconds,
             "memory_bytes": memory_bytes,
             "output_bytes": output_bytes,
+            "disk_bytes": disk_bytes,
         }
         self.isolation: tuple[str, ...] = ()
         self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}
@@ -237,11 +241,12 @@ class _Supervised:
             "scratch": str(self._scratch),
             "tree": str(self._tree),
             "readable": [str(path) for path in (*interpreter.places, *self._readable)],
+            "listed": [str(path) for path in interpreter.listed],
             "needed": NEEDED,
             "limits": {
                 "seconds": self._limits["seconds"],
                 "memory_bytes": self._limits["memory_bytes"],
-                "disk_bytes": MAX_DISK,
+                "disk_bytes": self._limits["disk_bytes"],
                 "processes": MAX_PROCESSES,
                 "files": MAX_FILES,
             },

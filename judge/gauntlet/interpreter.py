@@ -31,6 +31,7 @@ class Interpreter:
 
     executable: Path
     places: tuple[Path, ...]
+    listed: tuple[Path, ...]  # folders of which only some parts are among the places
 
     @classmethod
     def make(cls, folder: Path, *, tree: Path) -> Self:
@@ -59,8 +60,11 @@ class Interpreter:
             )
             script.chmod(0o755)
         hidden = {path / name for path in installed for name in _hidden(path, tree)}
-        opened = _opened((*readable_places(ours=False), *program_places(), base), hidden)
-        return cls(executable=executable, places=(folder, *opened))
+        places: list[Path] = [folder]
+        listed: list[Path] = []
+        for place in (*readable_places(ours=False), *program_places(), base):
+            _open(place, hidden, places, listed)
+        return cls(executable=executable, places=tuple(places), listed=tuple(listed))
 
     def environment(self, *, tree: Path, scratch: Path) -> dict[str, str]:
         """Return the variables that a candidate starts with: these and no others."""
@@ -97,12 +101,13 @@ def _hidden(installed: Path, tree: Path) -> Iterator[str]:
     yield from (path.name for path in installed.iterdir() if path.stem in names)
 
 
-def _opened(places: tuple[Path, ...], hidden: set[Path]) -> Iterator[Path]:
-    """Yield the places, each that holds something hidden as its parts without that."""
-    for place in places:
-        if place in hidden:
-            continue
-        if not any(path.is_relative_to(place) for path in hidden):
-            yield place
-        elif place.is_dir():
-            yield from _opened(tuple(place.iterdir()), hidden)
+def _open(place: Path, hidden: set[Path], places: list[Path], listed: list[Path]) -> None:
+    """Add a place to the places; of one that holds something hidden, its parts without that."""
+    if place in hidden:
+        return
+    if not any(path.is_relative_to(place) for path in hidden):
+        places.append(place)
+    elif place.is_dir():
+        listed.append(place)
+        for part in place.iterdir():
+            _open(part, hidden, places, listed)

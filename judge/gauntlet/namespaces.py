@@ -1,9 +1,9 @@
 """Namespaces of a candidate's own: users, processes, network, shared memory, and a root folder.
 
-The root folder is built of what may be seen, place by place; what is not put there is not there,
-whatever path, socket file or link leads to it. Where mounting is refused the rest holds without it.
+The root folder is built of what may be seen, place by place and read-only; what is not put there is
+not there, whatever path, socket's file or link leads to it.
 
-Source: Linux user_namespaces(7), pid_namespaces(7), pivot_root(2), mount(2), netdevice(7).
+Source: Linux user_namespaces(7), pid_namespaces(7), pivot_root(2), mount_setattr(2), netdevice(7).
 Trust: runs before anything foreign does, with nothing foreign as input but paths of ours.
 I/O: changes the calling process, for good.
 """
@@ -18,15 +18,17 @@ from pathlib import Path
 
 USER = 1_000  # the candidate's user and group inside: not root, whoever is outside
 DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the candidate's own
+TEMPORARY = Path("/tmp")  # noqa: S108 - a folder of the candidate's own, and so is the next
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 TERMINALS = Path("/dev/pts")
-_SHARED_BYTES = 256 * 2**20
+_IN_MEMORY = {TEMPORARY: 64 * 2**20, SHARED_MEMORY: 256 * 2**20}  # bytes
 _NEW_NS, _NEW_UTS, _NEW_IPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
 _NEW_USER, _NEW_PID, _NEW_NET = 0x1000_0000, 0x2000_0000, 0x4000_0000
 _NOSUID, _NODEV, _NOEXEC = 2, 4, 8
 _BIND, _REC, _PRIVATE = 4_096, 16_384, 1 << 18
 _DETACH = 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1  # of a network device
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -54,63 +56,81 @@ def cut_off() -> None:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _UP))
 
 
-def move_into(root: Path, *, seen: Iterable[Path], temporary: Path) -> bool:
-    """Make an empty folder the root, with these places in it; return whether it is.
+def move_into(root: Path, *, seen: Iterable[Path], written: Path) -> bool:
+    """Make an empty folder the root, with what is seen in it; raise OSError.
 
-    /proc shows the candidate's own processes, /tmp is `temporary`. Where it cannot be done the old
-    root stays.
+    /proc, if there can be one, is of the candidate's own processes; return whether there is.
     """
-    try:
-        _do(_LIBC.mount, None, b"/", None, _REC | _PRIVATE, None)
-        _mount("tmpfs", root, flags=_NOSUID | _NODEV, options="mode=755,size=4m")
-        done: list[Path] = []
-        for place in sorted({*seen, *map(Path, DEVICES)}):
-            if not any(place.is_relative_to(other) for other in done) and place.exists():
-                _bind(place, root)
-                done.append(place)
-        (root / "proc").mkdir(exist_ok=True)
-        _mount("proc", root / "proc", flags=_NOSUID | _NODEV | _NOEXEC)
-        _make_devices(root)
-        if not (root / "tmp").exists():
-            (root / "tmp").symlink_to(temporary)
-        (root / "etc").mkdir(exist_ok=True)
-        (root / "etc/passwd").write_text(f"candidate:x:{USER}:{USER}::{temporary}:/bin/sh\n")
-        (root / ".old").mkdir()
-        pivot = _PIVOT_ROOT[os.uname().machine]
-        _do(_LIBC.syscall, pivot, os.fsencode(root), os.fsencode(root / ".old"))
-    except (OSError, KeyError):
-        return False
+    _do(_LIBC.mount, None, b"/", None, _REC | _PRIVATE, None)
+    _mount("tmpfs", root, flags=_NOSUID | _NODEV, options="mode=755,size=4m")
+    for folder, size in _IN_MEMORY.items():
+        options = f"mode=1777,size={size}"
+        _mount("tmpfs", _made(root, folder), flags=_NOSUID | _NODEV, options=options)
+    _bind(written, root)
+    done = [written]
+    for place in sorted({*seen, *map(Path, DEVICES)}):
+        if not any(place.is_relative_to(other) for other in done) and place.exists():
+            _close(_bind(place, root))
+            done.append(place)
+    watched = _show_processes(root)
+    _make_devices(root)
+    account = f"candidate:x:{USER}:{USER}::{written}:/bin/sh\n"
+    (_made(root, Path("/etc")) / "passwd").write_text(account, encoding="utf-8")
+    old = _made(root, Path("/.old"))
+    pivot = _PIVOT_ROOT.get(os.uname().machine, -1)
+    _do(_LIBC.syscall, pivot, os.fsencode(root), os.fsencode(old))
     os.chdir("/")
     _do(_LIBC.umount2, b"/.old", _DETACH)
+    _close(Path("/"), below=False)
+    return watched
+
+
+def _made(root: Path, folder: Path) -> Path:
+    """Make a folder of the new root and return where it is now."""
+    place = root / folder.relative_to("/")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _bind(place: Path, root: Path) -> Path:
+    target = root / place.relative_to("/")
+    if place.is_dir():
+        _made(root, place)
+    else:
+        _made(root, place.parent)
+        target.touch()
+    _do(_LIBC.mount, os.fsencode(place), os.fsencode(target), None, _BIND | _REC, None)
+    return target
+
+
+def _close(place: Path, *, below: bool = True) -> None:
+    """Let nothing be changed of a mount, modes and times included, nor of those below it."""
+    attributes = struct.pack("QQQQ", _READ_ONLY, 0, 0, 0)
+    name, size = os.fsencode(place), len(attributes)
+    _do(_LIBC.syscall, _MOUNT_SETATTR, _HERE, name, _RECURSIVE * below, attributes, size)
+
+
+def _show_processes(root: Path) -> bool:
+    """Put /proc there; a container that hides a part of its own does not let us."""
+    place = _made(root, Path("/proc"))
+    try:
+        _mount("proc", place, flags=_NOSUID | _NODEV | _NOEXEC)
+    except OSError:
+        return False
     return True
 
 
-def _bind(place: Path, root: Path) -> None:
-    target = root / place.relative_to("/")
-    if place.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-    else:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch()
-    _do(_LIBC.mount, os.fsencode(place), os.fsencode(target), None, _BIND | _REC, None)
-
-
 def _make_devices(root: Path) -> None:
-    for folder, kind, options in (
-        (SHARED_MEMORY, "tmpfs", f"mode=1777,size={_SHARED_BYTES}"),
-        (TERMINALS, "devpts", "newinstance,ptmxmode=0666,mode=620"),
-    ):
-        target = root / folder.relative_to("/")
-        target.mkdir(parents=True)
-        _mount(kind, target, flags=_NOSUID | _NOEXEC, options=options)
-    for name, target_name in (
+    terminals = _made(root, TERMINALS)
+    _mount("devpts", terminals, flags=_NOSUID | _NOEXEC, options="newinstance,ptmxmode=0666")
+    for name, target in (
         ("ptmx", "pts/ptmx"),
         ("fd", "/proc/self/fd"),
         ("stdin", "/proc/self/fd/0"),
         ("stdout", "/proc/self/fd/1"),
         ("stderr", "/proc/self/fd/2"),
     ):
-        (root / "dev" / name).symlink_to(target_name)
+        (root / "dev" / name).symlink_to(target)
 
 
 def _mount(kind: str, target: Path, *, flags: int, options: str = "") -> None:

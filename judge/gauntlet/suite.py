@@ -25,6 +25,7 @@ from judge.gauntlet.repository import Repository
 __all__ = ["SuiteResult", "run_base", "run_tests"]
 
 MAX_OUTPUT = 4 * 2**20
+MAX_DISK = 8 * 2**30  # a suite keeps what each of its tests has written
 _REPORT = "report.xml"
 _SHOWN = 5  # cases that a problem names
 
@@ -118,6 +119,7 @@ def _go(
             seconds=tests.seconds,
             memory_bytes=tests.memory_bytes,
             output_bytes=MAX_OUTPUT,
+            disk_bytes=MAX_DISK,
         )
         cases, problem = {}, None
         try:

@@ -12,6 +12,7 @@ I/O: as said; the command has this process's standard input, output and error.
 """
 
 import ctypes
+import errno
 import json
 import os
 import select
@@ -28,17 +29,17 @@ from judge.confine import filter_beyond, limit_resources
 from judge.gauntlet.namespaces import (
     DEVICES,
     SHARED_MEMORY,
+    TEMPORARY,
     TERMINALS,
     become_stranger,
     cut_off,
     move_into,
 )
-from judge.landlock import READ, RUN, USE, WRITE, restrict
+from judge.landlock import LIST, READ, RUN, USE, WRITE, restrict
 
 _NOT_FOUND = 127  # as a shell's status for a command that cannot be started
 _INTERVAL = 0.2  # s between two looks at what the candidate holds
 _GRACE = 1.0  # s for what the command started to end by itself
-_MAX_DEPTH = 100  # folders in folders
 _MAX_REQUEST = 4 * 2**20
 _OPEN_FILES = 1_024
 _PARENT_DEATH, _DUMPABLE, _NO_NEW_PRIVILEGES = 1, 4, 38  # prctl(2)
@@ -80,20 +81,20 @@ def _be_first(request: Mapping[str, Any], control: int, report: int) -> NoReturn
     """Start the command, see to its end, and tell."""
     try:
         _LIBC.prctl(_PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+        scratch = Path(request["scratch"])
+        seen = [Path(place) for place in (*request["readable"], request["tree"])]
         try:
             cut_off()
+            together = move_into(Path(request["root"]), seen=seen, written=scratch)
         except OSError as error:
-            _say(report, isolation=[], problem=_missing(["a network of its own"], error))
+            _say(report, isolation=[], problem=_missing(["a network and a root of its own"], error))
             os._exit(1)
-        scratch = Path(request["scratch"])
-        places = [Path(place) for place in (*request["readable"], request["tree"])]
-        rooted = move_into(Path(request["root"]), seen=(*places, scratch), temporary=scratch)
         command = os.fork()
         if command == 0:
-            _be_command(request, report, rooted=rooted)
+            _be_command(request, report, together=together)
         _LIBC.prctl(_DUMPABLE, 0, 0, 0, 0)  # the candidate is of the same user
         _be_silent()
-        watch = _Watch(request["limits"], scratch=scratch, together=rooted)
+        watch = _Watch(request["limits"], scratch=scratch, together=together)
         said = watch.until_over(command, control)
         with suppress(BrokenPipeError):
             _say(report, **said, problem=None)
@@ -101,7 +102,7 @@ def _be_first(request: Mapping[str, Any], control: int, report: int) -> NoReturn
         os._exit(0)
 
 
-def _be_command(request: Mapping[str, Any], report: int, *, rooted: bool) -> NoReturn:
+def _be_command(request: Mapping[str, Any], report: int, *, together: bool) -> NoReturn:
     """Give up what is not needed, and become the command."""
     try:
         os.setsid()
@@ -118,14 +119,12 @@ def _be_command(request: Mapping[str, Any], report: int, *, rooted: bool) -> NoR
         os.umask(0o077)
         os.chdir(request["tree"])
         in_force = ["limits", "no processes left"]
-        if rooted:
-            in_force += ["private root", "limits together"]
+        if together:
+            in_force.append("limits together")
         _LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-        if restrict(_rights(request, rooted=rooted), tcp=True):
+        if restrict(_rights(request), tcp=True):
             in_force.append("hidden files")
-        # Files of sockets are beyond Landlock: without a root of its own there are none.
-        families = [socket.AF_INET, socket.AF_INET6, *([socket.AF_UNIX] if rooted else [])]
-        if filter_beyond(families):
+        if filter_beyond((socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)):
             in_force += ["system-call filter", "no network"]
         missing = sorted(set(request["needed"]) - set(in_force))
         _say(report, isolation=in_force, problem=_missing(missing) if missing else None)
@@ -140,17 +139,16 @@ def _be_command(request: Mapping[str, Any], report: int, *, rooted: bool) -> NoR
         os._exit(_NOT_FOUND)
 
 
-def _rights(request: Mapping[str, Any], *, rooted: bool) -> dict[Path, int]:
-    rights = {Path(place): RUN for place in (*request["readable"], request["tree"])}
-    rights |= {Path(device): USE for device in DEVICES}
-    if rooted:
-        rights |= {
-            Path("/etc/passwd"): READ,
-            Path("/proc"): READ,
-            SHARED_MEMORY: WRITE,
-            TERMINALS: USE,
-        }
-    return {**rights, Path(request["scratch"]): WRITE}
+def _rights(request: Mapping[str, Any]) -> dict[Path, int]:
+    return {
+        Path("/proc"): READ,
+        Path("/etc/passwd"): READ,
+        **{Path(folder): LIST for folder in request["listed"]},
+        **{Path(place): RUN for place in (*request["readable"], request["tree"])},
+        **dict.fromkeys(map(Path, DEVICES), USE),
+        **dict.fromkeys((TEMPORARY, SHARED_MEMORY, Path(request["scratch"])), WRITE),
+        TERMINALS: USE,
+    }
 
 
 class _Watch:
@@ -267,18 +265,18 @@ def _sum_of(pid: int, name: str, keys: tuple[str, ...]) -> int:
 
 
 def _walk(folder: Path) -> Iterator[int]:
-    """Yield the bytes that each file and folder takes up; too deep a folder is past all bounds."""
-    waiting = [(str(folder), 0)]
+    """Yield the bytes that each file and folder takes up; what has no name is past all bounds."""
+    waiting = [str(folder)]
     while waiting:
-        path, depth = waiting.pop()
-        if depth > _MAX_DEPTH:
-            yield sys.maxsize
-        with suppress(OSError), os.scandir(path) as entries:
-            for entry in entries:
-                with suppress(OSError):
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
                     yield entry.stat(follow_symlinks=False).st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append((entry.path, depth + 1))
+                        waiting.append(entry.path)
+        except OSError as error:  # most are of files that have gone meanwhile
+            if error.errno == errno.ENAMETOOLONG:
+                yield sys.maxsize
 
 
 def _has_children() -> bool:
