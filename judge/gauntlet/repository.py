@@ -11,12 +11,13 @@ Units: seconds, bytes.
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -27,8 +28,10 @@ from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
 MAX_DIFF = 2**20
 MAX_OUTPUT = 64 * 2**20  # of one command
 MAX_EXPORT = 1024 * 2**20  # bytes of all files together
+MAX_MEMORY = 2 * 2**30  # of one command, where the system can bound it
 SECONDS = 120  # one command
 PROPOSALS = "infra/"  # where the branches of proposals are; no other branch is made or deleted
+_TREES = 8  # that are kept in mind
 _IDENTITY = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -59,6 +62,7 @@ class Repository:
         self._home = tempfile.TemporaryDirectory(prefix="gauntlet-git-")
         self._shared = _git_folder(self.path)
         self._own = Path(self._home.name) / "own"
+        self._listed: dict[str, dict[str, Entry]] = {}  # trees never change
         self._make_own()
 
     def root(self, branch: str) -> str:
@@ -83,15 +87,13 @@ class Repository:
         line = self._objects("rev-list", "--parents", "--max-count=1", _hash(commit)).decode()
         return tuple(line.split()[1:])
 
-    def files(self, tree: str) -> dict[str, Entry]:
+    def files(self, tree: str) -> Mapping[str, Entry]:
         """Return every path of a tree (or of a commit's), submodules and links among them."""
-        listed = self._objects("ls-tree", "-r", "-z", "--full-tree", _hash(tree))
-        found = {}
-        for line in listed.split(b"\0")[:-1]:
-            words, path = line.split(b"\t", 1)
-            mode, _, name = words.decode().split(" ")
-            found[path.decode(errors="surrogateescape")] = Entry(mode, name)
-        return found
+        if tree not in self._listed:
+            if len(self._listed) >= _TREES:
+                self._listed.clear()
+            self._listed[tree] = self._list(tree)
+        return self._listed[tree]
 
     def paths(self, tree: str) -> tuple[str, ...]:
         """Return the paths of a tree (or of a commit's)."""
@@ -237,6 +239,15 @@ class Repository:
                     raise RepositoryError(f"the files of {tree} have more than {MAX_EXPORT} bytes")
                 _write(into, path, entry.mode, output.read(size + 1)[:-1])
 
+    def _list(self, tree: str) -> dict[str, Entry]:
+        listed = self._objects("ls-tree", "-r", "-z", "--full-tree", _hash(tree))
+        found = {}
+        for line in listed.split(b"\0")[:-1]:
+            words, path = line.split(b"\t", 1)
+            mode, _, name = words.decode().split(" ")
+            found[path.decode(errors="surrogateescape")] = Entry(mode, name)
+        return found
+
     @contextmanager
     def _index(self) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=self._home.name) as folder:
@@ -308,6 +319,11 @@ class Repository:
                 env=environment,
                 start_new_session=True,
             ) as process:
+                if hasattr(resource, "prlimit"):
+                    # A diff of a megabyte can ask for many copies of a large file.
+                    most = (MAX_MEMORY, MAX_MEMORY)
+                    with suppress(ProcessLookupError):
+                        resource.prlimit(process.pid, resource.RLIMIT_DATA, most)
                 late = threading.Event()
                 timer = threading.Timer(SECONDS, _end, (process, late))
                 timer.start()
@@ -372,6 +388,10 @@ def _check_diff(diff: bytes) -> None:
         raise DiffError(f"the diff has the control character {found[0]!r} in it; it is text only")
     if re.search(r"^(GIT binary patch|Binary files )", text, re.MULTILINE):
         raise DiffError("the diff has binary parts; a proposal is text only")
+    if re.search(r"^copy (from|to) ", text, re.MULTILINE):
+        raise DiffError(
+            "the diff copies files; make it without copies, with `git diff --no-renames`"
+        )
     if not text.strip():
         raise DiffError("the diff is empty")
 

@@ -70,6 +70,32 @@ def test_binary_patch_is_rejected(scene: Scene) -> None:
         scene.repository.candidate_tree(scene.base, diff)
 
 
+def test_diff_that_copies_is_rejected(scene: Scene) -> None:
+    diff = "diff --git a/{0} b/x\nsimilarity index 100%\ncopy from {0}\ncopy to x\n"
+    with pytest.raises(DiffError, match="copies files"):
+        scene.repository.candidate_tree(scene.base, diff.format("sample/core.py").encode())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing bounds another's memory")
+def test_diff_that_grows_in_memory_is_rejected(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = b"".join(b"%d\n" % number for number in range(500_000))
+    (scene.path / "notes/large.txt").write_bytes(large)
+    scene.git("add", "--all")
+    scene.git("commit", "--quiet", "--message=large")
+    base = scene.git("rev-parse", "HEAD").decode().strip()
+    head = b"diff --git a/notes/large.txt b/notes/large.txt\n--- a/notes/large.txt\n"
+    steps = [
+        head + b"+++ b/notes/large.txt\n@@ -1,2 +1,2 @@\n-%d\n+%d\n 1\n" % (number, number + 1)
+        for number in range(100)
+    ]
+    monkeypatch.setattr("judge.gauntlet.repository.MAX_MEMORY", 100 * 2**20)
+    assert scene.repository.candidate_tree(base, steps[0])
+    with pytest.raises(DiffError, match="memory"):
+        scene.repository.candidate_tree(base, b"".join(steps))
+
+
 def test_diff_with_other_line_ends_is_rejected(scene: Scene) -> None:
     diff = scene.diff(HONEST)
     assert scene.repository.candidate_tree(scene.base, diff)
