@@ -51,6 +51,7 @@ FILES = {
     "sample/select.py": "def select(rows):\n    return sorted(rows)[:3]\n",
     "tests/test_core.py": "def test_core():\n    assert True\n",
 }
+OWN = Path(__file__).parents[1]
 Edit = Callable[[Path], object]
 
 
@@ -113,6 +114,14 @@ class Scene:
         if declared is None:
             declared = {change.path: tier_of_change(change, manifest) for change in changes}
         return check_changes(changes, declared, manifest, self.repository.paths(tree))
+
+
+def own_paths() -> list[str]:
+    """Return the paths of the repository that these tests belong to, or of an export of it."""
+    if not (OWN / ".git").exists():
+        return [str(path.relative_to(OWN)) for path in OWN.rglob("*") if path.is_file()]
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=OWN, check=True, capture_output=True)
+    return listed.stdout.decode().split("\0")[:-1]
 
 
 def writes(name: str, content: str) -> Edit:

@@ -325,6 +325,8 @@ def test_tier_1_declared_as_tier_2_is_rejected(scene: Scene) -> None:
     assert scene.check(diff, {"prompts/system.md": 1}).tier == 1
     with pytest.raises(TierError, match="is tier 1, but the proposal declares tier 2"):
         scene.check(diff, {"prompts/system.md": 2})
+    with pytest.raises(TierError, match="is tier 1, but the proposal declares tier True"):
+        scene.check(diff, {"prompts/system.md": True})
 
 
 def test_added_test_declared_as_tier_2_is_rejected(scene: Scene) -> None:

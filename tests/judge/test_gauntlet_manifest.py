@@ -3,18 +3,14 @@
 import hashlib
 import random
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
-from gauntlet_scene import MANIFEST
+from gauntlet_scene import MANIFEST, OWN, own_paths
 from hypothesis import given
 from hypothesis import strategies as st
 
 from judge.gauntlet.errors import ManifestError
-from judge.gauntlet.manifest import MAX_BYTES, Manifest, parse_manifest
-
-TOP = Path(__file__).parents[2]
+from judge.gauntlet.manifest import MAX_BYTES, PATH, Manifest, parse_manifest
 
 
 def with_tiers(tiers: dict[int, list[str]]) -> Manifest:
@@ -227,16 +223,12 @@ def test_any_bytes_are_a_manifest_or_a_manifest_error(data: bytes) -> None:
 # This repository's own.
 
 
-def own() -> tuple[Manifest, list[str]]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=TOP, check=True, capture_output=True
-    ).stdout
-    manifest = parse_manifest((TOP / "judge/tiers.toml").read_bytes())
-    return manifest, listed.decode().split("\0")[:-1]
+def own() -> Manifest:
+    return parse_manifest((OWN / PATH).read_bytes())
 
 
 def test_every_path_of_this_repository_is_mapped() -> None:
-    manifest, paths = own()
+    paths, manifest = own_paths(), own()
     everything = [pattern.split("/") for some in manifest.tiers.values() for pattern in some]
     unmapped = [
         path for path in paths if not any(matches(each, path.split("/")) for each in everything)
@@ -245,7 +237,7 @@ def test_every_path_of_this_repository_is_mapped() -> None:
 
 
 def test_what_records_and_judges_is_tier_0_here() -> None:
-    manifest, paths = own()
+    paths, manifest = own_paths(), own()
     core = ("aggregates/", "docs/", "judge/", "ledger/", "monitor/", "projections/", "tests/")
     assert {manifest.tier_of(path) for path in paths if path.startswith(core)} == {0}
     alone = ("Makefile", "pyproject.toml", "requirements.lock", "policies/secrets.py")
@@ -253,3 +245,11 @@ def test_what_records_and_judges_is_tier_0_here() -> None:
     assert manifest.is_controller("judge/gauntlet/manifest.py")
     assert manifest.tier_of("policies/prompts/contract.md") == 1
     assert manifest.tier_of("policies/playbook.py") == 2
+
+
+def test_representative_tasks_are_in_the_reference_set_here() -> None:
+    tasks = {
+        path.split("/")[3] for path in own_paths() if path.startswith("judge/reference_tasks/t")
+    }
+    assert len(own().benchmark.representative) == 5
+    assert set(own().benchmark.representative) <= tasks
