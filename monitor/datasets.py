@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.datasets import CIFAR10, ImageFolder
 
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.errors import DatasetError
@@ -99,6 +98,8 @@ def _load(config: RunConfig) -> tuple[tuple[str, ...], dict[str, Split]]:
 def _load_cifar10(
     config: RunConfig, wanted: Mapping[str, int | None]
 ) -> tuple[tuple[str, ...], dict[str, Split]]:
+    from torchvision.datasets import CIFAR10  # noqa: PLC0415 - takes seconds to import
+
     if config.data_dir is None:
         raise DatasetError("cifar10 needs data_dir, the folder that holds cifar-10-batches-py")
     try:
@@ -127,6 +128,8 @@ def _load_cifar10(
 def _load_image_folder(
     root: Path, wanted: Mapping[str, int | None], seed: int
 ) -> tuple[tuple[str, ...], dict[str, Split]]:
+    from torchvision.datasets import ImageFolder  # noqa: PLC0415 - takes seconds to import
+
     if not root.is_dir():
         raise DatasetError(f"there is no folder {root}: imagefolder: needs one folder per class")
     divided = (root / "train").is_dir() and (root / "test").is_dir()

@@ -5,12 +5,12 @@ I/O: reads the source files of the packages that decide what a training does.
 
 import hashlib
 import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torchvision
 
 _PACKAGES = ("aggregates", "monitor")
 
@@ -20,7 +20,7 @@ def describe_environment(*, threads: int, device: str) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "torchvision": str(torchvision.__version__),
+        "torchvision": version("torchvision"),  # importing it takes seconds
         "numpy": np.__version__,
         "platform": platform.platform(),
         "machine": platform.machine(),
