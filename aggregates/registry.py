@@ -5,6 +5,7 @@ docs/reference/events.md lists the fields. An event whose fields change gets an 
 
 from aggregates.audit import Audit
 from aggregates.campaign import Campaign
+from aggregates.evolution import Evolution
 from aggregates.line import Line
 from aggregates.proposal import Proposal
 from aggregates.review import Review
@@ -55,3 +56,7 @@ REGISTRY.register("valley.closed", Line.ValleyClosed)
 REGISTRY.register("task.admitted", Line.TaskAdmitted)
 REGISTRY.register("drift.measured", Line.DriftMeasured)
 REGISTRY.register("drift.alarmed", Line.DriftAlarmed)
+REGISTRY.register("evolution.opened", Evolution.Opened, aggregate=Evolution)
+REGISTRY.register("evolution.begun", Evolution.Begun)
+REGISTRY.register("evolution.round_ended", Evolution.RoundEnded)
+REGISTRY.register("evolution.steered", Evolution.Steered)

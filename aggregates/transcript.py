@@ -24,7 +24,8 @@ from aggregates.errors import InvariantError
 from aggregates.review import MARKS
 from aggregates.rules import RULES
 
-ACTIONS = ("decide", "probe", "repair", "review")
+ACTIONS = ("decide", "probe", "propose", "repair", "review")
+_TIMELESS = ("probe", "propose")  # what belongs to no epoch
 OUTCOMES = (
     "usable",  # became decisions
     "unusable",  # came back whole, and is no decision
@@ -59,7 +60,7 @@ class Call:
     agent: str  # decider, voter 2, prober, playbook, human
     action: str
     outcome: str
-    epoch: int | None = None  # None for a probe
+    epoch: int | None = None  # None for a probe and for what is asked of no run
     rules: tuple[str, ...] = ()  # the due rules asked about
     model: str | None = None
     endpoint: str | None = None  # scheme://host:port/path, nothing secret
@@ -151,13 +152,13 @@ class Transcript(Aggregate):
         return uuid5(run_id, "transcript")
 
     @classmethod
-    def start(cls, run_id: UUID, *, policy: Mapping[str, Any]) -> "Transcript":
-        """Open the transcript of a run."""
+    def start(cls, run_id: UUID, *, policy: Mapping[str, Any], mode: str = MODE) -> "Transcript":
+        """Open the transcript of a run, or of a proposal: then its id is given."""
         return cls._create(
             event_class=cls.Started,
             id=cls.id_of(run_id),
             run=str(run_id),
-            mode=MODE,
+            mode=mode,
             policy=dict(policy),
         )
 
@@ -254,8 +255,8 @@ def _check_call(call: Call) -> None:
         raise InvariantError(f"a call is to {', '.join(ACTIONS)}, not {call.action!r:.80}")
     if call.outcome not in OUTCOMES:
         raise InvariantError(f"a call ends {', '.join(OUTCOMES)}, not {call.outcome!r:.80}")
-    if (call.epoch is None) != (call.action == "probe"):
-        raise InvariantError("a probe belongs to no epoch, and every other call to one")
+    if (call.epoch is None) != (call.action in _TIMELESS):
+        raise InvariantError("a probe belongs to no epoch, nor does what is proposed; others do")
     if strange := [rule for rule in call.rules if rule not in RULES]:
         raise InvariantError(f"{strange!r:.80} are no rules")
     if call.model is None and (call.request or call.response or call.usage):

@@ -109,7 +109,8 @@ def _rules(body: Mapping[str, Any]) -> str:
 
 
 def _call(body: Mapping[str, Any]) -> str:
-    place = "probe" if body["epoch"] is None else f"epoch {body['epoch']}, {body['action']}"
+    action = body["action"]
+    place = action if body["epoch"] is None else f"epoch {body['epoch']}, {action}"
     whom = f" of {body['model']}" if body["model"] else ""
     about = f" on {', '.join(body['rules'])}" if body["rules"] else ""
     tokens = (body["usage"] or {}).get("total_tokens")
@@ -174,6 +175,14 @@ _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"epoch {body['epoch']}: {body['verdict']}, {body['proposed']['direction']} -> "
         f"{body['decision']['direction']}. {body['note']}"
     ),
+    "evolution.opened": lambda body: f"of line {body['line']}",
+    "evolution.begun": lambda body: f"{body['rounds']} rounds by {body['proposer']['name']}",
+    "evolution.round_ended": lambda body: (
+        f"{body['round']}: {body['proposal'] or body['outcome']}"
+        + (f" by {body['technique']}" if body["technique"] else "")
+        + (f". {body['reason']}" if body["reason"] else "")
+    ),
+    "evolution.steered": lambda body: body["order"],
     "key.granted": lambda body: f"as {body['role']}: {body['vkey']}",
     "key.revoked": lambda body: f"as {body['role']}: {body['vkey']}: {body['reason']}",
     "key.rotated": lambda body: f"to {body['note'].splitlines()[3]}",

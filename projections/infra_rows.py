@@ -1,4 +1,4 @@
-"""Proposals and lines: one event in, its rows out.
+"""Proposals, lines and evolutions: one event in, its rows out.
 
 Trust and types as in projections/rows.py.
 I/O: none.
@@ -107,6 +107,27 @@ def _drift_alarmed(body: Body, line: str, idx: int) -> Iterator[Row]:
     yield "drift_alarms", {"line_id": line, "idx": idx, **told, **pick(body, columns)}
 
 
+def _evolution_opened(body: Body, evolution: str, idx: int) -> Iterator[Row]:
+    yield "evolutions", {"evolution_id": evolution, "idx": idx, "line_id": body["line"]}
+
+
+def _evolution_begun(body: Body, evolution: str, idx: int) -> Iterator[Row]:
+    told = {"what": "begin", **pick(body, ("rounds", "proposer", "technique"))}
+    yield "evolution_orders", {"evolution_id": evolution, "idx": idx, **told}
+
+
+def _evolution_steered(body: Body, evolution: str, idx: int) -> Iterator[Row]:
+    told = {"what": body["order"], "rounds": None, "proposer": None, "technique": None}
+    yield "evolution_orders", {"evolution_id": evolution, "idx": idx, **told}
+
+
+def _round_ended(body: Body, evolution: str, idx: int) -> Iterator[Row]:
+    told = {"proposal_id": body["proposal"]}
+    columns = ("round", "outcome", "proposer", "technique", "pattern", "calls", "reason")
+    row = {"evolution_id": evolution, "idx": idx, **told, **pick(body, columns)}
+    yield "evolution_rounds", row
+
+
 def pick(source: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
     """Return these of a map's values; raises KeyError for one that is missing."""
     return {column: source[column] for column in columns}
@@ -138,6 +159,7 @@ INFRA_ROWS: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingPro
             "missing",
             "added",
             "seconds",
+            "expected",
             "output",
             "isolation",
             "leftovers",
@@ -178,5 +200,9 @@ INFRA_ROWS: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingPro
         "task.admitted": _task_admitted,
         "drift.measured": _drift_measured,
         "drift.alarmed": _drift_alarmed,
+        "evolution.opened": _evolution_opened,
+        "evolution.begun": _evolution_begun,
+        "evolution.round_ended": _round_ended,
+        "evolution.steered": _evolution_steered,
     }
 )

@@ -494,7 +494,7 @@ CREATE TABLE transcripts (
 COMMENT ON TABLE transcripts IS 'Whose calls each transcript holds';
 COMMENT ON COLUMN transcripts.transcript_id IS 'The transcript';
 COMMENT ON COLUMN transcripts.idx IS 'Ledger index';
-COMMENT ON COLUMN transcripts.run_id IS 'The run; its id and that of its transcript go together';
+COMMENT ON COLUMN transcripts.run_id IS 'The run, or the proposal that was asked for; its id and that of its transcript go together';
 COMMENT ON COLUMN transcripts.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN transcripts.policy IS 'The policy that calls, with its settings';
 
@@ -530,9 +530,9 @@ COMMENT ON TABLE calls IS 'Requests to language models, and steps of agents that
 COMMENT ON COLUMN calls.transcript_id IS 'The transcript';
 COMMENT ON COLUMN calls.number IS 'From 1 in each transcript';
 COMMENT ON COLUMN calls.idx IS 'Ledger index';
-COMMENT ON COLUMN calls.epoch IS 'The epoch decided on; NULL for a probe';
+COMMENT ON COLUMN calls.epoch IS 'The epoch decided on; NULL for a probe, and for what is asked of no run';
 COMMENT ON COLUMN calls.agent IS 'Who acted: decider, voter 2, prober, playbook, human';
-COMMENT ON COLUMN calls.action IS 'decide, probe, repair or review';
+COMMENT ON COLUMN calls.action IS 'decide, probe, propose, repair or review';
 COMMENT ON COLUMN calls.rules IS 'The due rules that were asked about';
 COMMENT ON COLUMN calls.model IS 'NULL: the agent is no model, and what belongs to one is NULL too';
 COMMENT ON COLUMN calls.endpoint IS 'Address that was asked, without user and query';
@@ -679,6 +679,7 @@ CREATE TABLE infra_validation_results (
     missing JSON NOT NULL,
     added JSON NOT NULL,
     seconds DOUBLE NOT NULL,
+    expected VARCHAR,
     output VARCHAR,
     isolation JSON NOT NULL,
     leftovers INTEGER NOT NULL
@@ -692,6 +693,7 @@ COMMENT ON COLUMN infra_validation_results.cases IS 'How many passed';
 COMMENT ON COLUMN infra_validation_results.missing IS 'Cases of the base that did not pass';
 COMMENT ON COLUMN infra_validation_results.added IS 'Test files that the proposal brings';
 COMMENT ON COLUMN infra_validation_results.seconds IS 'Wall clock';
+COMMENT ON COLUMN infra_validation_results.expected IS 'SHA-256 of the base''s cases with their outcomes';
 COMMENT ON COLUMN infra_validation_results.output IS 'SHA-256 of what was printed';
 COMMENT ON COLUMN infra_validation_results.isolation IS 'What confined the process';
 COMMENT ON COLUMN infra_validation_results.leftovers IS 'Processes that had to be ended';
@@ -905,3 +907,53 @@ COMMENT ON COLUMN drift_alarms.commit IS 'What was found';
 COMMENT ON COLUMN drift_alarms.kind IS 'What kind of alarm';
 COMMENT ON COLUMN drift_alarms.detail IS 'In words';
 COMMENT ON COLUMN drift_alarms.tasks IS 'Tasks that speak for it';
+
+CREATE TABLE evolutions (
+    evolution_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    line_id VARCHAR NOT NULL
+);
+COMMENT ON TABLE evolutions IS 'Which line each evolution is of';
+COMMENT ON COLUMN evolutions.evolution_id IS 'The evolution';
+COMMENT ON COLUMN evolutions.idx IS 'Ledger index';
+COMMENT ON COLUMN evolutions.line_id IS 'The line';
+
+CREATE TABLE evolution_orders (
+    evolution_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    what VARCHAR NOT NULL,
+    rounds INTEGER,
+    proposer JSON,
+    technique VARCHAR
+);
+COMMENT ON TABLE evolution_orders IS 'What evolutions were told to do';
+COMMENT ON COLUMN evolution_orders.evolution_id IS 'The evolution';
+COMMENT ON COLUMN evolution_orders.idx IS 'Ledger index';
+COMMENT ON COLUMN evolution_orders.what IS 'begin, on, off or reset';
+COMMENT ON COLUMN evolution_orders.rounds IS 'That are to be gone through; NULL where none are';
+COMMENT ON COLUMN evolution_orders.proposer IS 'Who proposes, with settings; nothing secret';
+COMMENT ON COLUMN evolution_orders.technique IS 'That was ordered; NULL: what was learned decides';
+
+CREATE TABLE evolution_rounds (
+    evolution_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    round INTEGER NOT NULL,
+    outcome VARCHAR NOT NULL,
+    proposal_id VARCHAR,
+    proposer VARCHAR NOT NULL,
+    technique VARCHAR,
+    pattern VARCHAR,
+    calls INTEGER NOT NULL,
+    reason VARCHAR NOT NULL
+);
+COMMENT ON TABLE evolution_rounds IS 'Rounds in which something better was looked for, and what each came to';
+COMMENT ON COLUMN evolution_rounds.evolution_id IS 'The evolution';
+COMMENT ON COLUMN evolution_rounds.idx IS 'Ledger index';
+COMMENT ON COLUMN evolution_rounds.round IS 'From 1';
+COMMENT ON COLUMN evolution_rounds.outcome IS 'proposed, nothing, unusable, unanswered or refused';
+COMMENT ON COLUMN evolution_rounds.proposal_id IS 'The proposal; NULL: there is none';
+COMMENT ON COLUMN evolution_rounds.proposer IS 'Who looked';
+COMMENT ON COLUMN evolution_rounds.technique IS 'How; NULL: it did not come to that';
+COMMENT ON COLUMN evolution_rounds.pattern IS 'The error pattern that it was about';
+COMMENT ON COLUMN evolution_rounds.calls IS 'To a language model; they are in its transcript';
+COMMENT ON COLUMN evolution_rounds.reason IS 'Why there is no proposal, or what else there is to say';

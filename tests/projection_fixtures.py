@@ -19,6 +19,7 @@ from synthetic import (
     synthetic_transcript,
 )
 
+from aggregates.evolution import Evolution
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
 from ledger.application import LedgerApplication
@@ -77,6 +78,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tasks = {"first": {"success": False}}
         line.measure(commit="a" * 40, set="hidden", sha256="0" * 64, tasks=tasks)
         line.alarm(commit="a" * 40, kind="worse", detail="one task less", tasks=["first"])
+        evolution = Evolution.open(line.id)
+        evolution.begin(2, proposer={"name": "tuner"})
+        evolution.end_round(
+            "proposed", proposal=str(taken.id), proposer="tuner", technique="one_shot"
+        )
+        evolution.end_round("nothing", proposer="tuner", reason="there is no pattern")
+        evolution.steer("off")
+        log.save(evolution)
         assert taken.checkpoint is not None
         line.roll_back(taken.checkpoint, "it was worse after all")
         log.save(waiting, line)

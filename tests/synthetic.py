@@ -339,6 +339,7 @@ def synthetic_proposal(
         missing=[],
         added=[],
         seconds=0.5,
+        expected=None,
         output=None,
         isolation=confined,
         leftovers=0,
