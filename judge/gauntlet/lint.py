@@ -41,8 +41,10 @@ _FORBIDDEN = _words(
     " eval exec exit globals help input locals methodcaller open quit setattr vars"
 )
 _REACHING = _words(  # attributes that lead from any object to the interpreter's inside
-    "ag_frame builtins cr_frame ctypes f_back f_builtins f_globals f_locals func_globals gi_frame"
-    " importlib mro os subprocess sys tb_frame"
+    "CodeType ForwardRef Formatter FunctionType LambdaType ModuleType ag_code ag_frame bltns"
+    " builtins cr_code cr_frame ctypes eval exec f_back f_builtins f_code f_globals f_locals"
+    " func_globals get_field get_type_hints gi_code gi_frame importlib mro os singledispatch"
+    " singledispatchmethod subprocess sys tb_frame"
 )
 _READS = ("getattr", "hasattr")
 _UNSEEN = re.compile("[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
@@ -163,7 +165,7 @@ class _Walk:
                 self._allowed(module) or self._allowed(whole)
             ):
                 yield f"imports {whole}, which is not among the modules that it may import"
-            yield from _name(alias.name)
+            yield from _attribute_name(alias.name)
             yield from _name(alias.asname or "")
 
     def _absolute(self, node: ast.ImportFrom) -> str:

@@ -85,6 +85,7 @@ def test_rename_is_seen_as_deletion_and_addition(scene: Scene) -> None:
         Change("sample/choose.py", "added", None, "100644"),
         Change("sample/select.py", "deleted", "100644", None),
     )
+    assert scene.check(diff).code == ("sample/choose.py",)
 
 
 def test_crlf_is_kept_when_the_file_has_it(scene: Scene) -> None:
@@ -92,6 +93,16 @@ def test_crlf_is_kept_when_the_file_has_it(scene: Scene) -> None:
     diff = scene.diff(writes("notes/windows.txt", content))
     tree = scene.repository.candidate_tree(scene.base, diff)
     assert scene.repository.read(tree, "notes/windows.txt") == content.encode()
+
+
+def test_change_of_nothing_is_rejected(scene: Scene) -> None:
+    there = scene.diff(HONEST)
+    back = there.replace(b"\n-", b"\n*").replace(b"\n+", b"\n-").replace(b"\n*", b"\n+")
+    back = back.replace(b"\n+--", b"\n---").replace(b"\n-++", b"\n+++")
+    tree = scene.repository.candidate_tree(scene.base, there + back)
+    assert tree == scene.repository.tree_of(scene.base)
+    with pytest.raises(DiffError, match="changes nothing"):
+        scene.check(there + back)
 
 
 # Tier 0, in whatever guise.

@@ -2,7 +2,7 @@
 
 import pytest
 from gauntlet_scene import MANIFEST, OWN, own_paths
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judge.gauntlet.lint import check_code
@@ -127,6 +127,13 @@ def test_honest_code_passes() -> None:
         ("match x:\n    case object(__class__=y): ...", "special name __class__"),
         ("(x for x in y).gi_frame.f_back", "reaches for .f_back"),
         ("int.mro()", "reaches for .mro"),
+        # What makes code of text on another's behalf.
+        ("(x for x in y).gi_code.replace(co_names=('exec',))", "reaches for .gi_code"),
+        ("from sample.core import FunctionType", "reaches for .FunctionType"),
+        ("from sample.core import get_type_hints", "reaches for .get_type_hints"),
+        ("import sample.core\nsample.core.bltns.eval('1')", "reaches for .bltns"),
+        ("from sample.core import Formatter", "reaches for .Formatter"),
+        ("from sample.core import singledispatch", "reaches for .singledispatch"),
         # What ends a process is not caught.
         ("try: f()\nexcept: ...", "catches everything"),
         ("try: f()\nexcept BaseException: ...", "uses BaseException"),
@@ -197,6 +204,7 @@ def test_relative_imports_are_those_of_the_files_place() -> None:
     assert "imports judge.x" in problems("from .judge import x\n", path="a.py")
 
 
+@settings(deadline=None)  # machines can be busy
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(str.encode)))
 def test_any_bytes_are_looked_at_without_an_error(data: bytes) -> None:
     check_code("sample/a.py", data, data + b"\nimport os\n", SAMPLE)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from gauntlet_scene import MANIFEST, OWN, own_paths
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judge.gauntlet.errors import ManifestError
@@ -45,6 +45,7 @@ PARTS = st.one_of(NAMES, st.sampled_from(["*", "**", "a*", "*.py", "*a*"]))
 PATTERNS = st.lists(st.lists(PARTS, min_size=1, max_size=4).map("/".join), max_size=5)
 
 
+@settings(deadline=None)  # machines can be busy
 @given(PATHS, st.tuples(PATTERNS, PATTERNS, PATTERNS), st.randoms())
 def test_tier_is_that_of_the_strictest_pattern_in_any_order(
     path: str, patterns: tuple[list[str], list[str], list[str]], order: random.Random
@@ -62,6 +63,7 @@ def test_tier_is_that_of_the_strictest_pattern_in_any_order(
     assert with_tiers(dict(shuffled)).tier_of(path) == wanted
 
 
+@settings(deadline=None)  # machines can be busy
 @given(PATHS, PATTERNS, PATTERNS)
 def test_one_more_pattern_in_a_tier_makes_no_path_freer_unless_nothing_knew_it(
     path: str, known: list[str], more: list[str]
@@ -214,6 +216,7 @@ def test_bytes_that_are_no_manifest_are_rejected(data: bytes) -> None:
         parse_manifest(data)
 
 
+@settings(deadline=None)  # machines can be busy
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_manifest_or_a_manifest_error(data: bytes) -> None:
     with pytest.raises(ManifestError):
