@@ -125,6 +125,10 @@ def test_path_is_tier_0_whatever_the_manifest_says(path: str) -> None:
     assert everything.tier_of("a/x.py") == 2
 
 
+def test_strict_pattern_holds_names_with_line_breaks() -> None:
+    assert with_tiers({0: ["a/**"], 1: [], 2: ["a/*"]}).tier_of("a/x\ny") == 0
+
+
 def test_controller_is_the_manifest_the_reference_set_and_what_is_named() -> None:
     manifest = parse_manifest(MANIFEST.encode())
     named = ["judge/tiers.toml", "judge/reference_tasks/x", "sample/gate.py"]
