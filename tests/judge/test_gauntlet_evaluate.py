@@ -164,6 +164,50 @@ def test_stochastic_saving_that_recall_pays_for_is_rejected() -> None:
     assert found.verdict != "better"
 
 
+def test_saving_that_a_stochastic_task_pays_for_is_rejected() -> None:
+    saved = pair("a", {"recall": 1.0, "rows": 8}, {"recall": 1.0, "rows": 2})
+    base, more = {"recall": 1.0, "rows": 4}, {"recall": 1.0, "rows": 8}
+    lost = {"success": False, "recall": 1.0, "rows": 4}
+    found = compared(saved, repeats("b", (80, base, more)), stochastic=("b",))
+    assert (found.verdict, found.improvements) == ("cannot tell", ())
+    assert "b: rows is worse" in found.reasons
+    same = compared(saved, repeats("b", (80, base, base), (3, lost, more)), stochastic=("b",))
+    assert (same.verdict, same.improvements) == ("better", ("a",))
+
+
+def test_costs_are_not_told_as_a_reason_when_nothing_is_saved() -> None:
+    found = compared(pair("a", {"steps": 10}, {"steps": 11}))
+    assert found.reasons == ("no task is shown to be better",)
+    assert found.comparisons[0].notes == ("a: steps 10 -> 11",)
+
+
+def test_quality_that_stays_away_is_told_as_nothing() -> None:
+    pairs = repeats("a", (80, {"recall": 1.0}, True))
+    found = compared(pairs, stochastic=("a",))
+    assert (found.verdict, found.regressions) == ("worse", ("a",))
+    assert found.reasons == ("a: recall is worse, 1.000 -> nothing over 80 pairs",)
+
+
+def test_level_is_spent_when_one_task_was_repeated() -> None:
+    results = repeats("a", (5, True, True))
+    found = compare(
+        [each for each in results if each.arm == "base"],
+        [each for each in results if each.arm == "candidate"],
+        tasks=[task("a", stochastic=True), task("b", stochastic=True)],
+        level=LEVEL,
+    )
+    assert (found.level, found.comparisons[1].success) == (LEVEL, None)
+
+
+def test_comparison_tells_means_of_each_metric_by_name() -> None:
+    base = {"steps": 4, "rows": 2, "recall": 1.0, "precision": 0.5, "bytes": 9, "agreement": 1.0}
+    found = compared(pair("a", base, {**base, "rows": 1}), pair("b", True, False))
+    told = found.comparisons[0].to_dict()
+    assert set(told) == set(found.comparisons[0].__dataclass_fields__)
+    assert list(told["metrics"]) == sorted(base)
+    assert (told["pairs"], told["metrics"]["rows"]) == (1, [2.0, 1.0])
+
+
 def test_nothing_is_spent_when_a_deterministic_task_decides() -> None:
     found = compare(
         [result("a", "base", True)],
