@@ -96,6 +96,8 @@ def test_saving_is_no_improvement_when_the_task_fails() -> None:
     base = {"success": False, "recall": 0.5, "rows": 8}
     found = compared(pair("a", base, {**base, "rows": 2}))
     assert found.verdict == "cannot tell"
+    won = compared(pair("a", base, {"recall": 1.0, "rows": 2}))
+    assert won.reasons == ("a: succeeds now", "a: recall 0.5 -> 1")
 
 
 def test_recall_that_is_not_given_any_more_is_a_regression() -> None:
