@@ -17,8 +17,9 @@ from proctor.errors import EXIT_FOUND, EXIT_HELD
 from proctor.home import Home
 from proctor.infra_home import BRANCH, hidden_folder, open_controller
 from proctor.infra_init import WORK, git, make_sample
-from proctor.infra_reports import events_of, tell_event
+from proctor.infra_reports import events_of
 from proctor.infra_sample import NO_SORT, SELECTION, SORT, THRIFTY, UNSORTED
+from proctor.infra_tellers import INFRA_TELLERS
 from proctor.output import console, on_one_line, print_json, words
 from proctor.remembering import open_remembered
 
@@ -172,12 +173,12 @@ def _trace(home: Home, controller: Controller, *proposals: UUID) -> Step:
                 names[entry.stream_id].append(entry.name.removeprefix("proposal."))
     stages = ("submitted", "branched", "tested", "task_scored", "evaluated", "concluded")
     complete = all(set(stages) == set(found) for found in names.values())
-    last = [event for _, _, event in events_of(controller.place.log, proposals[-1])][-1]
+    *_, (_, name, last) = events_of(controller.place.log, proposals[-1])
     return Step(
         what="the ledger is verified, and every stage is looked up in it",
         as_it_should=complete,
         found=f"{size} entries hold; both proposals have {', '.join(stages)}; "
-        f"the last says {tell_event(last)}",
+        f"the last says {INFRA_TELLERS[name](vars(last))}",
     )
 
 

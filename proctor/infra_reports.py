@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
-from aggregates.line import Line
 from aggregates.proposal import Proposal
 from judge.gauntlet.controller import Controller
 from ledger.application import LedgerApplication
-from ledger.envelope import envelope_key_id
-from ledger.verified_notes import ED25519, parse_vkey
+from proctor.infra_tellers import INFRA_TELLERS
 from proctor.output import cell, console, print_table, words
 
 _SHORT = 12  # characters of a hash
@@ -143,46 +141,7 @@ def tell_events(log: LedgerApplication, *streams: UUID) -> None:
 
 def _rows(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, str]]:
     for index, name, event in events_of(log, stream):
-        yield index, name, tell_event(event)
-
-
-def tell_event(event: Any) -> str:
-    """Return an event of a proposal or a line in a few words."""
-    match event:
-        case Proposal.Submitted():
-            return f"{event.proposer}: {event.rationale}"
-        case Proposal.Reviewed():
-            return f"{event.verdict} by {_key(event.key)}: {event.note}"
-        case Proposal.Branched():
-            return f"{event.branch} at {event.commit[:_SHORT]}"
-        case Proposal.Tested():
-            return f"{event.cases} cases passed" if event.passed else str(event.problem)
-        case Proposal.TaskScored():
-            right = "right" if event.success else f"wrong: {event.problem}"
-            metrics = ", ".join(f"{name} {value:g}" for name, value in event.metrics.items())
-            cached = ", remembered" if event.cached else ""
-            return f"{event.arm}, {event.task}: {right} ({metrics}{cached})"
-        case Proposal.Evaluated():
-            return f"{event.verdict}: {'; '.join(event.reasons)}"
-        case Proposal.Concluded():
-            return f"{event.outcome}: {event.reason}"
-        case Line.Opened():
-            return f"branch {event.branch} at {event.commit[:_SHORT]}"
-        case Line.Promoted():
-            return f"{event.commit[:_SHORT]} from {', '.join(event.proposals)}"
-        case Line.Adopted():
-            return f"{event.commit[:_SHORT]}, made by people"
-        case Line.DriftMeasured():
-            return f"{event.set} set at {event.commit[:_SHORT]}: {event.success:.0%} right"
-        case Line.DriftAlarmed():
-            return f"{event.kind}: {event.detail}"
-        case Line.Halted() | Line.RolledBack() | Line.ValleyClosed():
-            return str(event.reason)
-        case Line.ValleyOpened():
-            return f"{len(event.steps)} steps"
-        case Line.TaskAdmitted():
-            return str(event.task)
-    return ""
+        yield index, name, INFRA_TELLERS[name](vars(event))
 
 
 def cell_of(value: Any) -> str:
@@ -192,7 +151,3 @@ def cell_of(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(map(str, value))
     return cell(value)
-
-
-def _key(vkey: str) -> str:
-    return envelope_key_id(parse_vkey(vkey, type=ED25519).public_key)[:_SHORT]

@@ -16,6 +16,7 @@ from ledger.reader import VerifiedLedger
 from ledger.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.infra_tellers import INFRA_TELLERS
 from proctor.remembering import open_remembered
 
 
@@ -123,6 +124,7 @@ def _call(body: Mapping[str, Any]) -> str:
 
 
 _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    **INFRA_TELLERS,
     "run.started": lambda body: (
         f"{body['config']['dataset']}, seed {body['config']['seed']}, "
         f"policy {body['policy']['name']}, rules {body['rules']['profile']}"

@@ -77,8 +77,8 @@ def test_what_answers_the_query_is_found():
 _COMMAND = 'command = ["{python}", "tests/run.py", "{report}"]'
 SMALL: Mapping[str, str] = {
     **{path: text for path, text in FILES.items() if not path.startswith("tests/")},
-    "judge/tiers.toml": "\n".join(
-        _COMMAND if "pytest" in line else line for line in TIERS.splitlines()
+    "judge/tiers.toml": "".join(
+        f"{_COMMAND if 'pytest' in line else line}\n" for line in TIERS.splitlines()
     ),
     "tests/run.py": RUNNER,
     "tests/test_component.py": TESTS,

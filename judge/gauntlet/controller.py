@@ -62,20 +62,7 @@ class Controller:
     @property
     def line(self) -> Line:
         """The line as it is recorded; put on record now if it is not."""
-        place = self.place
-        if place.line_id not in place.log.repository:
-            commit = place.repository.head(place.branch)
-            place.log.save(
-                Line.open(
-                    root=place.repository.root(place.branch),
-                    branch=place.branch,
-                    commit=commit,
-                    tree=place.repository.tree_of(commit),
-                    manifest=place.manifest(commit).sha256,
-                    reference_set=place.reference_set(commit).sha256,
-                )
-            )
-        return place.line()
+        return self.place.line()
 
     def submit(
         self,

@@ -56,13 +56,20 @@ class Workplace:
         return Line.id_of(self.repository.root(self.branch), self.branch)
 
     def line(self) -> Line:
-        """Return the line as it is recorded."""
-        if self.line_id not in self.log.repository:
-            raise GauntletError(
-                f"branch {self.branch!r} of this repository is under no gauntlet yet; "
-                "`proctor infra status` puts it there"
+        """Return the line as it is recorded; put on record now, where it is, if it is not."""
+        line_id = self.line_id
+        if line_id not in self.log.repository:
+            commit = self.repository.head(self.branch)
+            opened = Line.open(
+                root=self.repository.root(self.branch),
+                branch=self.branch,
+                commit=commit,
+                tree=self.repository.tree_of(commit),
+                manifest=self.manifest(commit).sha256,
+                reference_set=self.reference_set(commit).sha256,
             )
-        found: Line = self.log.repository.get(self.line_id)
+            self.log.save(opened)
+        found: Line = self.log.repository.get(line_id)
         return found
 
     def proposal(self, proposal_id: UUID) -> Proposal:

@@ -1,0 +1,44 @@
+"""Each event of a line or a proposal in a few words."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_SHORT = 12  # characters of a hash
+
+
+def _scored(body: Mapping[str, Any]) -> str:
+    right = "right" if body["success"] else f"wrong: {body['problem']}"
+    metrics = [f"{name} {value:g}" for name, value in body["metrics"].items()]
+    more = [*metrics, *(["remembered"] if body["cached"] else [])]
+    return f"{body['arm']}, {body['task']}: {right} ({', '.join(more)})"
+
+
+INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "proposal.submitted": lambda body: f"{body['proposer']}: {body['rationale']}",
+    "proposal.reviewed": lambda body: (
+        f"{body['verdict']} by {'+'.join(body['key'].split('+')[:2])}: {body['note']}"
+    ),
+    "proposal.branched": lambda body: f"{body['branch']} at {body['commit'][:_SHORT]}",
+    "proposal.tested": lambda body: (
+        f"{body['cases']} cases passed" if body["passed"] else f"not passed: {body['problem']}"
+    ),
+    "proposal.task_scored": _scored,
+    "proposal.evaluated": lambda body: f"{body['verdict']}: {'; '.join(body['reasons'])}",
+    "proposal.concluded": lambda body: f"{body['outcome']}: {body['reason']}",
+    "line.opened": lambda body: f"branch {body['branch']} at {body['commit'][:_SHORT]}",
+    "line.halted": lambda body: body["reason"],
+    "line.resumed": lambda body: f"after proposal {body['proposal']}",
+    "checkpoint.promoted": lambda body: (
+        f"{body['commit'][:_SHORT]} from {', '.join(body['proposals'])}"
+    ),
+    "checkpoint.adopted": lambda body: f"{body['commit'][:_SHORT]}, made by people",
+    "checkpoint.rolled_back": lambda body: f"{body['checkpoint']}: {body['reason']}",
+    "valley.opened": lambda body: f"{len(body['steps'])} steps",
+    "valley.closed": lambda body: body["reason"],
+    "task.admitted": lambda body: body["task"],
+    "drift.measured": lambda body: (
+        f"{body['set']} set at {body['commit'][:_SHORT]}: {body['success']:.0%} right"
+    ),
+    "drift.alarmed": lambda body: f"{body['kind']}: {body['detail']}",
+}
+"""Event name -> teller of its body."""
