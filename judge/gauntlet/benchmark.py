@@ -18,7 +18,7 @@ from judge.gauntlet.errors import AnswerError
 from judge.gauntlet.manifest import Manifest
 from judge.gauntlet.reference_set import TASKS, Task, message_of, write_snapshot
 from judge.gauntlet.scorers import SCORERS
-from judge.gauntlet.scoring import Score
+from judge.gauntlet.scoring import Score, same
 
 if TYPE_CHECKING:
     from judge.gauntlet.repository import Repository
@@ -101,7 +101,7 @@ def run_task(
         )
         try:
             with conversation:
-                if conversation.ask(message_of(drawn, place)) != READY:
+                if not same(conversation.ask(message_of(drawn, place)), READY):
                     raise AnswerError('the first reply is not {"ready": true}')  # noqa: TRY301
                 score = SCORERS[drawn.scorer](drawn, conversation.ask)
         except AnswerError as error:

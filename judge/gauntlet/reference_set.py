@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from aggregates.canonical import digest
 from judge.gauntlet.errors import TaskError
 from judge.gauntlet.scorers import SCORERS
+from judge.gauntlet.scoring import check_expected
 from judge.gauntlet.strict_json import read_object
 from ledger.errors import StorageError
 from ledger.files import read_bounded
@@ -179,6 +180,10 @@ def _task(where: str, entry: Mapping[str, Any], files: Mapping[str, bytes]) -> T
         raise TaskError(f"{folder}/task.json: stochastic: true or false is expected")
     if not isinstance(said["scorer"], str) or said["scorer"] not in SCORERS:
         raise TaskError(f"{folder}/task.json: scorer: one of {', '.join(SCORERS)} is expected")
+    try:
+        check_expected(said["scorer"], expected)
+    except ValueError as error:
+        raise TaskError(f"{folder}/expected.json: {error}") from error
     content = {"entry": entry, "task": said, "expected": expected}
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in snapshot.items()}
     return Task(

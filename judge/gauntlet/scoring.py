@@ -26,7 +26,9 @@ __all__ = [
     "Score",
     "Scorer",
     "acceptable",
+    "check_expected",
     "exact",
+    "same",
     "selection",
 ]
 
@@ -75,13 +77,13 @@ class Score:
 
 def exact(task: "Task", ask: Ask) -> Score:
     """Expect {"answer": any}: the reply is exactly that."""
-    return _judged(_same(ask(QUESTION), task.expected["answer"]))
+    return _judged(same(ask(QUESTION), task.expected["answer"]))
 
 
 def acceptable(task: "Task", ask: Ask) -> Score:
     """Expect {"answers": [any, ...]}: the reply is one of them."""
     answer = ask(QUESTION)
-    return _judged(any(_same(answer, one) for one in task.expected["answers"]))
+    return _judged(any(same(answer, one) for one in task.expected["answers"]))
 
 
 def selection(task: "Task", ask: Ask) -> Score:
@@ -113,11 +115,28 @@ def selection(task: "Task", ask: Ask) -> Score:
     )
 
 
+def check_expected(scorer: str, expected: Mapping[str, Any]) -> None:
+    """Raise ValueError where one of these scorers cannot work with what a task expects."""
+    keys = {"acceptable": {"answers"}, "exact": {"answer"}, "selection": {"cap", "needed"}}
+    if scorer not in keys:  # another module's, which knows its own
+        return
+    if expected.keys() != keys[scorer]:
+        raise ValueError(f"{' and '.join(sorted(keys[scorer]))} and nothing else is expected")
+    if scorer == "acceptable" and not isinstance(expected["answers"], list):
+        raise ValueError("answers: a list is expected")
+    if scorer == "selection":
+        cap, needed = expected["cap"], expected["needed"]
+        if not isinstance(needed, list) or not all(isinstance(row, str) for row in needed):
+            raise ValueError("needed: a list of rows' names is expected")
+        if type(cap) is not int or not 1 <= len(set(needed)) == len(needed) <= cap:
+            raise ValueError("cap: a whole number is expected, of at least the needed rows")
+
+
 def _judged(right: bool) -> Score:
     problem = None if right else "the answer is not the expected one"
     return Score(success=right, validation_failures=0, metrics={}, problem=problem)
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
     """Tell whether two values are one JSON text: 1, 1.0 and true are three."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
