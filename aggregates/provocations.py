@@ -113,7 +113,7 @@ def _lr_too_low(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
 def _init_too_large(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     part = draws.choice("part", ("body", "head"))
     weights = {"part": part, "factor": draws.number("factor", 50.0, 200.0)}
-    rule = {"body": "R6", "head": "R7"}[part]
+    rule = {"body": "R6", "head": "R1"}[part]
     return (rule,), {"settings": {"norm": "batch"}, "weights": weights}
 
 
@@ -197,8 +197,8 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
             Provocation(
                 "init_too_large",
                 "initial weights far too large",
-                ("R6", "R7"),
-                "times 50 to 200, in the body (R6) or in the head (R7)",
+                ("R1", "R6"),
+                "times 50 to 200, in the head (R1) or in the body (R6)",
                 _init_too_large,
             ),
             Provocation(
@@ -219,7 +219,7 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 "no_norm_at_depth",
                 "many blocks and no normalisation",
                 ("R6", "R7"),
-                "12 to 16 blocks of GELU without shortcuts (R6), or 10 to 14 of ReLU with them (R7)",
+                "12 to 16 GELU blocks without shortcuts (R6), or 10 to 14 ReLU blocks with them (R7)",
                 _no_norm_at_depth,
             ),
             Provocation(
