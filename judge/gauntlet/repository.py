@@ -198,7 +198,6 @@ class Repository:
         ref = _ref(branch)
         if self._refs("for-each-ref", "--format=%(symref)", ref).strip():
             raise RepositoryError(f"{branch!r} of {self.path} is a name for another branch")
-        self.tree_of(new)
         try:
             self._refs("update-ref", "--no-deref", ref, _hash(new), _hash(old))
         except RepositoryError as error:
@@ -355,7 +354,6 @@ class Repository:
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_NO_REPLACE_OBJECTS": "1",
-            "GIT_LITERAL_PATHSPECS": "1",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "",

@@ -432,10 +432,16 @@ def test_export_leaves_out_what_is_asked(scene: Scene) -> None:
 
 def test_exports_that_overlap_are_rejected(scene: Scene) -> None:
     into = scene.path.parent / "out"
-    scene.repository.export(scene.base, into, keep=lambda path: path.startswith("sample"))
-    scene.repository.export(scene.base, into, keep=lambda path: not path.startswith("sample"))
+    for keep in (True, False):
+        scene.repository.export(scene.base, into, keep=lambda path: ("sample/" in path) is keep)  # noqa: B023 - called at once
+    for name in ("sample/core.py", "latest"):
+        with pytest.raises(FileExistsError):
+            scene.repository.export(scene.base, into, keep=lambda path: path == name)  # noqa: B023 - called at once
+    (into / "sample/core.py").unlink()
+    (into / "sample/core.py").symlink_to(into / "outside")
     with pytest.raises(FileExistsError):
-        scene.repository.export(scene.base, into)
+        scene.repository.export(scene.base, into, keep=lambda path: path == "sample/core.py")
+    assert not (into / "outside").exists()
 
 
 @pytest.mark.parametrize(
