@@ -89,11 +89,13 @@ NAMES = ("late-rows", "long-rivals")  # the first the base answers, the other it
 class Line:
     """One repository under the gauntlet, with a ledger and two people's keys."""
 
-    def __init__(self, path: Path, names: tuple[str, ...] = NAMES) -> None:
+    def __init__(
+        self, path: Path, names: tuple[str, ...] = NAMES, *, files: Mapping[str, str] = SMALL
+    ) -> None:
         self.home = Home(path / "home")
         self.repo = path / "repo"
         shapes = [shape for shape in SHAPES if shape.name in names]
-        self.id = make_sample(self.home, self.repo, files=SMALL, shapes=shapes)
+        self.id = make_sample(self.home, self.repo, files=files, shapes=shapes)
         self.now = NOW
         self.operator, self.stranger = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         with self.log() as log:
