@@ -310,12 +310,12 @@ def _sign_there(said: _Word, name: str, pending: Path) -> str:
     found = [each for each in folders if name == "latest" or each.name.startswith(name)]
     if len(found) != 1:
         raise ProctorError(f"{len(found)} proposals in {pending} begin with {name!r}; name one")
-    told: Any = json.loads(read_text(found[0] / _PROPOSAL) or "")
     diff = sha256((found[0] / _DIFF).read_bytes()).hexdigest()
     try:
-        subjects, line, proposal = told["subjects"], told["line"], told["proposal"]
+        told: Any = json.loads(read_text(found[0] / _PROPOSAL) or "")
+        line, proposal, subjects = told["line"], told["proposal"], dict(told["subjects"])
         named = subjects["diff"]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ProctorError(f"{found[0] / _PROPOSAL} is no exported proposal") from error
     if named != diff:
         raise ProctorError(f"{found[0] / _DIFF} is not the diff that {_PROPOSAL} names: {named}")

@@ -187,6 +187,7 @@ class Controller:
                 shutil.rmtree(folder / SCRATCH, ignore_errors=True)
                 _ = self.line
                 promotion.settle(self.place, self.records)
+                promotion.sweep(self.place, self.records)
                 yield
             finally:
                 self._held = False

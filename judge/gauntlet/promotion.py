@@ -15,6 +15,7 @@ from aggregates.line import Line
 from aggregates.proposal import Proposal
 from judge.gauntlet.errors import MovedError
 from judge.gauntlet.records import Records
+from judge.gauntlet.repository import PROPOSALS
 from judge.gauntlet.workplace import Workplace
 
 INTENT = "promoting"
@@ -116,6 +117,14 @@ def settle(place: Workplace, records: Records) -> None:
     if line.valley is not None and place.clock() >= line.valley["expires"]:
         place.save(lambda: [_turned_back(place, "its time is over")])
         settle_branch(place)
+
+
+def sweep(place: Workplace, records: Records) -> None:
+    """Delete the branches of this line's proposals that have been concluded."""
+    concluded = set(records.proposals()) - set(records.open_proposals())
+    names = {f"{PROPOSALS}{each}" for each in concluded}
+    for name in names.intersection(place.repository.branches()):
+        place.repository.delete_branch(name)
 
 
 def settle_branch(place: Workplace) -> None:

@@ -109,7 +109,7 @@ class Records:
 
     def _up_to_date(self) -> dict[UUID, _Seen]:
         select = self._log.recorder.select_notifications
-        while found := select(self._next, 1_000, topics=_TOPICS):
+        while found := select(self._next, 1_000, topics=[*_TOPICS]):
             for each in found:
                 self._take(each.id, self._log.mapper.to_domain_event(each))
             self._next = found[-1].id + 1

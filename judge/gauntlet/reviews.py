@@ -31,6 +31,8 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
 
     def make() -> list[Proposal]:
         fresh = place.proposal(proposal_id)
+        if fresh.review in ("reject", "revise"):  # an approval from before must not undo that
+            raise ApprovalError(f"an operator has said {fresh.review} of {proposal_id} already")
         fresh.record_review(
             approval.kind,
             envelope=envelope,

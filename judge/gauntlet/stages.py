@@ -31,6 +31,7 @@ from ledger.errors import ConflictError
 MOST_PROBLEMS = 20  # of the lint, that are told
 _ARMS: tuple[Arm, Arm] = ("base", "candidate")
 _TRIES = 20
+_MAX_MESSAGE = 500  # characters of the rationale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ def branch(place: Workplace, proposal: Proposal, found: Examined, *, against: st
     commit = place.repository.commit(
         found.tree,
         proposal.base,
-        f"{proposal.rationale.strip()}\n\nProposal: {proposal.id}\n",
+        _message(proposal),
         int(proposal.created_on.timestamp()),
     )
     place.repository.set_branch(name, commit)
@@ -85,6 +86,12 @@ def branch(place: Workplace, proposal: Proposal, found: Examined, *, against: st
             against=against,
         ),
     )
+
+
+def _message(proposal: Proposal) -> str:
+    """Return the commit's message: the rationale's words are others', and go to terminals."""
+    said = "".join(c if c.isprintable() else " " for c in proposal.rationale.strip())
+    return f"{said[:_MAX_MESSAGE]}\n\nProposal: {proposal.id}\n"
 
 
 def test(place: Workplace, records: Records, proposal: Proposal) -> None:

@@ -6,7 +6,7 @@ I/O: the log, the repository and the folder that are passed in.  Units: POSIX se
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -49,6 +49,7 @@ class Workplace:
     clock: Callable[[], int]  # s
     authority: Callable[[], Authority]  # what stands in the ledger now
     tell: Callable[[str, str], None]  # proposal's id, what is done
+    _sets: dict[str, ReferenceSet] = field(default_factory=dict)  # by commit, which never changes
 
     @property
     def line_id(self) -> UUID:
@@ -101,8 +102,10 @@ class Workplace:
 
     def reference_set(self, commit: str) -> ReferenceSet:
         """Return the reference set in a commit."""
-        path = self.manifest(commit).reference_set
-        return load(self.repository, commit=commit, path=path)
+        if commit not in self._sets:
+            path = self.manifest(commit).reference_set
+            self._sets[commit] = load(self.repository, commit=commit, path=path)
+        return self._sets[commit]
 
     def subjects(self, proposal: Proposal) -> dict[str, str]:
         """Return what an operator's word on a proposal has to be about."""

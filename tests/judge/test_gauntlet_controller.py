@@ -182,6 +182,8 @@ def test_word_of_an_operator_ends_a_proposal(line: Line) -> None:
         for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
             wanted = submit(controller, line.diff(SELECTION, THRIFTY))
             controller.review(line.word(controller, word, wanted))
+            with pytest.raises(ApprovalError, match=f"an operator has said {word}"):
+                controller.review(line.word(controller, "approve", wanted))
             found = controller.carry_on(wanted.id)
             assert (found.outcome, found.branch) == (outcome, None)
             with pytest.raises(ApprovalError, match="is concluded already"):
