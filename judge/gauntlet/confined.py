@@ -90,10 +90,12 @@ def run(
     memory_bytes: int,
     output_bytes: int = 2**20,
     disk_bytes: int = DISK_BYTES,
+    file_bytes: int = DISK_BYTES,
     readable: Iterable[Path] = (),
 ) -> Ended:
     """Run a command to its end; `{python}` in it is the interpreter that it is given.
 
+    A file is no longer than `file_bytes`, holes included; all together fill `disk_bytes`.
     Raises GauntletError where it cannot be confined, and for nothing that the command does.
     """
     with _Supervised(
@@ -104,6 +106,7 @@ def run(
         memory_bytes=memory_bytes,
         output_bytes=output_bytes,
         disk_bytes=disk_bytes,
+        file_bytes=file_bytes,
         readable=readable,
     ) as supervised:
         supervised.say(stdin)
@@ -141,6 +144,7 @@ class Conversation:
             memory_bytes=memory_bytes,
             output_bytes=output_bytes,
             disk_bytes=DISK_BYTES,
+            file_bytes=DISK_BYTES,
             readable=readable,
         )
         self.ended: Ended | None = None
@@ -204,6 +208,7 @@ class _Supervised:
         memory_bytes: int,
         output_bytes: int,
         disk_bytes: int,
+        file_bytes: int,
         readable: Iterable[Path],
     ) -> None:
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
@@ -213,6 +218,7 @@ class _Supervised:
             "memory_bytes": memory_bytes,
             "output_bytes": output_bytes,
             "disk_bytes": disk_bytes,
+            "file_bytes": file_bytes,
         }
         self.isolation: tuple[str, ...] = ()
         self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}
@@ -244,9 +250,7 @@ class _Supervised:
             "listed": [str(path) for path in interpreter.listed],
             "needed": NEEDED,
             "limits": {
-                "seconds": self._limits["seconds"],
-                "memory_bytes": self._limits["memory_bytes"],
-                "disk_bytes": self._limits["disk_bytes"],
+                **self._limits,
                 "processes": MAX_PROCESSES,
                 "files": MAX_FILES,
             },

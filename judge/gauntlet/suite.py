@@ -26,6 +26,7 @@ __all__ = ["SuiteResult", "run_base", "run_tests"]
 
 MAX_OUTPUT = 4 * 2**20
 MAX_DISK = 8 * 2**30  # a suite keeps what each of its tests has written
+MAX_LENGTH = 2**40  # of a file; tests make long ones that are empty but for their end
 _REPORT = "report.xml"
 _SHOWN = 5  # cases that a problem names
 
@@ -120,6 +121,7 @@ def _go(
             memory_bytes=tests.memory_bytes,
             output_bytes=MAX_OUTPUT,
             disk_bytes=MAX_DISK,
+            file_bytes=MAX_LENGTH,
         )
         cases, problem = {}, None
         try:

@@ -110,7 +110,7 @@ def _be_command(request: Mapping[str, Any], report: int, *, together: bool) -> N
         limit_resources(
             cpu_seconds=int(limits["seconds"]) * 64 + 1,  # of many threads; the clock comes first
             memory_bytes=limits["memory_bytes"],
-            file_bytes=limits["disk_bytes"],
+            file_bytes=limits["file_bytes"],
             open_files=_OPEN_FILES,
         )
         os.nice(5)

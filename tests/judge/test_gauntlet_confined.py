@@ -432,7 +432,7 @@ def test_links_out_of_scratch_are_rejected(run: Run, tree: Path, scratch: Path) 
 
 # What is not to be used up
 
-TINY = {"disk_bytes": 20_000_000}
+TINY = {"disk_bytes": 20_000_000, "file_bytes": 10_000_000}
 
 
 def test_filling_the_disk_with_files_is_rejected(run: Run, scratch: Path) -> None:
