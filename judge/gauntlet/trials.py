@@ -83,7 +83,7 @@ def try_changes(
     """
     parts = [
         _try_chunk(world, levels[at : at + _CHUNK], rng=rng, settings=settings, cached=cached)
-        for at in range(0, len(levels), _CHUNK)
+        for at in range(0, max(1, len(levels)), _CHUNK)
     ]
     return Trials(
         better=np.concatenate([each.better for each in parts]),

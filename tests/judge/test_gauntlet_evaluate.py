@@ -177,6 +177,16 @@ def test_saving_that_a_stochastic_task_pays_for_is_rejected() -> None:
     assert (same.verdict, same.improvements) == ("better", ("a",))
 
 
+def test_stochastic_saving_that_another_task_pays_for_is_rejected() -> None:
+    base, less = {"recall": 1.0, "rows": 8}, {"recall": 1.0, "rows": 4}
+    saved, paid = repeats("a", (80, base, less)), pair("b", {"steps": 10}, {"steps": 11})
+    found = compared(saved, paid, stochastic=("a",))
+    assert (found.verdict, found.improvements) == ("cannot tell", ())
+    honest = compared(saved, pair("b", {"steps": 10}, {"steps": 10}), stochastic=("a",))
+    assert (honest.verdict, honest.improvements) == ("better", ("a",))
+    assert [each.stochastic for each in honest.comparisons] == [True, False]
+
+
 def test_costs_are_not_told_as_a_reason_when_nothing_is_saved() -> None:
     found = compared(pair("a", {"steps": 10}, {"steps": 11}))
     assert found.reasons == ("no task is shown to be better",)

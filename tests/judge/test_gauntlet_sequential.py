@@ -14,7 +14,13 @@ from judge.gauntlet.betting import Evidence, Floats, Settings, log_e, schedule, 
 from judge.gauntlet.evaluate import compare
 from judge.gauntlet.sequential import ErrorBudget, Plan, share
 from judge.gauntlet.simulation import Scale, power_row
-from judge.gauntlet.trials import World, null_sequences, plain_rule, try_changes
+from judge.gauntlet.trials import (
+    World,
+    mixed_sequences,
+    null_sequences,
+    plain_rule,
+    try_changes,
+)
 from judge.gauntlet.weighing import weigh
 
 OUTCOMES = np.array([-1.0, 0.0, 1.0])
@@ -197,7 +203,37 @@ def test_null_proposals_are_not_promoted() -> None:
     )
     assert promoted.mean() <= 0.05
     assert promoted.any(axis=-1).mean() <= 0.34
-    assert pairs.mean() / 20 < 130
+    assert 40 < pairs.mean() / 20 < 130
+
+
+def test_sequences_go_on_after_a_promotion() -> None:
+    promoted, pairs = null_sequences(
+        World(flake=0.01, tasks=2, improves=0.4),
+        sequences=2,
+        proposals=30,
+        cached=False,
+        rng=np.random.default_rng(8),
+        settings=Settings(),
+    )
+    assert promoted.mean() > 0.9
+    looks = schedule(Settings())
+    assert set(pairs.flat) <= {one + two for one in looks for two in looks}
+
+
+def test_mixed_sequences_tell_right_promotions_from_wrong_ones() -> None:
+    worlds = [World(flake=0.01, tasks=2), World(flake=0.01, tasks=2, exact=True)]
+    for wrong in ((True, False), (False, True)):
+        promotions = mixed_sequences(
+            worlds,
+            wrong=wrong,
+            sequences=4,
+            proposals=10,
+            rng=np.random.default_rng(9),
+            settings=Settings(),
+        )
+        counts = [int(each.sum()) for each in promotions]
+        assert counts == ([0, counts[1]] if wrong[0] else [counts[0], 0])
+        assert 10 < sum(counts) < 30
 
 
 def test_harm_of_ten_points_is_rejected_though_another_task_is_better() -> None:
