@@ -132,14 +132,13 @@ def _dead_activations(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
 
 
 def _no_norm_at_depth(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
-    residual = draws.choice("residual", (False, True))
-    settings = {
-        "norm": "none",
-        "residual": residual,
-        "activation": "relu" if residual else "gelu",
-        "blocks": draws.whole("blocks", 10, 14) if residual else draws.whole("blocks", 12, 16),
-    }
-    return (("R7",) if residual else ("R6",)), {"settings": settings}
+    if draws.choice("residual", (False, True)):
+        # At a larger rate such a model dies within a few steps, and its gradients with it.
+        blocks = draws.whole("blocks", 10, 14)
+        settings = {"residual": True, "activation": "relu", "blocks": blocks, "lr": 0.002}
+        return ("R7",), {"settings": {"norm": "none", **settings}}
+    settings = {"residual": False, "activation": "gelu", "blocks": draws.whole("blocks", 12, 16)}
+    return ("R6",), {"settings": {"norm": "none", **settings}}
 
 
 def _batch_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
@@ -219,7 +218,8 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 "no_norm_at_depth",
                 "many blocks and no normalisation",
                 ("R6", "R7"),
-                "12 to 16 GELU blocks without shortcuts (R6), or 10 to 14 ReLU blocks with them (R7)",
+                "12 to 16 GELU blocks without shortcuts (R6), or 10 to 14 ReLU blocks with them and "
+                "an `lr` of 0.002 (R7)",
                 _no_norm_at_depth,
             ),
             Provocation(
