@@ -1,17 +1,18 @@
 """What there is to tell of a line and its proposals, in plain values and as text."""
 
+import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
 from aggregates.proposal import Proposal
 from judge.gauntlet.controller import Controller
+from judge.gauntlet.errors import GauntletError
 from ledger.application import LedgerApplication
 from proctor.infra_tellers import INFRA_TELLERS
 from proctor.output import cell, console, print_table, words
 
 _SHORT = 12  # characters of a hash
-_MOST_LINES = 400  # of a diff, that are shown
 
 
 def describe_line(controller: Controller) -> dict[str, Any]:
@@ -126,11 +127,27 @@ def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> 
     rows = [(name, cell_of(value)) for name, value in told.items() if value not in (None, [], "")]
     print_table(("", ""), rows)
     if diff:
-        text = controller.place.blobs.get(proposal.diff).decode(errors="replace").splitlines()
-        for line in text[:_MOST_LINES]:
-            console.print(words(line))
-        if len(text) > _MOST_LINES:
-            console.print(f"... and {len(text) - _MOST_LINES} lines more")
+        console.print(words(applied(controller, proposal)))
+
+
+def applied(controller: Controller, proposal: Proposal) -> str:
+    """Return what a proposal does to the files, whatever its diff looks like; or why nothing."""
+    place = controller.place
+    try:
+        tree = place.repository.candidate_tree(proposal.base, place.blobs.get(proposal.diff))
+    except GauntletError as error:
+        return f"the diff makes nothing of its base: {error}"
+    parts = []
+    for change in place.repository.changes(proposal.base_tree, tree):
+        before, after = (
+            "" if mode is None else place.repository.read(at, change.path).decode(errors="replace")
+            for mode, at in ((change.old_mode, proposal.base_tree), (change.new_mode, tree))
+        )
+        lines = difflib.unified_diff(
+            before.splitlines(), after.splitlines(), change.path, change.path, lineterm=""
+        )
+        parts += [f"{change.kind} {change.path}, mode {change.new_mode}", *lines]
+    return "\n".join(parts)
 
 
 def tell_events(log: LedgerApplication, *streams: UUID) -> None:

@@ -33,7 +33,7 @@ from proctor.infra_home import (
     hidden_folder,
     open_controller,
 )
-from proctor.infra_reports import describe_proposal, tell_proposal
+from proctor.infra_reports import applied, describe_proposal, tell_proposal
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, print_json, words
@@ -42,6 +42,7 @@ app = typer.Typer()
 
 _DAY = 86_400  # s
 _PROPOSAL, _DIFF, _REVIEW = "proposal.json", "change.diff", "review.json"
+_APPLIED = "applied.diff"  # what the diff does, told by us
 KeyOption = Annotated[Path, typer.Option("--key", help="The operator's private key.")]
 DaysOption = Annotated[
     int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long the word counts.")
@@ -226,6 +227,7 @@ def export_pending(
             place = folder / str(each.id)
             place.mkdir(parents=True, exist_ok=True)
             (place / _DIFF).write_bytes(controller.place.blobs.get(each.diff))
+            (place / _APPLIED).write_text(applied(controller, each) + "\n", encoding="utf-8")
             text = json.dumps(_carried(controller, each), indent=1, sort_keys=True)
             (place / _PROPOSAL).write_text(text + "\n", encoding="utf-8")
     _done(f"{len(pending)} proposals are in {folder}")

@@ -4,7 +4,7 @@ Everything is real: git, the ledger, the confined processes. The tests of the sa
 few lines of its own instead of pytest, which saves half a second each time.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
@@ -26,7 +26,7 @@ from proctor.infra_demo import unified
 from proctor.infra_home import line_folder
 from proctor.infra_init import git, make_sample
 from proctor.infra_sample import FILES, THRIFTY, TIERS, UNSORTED
-from proctor.infra_tasks import SHAPES
+from proctor.infra_tasks import SHAPES, Shape
 
 NOW = 1_800_000_000  # s
 WEEK = 7 * 86_400  # s
@@ -90,12 +90,17 @@ class Line:
     """One repository under the gauntlet, with a ledger and two people's keys."""
 
     def __init__(
-        self, path: Path, names: tuple[str, ...] = NAMES, *, files: Mapping[str, str] = SMALL
+        self,
+        path: Path,
+        names: tuple[str, ...] = NAMES,
+        *,
+        files: Mapping[str, str] = SMALL,
+        shapes: Sequence[Shape] = SHAPES,
     ) -> None:
         self.home = Home(path / "home")
         self.repo = path / "repo"
-        shapes = [shape for shape in SHAPES if shape.name in names]
-        self.id = make_sample(self.home, self.repo, files=files, shapes=shapes)
+        chosen = [shape for shape in shapes if shape.name in names]
+        self.id = make_sample(self.home, self.repo, files=files, shapes=chosen)
         self.now = NOW
         self.operator, self.stranger = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
         with self.log() as log:

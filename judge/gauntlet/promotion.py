@@ -8,12 +8,11 @@ Source: docs/reference/gauntlet.md, "Stages" and "Valleys".
 I/O: the workplace.
 """
 
-from contextlib import suppress
 from pathlib import Path
 
 from aggregates.line import Line
 from aggregates.proposal import Proposal
-from judge.gauntlet.errors import MovedError
+from judge.gauntlet.errors import MovedError, RepositoryError
 from judge.gauntlet.records import Records
 from judge.gauntlet.repository import PROPOSALS
 from judge.gauntlet.workplace import Workplace
@@ -63,9 +62,14 @@ def promote(place: Workplace, proposal: Proposal) -> None:
     """
     assert proposal.commit is not None
     _intent(place).write_text(proposal.commit)
-    with suppress(MovedError):
+    try:
         place.repository.advance(place.branch, old=proposal.base, new=proposal.commit)
-        _record_promotion(place, proposal)
+    except RepositoryError as error:
+        _intent(place).unlink()  # the branch was not moved, at least not by us
+        if isinstance(error, MovedError):
+            return
+        raise
+    _record_promotion(place, proposal)
     _intent(place).unlink()
 
 

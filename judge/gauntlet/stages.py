@@ -9,8 +9,9 @@ I/O: the workplace; processes for tests and tasks.  Units: seconds, bytes.
 """
 
 import json
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from aggregates.proposal import Proposal
@@ -31,6 +32,7 @@ from ledger.errors import ConflictError
 MOST_PROBLEMS = 20  # of the lint, that are told
 _ARMS: tuple[Arm, Arm] = ("base", "candidate")
 _TRIES = 20
+_AGAIN = 1  # the repeat in which a better candidate is asked each deterministic task once more
 _MAX_MESSAGE = 500  # characters of the rationale
 
 
@@ -161,8 +163,7 @@ def benchmark(place: Workplace, records: Records, proposal: Proposal) -> None:
                     proposal = _keep(place, proposal, earlier, cached=True)
                     continue
                 if arm not in trees:
-                    trees[arm] = scratch / arm
-                    trees[arm].mkdir()
+                    trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
                     export(place.repository, str(commits[arm]), manifest, trees[arm])
                 result = run_task(
                     task, trees[arm], manifest, arm=arm, scratch=scratch, repeat=repeat
@@ -186,15 +187,18 @@ def benchmark(place: Workplace, records: Records, proposal: Proposal) -> None:
 
 
 class _Measured:
-    """What has been answered, what is wanted next, and what it all says."""
+    """What has been answered, what is wanted next, and what it all says.
+
+    A candidate that is better answers each deterministic task once more: one that answers at
+    random, and was lucky, has to be lucky twice.
+    """
 
     def __init__(
         self, tasks: Sequence[Task], representative: Sequence[str], *, level: float
     ) -> None:
         self._all = tuple(tasks)
-        self._first = tuple(
-            task for task in tasks if task.task_id in representative and not task.stochastic
-        )
+        self._exact = tuple(task for task in tasks if not task.stochastic)
+        self._first = tuple(task for task in self._exact if task.task_id in representative)
         self._level = level
 
     def wanted(self, proposal: Proposal) -> list[tuple[Arm, Task, int]]:
@@ -204,18 +208,36 @@ class _Measured:
                 return wanted
             if self._compare(proposal, self._first).regressions:
                 return []
-        return self._more(proposal, self._all)
+        if wanted := self._more(proposal, self._all):
+            return wanted
+        if self._compare(proposal, self._all).verdict != "better":
+            return []
+        return [
+            ("candidate", task, _AGAIN)
+            for task in self._exact
+            if ("candidate", task.task_id, _AGAIN) not in proposal.results
+        ]
 
     def evaluation(self, proposal: Proposal) -> Evaluation:
         """Return what the answers say, over the tasks that were asked."""
         asked = {task for _, task, _ in proposal.results}
-        rest = [task for task in self._all if task not in self._first and not task.stochastic]
+        rest = [task for task in self._exact if task not in self._first]
         only_first = bool(rest) and not any(task.task_id in asked for task in rest)
-        return self._compare(proposal, self._first if only_first else self._all)
+        found = self._compare(proposal, self._first if only_first else self._all)
+        luck = [task.task_id for task in self._exact if _differs(proposal, task.task_id)]
+        if not luck:
+            return found
+        words = [f"{task}: its answer differs from one time to the next" for task in luck]
+        return replace(
+            found,
+            verdict="worse",
+            regressions=(*found.regressions, *luck),
+            reasons=(*found.reasons, *words),
+        )
 
     def _more(self, proposal: Proposal, tasks: Sequence[Task]) -> list[tuple[Arm, Task, int]]:
         by_id = {task.task_id: task for task in tasks}
-        results = [result for result in results_of(proposal) if result.task_id in by_id]
+        results = [result for result in self._once(proposal) if result.task_id in by_id]
         return [
             (arm, by_id[task_id], repeat)
             for task_id, repeat in Plan(tasks, level=self._level).more(results)
@@ -225,13 +247,30 @@ class _Measured:
 
     def _compare(self, proposal: Proposal, tasks: Sequence[Task]) -> Evaluation:
         ids = {task.task_id for task in tasks}
-        results = [result for result in results_of(proposal) if result.task_id in ids]
+        results = [result for result in self._once(proposal) if result.task_id in ids]
         return compare(
             [result for result in results if result.arm == "base"],
             [result for result in results if result.arm == "candidate"],
             tasks=tasks,
             level=self._level,
         )
+
+    def _once(self, proposal: Proposal) -> list[TaskResult]:
+        """Return the answers that are compared: of a deterministic task the first."""
+        exact = {task.task_id for task in self._exact}
+        return [
+            result
+            for result in results_of(proposal)
+            if result.repeat == 0 or result.task_id not in exact
+        ]
+
+
+def _differs(proposal: Proposal, task: str) -> bool:
+    """Tell whether the candidate was asked again, and answered otherwise."""
+    first = proposal.results.get(("candidate", task, 0))
+    again = proposal.results.get(("candidate", task, _AGAIN))
+    names = ("success", "validation_failures", "metrics")
+    return again is not None and any(first is None or first[n] != again[n] for n in names)
 
 
 def _keep(place: Workplace, proposal: Proposal, result: TaskResult, *, cached: bool) -> Proposal:

@@ -1,6 +1,7 @@
 """Proposals on their way through the gauntlet: real git, a real ledger, confined processes."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -23,9 +24,11 @@ from aggregates.proposal import Proposal
 from judge.gauntlet import anchors
 from judge.gauntlet.controller import digest_of
 from judge.gauntlet.errors import ApprovalError, GauntletError, RepositoryError
+from judge.gauntlet.promotion import INTENT
 from ledger.reader import check_ledger
 from proctor.infra_demo import unified
 from proctor.infra_init import git
+from proctor.infra_tasks import SHAPES
 
 Scored = Proposal.TaskScored
 
@@ -68,11 +71,13 @@ def test_change_is_rejected_when_worse_and_promoted_when_better(line: Line) -> N
     assert line.work_tree() == tree
     assert line.repository.branches() == ("main", "work")  # a proposal's branch ends with it
     stages = ["Submitted", "Branched", "Tested", *["TaskScored"] * 4, "Evaluated", "Concluded"]
-    assert events(line, worse.id) == events(line, better.id) == stages
+    assert events(line, worse.id) == stages
+    again = stages.index("Evaluated")  # what is better answers once more
+    assert events(line, better.id) == [*stages[:again], *["TaskScored"] * 2, *stages[again:]]
     with line.log() as log:  # the base's answers are remembered, as what they are
         found = [event for event in log.events.get(better.id) if isinstance(event, Scored)]
     cached = [(event.arm, event.cached) for event in found]
-    assert sorted(cached) == [("base", True)] * 2 + [("candidate", False)] * 2
+    assert sorted(cached) == [("base", True)] * 2 + [("candidate", False)] * 4
     check_ledger(line.home.path / "ledger")
 
 
@@ -82,6 +87,20 @@ def test_change_is_rejected_when_a_test_fails(line: Line) -> None:
     assert (found.outcome, found.tested) == ("rejected", False)
     assert "status 1" in str(found.reason)
     assert found.results == {}
+
+
+def test_candidate_that_answers_at_random_is_rejected(tmp_path: Path) -> None:
+    shapes = [replace(SHAPES[1], name=name, documents=60, cap=40) for name in ("one", "two")]
+    line = Line(tmp_path, ("one", "two"), shapes=shapes)
+    with line.controller() as controller:
+        drawn = "ordered[: min(cap, 2 + id([]) // 16 % 37)]"
+        lucky = THRIFTY.replace("ordered[:cap] if score > 0", drawn)
+        found = judged(controller, line.diff(SELECTION, lucky))
+        assert (found.outcome, found.verdict) == ("rejected", "worse")
+        assert "its answer differs from one time to the next" in str(found.reason)
+        assert set(found.regressions) <= {"one", "two"}
+        honest = judged(controller, line.diff(SELECTION, THRIFTY))
+        assert honest.outcome == "promoted"
 
 
 def test_same_change_is_not_judged_twice(line: Line) -> None:
@@ -165,6 +184,7 @@ def test_approval_is_looked_at_again_before_the_line_moves(line: Line) -> None:
         with pytest.raises(RepositoryError, match="git switch --detach"):
             controller.carry_on(wanted.id)
         git(line.repo, "switch", "--quiet", "work")
+        assert not (controller.place.folder / INTENT).exists()  # it has not been moved by us
         line.now += WEEK
         base = line.head()
         found = controller.carry_on(wanted.id)
