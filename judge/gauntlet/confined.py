@@ -46,6 +46,7 @@ MAX_FILES = 200_000
 MAX_MESSAGE = 8 * 2**20
 _GRACE = 2.0  # s for a candidate to leave when nothing more is asked
 _STARTING = 30.0  # s for the supervisor, beyond the candidate's own time
+_ENDING = 15.0  # s for the supervisor to end what there is
 _CHUNK = 65_536
 _SUPERVISOR = "judge.gauntlet.supervisor"
 
@@ -223,7 +224,11 @@ class _Supervised:
         self.isolation: tuple[str, ...] = ()
         self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}
         self._read = 0  # bytes of the output that were returned as lines
-        self._exceeded = self._stopped = False
+        self._exceeded = False
+        self._selector = selectors.DefaultSelector()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control = -1
+        self._input: int | None = None
         self._ended: Ended | None = None
 
     def __enter__(self) -> Self:
@@ -231,7 +236,7 @@ class _Supervised:
         try:
             self._start()
         except BaseException:
-            discard(self._folder)
+            self.__exit__()
             raise
         return self
 
@@ -268,8 +273,7 @@ class _Supervised:
         )
         for descriptor in (control, reported):
             os.close(descriptor)
-        self._input: int | None = _taken(self._process.stdin)
-        self._selector = selectors.DefaultSelector()
+        self._input = _taken(self._process.stdin)
         for name, descriptor in (
             ("output", _taken(self._process.stdout)),
             ("errors", _taken(self._process.stderr)),
@@ -292,13 +296,11 @@ class _Supervised:
     def _read_start(self) -> None:
         first, found, _ = bytes(self._kept["report"]).partition(b"\n")
         if not found:
-            self.kill()
             words = bytes(self._kept["errors"][-2_000:]).decode(errors="replace").strip()
             raise GauntletError(f"the process that confines candidates did not start: {words}")
         said = read_value(first)
         self.isolation = tuple(name for name in ISOLATION if name in said["isolation"])
         if said["problem"] is not None:
-            self.kill()
             raise GauntletError(said["problem"])
 
     def say(self, data: bytes) -> None:
@@ -340,7 +342,6 @@ class _Supervised:
             if grace is not None:
                 self._pump(until=self._over, seconds=grace)
                 if not self._over():
-                    self._stopped = True
                     self._stop()
             self._pump(until=self._over)
             self.kill()
@@ -349,17 +350,15 @@ class _Supervised:
 
     def _read_end(self) -> Ended:
         lines = bytes(self._kept["report"]).splitlines()
-        if len(lines) < 2:  # the supervisor itself was ended
-            said: Any = {"status": "timeout", "code": 0, "leftovers": 0, "problem": None}
-        else:
-            said = read_value(lines[1])
+        if len(lines) < 2:
+            raise GauntletError(
+                "the process that confines candidates was itself ended; is there memory enough?"
+            )
+        said = read_value(lines[1])
         if said["problem"] is not None:
             raise GauntletError(said["problem"])
-        status = said["status"]
-        if status == "stopped":
-            status = "output" if self._exceeded else "stopped"
         return Ended(
-            status=status,
+            status="output" if self._exceeded else said["status"],
             code=said["code"],
             output=bytes(self._kept["output"]),
             errors=bytes(self._kept["errors"]),
@@ -372,11 +371,13 @@ class _Supervised:
     def kill(self) -> None:
         """End the supervisor, and with it all that it has started."""
         self._stop()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5.0)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout=_ENDING)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)  # its own, and its first child's
+            self._process.wait()
 
     def __exit__(self, *_: object) -> None:
         self.say_no_more()

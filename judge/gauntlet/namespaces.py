@@ -64,7 +64,7 @@ def move_into(root: Path, *, seen: Iterable[Path], written: Path) -> bool:
     _do(_LIBC.mount, None, b"/", None, _REC | _PRIVATE, None)
     _mount("tmpfs", root, flags=_NOSUID | _NODEV, options="mode=755,size=4m")
     for folder, size in _IN_MEMORY.items():
-        options = f"mode=1777,size={size}"
+        options = f"mode=1777,size={size},nr_inodes=20k"
         _mount("tmpfs", _made(root, folder), flags=_NOSUID | _NODEV, options=options)
     _bind(written, root)
     done = [written]

@@ -98,6 +98,9 @@ def _be_first(request: Mapping[str, Any], control: int, report: int) -> NoReturn
         said = watch.until_over(command, control)
         with suppress(BrokenPipeError):
             _say(report, **said, problem=None)
+    except Exception as error:
+        _say(report, isolation=[], problem=f"the supervisor of a candidate failed: {error!r}")
+        raise
     finally:
         os._exit(0)
 
