@@ -51,7 +51,7 @@ class Controller:
             repository=repository,
             branch=branch,
             blobs=blobs,
-            folder=workspace,
+            folder=workspace.resolve(),
             clock=clock,
             authority=authority,
             tell=on_event,

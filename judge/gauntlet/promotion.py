@@ -65,10 +65,11 @@ def promote(place: Workplace, proposal: Proposal) -> None:
     try:
         place.repository.advance(place.branch, old=proposal.base, new=proposal.commit)
     except RepositoryError as error:
-        _intent(place).unlink()  # the branch was not moved, at least not by us
-        if isinstance(error, MovedError):
-            return
-        raise
+        if place.repository.head(place.branch) != proposal.commit:
+            _intent(place).unlink()  # the branch was not moved, at least not by us
+            if isinstance(error, MovedError):
+                return
+            raise
     _record_promotion(place, proposal)
     _intent(place).unlink()
 

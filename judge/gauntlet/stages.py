@@ -32,6 +32,7 @@ from ledger.errors import ConflictError
 MOST_PROBLEMS = 20  # of the lint, that are told
 _ARMS: tuple[Arm, Arm] = ("base", "candidate")
 _TRIES = 20
+_MOST_SAID = 500  # bytes of what tests print, in an error
 _AGAIN = 1  # the repeat in which a better candidate is asked each deterministic task once more
 _MAX_MESSAGE = 500  # characters of the rationale
 
@@ -139,9 +140,11 @@ def _base_cases(
 ) -> Mapping[str, str]:
     own = run_base(place.repository, base, manifest, workspace=scratch)
     if own.problem is not None:
+        said = own.output[-_MOST_SAID:].decode(errors="replace")
         raise GauntletError(
             f"the line's own tests do not pass at {base}: {own.problem}. No change can be held "
-            "against them; people have to mend them, and `proctor infra adopt` the repair"
+            "against them; people have to mend them, and `proctor infra adopt` the repair. They "
+            f"say: {said}"
         )
     return own.cases
 
