@@ -200,7 +200,7 @@ def make_advice(rng: Random, difficulty: str) -> Made:
 def _by_the_text(seen: Observation) -> list[dict[str, Any]]:
     """Return what is right for one who only has the text: the first rule's acts, the rest waits."""
     return [
-        {"rule": rule, "acts": acts_for(rule, seen) if place == 0 else []}
+        {"rule": rule, "acts": acts_for(rule, seen) if place == 0 else [], "for": None}
         for place, rule in enumerate(seen.due)
     ]
 

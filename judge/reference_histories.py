@@ -5,7 +5,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -36,22 +36,32 @@ from judge.reference_situations import (
 def make_evidence(rng: Random, difficulty: str) -> Made:
     """What is shown of a long run in little room."""
     cases, needed = [], []
-    for number in range(4):
-        due = rng.sample(RULES, 1 + number % 2)
-        seen, wanted, telling = _long_run(rng, {rule: any_side(rng, rule) for rule in due})
-        if number % 2 == 0:
-            sizes = {signals.epoch: rng.randint(90, 150) for signals in seen.history}
-            rows = len(seen.history)
+    strange = {"R7": "not_finite"}  # fires at once: no epoch before it belongs to its streak
+    for what, tight, fired in (
+        ("epochs", False, _some(rng, 1)),
+        ("decisions", False, _some(rng, 2)),
+        ("epochs", True, _some(rng, 1)),
+        ("epochs", True, {**_some(rng, 2), **strange}),
+        ("epochs", True, strange),
+        ("decisions", True, _some(rng, 1)),
+        ("decisions", True, _some(rng, 3)),
+    ):
+        if tight and difficulty != "hard":
+            continue
+        run = _long_run(rng, fired)
+        first, second = run.epochs if what == "epochs" else run.decisions
+        if what == "epochs":
+            sizes = {signals.epoch: rng.randint(90, 150) for signals in run.seen.history}
         else:
-            sizes = {past.number: rng.randint(60, 500) for past in seen.decisions}
-            wanted, rows = telling, len(seen.decisions)
-        room = {"easy": 1_500, "medium": 400}.get(difficulty, 0)
+            sizes = {past.number: rng.randint(60, 500) for past in run.seen.decisions}
+        wanted = sorted(first if tight else {*first, *second})
+        room = {"easy": 1_500, "medium": 200}.get(difficulty, 0)
         cases.append(
             {
-                "what": "epochs" if number % 2 == 0 else "decisions",
-                "observation": to_plain(seen),
+                "what": what,
+                "observation": to_plain(run.seen),
                 "sizes": sizes,
-                "rows": rows,
+                "rows": len(sizes),
                 "most": sum(sizes[each] for each in wanted) + room,
             }
         )
@@ -67,16 +77,21 @@ def make_evidence(rng: Random, difficulty: str) -> Made:
     )
 
 
+def _some(rng: Random, count: int) -> dict[str, str]:
+    """Return so many rules that fire, each on one of its sides, and none at once."""
+    chosen = {rule: any_side(rng, rule) for rule in rng.sample(RULES, count)}
+    return {**chosen, "R7": "high"} if "R7" in chosen else chosen
+
+
 def make_prompt(rng: Random, difficulty: str) -> Made:
     """What a prompt shows of a run that is longer than there is room for."""
     cases, expected = [], []
     for _ in range(2):
-        due = rng.sample(RULES, {"easy": 1, "medium": 2}.get(difficulty, 3))
-        seen, wanted, telling = _long_run(rng, {rule: any_side(rng, rule) for rule in due})
-        last = {past.number for past in seen.decisions[-8:]}
-        cases.append({"observation": to_plain(seen), "history": 100})
-        words = [f"reason {number} " for number in telling if number in last]
-        expected.append({"epochs": wanted, "words": words})
+        run = _long_run(rng, _some(rng, {"easy": 1, "medium": 2}.get(difficulty, 3)))
+        last = {past.number for past in run.seen.decisions[-8:]}
+        cases.append({"observation": to_plain(run.seen), "history": 100})
+        words = [f"reason {number} " for number in sorted(run.decisions[0] & last)]
+        expected.append({"epochs": sorted(set.union(*run.epochs)), "words": words})
     return Made(
         kind="prompt",
         scorer="prompt",
@@ -88,27 +103,38 @@ def make_prompt(rng: Random, difficulty: str) -> Made:
     )
 
 
-def _long_run(rng: Random, fired: Mapping[str, str]) -> tuple[Observation, list[int], list[int]]:
-    """Return a long run, the epochs and the decisions of it that bear on what is due.
+@dataclass(frozen=True)
+class _LongRun:
+    """A run with what bears on the due rules: what comes first, and what comes next."""
 
-    Needed are the latest epochs of the streak, those around every remedy, and the best one; and
-    for each due rule the decision on it that was last carried out or refused.
-    """
+    seen: Observation
+    epochs: tuple[set[int], set[int]]  # the latest of the streak; those around remedies, the best
+    decisions: tuple[set[int], set[int]]  # carried out or refused last; others on due rules
+
+
+def _long_run(rng: Random, fired: Mapping[str, str]) -> _LongRun:
     epoch = rng.randint(75, 95)
     applied = sorted(rng.sample(range(8, 60), 3))
-    told, number = [], 0
+    told: list[PastDecision] = []
+
+    def tell(when: int, rule: str, outcome: str | None) -> None:
+        number = len(told) + 1
+        told.append(past_decision(number, when, rule, outcome, f"reason {number} for {rule}"))
+
     for when in range(3, 70):
         if when in applied or rng.random() < 0.12:
-            number += 1
-            rule = rng.choice(RULES)
             outcome = "applied" if when in applied else rng.choice((None, "refused"))
-            told.append(past_decision(number, when, rule, outcome, f"reason {number} for {rule}"))
+            tell(when, rng.choice(RULES), outcome)
     for rule in fired:
-        number += 1
-        told.append(past_decision(number, 70, rule, "refused", f"reason {number} for {rule}"))
+        tell(70, rule, "refused")
         for _ in range(rng.randint(1, 2)):
-            number += 1
-            told.append(past_decision(number, 71, rule, None, f"reason {number} for {rule}"))
+            tell(71, rule, None)
+    others = [rule for rule in RULES if rule not in fired]
+    both = told[-1].decision  # on a due rule and on another one
+    told[-1] = replace(told[-1], decision=replace(both, cites=(others[0], both.cites[0])))
+    for rule in rng.sample(others, 2):
+        tell(72, rule, "refused")
+        tell(73, rule, None)
     best = rng.choice([each for each in range(20, 60) if each not in applied])
     history = tuple(
         healthy(rng, each, val_loss=0.2 if each == best else digits(0.5 + rng.random()))
@@ -116,15 +142,12 @@ def _long_run(rng: Random, fired: Mapping[str, str]) -> tuple[Observation, list[
     )
     seen = observe(rng, fired, epoch=epoch, decisions=tuple(told), history=history)
     streak = min(3, max(seen.evaluations[rule].streak for rule in fired))
-    needed = {*range(epoch - max(streak, 1) + 1, epoch + 1), best}
-    needed |= {each for when in applied for each in (when, when + 1)}
-    last = {
-        rule: past.number
-        for past in told
-        for rule in past.decision.cites
-        if past.outcome and rule in fired
-    }
-    return seen, sorted(needed), sorted(last.values())
+    latest = {epoch, *range(epoch - streak + 1, epoch + 1)}
+    around = {best, *applied, *(each + 1 for each in applied)}
+    about = {past.number for past in told if {*past.decision.cites} & {*fired}}
+    last = {past.decision.cites[0]: past.number for past in told if past.outcome}
+    settled = {number for rule, number in last.items() if rule in fired}
+    return _LongRun(seen, (latest, around), (settled, about))
 
 
 def make_hindsight(rng: Random, difficulty: str) -> Made:
@@ -189,25 +212,35 @@ def _recorded(rng: Random, profile: str) -> _Recorded:
 
 
 def _told_otherwise(rng: Random, run: _Recorded) -> list[Observation]:
-    """Return the end of a run as it was, and as it would be with another past."""
+    """Return the end of a run as it was and, after each time, as it would be with another past."""
     history, told, profile = run
     end = len(history) - 1
     early = replace(history[3], max_layer_grad_norm=40.0, update_ratio=0.9)
-    other = [early if signals.epoch == 3 else signals for signals in history]
+    lost = replace(history[0], gradients_finite=False)
     fewer = [past for past in told if past.outcome != "applied" or past.epoch > end // 2]
     more = [
         *told,
         past_decision(len(told) + 1, 2, "R1", "applied"),
         past_decision(len(told) + 2, 5, "R7", "applied"),
     ]
-    return [
-        _seen_at(end, history, told, profile),
-        _seen_at(end, other, told, profile),
-        _seen_at(end, other, fewer, profile),
+    usual = _seen_at(end, history, told, profile)
+    others = [
+        _seen_at(end, [early if each.epoch == 3 else each for each in history], told, profile),
+        _seen_at(end, [lost, *history[1:]], told, profile),
+        _seen_at(end, history, fewer, profile),
         _seen_at(end - 2, history, more, profile),
         _seen_at(end, history, told, "document"),
-        _seen_at(rng.randint(3, 5), history, told, "document"),
+        _seen_at(rng.randint(3, 5), history, told, profile),
     ]
+    for rule in RULES:  # a remedy in the first epoch in which the rule fires, or none at all
+        first = next((n for n in range(end) if rule in _fired_at(n, history, profile)), 2)
+        others.append(_seen_at(end, history, [past_decision(1, first, rule, "applied")], profile))
+        others.append(_seen_at(end, history, [], profile))
+    return [each for other in others for each in (usual, other)]
+
+
+def _fired_at(epoch: int, history: Sequence[EpochSignals], profile: str) -> tuple[str, ...]:
+    return fired_in_precedence(evaluate_rules(history[: epoch + 1], [], PROFILES[profile]))
 
 
 def _seen_at(
@@ -254,4 +287,4 @@ def _hindsight_of(seen: Observation) -> dict[str, Any]:
         effect.rule: [effect.epoch, effect.worked]
         for effect in remedy_effects(fired, seen.decisions)
     }
-    return {"fired": fired, "again": fired, "effects": effects}
+    return {"known": fired[:-1], "fired": fired, "again": fired, "effects": effects}

@@ -6,6 +6,7 @@ I/O: none.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -144,7 +145,13 @@ def _decisions_said(rng: Random, case: Case) -> None:
     def some(*kept: dict[str, Any], **says: str) -> dict[str, Any]:
         answered = {rule for one in kept for rule in one["cites"]}
         left = [rule for rule in due if rule not in answered]
-        return {"decisions": list(kept), "open": left, "says": says}
+        # A rule's own problem is told there, and no other rule is blamed for it.
+        spares = dict.fromkeys(left, ";") | dict.fromkeys(says, "no decision")
+        return {"decisions": list(kept), "open": left, "says": says, "spares": spares}
+
+    def loosely(outcome: dict[str, Any]) -> dict[str, Any]:
+        """Leave open how the rules are told of a decision that cites none of them."""
+        return {**outcome, "spares": {}}
 
     def without(one: dict[str, Any], name: str) -> dict[str, Any]:
         return {key: item for key, item in one.items() if key != name}
@@ -154,8 +161,11 @@ def _decisions_said(rng: Random, case: Case) -> None:
     value({"decisions": [third, first]}, some(first, third))
     value({"decisions": [first, first, second]}, some(second, **{due[0]: "two decisions"}))
     value({"decisions": [first, waits, third]}, some(third, **{due[0]: "two decisions"}))
-    value({"decisions": []}, some(**dict.fromkeys(due, "no decision")))
-    value({"decisions": [{**first, "cites": [strange]}, second]}, some(second, **{due[0]: strange}))
+    value({"decisions": []}, loosely(some(**dict.fromkeys(due, "no decision"))))
+    value(
+        {"decisions": [{**first, "cites": [strange]}, second]},
+        loosely(some(second, **{due[0]: strange})),
+    )
     value({"decisions": [{**first, "cites": [due[0], strange]}]}, some(**{due[0]: strange}))
     value(
         {"decisions": [{**first, "direction": "jump"}, third]}, some(third, **{due[0]: "direction"})
@@ -165,21 +175,32 @@ def _decisions_said(rng: Random, case: Case) -> None:
     value({"decisions": [without(second, "params"), third]}, some(third))
     value({"decisions": [{**third, "params": [1]}, second]}, some(second))
     value({"decisions": [{**third, "event_type": "joke"}, second]}, some(second))
-    value({"decisions": [{**third, "cites": due[2]}, second]}, some(second))
-    value({"decisions": [{**third, "cites": [3, None]}, second]}, some(second))
-    value({"decisions": ["no decision", 7, None, second]}, some(second))
+    value({"decisions": [{**third, "cites": due[2]}, second]}, loosely(some(second)))
+    value({"decisions": [{**third, "cites": [3, None]}, second]}, loosely(some(second)))
+    value({"decisions": ["no decision", 7, None, second]}, loosely(some(second)))
     value({"decisions": [{**waits, "cites": due}]}, some({**waits, "cites": due}))
     value(
         {"decisions": [{**waits, "cites": due[:2]}, second]}, some(**dict.fromkeys(due[:2], "two"))
     )
     value({"decisions": [{**waits, "params": {"deferred_to": None}}, third]}, some(waits, third))
-    value({"decisions": [{"cites": [strange]}] * 16}, some())
+    both = {**waits, "cites": [due[0], due[2]]}
+    value({"decisions": [second, both]}, some(both, second))
+    value({"decisions": [{"cites": [strange]}] * 16}, loosely(some()))
     value({"decisions": [first] * 17}, refused)
     value({"decisions": said, "note": "more"}, refused)
     value({"answers": said}, refused)
     value({"decisions": {"0": first}}, refused)
     value(said, refused)
     value(None, refused)
+    aside = replace(seen, due=tuple(due[1:]))  # the first one fired, and is decided on elsewhere
+    text = json.dumps({"decisions": [first, second]})
+    outcome = {"decisions": [second], "open": [due[2]], "says": {due[2]: "not due"}}
+    case("json_schema", text, outcome, observation=to_plain(aside))
+    _factors_said(rng, case)
+
+
+def _factors_said(rng: Random, case: Case) -> None:
+    """Answer with learning rates at the ends of what is open, and beyond."""
     far = observe(rng, {"R1": "high"})
     much = [
         {**one, "params": {"lr": far.settings.lr / factor}}
@@ -262,6 +283,8 @@ def _odd_messages(rng: Random, case: Case, refused: dict[str, Any]) -> None:
     for name, count, kind in (
         ("deep", 31, "list"),
         ("deep", 32, None),
+        ("deep_objects", 31, "dict"),
+        ("deep_objects", 32, None),
         ("deep", 5_000, None),
         ("many", 50_000, "list"),
         ("many", 50_001, None),
@@ -273,6 +296,8 @@ def _odd_messages(rng: Random, case: Case, refused: dict[str, Any]) -> None:
     ):
         outcome = {"value": kind} if kind else refused
         case("json_object", None, outcome, made=[name, count])
+    for name in ("surrogate", "key"):
+        case("prompt", None, refused, made=[name, 1])
     for count, kind in ((62, "dict"), (63, None), (200, None)):
         case("prompt", None, {"value": kind} if kind else refused, made=["braces", count])
 
@@ -348,7 +373,12 @@ def _forms(seen: Observation) -> dict[str, Any]:
         *(one(params={**nothing, name: samples[name][1]}) for name in names),
         {"decisions": [{name: base[name] for name in base if name != "cites"}]},
     ]
-    return {"valid": valid, "invalid": invalid}
+    return {
+        "valid": valid,
+        "invalid": invalid,
+        "directions": sorted({*ways, DEFER}),
+        "params": names,
+    }
 
 
 def make_votes(rng: Random, _: str) -> Made:

@@ -53,7 +53,7 @@ PATHS = (
 SET = "judge/reference_tasks"
 EQUIVALENTS = f"{SET}/equivalents.toml"
 _SECONDS = 30  # one mutant; one that takes longer hangs
-_MEMORY = 2 * 2**30
+_MEMORY = 2 * 2**30  # beside what is mapped already
 _MEASURED = "policies"  # the package that is mutated
 _LEFT_OUT = ("trained",)  # scorers that take seconds, and ask nothing that others do not
 
@@ -67,8 +67,6 @@ class ForkedJudge:
 
     def __call__(self, tree: Path) -> str | None:
         """Return the first loss in words; none where there is none."""
-        if _MEASURED in sys.modules:
-            raise GauntletError(f"{_MEASURED} is imported here already: use another process")
         if not self._base:
             found = _in_child(lambda: [_plain(result) for result in self._answers(tree, "base")])
             if not isinstance(found, list):
@@ -97,6 +95,8 @@ class ForkedJudge:
         """Yield each task's result, from the code of the tree, in this process."""
         sys.dont_write_bytecode = True
         sys.path.insert(0, str(tree))
+        for name in [name for name in sys.modules if name.partition(".")[0] == _MEASURED]:
+            del sys.modules[name]  # the tree's own is imported, whoever has imported ours before
         spec = importlib.util.spec_from_file_location("worker", tree / SET / "worker.py")
         if spec is None or spec.loader is None:
             raise GauntletError(f"{tree} has no worker")
@@ -190,7 +190,7 @@ def _in_child(work: Callable[[], Any]) -> Any:
         try:
             os.close(ours)
             signal.alarm(_SECONDS)
-            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+            resource.setrlimit(resource.RLIMIT_AS, (_most_memory(), _most_memory()))
             with os.fdopen(theirs, "wb") as pipe:
                 pipe.write(json.dumps(work()).encode())
             code = 0
@@ -203,6 +203,12 @@ def _in_child(work: Callable[[], Any]) -> Any:
     if os.waitstatus_to_exitcode(status) != 0:
         return "it hangs, or ends its process"
     return json.loads(told)
+
+
+def _most_memory() -> int:
+    """Return what this process has mapped, and so much more."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize() + _MEMORY
 
 
 def main() -> None:

@@ -21,14 +21,19 @@ _EXACT = 1e-6  # relative
 
 
 def expected_answers(seen: Observation) -> list[dict[str, Any]]:
-    """Return what is right for each due rule: {rule, acts} or, where it waits, {rule, acts: []}."""
+    """Return what is right for each due rule: {rule, acts, for}.
+
+    A rule that waits has no acts; `for` is then the rule that goes first, None where it waits for
+    an effect or has no remedy left.
+    """
     answers: list[dict[str, Any]] = []
-    taken = False  # whether the rule that is acted on has been found
+    first: str | None = None  # the rule that the others wait for
     for rule in seen.due:
         wait = _must_wait(rule, seen)
-        acts: Acts = [] if taken or wait else acts_for(rule, seen)
-        answers.append({"rule": rule, "acts": acts})
-        taken = taken or bool(acts) or wait == "others wait, too"
+        acts: Acts = [] if first or wait else acts_for(rule, seen)
+        answers.append({"rule": rule, "acts": acts, "for": first})
+        if first is None and (acts or wait == "others wait, too"):
+            first = rule
     return answers
 
 
@@ -75,7 +80,9 @@ def acts_for(rule: str, seen: Observation) -> Acts:
 def is_right(decision: Decision, expected: Mapping[str, Any]) -> bool:
     """Return whether a decision is one of those expected for the one rule that it cites."""
     if not expected["acts"]:
-        return not decision.acts
+        goes_first = expected["for"]
+        named = goes_first is None or decision.params.get("deferred_to") == goes_first
+        return not decision.acts and named
     return any(_fits(decision, act) for act in expected["acts"])
 
 

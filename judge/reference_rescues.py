@@ -100,7 +100,7 @@ RESCUES: Mapping[str, Maker] = {
         lambda _, d: {
             "capacity": {"easy": 80, "medium": 180}.get(d, 420),
             "blocks": 2,
-            "epochs": 30 if d == "easy" else 70,
+            "epochs": {"easy": 30, "medium": 45}.get(d, 55),
         },
     ),
     "rescue-batch-small": _rescue(
@@ -122,6 +122,18 @@ RESCUES: Mapping[str, Maker] = {
         "From some epoch on nothing helps but stopping",
         ("r3",),
         lambda rng, _: {"overfits_from": rng.randint(10, 16), "epochs": 70},
+    ),
+    "rescue-plateau": _rescue(
+        "The learning rate that led here is too coarse to go on, and one far below it is too slow",
+        ("r1",),
+        lambda rng, _: {
+            "lr": 0.3,
+            "good_lr": 0.1,
+            "coarse_lr": _near(rng, 0.15),
+            "waived": ["R4"],
+            "target": 0.9,
+            "epochs": 15,
+        },
     ),
     "rescue-two-faults": _rescue(
         "Gradients explode, and the model is too small besides",
@@ -153,7 +165,8 @@ RESCUES: Mapping[str, Maker] = {
         ("r1", "false_alarms"),
         lambda rng, d: {
             **_ONLY_R1,
-            "lr": _near(rng, 0.33 if d == "medium" else 2.5),
+            "lr": 0.39 if d == "medium" else _near(rng, 2.5),  # after four epochs, or many
+            "noise": 0.002,
             "most_false_alarms": 0,
             "epochs": 45,
         },

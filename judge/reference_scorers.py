@@ -8,6 +8,7 @@ I/O: none; `trained` trains a small model in this process.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,8 @@ def trained(task: "Task", ask: Ask) -> Score:
 def decisions(task: "Task", ask: Ask) -> Score:
     """Expect {"answers": [[{rule, acts}, ...], ...]} for the observations: each as it should be.
 
-    Agreement is the share of due rules that are answered rightly.
+    Agreement is the share of due rules that are answered rightly. Who acts names the number that
+    was measured.
     """
     shown = _file(task, "observations.json")
     told = _exactly(ask(QUESTION), len(shown))
@@ -102,6 +104,7 @@ def decisions(task: "Task", ask: Ask) -> Score:
         for each in expected:
             decision = answers.get(each["rule"])
             fits = decision is not None and is_right(decision, each)
+            fits = fits and _tells_its_number(decision, seen)
             right, wrong = right + fits, wrong + (not fits)
             if not fits and problem is None:
                 problem = f"the answer to {each['rule']} in an epoch {seen.epoch} is not right"
@@ -221,10 +224,16 @@ def readings(task: "Task", ask: Ask) -> Score:
 
 
 def schema(task: "Task", ask: Ask) -> Score:
-    """Expect {"cases": [{valid, invalid}]}: the form admits the ones and none of the others."""
+    """Expect {"cases": [{valid, invalid, directions, params}]} of each form.
+
+    It admits the ones and none of the others, and its names stand in order: a form of a set's
+    making would be another one in each process.
+    """
     cases = task.expected["cases"]
     right = wrong = 0
     for case, form in zip(cases, _exactly(ask(QUESTION), len(cases)), strict=True):
+        in_order = _names_of(form) == (case["directions"], case["params"])
+        right, wrong = right + in_order, wrong + (not in_order)
         for fitting, values in ((True, case["valid"]), (False, case["invalid"])):
             for value in values:
                 fits = _fits(value, form) == fitting
@@ -302,6 +311,18 @@ def _valid(plain: Any, seen: Observation) -> Decision:
     return decision
 
 
+def _tells_its_number(decision: Decision | None, seen: Observation) -> bool:
+    """Return whether the reason for an act names the rule's average or value, to a hundredth."""
+    if decision is None or not decision.acts:
+        return True
+    told = [_number(word) for word in re.findall(r"\d[\d.e+-]*\d|\d", decision.justification)]
+    found = seen.evaluations[decision.cites[0]]
+    numbers = [each for each in (found.ema, found.value) if each is not None]
+    return not numbers or any(
+        math.isclose(one, each, rel_tol=1e-2, abs_tol=1e-9) for one in told for each in numbers
+    )
+
+
 def _answers_of(said: Sequence[Any], seen: Observation) -> tuple[dict[str, Decision], int]:
     """Return the valid answer to each rule, and how many were invalid or one too many."""
     answers: dict[str, Decision] = {}
@@ -331,6 +352,7 @@ def _read_rightly(said: Mapping[str, Any], case: Mapping[str, Any]) -> bool:
         and sorted(said["open"]) == sorted(case["open"])
         and all(map(_is_reason, reasons))
         and all(word in said["open"][rule] for rule, word in case.get("says", {}).items())
+        and not any(word in said["open"][rule] for rule, word in case.get("spares", {}).items())
     )
 
 
@@ -366,10 +388,12 @@ def _text_offers(text: str, wanted: Mapping[str, Any]) -> bool:
             r"(\w+)(?: a whole number)? from (\S+) to (\S+?)(?:;|$)", text
         )
     }
-    if exact != wanted["exact"] or set(between) != set(wanted["between"]):
+    if not _same(exact, wanted["exact"]) or set(between) != set(wanted["between"]):
         return False
     for name, (low, high) in wanted["between"].items():
         least, most = between[name]
+        if type(most) is not type(high):
+            return False
         if not low <= least <= low * 1.001 or not high * 0.999 <= most <= high:
             return False
     words = set(re.findall(r"\w+", text))
@@ -380,9 +404,18 @@ def _text_offers(text: str, wanted: Mapping[str, Any]) -> bool:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        return int(text) if text.isdigit() and len(text) < 10 else float(text)
     except ValueError:
         return float("nan")
+
+
+def _names_of(form: Any) -> tuple[Any, Any]:
+    """Return the directions and the parameters that a form names, in its order."""
+    try:
+        inner = form["properties"]["decisions"]["items"]["properties"]
+        return inner["direction"]["enum"], list(inner["params"]["properties"])
+    except (KeyError, TypeError) as error:
+        raise AnswerError("the form names no directions and parameters") from error
 
 
 def _fits(value: Any, form: Any, depth: int = 12) -> bool:

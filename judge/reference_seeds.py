@@ -8,6 +8,7 @@ were made from.
 I/O: writes the folder of a reference set.
 """
 
+import hashlib
 import hmac
 import json
 import sys
@@ -98,6 +99,7 @@ PLAN = (
             "rescue-lr-low": ("medium", "hard"),
             "rescue-nothing": ("easy",),
             "rescue-overfitting": ("medium",),
+            "rescue-plateau": ("medium",),
             "rescue-two-faults": ("hard",),
             "rescue-vanishing": ("medium", "hard"),
             "schema": ("medium",),
@@ -126,7 +128,7 @@ def write_set(directory: Path, planned: Sequence[Planned]) -> None:
     entries: list[dict[str, Any]] = []
     for one in planned:
         made = make(one.kind, one.seed, one.difficulty)
-        _write_task(directory / TASKS / one.task_id, made, told=len(entries))
+        _write_task(directory / TASKS / one.task_id, made)
         entries.append(_entry(one.task_id, one, made, source=f"made: {one.kind}, seed {one.seed}"))
     _write(directory / MANIFEST, {"version": 1, "tasks": entries})
 
@@ -142,16 +144,16 @@ def make_siblings(directory: Path, secret: bytes, per_kind: int) -> None:
             seed = int.from_bytes(hmac.digest(secret, name, "sha256")[:8])
             task_id = f"sibling-{hmac.digest(secret, b'id ' + name, 'sha256').hex()[:16]}"
             made = make(one.kind, seed, one.difficulty)
-            _write_task(directory / TASKS / task_id, made, told=len(entries))
+            _write_task(directory / TASKS / task_id, made)
             entries.append(_entry(task_id, one, made, source=f"made: {one.kind}, a secret seed"))
     _write(directory / MANIFEST, {"version": 1, "tasks": entries})
 
 
-def _write_task(folder: Path, made: Made, *, told: int) -> None:
-    """Write a task's folder; the seed that a candidate is told draws nothing."""
+def _write_task(folder: Path, made: Made) -> None:
+    """Write a task's folder; the seed that a candidate is told follows from the task's name."""
     about = {
         "kind": made.kind,
-        "seed": told,
+        "seed": int.from_bytes(hashlib.sha256(folder.name.encode()).digest()[:4]),
         "stochastic": False,
         "scorer": made.scorer,
         "parameters": {},

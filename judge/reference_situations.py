@@ -56,7 +56,7 @@ _HEALTHY = {"R1": 2.5e-3, "R2": 0.5, "R3": 0.4, "R4": None, "R5": 0.0, "R6": 0.1
 def observe(rng: Random, fired: Mapping[str, str], **changes: Any) -> Observation:
     """Return an observation in which the rules of `fired` are due, each on its side."""
     rules = changes.get("rules", PROFILES["calibrated"])
-    epoch = changes.pop("epoch", rng.randint(6, 30))
+    epoch = changes.pop("epoch", rng.randint(6, 12))
     seen = Observation(
         run_id="run",
         epoch=epoch,
@@ -174,6 +174,12 @@ def odd_spec(rng: Random) -> ModelSpec:
     return ModelSpec(10, 16, 2, blocks, rng.choice(("batch", "batch", "none")), "relu")
 
 
+def _uneven(blocks: int, widest: int) -> ModelSpec:
+    """Return a model with one block as wide as that, and narrow ones in front."""
+    spec = uniform_spec(blocks, width=16)
+    return replace(spec, blocks=(*spec.blocks[1:], replace(spec.blocks[0], width=widest)))
+
+
 def at_limits(rng: Random) -> list[Observation]:
     """Return observations around the limits of what remedies may set, one rule due in each."""
 
@@ -194,14 +200,23 @@ def at_limits(rng: Random) -> list[Observation]:
     plain = replace(one_bare.blocks[1], residual=False)
     still = observe(rng, {"R1": "low"})
     nothing = replace(still.evaluations["R1"], ema=0.0, value=0.0)
+    lost = observe(rng, {"R7": "not_finite"})
+    unknown = replace(lost.evaluations["R7"], ema=None, value=None)
     return [
-        *(lr("R7", side, value) for side in ("high", "not_finite") for value in (1e-7, 5e-8)),
+        *(
+            lr("R7", side, value)
+            for side in ("high", "not_finite")
+            for value in (1e-7, 9.5e-8, 5e-8)
+        ),
         *(lr("R1", side, 1e-8 * near) for side in ("high", "plateau")),
         *(lr("R1", side, 3.05e-8 * near) for side in ("high", "plateau")),
         lr("R1", "low", 3.35 * near),
         lr("R1", "low", 3.2),
+        lr("R1", "low", 10 / 3),  # three times as much is the most that there is
+        lr("R1", "high", math.nextafter(3e-8, 1)),  # and a third of this the least
         lr("R1", "low", 1.2),
         replace(still, evaluations={**still.evaluations, "R1": nothing}),
+        replace(lost, evaluations={**lost.evaluations, "R7": unknown}),
         batch("high", 33, 1, 512, 3000),
         batch("high", 2, 1, 512, 3000),
         batch("high", 1, 1, 512, 3000),
@@ -214,6 +229,8 @@ def at_limits(rng: Random) -> list[Observation]:
         model("R4", uniform_spec(MAX_BLOCKS, width=MAX_WIDTH // 2)),
         model("R4", uniform_spec(MAX_BLOCKS, width=MAX_WIDTH)),
         model("R4", uniform_spec(2, width=MAX_WIDTH)),
+        model("R4", _uneven(MAX_BLOCKS, MAX_WIDTH)),
+        model("R4", _uneven(3, MAX_WIDTH // 2)),
         model("R6", uniform_spec(2, head="none")),
         model("R6", replace(one_bare, blocks=(one_bare.blocks[0], bare, bare))),
         model("R6", replace(one_bare, blocks=(plain, one_bare.blocks[0], plain))),

@@ -36,6 +36,7 @@ _HEALTHY_GRADIENT, _LEAST_GRADIENT = 0.4, 0.1
 _BEST = 0.97  # accuracy of a model that is large enough
 _CREEP = 0.012  # what a hampered training still gains in an epoch: above R4's gap
 _DEEP = 6  # blocks; more of them add nothing, wider ones do
+_HALF_WAY = 0.6  # accuracy that a learning rate too coarse for the rest comes to
 _QUIET = 3  # epochs of silence at the end
 
 
@@ -67,6 +68,7 @@ class Scenario:
     shrink_activation: float = 1.0  # for each block with the activation that the run starts with
     dead: float = 0.0  # share of units that a relu leaves dead
     capacity: int = 64  # hidden channels that the task needs
+    coarse_lr: float | None = None  # above it the validation loss stops getting better half way
     overfits_from: int | None = None  # epoch from which only stopping is of use
     most_false_alarms: int | None = None  # remedies for what has come right already
     noise: float = 0.02
@@ -98,6 +100,7 @@ class _World:
     accuracy: float = 0.1
     lost: bool = False
     lr_moved: bool = False  # in the epoch before
+    coarse_epochs: int = 0  # in which the learning rate was too coarse to go on
     history: list[EpochSignals] = field(default_factory=list)
     decisions: list[PastDecision] = field(default_factory=list)
     remedies: list[AppliedRemedy] = field(default_factory=list)
@@ -185,10 +188,15 @@ def _measure(world: _World, epoch: int) -> EpochSignals:
     dead = about.dead if spec.blocks[-1].activation == "relu" else 0.0
     noise_scale = 0.2 if world.lr_moved else 1.0  # it moves with the learning rate, for an epoch
     effective = now.batch_size * now.accumulation
+    coarse = about.coarse_lr is not None and now.lr > about.coarse_lr
     _train(world, pace, hampered=world.lost or largest > 3 or smallest < 3e-3 or dead > 0.2)
+    if coarse:
+        world.accuracy = min(world.accuracy, _HALF_WAY)
+    world.coarse_epochs += coarse and world.accuracy == _HALF_WAY
     world.lr_moved = False
     loss = math.nan if world.lost else 2.3 * (1 - world.accuracy) + 0.05
     worse = 0.0 if about.overfits_from is None else 0.05 * max(0, epoch - about.overfits_from)
+    worse += 0.02 * world.coarse_epochs if coarse else 0.0
     ratio = math.nan if world.lost else _HEALTHY_RATIO * pace**0.8
     return EpochSignals(
         epoch=epoch,

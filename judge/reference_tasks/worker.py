@@ -16,10 +16,12 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from aggregates.decisions import Decision, Observation
+from aggregates.signals import EpochSignals
 from judge.reference_observations import decision_from, from_plain
 
 Answerer = Callable[[Mapping[str, Any]], Any]
@@ -54,11 +56,16 @@ def _hindsight(place: Path) -> Answerer:
         from policies.hindsight import NO_HINDSIGHT, fired_by_epoch, last_effects  # noqa: PLC0415
 
         told, known = [], NO_HINDSIGHT
-        for seen in map(from_plain, _read(place, "observations.json")):
+        same: dict[str, EpochSignals] = {}  # as in a run: an epoch that is shown again is itself
+        for plain in _read(place, "observations.json"):
+            seen = from_plain(plain)
+            history = tuple(same.setdefault(repr(signals), signals) for signals in seen.history)
+            seen = replace(seen, history=history)
             known = known.at(seen)
             effects = last_effects(seen, known)
             told.append(
                 {
+                    "known": [list(rules) for rules in known.fired],
                     "fired": [list(rules) for rules in fired_by_epoch(seen, known)],
                     "again": [list(rules) for rules in fired_by_epoch(seen)],
                     "effects": {rule: [e.epoch, e.worked] for rule, e in effects.items()},
@@ -134,6 +141,7 @@ def _read_message(case: Mapping[str, Any]) -> dict[str, Any]:
 
 _MADE: Mapping[str, Callable[[int], str]] = {  # texts that are too large to lie in a file
     "deep": lambda count: "[" * count + "1" + "]" * count,
+    "deep_objects": lambda count: '{"a":' * count + "1" + "}" * count,
     "many": lambda count: "[" + ",".join("1" * count) + "]",
     "padded": lambda count: "{}" + " " * (count - 2),
     "braces": lambda count: "{ " * count + '{"a": 1}',

@@ -47,8 +47,9 @@ def score(task: Task, answer: Answer) -> Score:
     )
 
 
-def wait(rule: str) -> dict[str, Any]:
-    return Decision(NO_ACTION, (rule,), DEFER, {}, f"{rule} waits.").to_dict()
+def wait(rule: str, first: str | None = None) -> dict[str, Any]:
+    params = {"deferred_to": first} if first else {}
+    return Decision(NO_ACTION, (rule,), DEFER, params, f"{rule} waits.").to_dict()
 
 
 def by_the_book(seen: Observation) -> list[dict[str, Any]]:
@@ -57,7 +58,7 @@ def by_the_book(seen: Observation) -> list[dict[str, Any]]:
     for expected in expected_answers(seen):
         rule, acts = expected["rule"], expected["acts"]
         if not acts:
-            said.append(wait(rule))
+            said.append(wait(rule, expected["for"]))
             continue
         direction, params = acts[-1]["direction"], {}  # where there is a choice, the other one
         for name, bounds in acts[-1]["params"].items():
@@ -67,7 +68,9 @@ def by_the_book(seen: Observation) -> list[dict[str, Any]]:
             direction in ("add_block", "widen", "add_norm", "add_residual") or "to" in params
         )
         kind = "architecture_change" if structural else "hyperparameter_change"
-        said.append(Decision(kind, (rule,), direction, params, "as is written").to_dict())
+        found = seen.evaluations[rule]
+        words = f"{rule} is at {found.value if found.ema is None else found.ema}."
+        said.append(Decision(kind, (rule,), direction, params, words).to_dict())
     return said
 
 
@@ -137,7 +140,6 @@ def test_siblings_tell_neither_their_secret_nor_their_task(siblings: Path, tmp_p
     make_siblings(tmp_path, b"another secret still", 1)
     ours, theirs = load(siblings).tasks, load(tmp_path).tasks
     assert not {task.task_id for task in ours} & {task.task_id for task in theirs}
-    assert [task.seed for task in ours] == [task.seed for task in theirs]
     for one in PLAN:
         assert one.task_id not in (siblings / "manifest.json").read_text()
 
@@ -217,6 +219,18 @@ def test_decisions_by_the_book_succeed_and_others_do_not(task: Task) -> None:
     assert found.metrics["agreement"] < 1
 
 
+@pytest.mark.parametrize("words", ["It is far too high.", "It is at 999.", "9" * 3_999])
+def test_decisions_that_name_no_measured_number_are_rejected(words: str) -> None:
+    def answer(task: Task, message: Mapping[str, Any]) -> Any:
+        return [
+            [{**one, "justification": words} for one in said] for said in decided(task, message)
+        ]
+
+    found = score(TASKS["remedies-easy"], answer)
+    assert not found.success
+    assert not found.validation_failures
+
+
 def test_decisions_twice_on_one_rule_are_rejected() -> None:
     found = score(
         TASKS["remedies-easy"],
@@ -248,11 +262,11 @@ def test_evidence_beyond_the_cap_is_rejected() -> None:
 
     found = score(TASKS["evidence-hard"], everything)
     assert not found.success
-    assert found.validation_failures == 4
+    assert found.validation_failures == 7
     assert found.problem == "the cap is exceeded"
 
 
-@pytest.mark.parametrize("rows", [[[1000]] * 4, [[3, 3]] * 4, [[5, 4]] * 4, [], [["3"]] * 4, 7])
+@pytest.mark.parametrize("rows", [[[1000]] * 2, [[3, 3]] * 2, [[5, 4]] * 2, [], [["3"]] * 2, 7])
 def test_evidence_that_is_no_choice_is_rejected(rows: Any) -> None:
     with pytest.raises(AnswerError):
         score(TASKS["evidence-easy"], lambda *_: rows)
