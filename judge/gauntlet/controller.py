@@ -20,7 +20,7 @@ from uuid import UUID
 
 from aggregates.line import Line
 from aggregates.proposal import Proposal
-from judge.gauntlet import promotion, reviews, stages
+from judge.gauntlet import arms, promotion, reviews, stages
 from judge.gauntlet.errors import ApprovalError, DiffError, GauntletError, TierError
 from judge.gauntlet.records import Records
 from judge.gauntlet.repository import MAX_DIFF, Repository
@@ -224,7 +224,7 @@ class Controller:
         elif proposal.stage == "test":
             stages.test(self.place, self.records, proposal)
         elif proposal.stage == "benchmark":
-            stages.benchmark(self.place, self.records, proposal)
+            arms.benchmark(self.place, self.records, proposal)
         elif promotion.is_let_through(line, proposal):
             promotion.promote(self.place, proposal)
             self.place.tell(str(proposal.id), "promoted")
