@@ -92,11 +92,13 @@ def run(
     output_bytes: int = 2**20,
     disk_bytes: int = DISK_BYTES,
     file_bytes: int = DISK_BYTES,
+    leaving: float = 1.0,
     readable: Iterable[Path] = (),
 ) -> Ended:
     """Run a command to its end; `{python}` in it is the interpreter that it is given.
 
-    A file is no longer than `file_bytes`, holes included; all together fill `disk_bytes`.
+    A file is no longer than `file_bytes`, holes included; all together fill `disk_bytes`. What the
+    command has started may take `leaving` seconds longer than itself.
     Raises GauntletError where it cannot be confined, and for nothing that the command does.
     """
     with _Supervised(
@@ -108,6 +110,7 @@ def run(
         output_bytes=output_bytes,
         disk_bytes=disk_bytes,
         file_bytes=file_bytes,
+        leaving=leaving,
         readable=readable,
     ) as supervised:
         supervised.say(stdin)
@@ -146,6 +149,7 @@ class Conversation:
             output_bytes=output_bytes,
             disk_bytes=DISK_BYTES,
             file_bytes=DISK_BYTES,
+            leaving=1.0,
             readable=readable,
         )
         self.ended: Ended | None = None
@@ -210,6 +214,7 @@ class _Supervised:
         output_bytes: int,
         disk_bytes: int,
         file_bytes: int,
+        leaving: float,
         readable: Iterable[Path],
     ) -> None:
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
@@ -220,6 +225,7 @@ class _Supervised:
             "output_bytes": output_bytes,
             "disk_bytes": disk_bytes,
             "file_bytes": file_bytes,
+            "leaving": leaving,
         }
         self.isolation: tuple[str, ...] = ()
         self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}
@@ -282,7 +288,8 @@ class _Supervised:
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, name)
         os.set_blocking(self._input, False)
-        self._deadline = self._begun + self._limits["seconds"] + _STARTING
+        seconds = self._limits["seconds"]
+        self._deadline = self._begun + seconds + self._limits["leaving"] + _STARTING
         self._send_request(json.dumps(request).encode() + b"\n")
         self._pump(until=lambda: b"\n" in self._kept["report"])
         self._read_start()

@@ -27,6 +27,7 @@ __all__ = ["SuiteResult", "run_base", "run_tests"]
 MAX_OUTPUT = 4 * 2**20
 MAX_DISK = 8 * 2**30  # a suite keeps what each of its tests has written
 MAX_LENGTH = 2**40  # of a file; tests make long ones that are empty but for their end
+LEAVING = 30.0  # s for what the tests have started: a process with much in it takes its time
 _REPORT = "report.xml"
 _SHOWN = 5  # cases that a problem names
 
@@ -122,6 +123,7 @@ def _go(
             output_bytes=MAX_OUTPUT,
             disk_bytes=MAX_DISK,
             file_bytes=MAX_LENGTH,
+            leaving=LEAVING,
         )
         cases, problem = {}, None
         try:

@@ -39,7 +39,6 @@ from judge.landlock import LIST, READ, RUN, USE, WRITE, restrict
 
 _NOT_FOUND = 127  # as a shell's status for a command that cannot be started
 _INTERVAL = 0.2  # s between two looks at what the candidate holds
-_GRACE = 1.0  # s for what the command started to end by itself
 _MAX_REQUEST = 4 * 2**20
 _OPEN_FILES = 1_024
 _PARENT_DEATH, _DUMPABLE, _NO_NEW_PRIVILEGES = 1, 4, 38  # prctl(2)
@@ -209,7 +208,7 @@ class _Watch:
         return killed
 
     def _wait_until_alone(self, command: int) -> bool:
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + self._limits["leaving"]
         while time.monotonic() < deadline:
             self._reap(command)
             if not _has_children():

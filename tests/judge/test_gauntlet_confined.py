@@ -560,7 +560,9 @@ def test_daemon_that_is_left_behind_is_rejected(run: Run, scratch: Path) -> None
 
 
 def test_child_that_ends_a_moment_later_is_no_leftover(run: Run) -> None:
-    assert run("import subprocess; subprocess.Popen(['sleep', '0.2'])").leftovers == 0
+    source = "import subprocess; subprocess.Popen(['sleep', '2'])"
+    assert run(source, leaving=0.5).leftovers == 1
+    assert run(source, leaving=20.0).leftovers == 0
 
 
 def test_nothing_outlives_the_one_who_asked(tree: Path, scratch: Path) -> None:

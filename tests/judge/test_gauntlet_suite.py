@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from gauntlet_scene import FILES, MANIFEST, Edit, Scene, writes
 
+from judge.gauntlet import suite
 from judge.gauntlet.confined import ISOLATION
 from judge.gauntlet.errors import AnswerError, GauntletError
 from judge.gauntlet.junit import read_report
@@ -156,8 +157,14 @@ def test_weakening_the_tests_is_rejected(scene: Scene, base: SuiteResult, tmp_pa
     ids=["exit", "exit-in-the-middle", "skip", "sleep", "daemon", "tests-overwritten"],
 )
 def test_trick_is_rejected(
-    scene: Scene, base: SuiteResult, tmp_path: Path, attack: Edit, problem: str
+    scene: Scene,
+    base: SuiteResult,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attack: Edit,
+    problem: str,
 ) -> None:
+    monkeypatch.setattr(suite, "LEAVING", 2.0)
     found = judged(scene, base, tmp_path, attack)
     assert not found.passed
     assert found.problem is not None
