@@ -62,7 +62,7 @@ class Evolution(Aggregate):
         def apply(self, aggregate: "Evolution") -> None:
             """Count the round."""
             aggregate.rounds = self.round
-            aggregate.left = 0 if self.outcome == "nothing" else max(0, aggregate.left - 1)
+            aggregate.left = max(0, aggregate.left - 1)
 
     class Steered(Aggregate.Event):
         """Somebody turned it on or off, or had it begin anew."""

@@ -11,7 +11,7 @@ from judge.gauntlet import anchors, measurement, reference_set
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import TaskError
 from judge.gauntlet.records import results_of
-from proctor import infra_review_cli
+from proctor import infra_evolve_cli, infra_review_cli, infra_study_cli
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
@@ -45,6 +45,8 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
 )
 app.add_typer(infra_review_cli.app)
+app.add_typer(infra_evolve_cli.app)
+app.add_typer(infra_study_cli.app)
 
 
 @app.command()

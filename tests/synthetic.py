@@ -7,7 +7,7 @@ is answered with a remedy of the playbook and all others are deferred to it.
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -301,6 +301,7 @@ def synthetic_proposal(
     path: str = "component.py",
     outcome: str | None = "promoted",
     rationale: str = "fewer rows at the same recall",
+    evidence: Sequence[Mapping[str, Any]] = (),
 ) -> Proposal:
     """Record a proposal through its stages, up to an end that is promoted, rejected or none."""
     base = line.head
@@ -316,6 +317,7 @@ def synthetic_proposal(
         rationale=rationale,
         trigger="operator_request",
         proposer="somebody",
+        evidence=evidence,
     )
     if outcome is None:
         log.save(proposal)
