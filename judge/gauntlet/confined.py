@@ -18,9 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
@@ -29,7 +29,7 @@ from judge.gauntlet.errors import AnswerError, GauntletError
 from judge.gauntlet.interpreter import PYTHON, Interpreter
 from judge.gauntlet.strict_json import read_value
 
-__all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "discard", "run"]
+__all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "Limits", "discard", "run"]
 
 ISOLATION = (
     "limits",  # of each process: memory, size of a file, open files
@@ -50,6 +50,21 @@ _ENDING = 15.0  # s for the supervisor to end what there is
 _CHUNK = 65_536
 _SUPERVISOR = "judge.gauntlet.supervisor"
 
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much a command may use."""
+
+    seconds: float
+    memory_bytes: int  # of each process, and of all together
+    output_bytes: int
+    disk_bytes: int = DISK_BYTES
+    file_bytes: int = DISK_BYTES
+    leaving: float = 1.0  # s for what the command has started, when it has ended
+    processes: int = MAX_PROCESSES
+    files: int = MAX_FILES
+
+
 Status = Literal["exited", "signal", "timeout", "output", "memory", "processes", "disk", "stopped"]
 
 
@@ -64,19 +79,20 @@ class Ended:
     isolation: tuple[str, ...]  # of ISOLATION, what was in force
     leftovers: int  # processes that had to be ended
     seconds: float
-    limits: Mapping[str, float]
+    limits: Limits
 
     @property
     def words(self) -> str:
         """How it ended, in words of ours."""
+        most = self.limits
         return {
             "exited": f"it left with status {self.code}",
             "signal": f"it was ended by signal {self.code}",
-            "timeout": f"it ran for more than {self.limits['seconds']:g} seconds",
-            "output": f"it printed more than {self.limits['output_bytes']:g} bytes",
-            "memory": f"it held more than {self.limits['memory_bytes']:g} bytes of memory",
-            "processes": f"it started more than {MAX_PROCESSES} processes",
-            "disk": f"it wrote more than {self.limits['disk_bytes']:g} bytes or {MAX_FILES} files",
+            "timeout": f"it ran for more than {most.seconds:g} seconds",
+            "output": f"it printed more than {most.output_bytes:g} bytes",
+            "memory": f"it held more than {most.memory_bytes:g} bytes of memory",
+            "processes": f"it started more than {most.processes} processes",
+            "disk": f"it wrote more than {most.disk_bytes:g} bytes or {most.files} files",
             "stopped": "it did not leave when nothing more was asked",
         }[self.status]
 
@@ -101,17 +117,16 @@ def run(
     command has started may take `leaving` seconds longer than itself.
     Raises GauntletError where it cannot be confined, and for nothing that the command does.
     """
-    with _Supervised(
-        argv,
-        tree=tree,
-        scratch=scratch,
+    limits = Limits(
         seconds=seconds,
         memory_bytes=memory_bytes,
         output_bytes=output_bytes,
         disk_bytes=disk_bytes,
         file_bytes=file_bytes,
         leaving=leaving,
-        readable=readable,
+    )
+    with _Supervised(
+        argv, tree=tree, scratch=scratch, limits=limits, readable=readable
     ) as supervised:
         supervised.say(stdin)
         supervised.say_no_more()
@@ -140,17 +155,9 @@ class Conversation:
         output_bytes: int = 4 * 2**20,
         readable: Iterable[Path] = (),
     ) -> None:
+        limits = Limits(seconds=seconds, memory_bytes=memory_bytes, output_bytes=output_bytes)
         self._supervised = _Supervised(
-            argv,
-            tree=tree,
-            scratch=scratch,
-            seconds=seconds,
-            memory_bytes=memory_bytes,
-            output_bytes=output_bytes,
-            disk_bytes=DISK_BYTES,
-            file_bytes=DISK_BYTES,
-            leaving=1.0,
-            readable=readable,
+            argv, tree=tree, scratch=scratch, limits=limits, readable=readable
         )
         self.ended: Ended | None = None
 
@@ -209,24 +216,12 @@ class _Supervised:
         *,
         tree: Path,
         scratch: Path,
-        seconds: float,
-        memory_bytes: int,
-        output_bytes: int,
-        disk_bytes: int,
-        file_bytes: int,
-        leaving: float,
+        limits: Limits,
         readable: Iterable[Path],
     ) -> None:
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
         self._readable = tuple(path.resolve() for path in readable)
-        self._limits = {
-            "seconds": seconds,
-            "memory_bytes": memory_bytes,
-            "output_bytes": output_bytes,
-            "disk_bytes": disk_bytes,
-            "file_bytes": file_bytes,
-            "leaving": leaving,
-        }
+        self._limits = limits
         self.isolation: tuple[str, ...] = ()
         self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}
         self._read = 0  # bytes of the output that were returned as lines
@@ -249,6 +244,7 @@ class _Supervised:
     def _start(self) -> None:
         interpreter = Interpreter.make(self._folder / "python", tree=self._tree)
         (self._folder / "root").mkdir()
+        limits = self._limits
         control, self._control = os.pipe()
         report, reported = os.pipe()
         request = {
@@ -260,11 +256,7 @@ class _Supervised:
             "readable": [str(path) for path in (*interpreter.places, *self._readable)],
             "listed": [str(path) for path in interpreter.listed],
             "needed": NEEDED,
-            "limits": {
-                **self._limits,
-                "processes": MAX_PROCESSES,
-                "files": MAX_FILES,
-            },
+            "limits": asdict(limits),
         }
         self._begun = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603 - a fixed command of our own
@@ -288,8 +280,7 @@ class _Supervised:
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, name)
         os.set_blocking(self._input, False)
-        seconds = self._limits["seconds"]
-        self._deadline = self._begun + seconds + self._limits["leaving"] + _STARTING
+        self._deadline = self._begun + limits.seconds + limits.leaving + _STARTING
         self._send_request(json.dumps(request).encode() + b"\n")
         self._pump(until=lambda: b"\n" in self._kept["report"])
         self._read_start()
@@ -420,7 +411,7 @@ class _Supervised:
         for key, _ in self._selector.select(seconds):
             chunk = os.read(key.fd, _CHUNK)
             kept = self._kept[key.data]
-            room = int(self._limits["output_bytes"]) - len(kept)
+            room = self._limits.output_bytes - len(kept)
             if key.data != "report" and len(chunk) > room:
                 self._exceeded = True
                 self._stop()

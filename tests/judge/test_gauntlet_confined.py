@@ -741,6 +741,32 @@ def test_nothing_is_run_where_namespaces_are_missing(
     assert "it ran" in honest.stdout
 
 
+def test_supervisor_that_is_ended_is_nobodys_answer(tree: Path, scratch: Path) -> None:
+    def end_it() -> None:
+        alive = scratch / "alive"
+        while not alive.exists():
+            time.sleep(0.02)
+        for place in Path("/proc").glob("[0-9]*/cmdline"):
+            parent = (place.parent / "status").read_text().split("PPid:\t")[1].split("\n")[0]
+            if parent == str(os.getpid()) and b"judge.gauntlet.supervisor" in place.read_bytes():
+                os.kill(int(place.parent.name), signal.SIGKILL)
+
+    killer = threading.Thread(target=end_it, daemon=True)
+    killer.start()
+    with pytest.raises(GauntletError, match="was itself ended"):
+        confined.run(
+            ["{python}", "-c", textwrap.dedent(DAEMON + "    time.sleep(60)")],
+            tree=tree,
+            scratch=scratch,
+            seconds=60,
+            memory_bytes=MEMORY,
+        )
+    killer.join()
+    size = (scratch / "alive").stat().st_size
+    time.sleep(0.3)
+    assert (scratch / "alive").stat().st_size == size
+
+
 def test_command_that_cannot_be_started_is_the_candidates_problem(
     tree: Path, scratch: Path
 ) -> None:
