@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,10 @@ def mutate_all(
     paths: Sequence[str] = PATHS,
     processes: int = 2,
     most: int | None = None,
+    seed: int = 0,
     equivalents: Sequence[Equivalent] = (),
 ) -> MutationReport:
-    """Plant every defect, or `most` of them, into the paths of a tree; side by side by paths."""
+    """Plant every defect, or about `most`, into the paths of a tree; side by side by paths."""
     counts = {path: len(mutants_of(path, (tree / path).read_text("utf-8"))) for path in paths}
     shares: list[list[str]] = [[] for _ in range(processes)]
     for path in sorted(counts, key=lambda each: counts[each], reverse=True):
@@ -144,7 +146,8 @@ def mutate_all(
                 ForkedJudge(tasks),
                 tree=tree,
                 scratch=scratch,
-                most=None if most is None else most * sum(counts[p] for p in share) // whole,
+                most=None if most is None else ceil(most * sum(counts[p] for p in share) / whole),
+                seed=seed,
                 equivalents=equivalents,
             )
             for share in used
