@@ -42,9 +42,10 @@ _FORBIDDEN = _words(
 )
 _REACHING = _words(  # attributes that lead from any object to the interpreter's inside
     "CodeType ForwardRef Formatter FunctionType LambdaType ModuleType ag_code ag_frame bltns"
-    " builtins cr_code cr_frame ctypes eval exec f_back f_builtins f_code f_globals f_locals"
-    " func_globals get_field get_type_hints gi_code gi_frame importlib mro os singledispatch"
-    " singledispatchmethod subprocess sys tb_frame"
+    " builtins convert_ cr_code cr_frame ctypes eval evaluate exec f_back f_builtins f_code"
+    " f_globals f_locals func_globals get_field get_type_hints gi_code gi_frame global_enum"
+    " importlib make_dataclass mro os simple_enum singledispatch singledispatchmethod subprocess"
+    " sys tb_frame update_wrapper wraps"
 )
 _READS = ("getattr", "hasattr")
 _UNSEEN = re.compile("[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
@@ -90,17 +91,19 @@ def _problems(path: str, source: bytes, manifest: Manifest) -> list[tuple[int, s
         for mark in _UNSEEN.finditer(text)
     ]
     try:
-        return sorted(found + list(_Walk(path, manifest, _imported(tree)).problems(tree)))
+        walk = _Walk(path, manifest, _imported(tree), modules=_imported(tree, modules=True))
+        return sorted(found + list(walk.problems(tree)))
     except RecursionError:
         return [(1, "is nested too deeply")]
 
 
-def _imported(tree: ast.AST) -> frozenset[str]:
-    """Every name that an import binds anywhere in the file."""
+def _imported(tree: ast.AST, *, modules: bool = False) -> frozenset[str]:
+    """Every name that an import binds anywhere in the file, or those that are surely modules."""
+    kinds = ast.Import if modules else ast.Import | ast.ImportFrom
     return frozenset(
         alias.asname or alias.name.split(".")[0]
         for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
+        if isinstance(node, kinds)
         for alias in node.names
     )
 
@@ -112,12 +115,16 @@ class _Walk:
     path: str
     manifest: Manifest
     imported: frozenset[str]
+    modules: frozenset[str]
+    dotted: set[int] = field(default_factory=set)  # ids of names that stand before a dot
     called: set[int] = field(default_factory=set)  # ids of names that are called where they stand
 
     def problems(self, tree: ast.AST) -> Iterator[tuple[int, str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):  # breadth first: before the name that it calls
                 self.called.add(id(node.func))
+            elif isinstance(node, ast.Attribute):
+                self.dotted.add(id(node.value))
             for problem in self._of(node):
                 yield getattr(node, "lineno", 1), problem
 
@@ -145,7 +152,7 @@ class _Walk:
                 yield from _name(node.arg or "")
             case ast.MatchClass():
                 for attribute in node.kwd_attrs:
-                    yield from _name(attribute)
+                    yield from _attribute_name(attribute)
             case ast.Subscript() if not isinstance(node.ctx, ast.Load):
                 yield from self._assigned(node)
             case _:
@@ -193,6 +200,8 @@ class _Walk:
             yield f"uses {node.id}"
         elif node.id in _READS and id(node) not in self.called:
             yield f"uses {node.id} without calling it where it stands"
+        elif node.id in self.modules and id(node) not in self.dotted:
+            yield f"uses the module {node.id} for more than what is in it"
         yield from _name(node.id)
 
     def _attribute(self, node: ast.Attribute) -> Iterator[str]:
