@@ -9,7 +9,7 @@ import typer
 from aggregates.proposal import TRIGGERS, Proposal
 from judge.gauntlet import anchors, measurement, reference_set
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import TaskError
+from judge.gauntlet.errors import GauntletError, TaskError
 from judge.gauntlet.records import results_of
 from proctor import infra_evolve_cli, infra_review_cli, infra_study_cli
 from proctor.commands import read_text
@@ -117,8 +117,15 @@ def run(
             chosen = [each.id for each in controller.queue()]
         else:
             chosen = [find_proposal(controller, proposal)]
+        done, errors = [], []
         with controller.locked():
-            done = [controller.carry_on(each) for each in chosen]
+            for each in chosen:
+                try:
+                    done.append(controller.carry_on(each))
+                except GauntletError as error:  # which does not stop the others
+                    errors.append(ProctorError(f"proposal {each} cannot be judged: {error}"))
+        if errors:
+            raise errors[0]
         _tell(controller, done, as_json=as_json)
 
 
