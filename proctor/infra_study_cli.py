@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-import judge
 from judge.gauntlet import benchmark, reference_set
 from judge.gauntlet.manifest import PATH, Manifest, parse_manifest
 from judge.gauntlet.mutation import (
@@ -29,7 +28,7 @@ from proctor.output import console, error_console, print_json, print_table, word
 
 app = typer.Typer()
 
-OWN = Path(judge.__file__).resolve().parents[1]  # where the code that runs here lies
+OWN = Path(benchmark.__file__).resolve().parents[2]  # where the code that runs here lies
 EQUIVALENTS = "equivalents.toml"  # beside the reference set's manifest
 SMALL = Scale(trials=100, sequences=5, proposals=100, mixed=20)
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=MOST, help="What is drawn by.")]
