@@ -10,7 +10,6 @@ import typer
 
 from aggregates.evolution import Evolution
 from judge.gauntlet.controller import Controller
-from policies.chat import ChatClient
 from policies.errors import PolicyError
 from policies.settings import ModelSettings
 from policies.tuner import BASELINE, TECHNIQUES, scoreboard
@@ -22,9 +21,8 @@ from proctor.infra_patterns import History
 from proctor.infra_proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, print_json, print_table, words
-from proctor.policies import OPENAI, read_pairs
 
-TUNER = "tuner"
+TUNER, OPENAI = "tuner", "openai"
 
 app = typer.Typer()
 
@@ -85,6 +83,9 @@ def evolve(
 def _proposer(
     policy: str, pairs: list[str], home: Home, controller: Controller, *, reset: bool
 ) -> Iterator[Proposer]:
+    from policies.chat import ChatClient  # noqa: PLC0415 - openai and torch take seconds to load
+    from proctor.policies import read_pairs  # noqa: PLC0415
+
     given = read_pairs(pairs)
     if reset:
         yield ResetProposer()
