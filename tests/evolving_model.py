@@ -33,7 +33,9 @@ def thrift(_: int, files: Mapping[str, str]) -> Answer:
 
 def brevity(_: int, files: Mapping[str, str]) -> Answer:
     """Make long documents pay for their length: better where they win by it."""
-    return write(SETTINGS, files[SETTINGS].replace("length_penalty = 0.0\n", "length_penalty = 0.05\n"))
+    return write(
+        SETTINGS, files[SETTINGS].replace("length_penalty = 0.0\n", "length_penalty = 0.05\n")
+    )
 
 
 def idle(number: int, files: Mapping[str, str]) -> Answer:
