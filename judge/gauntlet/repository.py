@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from judge.gauntlet.changes import FILE, Change
+from judge.gauntlet.diffs import check_form, check_once
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
 
 MAX_DIFF = 2**20
@@ -134,11 +135,14 @@ class Repository:
             apply = ("apply", "--cached", "-p1", "--whitespace=nowarn", "-")
             try:
                 self._objects(*apply, stdin=diff, index=index)
+                counts = self._objects("apply", "-p1", "--numstat", "-z", "-", stdin=diff)
             except RepositoryError as error:
                 raise DiffError(
                     f"the diff does not apply to {base}: {error.__cause__ or error};"
                     " make it against the line's head, with `git diff`"
                 ) from error
+            paths = [line.split(b"\t", 2)[-1] for line in counts.split(b"\0")[:-1]]
+            check_once(path.decode(errors="surrogateescape") for path in paths)
             return self._objects("write-tree", index=index).decode().strip()
 
     def commit(self, tree: str, parent: str, message: str, time: int) -> str:
@@ -392,6 +396,7 @@ def _check_diff(diff: bytes) -> None:
         )
     if not text.strip():
         raise DiffError("the diff is empty")
+    check_form(text)
 
 
 def _ref(branch: str, *, proposals: bool = False) -> str:

@@ -48,7 +48,7 @@ def test_candidate_is_made_without_touching_any_file_or_index(scene: Scene) -> N
     [
         (b"", "is empty"),
         (b" \n\n", "is empty"),
-        (b"please make it faster\n", "does not apply"),
+        (b"please make it faster\n", "neither a header nor part of a hunk"),
         (b"\xff\xfe", "no UTF-8"),
         (b"+" * (MAX_DIFF + 1), "the most is"),
         (b"diff --git a/x b/x\n\x00", "control character"),
