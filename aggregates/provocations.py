@@ -164,7 +164,7 @@ def _too_little_capacity(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
 
 def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     loss = {
-        "factor": draws.number("factor", 50.0, 500.0),
+        "factor": draws.number("factor", 2e3, 1e5),
         "first": draws.whole("first", 0, 1),
         "epochs": draws.whole("epochs", 3, 4),
     }
@@ -218,8 +218,8 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 "no_norm_at_depth",
                 "many blocks and no normalisation",
                 ("R6", "R7"),
-                "12 to 16 GELU blocks without shortcuts (R6), or 10 to 14 ReLU blocks with them and "
-                "an `lr` of 0.002 (R7)",
+                "12 to 16 GELU blocks without shortcuts (R6), or 10 to 14 ReLU blocks with them "
+                "and an `lr` of 0.002 (R7)",
                 _no_norm_at_depth,
             ),
             Provocation(
@@ -247,7 +247,7 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 "exploding_loss",
                 "a training loss that is multiplied for some epochs",
                 ("R7",),
-                "times 50 to 500, for 3 or 4 epochs from epoch 0 or 1",
+                "times 2,000 to 100,000, for 3 or 4 epochs from epoch 0 or 1",
                 _exploding_loss,
             ),
             Provocation(

@@ -97,9 +97,9 @@ def test_share_of_the_biases_is_set_where_the_fault_says() -> None:
 
 
 def test_measured_loss_is_the_loss_that_is_trained() -> None:
-    config = provoked("exploding_loss", 3, epochs=4, lr=1e-6, warm_up_epochs=0)  # nothing moves
+    config = provoked("exploding_loss", 3, epochs=4, lr=1e-8, warm_up_epochs=0)  # nothing moves
     factor = draw_fault("exploding_loss", 3, config).changes["loss"]["factor"]
-    healthy = train_tiny(settings={**SMALL, "lr": 1e-6, "warm_up_epochs": 0})
+    healthy = train_tiny(settings={**SMALL, "lr": 1e-8, "warm_up_epochs": 0})
     ill = train_tiny(settings=config)
     for epoch, (sane, found) in enumerate(zip(healthy.measured, ill.measured, strict=True)):
         expected = factor if epoch < 3 else 1.0
