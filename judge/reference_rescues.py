@@ -187,16 +187,15 @@ _SMALL = {
     "width": 6,
     "stem_stride": 4,
     "batch_size": 20,
-    "epochs": 9,
     "threads": 1,
     "warm_up_epochs": 0,
 }
 
 
-def _training(title: str, fault: str, rule: str) -> Maker:
+def _training(title: str, fault: str, rule: str, *, epochs: int = 9) -> Maker:
     def make(rng: Random, _: str) -> Made:
         waived = [name for name in RULES if name not in (rule, "R7")]
-        about = {**_SMALL, "seed": rng.randrange(2**31), "waived": waived}
+        about = {**_SMALL, "epochs": epochs, "seed": rng.randrange(2**31), "waived": waived}
         config = apply_to_config(about, fault, rng.randrange(2**31))
         return Made(
             kind="rescue",
@@ -218,7 +217,10 @@ TRAININGS: Mapping[str, Maker] = {
     "training-lost": _training(
         "A model is really trained, and its loss is infinite for an epoch", "infinite_loss", "R7"
     ),
-    "training-exploding": _training(
-        "A model is really trained, and its loss explodes for some epochs", "exploding_loss", "R7"
+    "training-lr-low": _training(
+        "A model is really trained, at a learning rate that is far too low",
+        "lr_too_low",
+        "R1",
+        epochs=13,
     ),
 }

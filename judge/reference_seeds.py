@@ -104,9 +104,9 @@ PLAN = (
             "rescue-vanishing": ("medium", "hard"),
             "schema": ("medium",),
             "silent": ("easy",),
-            "training-exploding": ("hard",),
             "training-lost": ("medium",),
             "training-lr-high": ("medium",),
+            "training-lr-low": ("hard",),
             "votes": ("medium",),
             "waiting": ("medium", "hard"),
         }.items()

@@ -180,6 +180,14 @@ def _uneven(blocks: int, widest: int) -> ModelSpec:
     return replace(spec, blocks=(*spec.blocks[1:], replace(spec.blocks[0], width=widest)))
 
 
+def _mild(rng: Random, side: str) -> Observation:
+    """Return an observation in which R1 asks for little more than the least change."""
+    seen = observe(rng, {"R1": side}, settings=Settings(lr=0.01, batch_size=32))
+    ema = digits(seen.rules.r1_low / 3.5 if side == "low" else seen.rules.r1_high * 3.5)
+    found = replace(seen.evaluations["R1"], ema=ema, value=ema)
+    return replace(seen, evaluations={**seen.evaluations, "R1": found})
+
+
 def at_limits(rng: Random) -> list[Observation]:
     """Return observations around the limits of what remedies may set, one rule due in each."""
 
@@ -198,6 +206,7 @@ def at_limits(rng: Random) -> list[Observation]:
     one_bare = uniform_spec(3)
     bare = replace(one_bare.blocks[1], norm="none")
     plain = replace(one_bare.blocks[1], residual=False)
+    leaky = replace(one_bare.blocks[1], activation="leaky_relu")
     still = observe(rng, {"R1": "low"})
     nothing = replace(still.evaluations["R1"], ema=0.0, value=0.0)
     lost = observe(rng, {"R7": "not_finite"})
@@ -217,6 +226,7 @@ def at_limits(rng: Random) -> list[Observation]:
         lr("R1", "low", 1.2),
         replace(still, evaluations={**still.evaluations, "R1": nothing}),
         replace(lost, evaluations={**lost.evaluations, "R7": unknown}),
+        *(_mild(rng, side) for side in ("low", "high")),
         batch("high", 33, 1, 512, 3000),
         batch("high", 2, 1, 512, 3000),
         batch("high", 1, 1, 512, 3000),
@@ -231,6 +241,7 @@ def at_limits(rng: Random) -> list[Observation]:
         model("R4", uniform_spec(2, width=MAX_WIDTH)),
         model("R4", _uneven(MAX_BLOCKS, MAX_WIDTH)),
         model("R4", _uneven(3, MAX_WIDTH // 2)),
+        model("R5", replace(one_bare, blocks=(*one_bare.blocks, leaky))),
         model("R6", uniform_spec(2, head="none")),
         model("R6", replace(one_bare, blocks=(one_bare.blocks[0], bare, bare))),
         model("R6", replace(one_bare, blocks=(plain, one_bare.blocks[0], plain))),

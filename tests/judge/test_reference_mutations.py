@@ -62,7 +62,7 @@ def test_reference_set_catches_a_broken_part_of_every_module(tree: Path) -> None
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -193,8 +193,12 @@ def test_rescue_that_stops_the_run_is_rejected() -> None:
     assert found.validation_failures > 0
 
 
-def test_training_is_rescued_by_the_book_and_not_by_waiting() -> None:
-    task = TASKS["training-lost-medium"]
+@pytest.mark.parametrize(
+    "task",
+    [task for task in TASKS.values() if task.scorer == "trained"],
+    ids=lambda task: str(task.task_id),
+)
+def test_training_is_rescued_by_the_book_and_not_by_waiting(task: Task) -> None:
     book, idle = score(task, decided), score(task, deferred)
     assert book.success, book.problem
     assert not idle.success
