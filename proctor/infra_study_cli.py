@@ -42,7 +42,7 @@ def simulate_(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate proposals and tell how often the gate errs, and what its plain rule would do."""
+    """Tell by simulation how often the gate errs, and how often a plain rule does."""
     tables = simulate(replace(SMALL if small else Scale(), seed=seed))
     if as_json:
         print_json(list(tables))
@@ -67,7 +67,11 @@ def mutate(
     branch: BranchOption = BRANCH,
     as_json: JsonOption = False,
 ) -> None:
-    """Plant defects into a line's tier-2 code, and tell which of them its reference set catches."""
+    """Plant defects into tier-2 code, and tell which its reference set catches.
+
+    The repository that this command was installed from is asked in forks of one process, in
+    minutes; any other, as candidates are, by one confined process for each task.
+    """
     repository = Repository(repo)
     commit = repository.head(branch)
     manifest = parse_manifest(repository.read(commit, PATH))

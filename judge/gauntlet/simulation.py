@@ -1,11 +1,8 @@
 """How often the gate errs, and how often the document's plain rule does: the figures of the docs.
 
-    python -m judge.gauntlet.simulation
-
-Source: docs/explanation/calibrated-gate.md.  I/O: standard output, when it is run as a program.
+Source: docs/explanation/calibrated-gate.md.  I/O: none.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -264,15 +261,3 @@ def _null_table(scale: Scale) -> Table:
         ),
         rows=tuple(rows),
     )
-
-
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(prog="python -m judge.gauntlet.simulation")
-    parser.add_argument("--seed", type=int, default=0)
-    for table in simulate(Scale(seed=parser.parse_args().seed)):
-        print(table.to_markdown(), end="\n\n", flush=True)
-
-
-if __name__ == "__main__":
-    main()
