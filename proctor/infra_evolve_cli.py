@@ -16,13 +16,21 @@ from policies.tuner import BASELINE, TECHNIQUES, scoreboard
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.infra_evolve import Evolving, open_evolution, steer
-from proctor.infra_home import BRANCH, HERE, BranchOption, RepoOption, open_controller
+from proctor.infra_home import (
+    BRANCH,
+    HERE,
+    BranchOption,
+    RepoOption,
+    line_folder,
+    open_controller,
+)
 from proctor.infra_patterns import History
 from proctor.infra_proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
-from proctor.options import HOME, HomeOption, JsonOption
+from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import console, print_json, print_table, words
 
 TUNER, OPENAI = "tuner", "openai"
+CANDIDATES = "candidates"  # below a line's folder
 
 app = typer.Typer()
 
@@ -77,6 +85,31 @@ def evolve(
     else:
         _tell(told)
     raise typer.Exit(EXIT_FOUND if told["stopped"] else EXIT_HELD)
+
+
+@app.command("challenge")
+def challenge_(
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST, help="What is drawn by.")] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, max=1_000, help="How many.")] = 40,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Look for situations that the head decides wrongly; exit code 1 where there are some."""
+    from proctor.infra_challenge import challenge  # noqa: PLC0415 - knows this repository's tasks
+
+    place = Home(home)
+    with open_controller(place, repo, branch=branch) as controller:
+        folder = line_folder(place, controller.line.id) / CANDIDATES
+        found = challenge(controller, folder, seed=seed, count=count)
+    if as_json:
+        print_json({"tried": found.tried, "kept": found.kept, "folder": str(found.folder)})
+    else:
+        console.print(words(f"{found.tried} situations were tried, {len(found.kept)} are kept"))
+        for name in found.kept:
+            console.print(words(f"{found.folder / 'tasks' / name}"))
+    raise typer.Exit(EXIT_FOUND if found.kept else EXIT_HELD)
 
 
 @contextmanager
