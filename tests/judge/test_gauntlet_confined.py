@@ -158,6 +158,8 @@ def test_reading_what_is_expected_is_rejected(
     checkout = Path(judge.__file__).parents[1]
     expected = tmp_path / "expected.json"
     expected.write_text(CANARY)
+    repository = tmp_path / "repository"
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", repository], check=True)
     (tree / "link.json").symlink_to(expected)
     places = [
         str(expected),
@@ -167,8 +169,8 @@ def test_reading_what_is_expected_is_rejected(
         str(checkout),
         str(checkout / "judge/errors.py"),
         str(checkout / "pyproject.toml"),
-        str(checkout / ".git"),
-        str(checkout / ".git/HEAD"),
+        str(repository / ".git"),
+        str(repository / ".git/HEAD"),
         f"/proc/{os.getpid()}/environ",
         f"/proc/{os.getppid()}/environ",
         "/etc/hostname",
