@@ -132,13 +132,13 @@ def _dead_activations(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
 
 
 def _no_norm_at_depth(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    settings: dict[str, Any] = {"norm": "none", "blocks": draws.whole("blocks", 12, 16)}
     if draws.choice("residual", (False, True)):
         # At a larger rate such a model dies within a few steps, and its gradients with it.
-        blocks = draws.whole("blocks", 10, 14)
-        settings = {"residual": True, "activation": "relu", "blocks": blocks, "lr": 0.002}
-        return ("R7",), {"settings": {"norm": "none", **settings}}
-    settings = {"residual": False, "activation": "gelu", "blocks": draws.whole("blocks", 12, 16)}
-    return ("R6",), {"settings": {"norm": "none", **settings}}
+        return ("R7",), {
+            "settings": {**settings, "residual": True, "activation": "relu", "lr": 0.002}
+        }
+    return ("R6",), {"settings": {**settings, "residual": False, "activation": "gelu"}}
 
 
 def _batch_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
@@ -218,8 +218,8 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 "no_norm_at_depth",
                 "many blocks and no normalisation",
                 ("R6", "R7"),
-                "12 to 16 GELU blocks without shortcuts (R6), or 10 to 14 ReLU blocks with them "
-                "and an `lr` of 0.002 (R7)",
+                "12 to 16 blocks, of GELU without shortcuts (R6) or of ReLU with them and an `lr` "
+                "of 0.002 (R7)",
                 _no_norm_at_depth,
             ),
             Provocation(

@@ -109,7 +109,8 @@ def _reinitialise(state: LiveState, epoch: int) -> dict[str, Any]:
 
 
 def _finite(model: ResidualCNN) -> bool:
-    return all(bool(torch.isfinite(value).all()) for value in model.state_dict().values())
+    """Return whether training can go on; running variances may overflow, and it still can."""
+    return all(bool(torch.isfinite(value).all()) for value in model.parameters())
 
 
 def flat_spec(spec: ModelSpec) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from judge_cases import CONFIG, Case, Change, failed, rewrite, train_case
+from safetensors.torch import load
 from tiny_training import train_tiny
 
 from aggregates.canonical import digest
@@ -93,6 +95,17 @@ def test_provoked_run_comes_out_the_same_again(name: str, seed: int) -> None:
     assert (found.same, found.whole) == (True, True), found.differences
     part = reexecute(events, policy, until_epoch=1)
     assert (part.same, part.whole) == (True, False), part.differences
+
+
+def test_remedy_is_carried_out_and_held_when_running_variances_have_overflowed() -> None:
+    config = apply_to_config({**BASE, "epochs": 5}, "exploding_loss", 0)
+    trained = train_tiny(settings=config, policy=PlaybookPolicy())
+    assert all(value.gradients_finite for value in trained.run.history)
+    sound = torch.isfinite(load(trained.blobs[trained.run.weights["last"][1]])["norm.running_var"])
+    assert not bool(sound.all())
+    acted = [past for past in trained.run.decisions if past.decision.acts]
+    assert [(past.decision.cites, past.outcome) for past in acted[:1]] == [(("R7",), "applied")]
+    assert not [past for past in acted if past.outcome == "refused"]  # the judge would see no cause
 
 
 def test_hidden_provocation_is_rejected(dead: Case, tmp_path: Path) -> None:
