@@ -19,6 +19,7 @@ PAGES = (
     "docs/how-to/hand-over-a-bundle.md",
     "docs/how-to/keep-a-head.md",
     "docs/how-to/prove-an-event.md",
+    "docs/how-to/provoke-a-fault.md",
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/second-verifier.md",
     "docs/how-to/witness.md",
