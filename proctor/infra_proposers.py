@@ -229,7 +229,7 @@ class ModelProposer:
             blobs=self._blobs,
             answers=RecordedAnswers(self._log, self._client.endpoint),
         )
-        self._rung = self._rung or find_rung(asker)
+        self._rung = self._rung or transcript.rung or find_rung(asker)
         request, read = _request(seen, choice), _remembered(seen.read)
         asked = ask_for_change(asker, self._rung, request, read=read)
         for _ in range(self._settings.repairs):
@@ -266,6 +266,17 @@ class ProposalTranscript(TranscriptLog):
     def calls(self) -> int:
         """How many there are."""
         return self._transcript.calls
+
+    @property
+    def rung(self) -> str | None:
+        """The rung that a process which was killed has found by its probe."""
+        for event in self._log.events.get(self._transcript.id):
+            if isinstance(event, Transcript.CallMade) and (event.action, event.outcome) == (
+                "probe",
+                "usable",
+            ):
+                return event.rung
+        return None
 
 
 def _choose(seen: Situation) -> Choice:

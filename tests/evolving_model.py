@@ -1,11 +1,28 @@
 """A model that proposes changes of the sample repository from a script: good ones, idle ones,
-harmful ones, attacks on the gate, and nonsense."""
+harmful ones, attacks on the gate, and nonsense. As a process:
 
+    python tests/evolving_model.py --port 8080 --script sample
+
+prints its base URL on the first line and serves until it is ended.
+"""
+
+import argparse
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from chat_server import Behaviour, Reply, answer_probe, completion, is_probe, say, schema_of
+from chat_server import (
+    Behaviour,
+    ChatServer,
+    Reply,
+    answer_probe,
+    completion,
+    is_probe,
+    say,
+    schema_of,
+)
 
 SELECTION = "retrieval/selection.py"
 SETTINGS = "retrieval/settings.toml"
@@ -132,3 +149,50 @@ def files_of(text: str) -> dict[str, str]:
 def _words(request: Mapping[str, Any], number: int) -> dict[str, Any]:
     asked = set(schema_of(request)["properties"]) - {"edits", "files"}
     return {name: [f"step {number}"] if name == "steps" else f"round {number}" for name in asked}
+
+
+def shorter_playbook(_: int, files: Mapping[str, str]) -> Answer:
+    """Make this repository's own advice shorter, and say the same."""
+    text = files[PLAYBOOK]
+    for long, short in SHORTER.items():
+        text = text.replace(long, short)
+    return write(PLAYBOOK, text)
+
+
+def gentler_rates(_: int, files: Mapping[str, str]) -> Answer:
+    """Move this repository's learning rates by less than its playbook says."""
+    return edit(NUMBERS, "most_lr_factor = 10.0", "most_lr_factor = 3.0")
+
+
+PLAYBOOK, NUMBERS = "policies/prompts/playbook.md", "policies/numbers.toml"
+SHORTER = {
+    "The rules themselves, their thresholds and windows are fixed; whether a\n"
+    "rule fired is never a matter of opinion. What remains to be judged is the remedy.": (
+        "Whether it fired is settled; what is judged is the remedy."
+    ),
+    " Act on the first\nthat fires and let the others wait for it, so that each remedy's effect "
+    "can be seen by itself.": " Act on the first; the others wait for it.",
+}
+SCRIPTS: Mapping[str, Sequence[Step]] = {
+    "own": (shorter_playbook, gentler_rates),
+    "sample": (
+        *(thrift, unsorted, no_json, weaker_tests, idle, greedy, brevity, own_conftest),
+        *(reads_what_is_expected, structure, looks_for_nothing, odd_keys, hooks, climbs, content),
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Play a model that proposes changes.")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--script", choices=sorted(SCRIPTS), default="sample")
+    arguments = parser.parse_args()
+    server = ChatServer(plays(SCRIPTS[arguments.script]), port=arguments.port)
+    sys.stdout.write(server.url + "\n")
+    sys.stdout.flush()
+    with suppress(KeyboardInterrupt):
+        server.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ PAGES = (
     "README.md",
     "docs/tutorial/first-run.md",
     "docs/how-to/change-the-system.md",
+    "docs/how-to/evolve.md",
     "docs/how-to/hand-over-a-bundle.md",
     "docs/how-to/keep-a-head.md",
     "docs/how-to/prove-an-event.md",
