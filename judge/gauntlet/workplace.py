@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -50,10 +51,11 @@ class Workplace:
     authority: Callable[[], Authority]  # what stands in the ledger now
     tell: Callable[[str, str], None]  # proposal's id, what is done
     _sets: dict[str, ReferenceSet] = field(default_factory=dict)  # by commit, which never changes
+    _manifests: dict[str, Manifest] = field(default_factory=dict)  # by commit, too
 
-    @property
+    @cached_property
     def line_id(self) -> UUID:
-        """The line's stream."""
+        """The line's stream: of the branch as it was when this was first asked for."""
         return Line.id_of(self.repository.root(self.branch), self.branch)
 
     def line(self) -> Line:
@@ -93,12 +95,14 @@ class Workplace:
 
     def manifest(self, commit: str) -> Manifest:
         """Return the manifest in a commit; raise ManifestError if it is another line's."""
-        manifest = parse_manifest(self.repository.read(commit, PATH))
-        if manifest.line != self.branch:
-            raise ManifestError(
-                f"{PATH}: the line is {manifest.line!r}, and asked for is {self.branch!r}"
-            )
-        return manifest
+        if commit not in self._manifests:
+            manifest = parse_manifest(self.repository.read(commit, PATH))
+            if manifest.line != self.branch:
+                raise ManifestError(
+                    f"{PATH}: the line is {manifest.line!r}, and asked for is {self.branch!r}"
+                )
+            self._manifests[commit] = manifest
+        return self._manifests[commit]
 
     def reference_set(self, commit: str) -> ReferenceSet:
         """Return the reference set in a commit."""
