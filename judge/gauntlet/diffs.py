@@ -63,6 +63,6 @@ def check_form(text: str) -> None:
 
 def check_once(paths: Iterable[str]) -> None:
     """Raise DiffError where a diff comes to one path twice."""
-    path, times = Counter(paths).most_common(1)[0]
-    if times > 1:
-        raise DiffError(f"the diff comes to {path!r} more than once; make one change of it")
+    for path, times in Counter(paths).items():
+        if times > 1:
+            raise DiffError(f"the diff comes to {path!r} more than once; make one change of it")

@@ -141,9 +141,13 @@ class Repository:
                     f"the diff does not apply to {base}: {error.__cause__ or error};"
                     " make it against the line's head, with `git diff`"
                 ) from error
-            paths = [line.split(b"\t", 2)[-1] for line in counts.split(b"\0")[:-1]]
-            check_once(path.decode(errors="surrogateescape") for path in paths)
-            return self._objects("write-tree", index=index).decode().strip()
+            tree = self._objects("write-tree", index=index).decode().strip()
+        named = [line.split(b"\t", 2)[-1] for line in counts.split(b"\0")[:-1]]
+        paths = [path.decode(errors="surrogateescape") for path in named]
+        # A file that becomes a link is two parts in git's diffs; check_changes() says what it is.
+        odd = {c.path for c in self.changes(base, tree) if {c.old_mode, c.new_mode} - {FILE, None}}
+        check_once(path for path in paths if path not in odd)
+        return tree
 
     def commit(self, tree: str, parent: str, message: str, time: int) -> str:
         """Return a commit of a tree; the same arguments give the same one."""

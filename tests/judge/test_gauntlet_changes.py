@@ -96,13 +96,19 @@ def test_crlf_is_kept_when_the_file_has_it(scene: Scene) -> None:
 
 
 def test_change_of_nothing_is_rejected(scene: Scene) -> None:
-    there = scene.diff(HONEST)
-    back = there.replace(b"\n-", b"\n*").replace(b"\n+", b"\n-").replace(b"\n*", b"\n+")
-    back = back.replace(b"\n+--", b"\n---").replace(b"\n-++", b"\n+++")
-    tree = scene.repository.candidate_tree(scene.base, there + back)
-    assert tree == scene.repository.tree_of(scene.base)
+    manifest = parse_manifest(scene.repository.read(scene.base, PATH))
     with pytest.raises(DiffError, match="changes nothing"):
-        scene.check(there + back)
+        check_changes([], {}, manifest, scene.repository.paths(scene.base))
+
+
+def test_diff_that_comes_to_a_path_twice_is_rejected(scene: Scene) -> None:
+    there = scene.diff(HONEST)
+    again = (
+        b"@@ -1,2 +1,2 @@\n-def select(rows):\n+def select(r):\n"
+        b"     return sorted(rows, key=abs)[:3]\n"
+    )
+    with pytest.raises(DiffError, match="more than once"):
+        scene.check(there + there[: there.index(b"@@")] + again)
 
 
 # Tier 0, in whatever guise.
