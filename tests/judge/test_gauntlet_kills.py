@@ -67,9 +67,12 @@ def check_in_order(line: Line, allowed: set[str], tree: tuple[str, str, str]) ->
     check_ledger(line.home.path / "ledger")
 
 
+TASKS = ("late-rows",)  # each answer is an entry to be killed after
+
+
 @pytest.fixture(scope="module")
 def control(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, dict[str, Any]]]:
-    line = Line(tmp_path_factory.mktemp("control"))
+    line = Line(tmp_path_factory.mktemp("control"), TASKS)
     submitted(line)
     run(line)
     told = story(line)
@@ -81,7 +84,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, dict[st
 def test_killed_after_every_event_it_comes_to_the_same(
     tmp_path: Path, control: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    line = Line(tmp_path)
+    line = Line(tmp_path, TASKS)
     submitted(line)
     base, tree, kills = line.head(), line.work_tree(), 0
     while run(line, kill_after=1) == -9:
@@ -97,7 +100,7 @@ def test_killed_after_every_event_it_comes_to_the_same(
 def test_killed_at_any_time_it_comes_to_the_same(
     tmp_path: Path, control: list[tuple[str, dict[str, Any]]], seed: int
 ) -> None:
-    line = Line(tmp_path)
+    line = Line(tmp_path, TASKS)
     submitted(line)
     base, tree = line.head(), line.work_tree()
     draw = random.Random(seed)
@@ -112,7 +115,7 @@ def test_killed_at_any_time_it_comes_to_the_same(
 def test_killed_between_the_branch_and_the_ledger_the_promotion_is_recorded(
     tmp_path: Path,
 ) -> None:
-    line = Line(tmp_path)
+    line = Line(tmp_path, TASKS)
     with line.controller() as controller:
         wanted = submit(controller, line.diff(SELECTION, THRIFTY))
     git(line.repo, "switch", "--quiet", "main")  # so that everything is done but the last step
@@ -134,7 +137,7 @@ def test_killed_between_the_branch_and_the_ledger_the_promotion_is_recorded(
 
 
 def test_branch_that_somebody_else_moved_to_a_candidate_is_no_promotion(tmp_path: Path) -> None:
-    line = Line(tmp_path)
+    line = Line(tmp_path, TASKS)
     with line.controller() as controller:
         wanted = submit(controller, line.diff(SELECTION, THRIFTY))
         run(line, kill_after=1)  # branched, and no more

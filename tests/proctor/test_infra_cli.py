@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontdoor import call
+from frontdoor import call_here
 from gauntlet_lines import COMPONENT, SELECTION, THRIFTY, UNSORTED, Line
 
 from proctor.infra_init import git
@@ -18,7 +18,7 @@ def line(tmp_path: Path) -> Line:
     """Return a line whose operator's key lies in a file."""
     line = Line(tmp_path, ("late-rows",))
     for what, file in (("new", "operator.pem"), ("grant", "operator.pem.vkey")):
-        done = call(["keys", what, "operator", tmp_path / file], home=line.home.path)
+        done = call_here(["keys", what, "operator", tmp_path / file], home=line.home.path)
         assert done.returncode == 0, done.stderr
     return line
 
@@ -26,7 +26,7 @@ def line(tmp_path: Path) -> Line:
 def infra(line: Line, *arguments: str | Path, code: int = 0) -> str:
     """Run `proctor infra` and return what it says; the exit code has to be this one."""
     place = () if arguments[0] == "init" else ("--repo", line.repo)
-    done = call(("infra", *arguments, *place), home=line.home.path)
+    done = call_here(("infra", *arguments, *place), home=line.home.path)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     return done.stdout + done.stderr
 
@@ -97,7 +97,9 @@ def test_operator_signs_what_was_carried_away(line: Line, tmp_path: Path) -> Non
 def sign(line: Line, stick: Path, *, code: int = 0) -> str:
     """Approve in a folder, as on a machine that has neither ledger nor repository."""
     nowhere = line.repo.parent / "nowhere"
-    done = call(("infra", "approve", "latest", *key_of(line), "--pending", stick), home=nowhere)
+    done = call_here(
+        ("infra", "approve", "latest", *key_of(line), "--pending", stick), home=nowhere
+    )
     assert done.returncode == code, done.stderr
     assert not nowhere.exists()
     return done.stdout + done.stderr
@@ -108,9 +110,9 @@ def test_review_that_was_signed_by_nobody_is_rejected(line: Line, tmp_path: Path
     infra(line, "propose", diff, *WHY, "--tier", f"{COMPONENT}=1")
     stick = tmp_path / "stick"
     infra(line, "export-pending", stick)
-    call(["keys", "new", "operator", tmp_path / "other.pem"], home=line.home.path)
+    call_here(["keys", "new", "operator", tmp_path / "other.pem"], home=line.home.path)
     theirs = ("infra", "approve", "--key", tmp_path / "other.pem", "--pending", stick)
-    assert call(theirs, home=line.home.path).returncode == 0
+    assert call_here(theirs, home=line.home.path).returncode == 0
     assert "no operator whose key is in force" in infra(line, "import-reviews", stick, code=1)
     assert infra_json(line, "status")["queue"][0]["review"] is None
 
