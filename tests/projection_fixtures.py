@@ -41,6 +41,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic_run(log, dead=range(5), refuse=True, end="crashed")
         synthetic_run(log, epochs=3, dead=range(3), diverged=(2,))  # defers R5 to R7 for ever
         synthetic_run(log, epochs=2, end=None)
+        synthetic_run(log, epochs=5, dead=range(5), provoke="dead_activations")
         padded = [{"kind": "padding", "rule": "R5", "epoch": 2}]
         audits = [
             synthetic_audit(log, first, violations=padded),

@@ -25,6 +25,7 @@ from aggregates.decisions import (
 )
 from aggregates.line import Line
 from aggregates.proposal import Proposal
+from aggregates.provocations import apply_to_config
 from aggregates.rules import CALIBRATED, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
@@ -121,6 +122,7 @@ def synthetic_run(
     run_id: UUID | None = None,
     parent_run: str | None = None,
     campaign: str | None = None,
+    provoke: str | None = None,
 ) -> Run:
     """Save a whole run to `log`; with `end` None it stays open."""
     config = {
@@ -134,6 +136,8 @@ def synthetic_run(
         "waived": list(waived),
         "target_accuracy": 0.8,
     }
+    if provoke is not None:
+        config = apply_to_config(config, provoke, seed)
     run = Run.start(
         config=config,
         config_hash=digest(config),
@@ -146,6 +150,8 @@ def synthetic_run(
         parent_run=parent_run,
         campaign=campaign,
     )
+    if provoke is not None:
+        run.provoke()
     log.save(run)
     for epoch in range(epochs):
         run.measure_epoch(

@@ -19,7 +19,7 @@ from policies.playbook import PlaybookPolicy
 
 SMALL: dict[str, Any] = {**TINY, "epochs": 4}
 # Each fault, and the place where it has two; with the seeds of fault and run.
-CASES: list[tuple[str, int, dict[str, Any]]] = [
+CASES: list[Any] = [
     ("lr_too_high", 0, {}),
     ("lr_too_low", 0, {}),
     ("init_too_large", 0, {}),  # of the head
@@ -27,11 +27,11 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
     ("init_too_small", 0, {}),
     ("dead_activations", 0, {}),  # everywhere
     ("dead_activations", 1, {}),  # in the blocks
-    ("no_norm_at_depth", 3, {"epochs": 3}),  # without shortcuts
+    pytest.param("no_norm_at_depth", 3, {"epochs": 3}, marks=pytest.mark.slow),  # no shortcuts
     ("no_norm_at_depth", 2, {"epochs": 3}),  # with them
-    ("batch_too_small", 0, {"epochs": 3}),
+    pytest.param("batch_too_small", 0, {"epochs": 3}, marks=pytest.mark.slow),
     ("batch_too_large", 1, {"seed": 1}),
-    ("too_little_capacity", 0, {"train_examples": 600}),
+    pytest.param("too_little_capacity", 0, {"train_examples": 600}, marks=pytest.mark.slow),
     ("exploding_loss", 0, {}),
     ("exploding_loss", 3, {}),
     ("infinite_loss", 0, {}),
@@ -68,7 +68,8 @@ def test_no_rule_fires_in_the_healthy_control(changes: dict[str, Any]) -> None:
 
 
 def test_every_fault_of_the_catalogue_is_among_the_cases() -> None:
-    assert {name for name, _, _ in CASES} == set(CATALOGUE)
+    names = {getattr(case, "values", case)[0] for case in CASES}
+    assert names == set(CATALOGUE)
 
 
 def test_weights_of_the_named_part_are_scaled_and_no_others() -> None:

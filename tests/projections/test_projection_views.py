@@ -178,3 +178,14 @@ def test_campaign_and_violations_are_told_with_their_runs(ledger: Ledger) -> Non
     assert ledger.ask("SELECT attempts, max_attempts, end_reason, ranking FROM campaigns") == [
         (1, 1, "completed", f'["{run.id}"]')
     ]
+
+
+def test_provocation_shows_what_came_of_it(ledger: Ledger) -> None:
+    synthetic_run(ledger.log, epochs=6, dead=range(3), provoke="dead_activations")
+    synthetic_run(ledger.log, epochs=4, provoke="exploding_loss")
+    synthetic_run(ledger.log, dead=range(3))  # nobody's doing
+    columns = "name, expects, fired, fired_epoch, fired_epochs, remedied_epoch"
+    assert ledger.ask(f"SELECT {columns} FROM provocation_outcomes ORDER BY name") == [
+        ("dead_activations", ["R5"], True, 2, 1, 2),
+        ("exploding_loss", ["R7"], False, None, 0, None),
+    ]
