@@ -158,9 +158,10 @@ def _draw(shape: Shape, *, seed: int) -> Mapping[str, object]:
     ]
     draw.shuffle(texts)
     needed = [_needed(draw, others, topic, titled=shape.titled) for _ in range(shape.needed)]
-    place = len(texts) if shape.late else draw.randrange(len(texts))
+    place = draw.randrange(shape.cap, len(texts) + 1) if shape.late else draw.randrange(len(texts))
     texts[place:place] = needed
-    documents = [{"id": f"d{number:02}", **text} for number, text in enumerate(texts)]
+    numbers = draw.sample(range(100, 1_000), len(texts))  # so that none is known by its place
+    documents = [{"id": f"d{n}", **text} for n, text in zip(numbers, texts, strict=True)]
     return {
         "task.json": {
             "kind": "retrieve",
