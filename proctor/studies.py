@@ -1,7 +1,8 @@
-"""Studies: where the rules' thresholds come from, what decisions are worth, real images.
+"""Studies: where the thresholds come from, what decisions are worth, provoked faults, real images.
 
     python -m proctor.studies thresholds
     python -m proctor.studies benefit
+    python -m proctor.studies provocations
     python -m proctor.studies images DIR
 
 Each prints the tables of its page in docs/explanation/. Runs are trained and judged in as many
@@ -21,6 +22,7 @@ from typing import Any
 
 from scipy.stats import t as student
 
+from aggregates.provocations import CATALOGUE, apply_to_config, draw_fault
 from aggregates.rules import PROFILES, RULES, evaluate_rules
 from aggregates.signals import EpochSignals
 from judge.audit import audit_run
@@ -175,6 +177,89 @@ def study_benefit() -> tuple[float, float]:
     return low, high
 
 
+def study_provocations(seeds: int = 3) -> None:
+    """Each fault of the catalogue and the healthy control: what fires, and what acting is worth."""
+    base = {**SMALL, "channels": 8, "width": 8, "stem_stride": 4, "batch_size": 32, "epochs": 10}
+    names: tuple[str | None, ...] = (None, *CATALOGUE)
+    keys = [(name, seed) for name in names for seed in range(seeds)]
+    jobs = []
+    for name, seed in keys:
+        config = {**base, "seed": seed}
+        provoked = config if name is None else apply_to_config(config, name, seed)
+        jobs += [(provoked, policy) for policy in ("playbook", "nothing")]
+    outcomes = train_all(jobs)
+    pairs = dict(zip(keys, zip(outcomes[::2], outcomes[1::2], strict=True), strict=True))
+    rows = []
+    for name in names:
+        found = [pairs[name, seed] for seed in range(seeds)]
+        expected = [() if name is None else draw_fault(name, s, base).expects for s in range(seeds)]
+        healthy = [pairs[None, seed][1] for seed in range(seeds)]
+        fired = [
+            _first_epoch(idle, rules) for (_, idle), rules in zip(found, expected, strict=True)
+        ]
+        falsely = [_first_epoch(c, rules) for c, rules in zip(healthy, expected, strict=True)]
+        best = [[max(each.val_accuracy) for each in pair] for pair in found]
+        sane = [max(each.val_accuracy) for each in healthy]
+        gains = [acts - idle for acts, idle in best]
+        low, high = paired_interval(gains)
+        halfway = [
+            acts - idle >= (control - idle) / 2 > 0
+            for (acts, idle), control in zip(best, sane, strict=True)
+        ]
+        rows.append(
+            (
+                name or "(healthy)",
+                " or ".join(sorted({rule for rules in expected for rule in rules})) or "-",
+                f"{sum(epoch is not None for epoch in fired)} of {seeds}" if name else "-",
+                " ".join(str(epoch) for epoch in fired) if name else "-",
+                f"{sum(epoch is not None for epoch in falsely)} of {seeds}" if name else "-",
+                sum(idle for _, idle in best) / seeds,
+                sum(acts for acts, _ in best) / seeds,
+                f"{sum(gains) / seeds:+.3f} ({low:+.3f} to {high:+.3f})",
+                f"{sum(halfway)} of {seeds}" if name else "-",
+                f"{sum(acts.report.process_axis_exercised for acts, _ in found)} of {seeds}",
+            )
+        )
+    _table(
+        (
+            "fault",
+            "expected",
+            "fires",
+            "first in epoch",
+            "fires in the control",
+            "nothing",
+            "playbook",
+            "difference",
+            "halfway to the control",
+            "exercised",
+        ),
+        rows,
+    )
+    print("\nWhat the playbook did, seed by seed:\n")
+    _table(
+        ("fault", "seed", "fired with nobody acting", "remedies"),
+        [
+            (
+                name or "(healthy)",
+                seed,
+                " ".join(sorted({rule for epoch in idle.fired for rule in epoch})) or "none",
+                "; ".join(acts.decisions) or "none",
+            )
+            for (name, seed), (acts, idle) in pairs.items()
+        ],
+    )
+
+
+def _first_epoch(outcome: Outcome, rules: Sequence[str]) -> int | None:
+    """Return the first epoch by which all of the rules had fired, None if they never did."""
+    firsts = [
+        next((epoch for epoch, fired in enumerate(outcome.fired) if rule in fired), None)
+        for rule in rules
+    ]
+    found = [epoch for epoch in firsts if epoch is not None]
+    return max(found) if found and len(found) == len(firsts) else None
+
+
 def study_images(folder: str, *, train_examples: int | None = None) -> None:
     """Sane and bad hyperparameters on real images, eight epochs, two blocks of width 32."""
     base = {
@@ -268,6 +353,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 STUDIES: dict[str, Callable[..., Any]] = {
     "benefit": study_benefit,
     "images": study_images,
+    "provocations": study_provocations,
     "thresholds": study_thresholds,
 }
 
