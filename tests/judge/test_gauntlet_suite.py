@@ -37,7 +37,10 @@ def test_select_leaves_its_argument():
 def test_that_is_skipped():
     raise AssertionError
 """
-COMMAND = '"-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml={report}"'
+COMMAND = (
+    '"-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest",'
+    ' "--junitxml={report}"'
+)
 HERE: Mapping[str, str] = {
     **FILES,
     "judge/tiers.toml": MANIFEST.replace('"-m", "pytest", "--junitxml={report}"', COMMAND).replace(

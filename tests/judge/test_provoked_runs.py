@@ -15,6 +15,7 @@ from aggregates.provocations import apply_to_config, draw_fault
 from aggregates.run import Run
 from judge.gates import Redo
 from judge.reexecution import reexecute
+from judge.report import AuditReport
 from monitor.config import RunConfig
 from policies.playbook import PlaybookPolicy
 from policies.recorded import RecordedPolicy
@@ -76,11 +77,12 @@ def test_provoked_run_is_held_and_the_verdict_names_the_provocation(dead: Case) 
     assert scores.summary.endswith("(exercised by the provocation dead_activations)")
 
 
-def test_run_that_nobody_provoked_is_exercised_by_its_own_course(honest: Case) -> None:
-    report = honest.audit()
-    assert report.process_axis_exercised
-    assert report.step("scores").evidence["provocation"] is None
-    assert "provocation" not in report.step("scores").summary
+def test_run_that_nobody_provoked_is_exercised_by_its_own_course(
+    honest_report: AuditReport,
+) -> None:
+    assert honest_report.process_axis_exercised
+    assert honest_report.step("scores").evidence["provocation"] is None
+    assert "provocation" not in honest_report.step("scores").summary
 
 
 @pytest.mark.parametrize(
