@@ -3,14 +3,14 @@
 import json
 from pathlib import Path
 
-from frontdoor import call
+from frontdoor import call_here
 
 from proctor.infra_init import git
 
 
 def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    done = call(["infra", "demo", tmp_path / "sample", "--json"], home=home)
+    done = call_here(["infra", "demo", tmp_path / "sample", "--json"], home=home)
     assert done.returncode == 0, (done.stdout, done.stderr)
     told = json.loads(done.stdout)
     begun, worse, better, chain, drift, trace = told["steps"]
@@ -18,7 +18,7 @@ def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
     assert "rejected; its tests pass; worse: " in worse["found"]
     assert "promoted; its tests pass; better: " in better["found"]
     assert "alarms: not promoted, worse" in drift["found"]
-    listed = json.loads(call(["log", "--json"], home=home).stdout)
+    listed = json.loads(call_here(["log", "--json"], home=home).stdout)
     names = {entry["index"]: entry["event"] for entry in listed}
     assert names[begun["entries"][0]] == "line.opened"
     for step in (worse, better):
@@ -27,12 +27,12 @@ def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
         assert set(found[3:-2]) == {"task_scored"}
         assert found[-2:] == ["evaluated", "concluded"]
     assert {names[index] for index in drift["entries"]} == {"drift.measured", "drift.alarmed"}
-    assert call(["verify"], home=home).returncode == 0
+    assert call_here(["verify"], home=home).returncode == 0
     assert git(tmp_path / "sample", "status", "--porcelain") == ""
-    again = call(["infra", "demo", tmp_path / "sample"], home=home)
+    again = call_here(["infra", "demo", tmp_path / "sample"], home=home)
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
     assert "entries hold" in trace["found"]
     assert (
         chain["id"]
-        in call(["infra", "status", "--repo", tmp_path / "sample", "--json"], home=home).stdout
+        in call_here(["infra", "status", "--repo", tmp_path / "sample", "--json"], home=home).stdout
     )
