@@ -114,8 +114,9 @@ def test_reference_set_is_what_its_makers_make(tmp_path: Path) -> None:
     write_set(tmp_path, PLAN)
     assert filecmp.cmp(SET / "manifest.json", tmp_path / "manifest.json", shallow=False)
     anew = {one.task_id for one in PLAN if one.kind in ANEW}
+    written = load(tmp_path)
     for task_id in TASKS.keys() - anew:
-        task, again = TASKS[task_id], load(tmp_path).task(task_id)
+        task, again = TASKS[task_id], written.task(task_id)
         assert again.sha256 == task.sha256, f"{task_id} has to be written anew"
 
 
@@ -193,9 +194,12 @@ def test_rescue_that_stops_the_run_is_rejected() -> None:
     assert found.validation_failures > 0
 
 
+TRAINED = [task for task in TASKS.values() if task.scorer == "trained"]
+
+
 @pytest.mark.parametrize(
     "task",
-    [task for task in TASKS.values() if task.scorer == "trained"],
+    [TRAINED[0], *(pytest.param(task, marks=pytest.mark.slow) for task in TRAINED[1:])],
     ids=lambda task: str(task.task_id),
 )
 def test_training_is_rescued_by_the_book_and_not_by_waiting(task: Task) -> None:
