@@ -8,6 +8,7 @@ I/O: a model's endpoint, the log and the blobs; reads the repository.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -19,10 +20,14 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.manifest import Manifest
 from ledger.application import LedgerApplication
-from policies.asking import Asker, Client, find_rung
+from ledger.errors import LedgerError
+from policies.asking import Asked, Asker, Client, find_rung
 from policies.calls import Blobs
+from policies.chat import read_body
 from policies.distiller import LEAST_SAVING
-from policies.proposing import Change, Request, ask_for_change
+from policies.errors import AnswerError
+from policies.extraction import extract
+from policies.proposing import Change, Request, ask_for_change, read_change
 from policies.settings import ModelSettings
 from policies.tuner import (
     BASELINE,
@@ -35,7 +40,7 @@ from policies.tuner import (
     usable_techniques,
 )
 from proctor.infra_patterns import History
-from proctor.transcript_log import RecordedAnswers, TranscriptLog
+from proctor.transcript_log import TranscriptLog
 
 MODE = "gauntlet_evolution"
 MOST_BYTES = 100_000  # of a file that is shown or rewritten
@@ -222,16 +227,12 @@ class ModelProposer:
         """Ask for one change, and again as often as the settings say if the answer is none."""
         choice = _choose(seen)
         transcript = ProposalTranscript(self._log, seen.proposal, policy=self.describe())
-        asker = Asker(
-            replace(self._settings, cache=True),  # a killed process has its answer here
-            client=self._client,
-            log=transcript,
-            blobs=self._blobs,
-            answers=RecordedAnswers(self._log, self._client.endpoint),
-        )
+        asker = Asker(self._settings, client=self._client, log=transcript, blobs=self._blobs)
         self._rung = self._rung or transcript.rung or find_rung(asker)
         request, read = _request(seen, choice), _remembered(seen.read)
-        asked = ask_for_change(asker, self._rung, request, read=read)
+        asked = transcript.answered(
+            self._blobs, lambda value: read_change(value, read=read, technique=choice.technique)
+        ) or ask_for_change(asker, self._rung, request, read=read)
         for _ in range(self._settings.repairs):
             if asked.outcome not in ("unusable", "truncated"):
                 break
@@ -266,6 +267,22 @@ class ProposalTranscript(TranscriptLog):
     def calls(self) -> int:
         """How many there are."""
         return self._transcript.calls
+
+    def answered(self, blobs: Blobs, read: Callable[[Any], Change]) -> Asked[Change] | None:
+        """Return the usable answer that a process which was killed was given, if there is one."""
+        for event in self._log.events.get(self._transcript.id):
+            if (
+                isinstance(event, Transcript.CallMade)
+                and event.action in ("propose", "repair")
+                and event.outcome == "usable"
+                and event.response is not None
+            ):
+                # It may no longer fit: the line can have moved meanwhile.
+                with suppress(AnswerError, LedgerError):
+                    said = read_body(blobs.get(event.response), status=None)
+                    found = read(extract(str(event.rung), said.message))
+                    return Asked(event.number, "usable", None, found, event.status)
+        return None
 
     @property
     def rung(self) -> str | None:
