@@ -68,8 +68,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         taken = synthetic_proposal(log, line)
         refused = synthetic_proposal(log, line, outcome="rejected")
         waiting = synthetic_proposal(log, line, outcome=None)
-        approval = {"envelope": "{}", "key": "operator+00+00", "expires": 2_000_000_000}
-        waiting.record_review("approve", note="go on", **approval)
+        waiting.record_review(
+            "approve", envelope="{}", key="operator+00+00", expires=2_000_000_000, note="go on"
+        )
         line.stop(proposal=str(refused.id), reason="it reached for the controller")
         line.resume(envelope="{}")
         line.adopt(commit="a" * 40, tree="b" * 40, manifest="m", reference_set="r", envelope="{}")

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 from synthetic import synthetic_line, synthetic_proposal
 
+from aggregates.proposal import Proposal
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from projections.projector import create_schema, project
@@ -18,6 +19,12 @@ from projections.source import open_source
 def log(tmp_path: Path) -> Iterator[LedgerApplication]:
     with LedgerApplication.open(tmp_path / "ledger", REGISTRY) as log:
         yield log
+
+
+def review(proposal: Proposal, verdict: str) -> None:
+    proposal.record_review(
+        verdict, envelope="{}", key="operator", expires=2_000_000_000, note="go on"
+    )
 
 
 def asked(folder: Path, statement: str) -> list[tuple[Any, ...]]:
@@ -33,8 +40,7 @@ def test_status_follows_each_proposal_to_its_end(log: LedgerApplication, tmp_pat
     for outcome in ("promoted", "rejected", None):
         synthetic_proposal(log, line, outcome=outcome)
     approved = synthetic_proposal(log, line, outcome=None)
-    word = {"envelope": "{}", "key": "operator", "expires": 2_000_000_000, "note": ""}
-    approved.record_review("revise", **word)
+    review(approved, "revise")
     log.save(approved)
     statement = "SELECT status, verdict, approved_by FROM infra_proposals ORDER BY idx"
     assert asked(tmp_path, statement) == [
@@ -43,7 +49,7 @@ def test_status_follows_each_proposal_to_its_end(log: LedgerApplication, tmp_pat
         ("proposed", None, None),
         ("revise", None, None),
     ]
-    approved.record_review("approve", **word)
+    review(approved, "approve")
     log.save(approved)
     assert asked(tmp_path, statement)[-1] == ("approved", None, "operator")
 
