@@ -6,11 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.proposal import Proposal
+from judge.gauntlet.changes import FILE
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from ledger.application import LedgerApplication
 from proctor.infra_tellers import INFRA_TELLERS
-from proctor.output import cell, console, print_table, words
+from proctor.output import cell, console, print_table, visible, words
 
 _SHORT = 12  # characters of a hash
 
@@ -139,15 +140,19 @@ def applied(controller: Controller, proposal: Proposal) -> str:
         return f"the diff makes nothing of its base: {error}"
     parts = []
     for change in place.repository.changes(proposal.base_tree, tree):
-        before, after = (
-            "" if mode is None else place.repository.read(at, change.path).decode(errors="replace")
-            for mode, at in ((change.old_mode, proposal.base_tree), (change.new_mode, tree))
-        )
-        lines = difflib.unified_diff(
-            before.splitlines(), after.splitlines(), change.path, change.path, lineterm=""
-        )
+        before = _lines(controller, proposal.base_tree, change.path, change.old_mode)
+        after = _lines(controller, tree, change.path, change.new_mode)
+        lines = difflib.unified_diff(before, after, change.path, change.path, lineterm="")
         parts += [f"{change.kind} {change.path}, mode {change.new_mode}", *lines]
-    return "\n".join(parts)
+    return visible("\n".join(parts))
+
+
+def _lines(controller: Controller, tree: str, path: str, mode: str | None) -> list[str]:
+    """Return a file's lines, which end at line feeds only, so that no other mark hides a change."""
+    if mode != FILE:
+        return []  # what is no plain file is told by its mode
+    lines = controller.place.repository.read(tree, path).decode(errors="replace").split("\n")
+    return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]} (no line feed)"]
 
 
 def tell_events(log: LedgerApplication, *streams: UUID) -> None:

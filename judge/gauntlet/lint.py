@@ -48,7 +48,9 @@ _REACHING = _words(  # attributes that lead from any object to the interpreter's
     " sys tb_frame update_wrapper wraps"
 )
 _READS = ("getattr", "hasattr")
-_UNSEEN = re.compile("[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_UNSEEN = re.compile(  # in which the ends of lines are that Python does not take for ends
+    "[\x0b\x0c\x1c-\x1e\x85\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
 
 
 def check_code(
