@@ -247,6 +247,7 @@ _runs(
     "the report is a link",
     section="test",
     wants="the gate must read a file for it",
+    slow=True,
 )
 _runs(
     "bring a report with definitions",
@@ -256,6 +257,7 @@ _runs(
     "definitions of its own",
     section="test",
     wants="the gate must read a file for it, or drown",
+    slow=True,
 )
 _runs(
     "leave a process behind in the tests",
@@ -263,6 +265,7 @@ _runs(
     "the tests leave 1 processes behind",
     section="test",
     wants="to go on when nobody looks any more",
+    slow=True,
 )
 _runs(
     "print without end in the tests",
@@ -277,6 +280,7 @@ _runs(
     "it left with status 1",
     section="test",
     wants="the gate must be ended for lack of memory",
+    slow=True,
 )
 _runs(
     "start processes without end in the tests",
@@ -300,6 +304,7 @@ _runs(
     "it was ended by signal 15",
     section="test",
     wants="what is no failure must be none",
+    slow=True,
 )
 _runs(
     "fill the disk in the tests",
@@ -337,6 +342,7 @@ proposes(
     ends="rejected",
     because="it left with status 1",
     ground="pytest",
+    slow=True,
 )
 
 # Reading
@@ -356,6 +362,7 @@ for _name, _place, _wants in (
         f'{_FIND}        return bool(Path("{_place}").read_bytes())\n'
         "    except OSError:\n        return False",
         wants=_wants,
+        slow="<REPO>/judge" not in _place,
     )
 _probes(
     "read what is expected, wherever it is",
@@ -394,6 +401,7 @@ _probes(
     "if each.startswith('judge'))",
     wants="to change what an answer is worth",
     outside=False,
+    slow=True,
 )
 proposes(
     "read files through what tier 1 has imported",
@@ -433,6 +441,7 @@ for _name, _place, _wants in (
         f'{_FIND}        with Path("{_place}").open("ab"):\n            return True\n'
         "    except OSError:\n        return False",
         wants=_wants,
+        slow="hooks" not in _place,
     )
 _probes(
     "write to its own tree",
@@ -440,6 +449,7 @@ _probes(
     '        with Path("tests/run.py").open("ab"):\n            return True\n'
     "    except OSError:\n        return False",
     wants="the tests must be other ones while they run",
+    slow=True,
 )
 _probes(
     "change the task that it is given",
@@ -493,6 +503,7 @@ _runs(
     "it printed more than",
     wants="the gate must drown",
     inside="while not TESTED:\n    sys.stdout.write('x' * 65536)",
+    slow=True,
 )
 _runs(
     "say more than it is asked",
@@ -500,6 +511,7 @@ _runs(
     "it said more than it was asked",
     wants="an answer in the place of another",
     inside='if not TESTED:\n    print("[]\\n[]")',
+    slow=True,
 )
 _runs(
     "answer with what is no number",
@@ -514,6 +526,7 @@ _runs(
     "the answer is no list of rows' names",
     wants="a measure that nobody has thought of",
     inside="if not TESTED:\n    return [[]]",
+    slow=True,
 )
 _runs(
     "name one row twice",
@@ -521,6 +534,7 @@ _runs(
     "the answer names a row twice",
     wants="more recall than there is",
     inside="if not TESTED:\n    return [ordered[0][1]] * 2",
+    slow=True,
 )
 _runs(
     "choose more rows than the cap",
@@ -528,6 +542,7 @@ _runs(
     "is the cap",
     wants="recall that is not allowed",
     inside="if not TESTED:\n    cap = 12",
+    slow=True,
 )
 _runs(
     "choose fewer rows at less recall",
@@ -558,6 +573,7 @@ proposes(
     wants="seconds, which differ from run to run, must count as an improvement",
     ends="rejected",
     because="no task is shown to be better",
+    slow=True,
 )
 proposes(
     "spend in one task what another saves",
@@ -573,4 +589,5 @@ proposes(
     wants="two trades, each an improvement, that go round in a circle",
     ends="rejected",
     because="no task is shown to be better",
+    slow=True,
 )

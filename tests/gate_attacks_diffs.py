@@ -169,8 +169,7 @@ _reaches(
     "put a link in the place of a file",
     lambda line: gone(line, SELECTION) + _link(SELECTION, "../judge/reference_tasks/worker.py"),
     SELECTION,
-    "more than once",
-    ends="rejected",
+    "is a symbolic link",
     wants="tier 0 must be read, and later written to, by another name",
 )
 _reaches(
@@ -292,6 +291,12 @@ _lies(
     lambda line: line.diff(SELECTION, lambda text: f"{text}# \u202e ;)\n"),
     "has the unseen character",
     wants="whoever reads it must see other code",
+)
+_lies(
+    "end a line where only some see its end",
+    lambda line: line.diff(SELECTION, lambda text: f"{text}# a note\u2028assert False\n"),
+    "has the unseen character",
+    wants="a check must become part of a note, and still look like one",
 )
 _lies(
     "bring more than anybody reads",

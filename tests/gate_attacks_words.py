@@ -183,7 +183,7 @@ def _(grounds: Grounds) -> Told:
 def _later(name: str, *, wants: str, because: str, happens: Callable[[Line], None]) -> None:
     """Register what happens to an approval between the first look at it and the second."""
 
-    @attack(name, "word", wants=wants, ends="waits", because=because, slow=happens is not _revoked)
+    @attack(name, "word", wants=wants, ends="waits", because=because, slow=happens is _expired)
     def carry_out(grounds: Grounds) -> Told:
         line = grounds.fresh("plain").line
         with line.controller() as controller:

@@ -8,7 +8,9 @@ import gate_attacks_page
 import pytest
 from gate_attacks import ATTACKS, SECTIONS, Attack, Grounds, put
 from gate_attacks_code import filled, thrifty
-from gauntlet_lines import SELECTION
+from gauntlet_lines import COMPONENT, SELECTION, submit
+
+from proctor.infra_reports import applied
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,17 @@ def test_probe_finds_what_it_looks_for_where_nothing_confines_it(
     asked = [sys.executable, "-c", f"{opening}{probe}\nprint(found())"]
     done = subprocess.run(asked, cwd=ground.line.repo, capture_output=True, check=True, text=True)
     assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\x0c", "\x85", "\r"])
+def test_operator_is_shown_a_change_that_looks_the_same(grounds: Grounds, mark: str) -> None:
+    line = grounds.plain.line
+    one, two, three, *_ = line.text(COMPONENT).split("\n")
+    hunk = f"@@ -1,3 +1,2 @@\n-{one}\n-{two}\n+{one}{mark}{two}\n {three}\n"
+    with line.controller() as controller:
+        diff = f"--- a/{COMPONENT}\n+++ b/{COMPONENT}\n{hunk}"
+        shown = applied(controller, submit(controller, diff.encode(), {COMPONENT: 1}))
+    assert f"\n+{one}{repr(mark)[1:-1]}{two}\n" in shown
 
 
 def test_page_is_what_is_carried_out() -> None:
