@@ -38,7 +38,17 @@ def test_head_that_never_acts_fails_near_the_bounds_and_the_failures_are_kept(
     )
     repo = own_line(tmp_path / "repo", playbook=idle)
     home = tmp_path / "home"
-    command = ["infra", "challenge", "--repo", repo, "--seed", "1", "--count", "4", "--json"]
+    command: list[str | Path] = [
+        "infra",
+        "challenge",
+        "--repo",
+        repo,
+        "--seed",
+        "1",
+        "--count",
+        "4",
+        "--json",
+    ]
     done = call(command, home=home)
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)

@@ -22,7 +22,7 @@ from ledger.reader import open_verified
 from proctor.infra_init import git
 
 # step -> what it comes to, where it does not depend on what came before
-ENDS = {
+ENDS: dict[Step, str] = {
     model.idle: "rejected",
     model.unsorted: "rejected",
     model.greedy: "rejected",
@@ -69,7 +69,7 @@ def rounds_of(line: Line) -> list[Evolution.RoundEnded]:
 def ends_of(line: Line) -> list[str]:
     """Return what each round came to, and of a proposal what became of it."""
     with line.log() as log:
-        proposals = {
+        proposals: dict[int, Proposal] = {
             ended.round: log.repository.get(UUID(ended.proposal))
             for ended in rounds_of(line)
             if ended.proposal is not None
