@@ -9,6 +9,7 @@ I/O: runs the head's code, confined; writes below the home.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ def challenge(controller: Controller, into: Path, *, seed: int, count: int) -> C
         export(place.repository, commit, manifest, tree)
         cases = list(edge_cases(situations, seed=seed, count=count))
         wrong = _wrong(cases, tree, manifest, scratch)
-    kept = [_task([seen], source=f"adversary, seed {seed}, at {commit[:12]}") for seen in wrong]
+    source = f"adversary, seed {seed}, at {commit[:12]}"
+    day = datetime.fromtimestamp(place.clock(), UTC).date().isoformat()
+    kept = [_task([seen], source=source, day=day) for seen in wrong]
     _write(into, kept)
     return Challenge(len(cases), tuple(task.task_id for task in kept), into)
 
@@ -70,7 +73,7 @@ def _wrong(
     """Return the cases that are decided wrongly: all are tried together, and halved if one is."""
     if not cases:
         return []
-    task = _task(cases, source="adversary")
+    task = _task(cases, source="adversary", day="")
     if run_task(task, tree, manifest, arm="base", scratch=scratch).success:
         return []
     if len(cases) == 1:
@@ -82,7 +85,7 @@ def _wrong(
     ]
 
 
-def _task(cases: Sequence[Observation], *, source: str) -> Task:
+def _task(cases: Sequence[Observation], *, source: str, day: str) -> Task:
     plain = _text([to_plain(seen) for seen in cases])
     expected = {"answers": [expected_answers(seen) for seen in cases]}
     name = f"edge-{sha256(plain).hexdigest()[:12]}"
@@ -96,7 +99,7 @@ def _task(cases: Sequence[Observation], *, source: str) -> Task:
         "categories": ["decisions", "limits"],
         "difficulty": "hard",
         "added_by": "adversary",
-        "added_at": "not added",
+        "added_at": day,
         "regression_anchor_for": None,
     }
     return Task(
