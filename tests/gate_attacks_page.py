@@ -32,6 +32,10 @@ finds it, and would be promoted.
 
 How a candidate is run: [the gauntlet](gauntlet.md). Attacks on the ledger: [threats](threats.md).
 """
+_CHANCE = """\
+How often one of many changes that change nothing gets through, on tasks whose answers differ from
+run to run, is measured and bounded: [the calibrated gate](../explanation/calibrated-gate.md).
+"""
 _REMAINS = """\
 These are carried out as well, and are not refused. Beside them remain: whoever can write the
 repository moves its branch (`measure` says so); whoever holds the ledger's key writes its record
@@ -40,6 +44,7 @@ at random has to be lucky twice, and can try again; `measure` asks it once more 
 less than ten points in a stochastic task [is not excluded](../explanation/calibrated-gate.md). A
 hole in the kernel is one in the confinement.
 """
+_WORDS = {"chance": (_CHANCE,), "remains": (_REMAINS,)}
 
 
 def rendered() -> str:
@@ -58,7 +63,7 @@ def rendered() -> str:
             )
             for each in found
         ]
-        parts += [f"## {title}\n", *([_REMAINS] if remains else [])]
+        parts += [f"## {title}\n", *_WORDS.get(section, ())]
         parts.append(_table(("attack", "what it wants", "ends as", last), rows))
     return "\n".join(parts)
 

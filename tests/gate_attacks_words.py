@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -473,24 +474,24 @@ def _(grounds: Grounds) -> Told:
 
 
 @attack(
-    "answer at random, and be proposed until it is lucky",
+    "be better by luck, and not the next time",
     "chance",
     wants="one good answer out of many tries",
     ends="rejected",
     because="its answer differs from one time to the next",
-    ground="plain",
+    ground="unfenced",
     slow=True,
 )
 def _(grounds: Grounds) -> Told:
-    line = grounds.fresh("plain").line
-    lucky = "def found():\n    return hash(object()) // 16 % 5 == 0\n"
-    for number in range(100):
-        again = f"{lucky}# try {number}\n"
-        told = put(
-            line,
-            line.diff(SELECTION, lambda text, code=again: armed(text, code)),  # type: ignore[misc]
-            {SELECTION: 2},
-        )
-        if "differs" in told.reason or told.ends == "promoted":
-            return told
-    return told
+    line = grounds.fresh("unfenced").line
+    luck_ends = time.time() + 45
+    lucky = f"import time\ndef found():\n    return time.time() < {luck_ends}\n"
+
+    def wait(_proposal: str, what: str) -> None:
+        if what.startswith("benchmark"):  # the first answers are given
+            time.sleep(max(0.0, luck_ends - time.time()))
+
+    with line.controller() as controller:
+        object.__setattr__(controller.place, "tell", wait)
+        found = judged(controller, line.diff(SELECTION, lambda text: armed(text, lucky)))
+        return answer(None, found)
