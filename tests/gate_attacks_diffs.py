@@ -1,5 +1,6 @@
 """Attacks on the gate by what is proposed: no process of a candidate's is ever started for them."""
 
+import re
 from collections.abc import Callable, Mapping
 
 from gate_attacks import proposes
@@ -17,7 +18,7 @@ EXPECTED = "judge/reference_tasks/tasks/long-rivals/expected.json"
 
 def made(path: str, text: str = "x = 1\n", *, mode: str = "100644") -> bytes:
     """Return the diff that adds a file."""
-    lines = text.splitlines(keepends=True)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     end = "" if text.endswith("\n") else "\n\\ No newline at end of file\n"
     body = f"@@ -0,0 +1,{len(lines)} @@\n{''.join(f'+{line}' for line in lines)}{end}"
     return f"{_head(path)}new file mode {mode}\n--- /dev/null\n+++ b/{path}\n{body}".encode()
@@ -294,8 +295,9 @@ _lies(
 )
 _lies(
     "end a line where only some see its end",
-    lambda line: line.diff(SELECTION, lambda text: f"{text}# a note\u2028assert False\n"),
+    made("retrieval/note.py", "# a note\u2028assert False\n"),
     "has the unseen character",
+    declared={"retrieval/note.py": 2},
     wants="a check must become part of a note, and still look like one",
 )
 _lies(
