@@ -56,9 +56,8 @@ class Request:
     round: int
     technique: str
     wanted: str  # what the change is to do, in our words
-    files: Mapping[str, str]  # that may be changed without asking anybody, by path
+    files: Mapping[str, str]  # that are shown, by path
     reviewed: Sequence[str] = ()  # paths that an operator has to approve
-    fixed: Sequence[str] = ()  # paths that nobody but people may change
     earlier: Sequence[Earlier] = ()  # the latest last
 
 
@@ -252,11 +251,6 @@ def _told_of(request: Request) -> list[str]:
             "# Files that wait for an operator's approval when they are changed\n\n"
             + "\n".join(request.reviewed)
         )
-    if request.fixed:
-        told.append(
-            "# Files that are not yours to change: a proposal that touches them ends at once\n\n"
-            + "\n".join(request.fixed)
-        )
     if request.earlier:
         told.append(
             "# Earlier proposals, the latest below: propose none of them again\n\n"
@@ -303,7 +297,8 @@ def _strict(properties: Mapping[str, Any]) -> dict[str, Any]:
 _SYSTEM = f"""\
 You propose one change to a repository, small enough that its effect can be measured by itself.
 What becomes of it is decided by its tests and by tasks that you do not see: it is taken if they
-show that something is better and nothing is worse.
+show that something is better and nothing is worse. Files that you are not told of are people's to
+change: a proposal that touches one ends at once.
 
 Answer with one JSON object. Each of `edits` names a `path`, a text to `find`, which stands there
 exactly once, and what is to `replace` it. Each of `files` is a file written whole: its `path` and

@@ -63,7 +63,7 @@ class Pattern:
     """Something that went wrong, and how often."""
 
     key: str  # the same thing has the same key
-    kind: str  # violation, answer, review, task, rejection, drift
+    kind: str  # violation, answer, review, task, rejection, drift; or request: somebody asks
     count: int
     says: str  # in our words
     rule: str | None = None
@@ -72,7 +72,8 @@ class Pattern:
     @property
     def trigger(self) -> str:
         """What a proposal about it is triggered by."""
-        return "performance_regression" if self.kind == "drift" else "error_pattern"
+        special = {"drift": "performance_regression", "request": "operator_request"}
+        return special.get(self.kind, "error_pattern")
 
     def evidence(self) -> list[dict[str, Any]]:
         """Return what a proposal about it points to."""
