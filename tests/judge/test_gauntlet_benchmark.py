@@ -137,8 +137,10 @@ for pid in ("self", "1", str(os.getppid())):
     for name in ("cmdline", "environ", "mountinfo"):
         try: text += pathlib.Path("/proc", pid, name).read_text()
         except OSError: pass
-for top in (opening["input"], os.getcwd(), os.environ["HOME"], "/tmp"):
-    for path in pathlib.Path(top).rglob("*"):
+# Of /tmp the upper folders only: a checkout there shows its interpreter, with all its packages.
+places = [("**/*", opening["input"]), ("**/*", os.getcwd()), ("**/*", os.environ["HOME"])]
+for pattern, top in [*places, ("*", "/tmp"), ("*/*", "/tmp")]:
+    for path in pathlib.Path(top).glob(pattern):
         text += str(path)
         if path.is_file():
             try: text += path.read_text(errors="replace")

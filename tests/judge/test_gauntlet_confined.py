@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import judge
 from judge.gauntlet import confined
 from judge.gauntlet.confined import ISOLATION, Conversation, Ended, discard
 from judge.gauntlet.errors import AnswerError, GauntletError
@@ -155,7 +154,7 @@ def test_reading_what_is_expected_is_rejected(
     run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_PARENT", CANARY)
-    checkout = Path(judge.__file__).parents[1]
+    checkout = Path(confined.__file__).parents[2]
     expected = tmp_path / "expected.json"
     expected.write_text(CANARY)
     repository = tmp_path / "repository"
@@ -398,7 +397,7 @@ def test_writing_outside_of_scratch_is_rejected(
 ) -> None:
     given = tmp_path / "given"
     given.mkdir()
-    checkout = Path(judge.__file__).parents[1]
+    checkout = Path(confined.__file__).parents[2]
     places = [str(tree), str(given), str(tmp_path), str(checkout), "/", "/usr/lib", "/var/tmp"]
     source = WRITE.format(places=[*places, str(scratch)])
     mode = tree.stat().st_mode
