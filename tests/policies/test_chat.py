@@ -123,7 +123,7 @@ def test_retry_after_is_honoured_in_seconds_and_as_a_date(wait: Callable[[], Any
 
 @pytest.mark.parametrize(
     "wait",
-    ["6", "119", "121", "1e9", "9" * 400, "inf", formatdate(time.time() + 9e8, usegmt=True)],
+    ["6", "119", "121", "1e9", "9" * 400, "inf", formatdate(4e9, usegmt=True)],
 )
 def test_retry_after_beyond_the_timeout_is_not_waited_for(wait: str) -> None:
     answer, server = ask(Reply(b"{}", 429, {"retry-after": wait}), GOOD)
