@@ -10,9 +10,8 @@ demo: setup
 
 # The tests of a file stay together, as they share what is expensive; the files with the cheapest
 # tests come last, so that no process waits long for the other.
-# Three processes for two cores: a third of the time is spent waiting, for limits and for disks.
 test: setup lint
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The exhaustive suites (mutations, crashes, many writers): run them when the ledger changes.
 test-slow: setup
