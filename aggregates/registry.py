@@ -4,8 +4,11 @@ docs/reference/events.md lists the fields. An event whose fields change gets an 
 """
 
 from aggregates.audit import Audit
+from aggregates.bisection import Bisection
 from aggregates.campaign import Campaign
+from aggregates.corpus import Corpus
 from aggregates.evolution import Evolution
+from aggregates.export import Export
 from aggregates.line import Line
 from aggregates.proposal import Proposal
 from aggregates.review import Review
@@ -60,3 +63,10 @@ REGISTRY.register("evolution.opened", Evolution.Opened, aggregate=Evolution)
 REGISTRY.register("evolution.begun", Evolution.Begun)
 REGISTRY.register("evolution.round_ended", Evolution.RoundEnded)
 REGISTRY.register("evolution.steered", Evolution.Steered)
+REGISTRY.register("bisection.opened", Bisection.Opened, aggregate=Bisection)
+REGISTRY.register("bisection.probed", Bisection.Probed)
+REGISTRY.register("bisection.ended", Bisection.Ended)
+REGISTRY.register("corpus.opened", Corpus.Opened, aggregate=Corpus)
+REGISTRY.register("corpus.admitted", Corpus.Admitted)
+REGISTRY.register("corpus.withdrawn", Corpus.Withdrawn)
+REGISTRY.register("export.sealed", Export.Sealed, aggregate=Export)

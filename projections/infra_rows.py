@@ -128,6 +128,39 @@ def _round_ended(body: Body, evolution: str, idx: int) -> Iterator[Row]:
     yield "evolution_rounds", row
 
 
+def _bisection_opened(body: Body, search: str, idx: int) -> Iterator[Row]:
+    told = {"line_id": body["line"], **pick(body, ("good", "suspects", "oracle"))}
+    key = {"bisection_id": search, "idx": idx}
+    yield "bisections", {**key, **told, **pick(body, ("error", "confidence"))}
+
+
+def _bisection_probed(body: Body, search: str, idx: int) -> Iterator[Row]:
+    told = {"checkpoint_id": body["checkpoint"], **pick(body, ("number", "verdict", "evidence"))}
+    yield "bisection_probes", {"bisection_id": search, "idx": idx, **told}
+
+
+def _bisection_ended(body: Body, search: str, idx: int) -> Iterator[Row]:
+    columns = ("culprit", "posterior", "reason")
+    yield "bisection_ends", {"bisection_id": search, "idx": idx, **pick(body, columns)}
+
+
+def _corpus_opened(body: Body, corpus: str, idx: int) -> Iterator[Row]:  # noqa: ARG001
+    yield from ()
+
+
+def _origin(what: str) -> Callable[[Body, str, int], Iterator[Row]]:
+    def rows(body: Body, corpus: str, idx: int) -> Iterator[Row]:  # noqa: ARG001
+        told = {"what": what, **pick(body, ("kind", "name", "note"))}
+        yield "corpus_origins", {"idx": idx, **told, "signed_by": None}
+
+    return rows
+
+
+def _export_sealed(body: Body, export: str, idx: int) -> Iterator[Row]:
+    columns = ("kind", "as_of", "head", "query", "code", "examples", "root", "sha256", "members")
+    yield "exports", {"export_id": export, "idx": idx, **pick(body, columns)}
+
+
 def pick(source: Mapping[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
     """Return these of a map's values; raises KeyError for one that is missing."""
     return {column: source[column] for column in columns}
@@ -204,5 +237,12 @@ INFRA_ROWS: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingPro
         "evolution.begun": _evolution_begun,
         "evolution.round_ended": _round_ended,
         "evolution.steered": _evolution_steered,
+        "bisection.opened": _bisection_opened,
+        "bisection.probed": _bisection_probed,
+        "bisection.ended": _bisection_ended,
+        "corpus.opened": _corpus_opened,
+        "corpus.admitted": _origin("admitted"),
+        "corpus.withdrawn": _origin("withdrawn"),
+        "export.sealed": _export_sealed,
     }
 )

@@ -248,6 +248,11 @@ _BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxy
 )
 # Where a signature counts: in which table, and by whom.
 _SIGNED = MappingProxyType(
-    {"audit.scored": ("audit_scores", "judge"), "decision.reviewed": ("reviews", "operator")}
+    {
+        "audit.scored": ("audit_scores", "judge"),
+        "corpus.admitted": ("corpus_origins", "operator"),
+        "corpus.withdrawn": ("corpus_origins", "operator"),
+        "decision.reviewed": ("reviews", "operator"),
+    }
 )
 EVENT_NAMES = frozenset(_BY_NAME)

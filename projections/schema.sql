@@ -957,3 +957,95 @@ COMMENT ON COLUMN evolution_rounds.technique IS 'How; NULL: it did not come to t
 COMMENT ON COLUMN evolution_rounds.pattern IS 'The error pattern that it was about';
 COMMENT ON COLUMN evolution_rounds.calls IS 'To a language model; they are in its transcript';
 COMMENT ON COLUMN evolution_rounds.reason IS 'Why there is no proposal, or what else there is to say';
+
+CREATE TABLE bisections (
+    bisection_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    line_id VARCHAR NOT NULL,
+    good VARCHAR NOT NULL,
+    suspects JSON NOT NULL,
+    oracle JSON NOT NULL,
+    error DOUBLE NOT NULL,
+    confidence DOUBLE NOT NULL
+);
+COMMENT ON TABLE bisections IS 'Searches for the checkpoint that made a line worse';
+COMMENT ON COLUMN bisections.bisection_id IS 'The search';
+COMMENT ON COLUMN bisections.idx IS 'Ledger index';
+COMMENT ON COLUMN bisections.line_id IS 'The line';
+COMMENT ON COLUMN bisections.good IS 'The checkpoint before the first suspect';
+COMMENT ON COLUMN bisections.suspects IS 'Checkpoints in the order of the chain';
+COMMENT ON COLUMN bisections.oracle IS 'How a checkpoint is probed';
+COMMENT ON COLUMN bisections.error IS 'Believed share of wrong verdicts; 0: verdicts are sure';
+COMMENT ON COLUMN bisections.confidence IS 'At which the search ends';
+
+CREATE TABLE bisection_probes (
+    bisection_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    number INTEGER NOT NULL,
+    checkpoint_id VARCHAR NOT NULL,
+    verdict VARCHAR NOT NULL,
+    evidence JSON NOT NULL
+);
+COMMENT ON TABLE bisection_probes IS 'Checkpoints that were put to the test';
+COMMENT ON COLUMN bisection_probes.bisection_id IS 'The search';
+COMMENT ON COLUMN bisection_probes.idx IS 'Ledger index';
+COMMENT ON COLUMN bisection_probes.number IS 'From 1 in each search';
+COMMENT ON COLUMN bisection_probes.checkpoint_id IS 'What was probed';
+COMMENT ON COLUMN bisection_probes.verdict IS 'bad, good or skip';
+COMMENT ON COLUMN bisection_probes.evidence IS 'What the verdict rests on';
+
+CREATE TABLE bisection_ends (
+    bisection_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    culprit VARCHAR,
+    posterior DOUBLE NOT NULL,
+    reason VARCHAR NOT NULL
+);
+COMMENT ON TABLE bisection_ends IS 'What each search came to';
+COMMENT ON COLUMN bisection_ends.bisection_id IS 'The search';
+COMMENT ON COLUMN bisection_ends.idx IS 'Ledger index';
+COMMENT ON COLUMN bisection_ends.culprit IS 'The checkpoint; NULL: none was found';
+COMMENT ON COLUMN bisection_ends.posterior IS 'Probability that it is the culprit';
+COMMENT ON COLUMN bisection_ends.reason IS 'In words';
+
+CREATE TABLE corpus_origins (
+    idx BIGINT NOT NULL,
+    what VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    name VARCHAR NOT NULL,
+    note VARCHAR NOT NULL,
+    signed_by VARCHAR
+);
+COMMENT ON TABLE corpus_origins IS 'Which data and models may enter training data, and which may not any more';
+COMMENT ON COLUMN corpus_origins.idx IS 'Ledger index';
+COMMENT ON COLUMN corpus_origins.what IS 'admitted or withdrawn';
+COMMENT ON COLUMN corpus_origins.kind IS 'data or model';
+COMMENT ON COLUMN corpus_origins.name IS 'Fingerprint of the data, or the model as the policy names it';
+COMMENT ON COLUMN corpus_origins.note IS 'Why';
+COMMENT ON COLUMN corpus_origins.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';
+
+CREATE TABLE exports (
+    export_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    kind VARCHAR NOT NULL,
+    as_of BIGINT NOT NULL,
+    head VARCHAR NOT NULL,
+    query JSON NOT NULL,
+    code VARCHAR NOT NULL,
+    examples BIGINT NOT NULL,
+    root VARCHAR NOT NULL,
+    sha256 VARCHAR NOT NULL,
+    members VARCHAR NOT NULL
+);
+COMMENT ON TABLE exports IS 'Training data that was handed out';
+COMMENT ON COLUMN exports.export_id IS 'The export';
+COMMENT ON COLUMN exports.idx IS 'Ledger index of its seal';
+COMMENT ON COLUMN exports.kind IS 'preferences or sft';
+COMMENT ON COLUMN exports.as_of IS 'Index of the last entry that was looked at';
+COMMENT ON COLUMN exports.head IS 'Hash of that entry, hexadecimal';
+COMMENT ON COLUMN exports.query IS 'What the examples had to meet';
+COMMENT ON COLUMN exports.code IS 'SHA-256 of what decided which examples these are';
+COMMENT ON COLUMN exports.examples IS 'How many';
+COMMENT ON COLUMN exports.root IS 'Merkle root over the lines, hexadecimal';
+COMMENT ON COLUMN exports.sha256 IS 'Of the JSON Lines';
+COMMENT ON COLUMN exports.members IS 'SHA-256 of the stored list of examples';

@@ -19,7 +19,10 @@ from synthetic import (
     synthetic_transcript,
 )
 
+from aggregates.bisection import Bisection
+from aggregates.corpus import Corpus
 from aggregates.evolution import Evolution
+from aggregates.export import Export
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
 from ledger.application import LedgerApplication
@@ -88,6 +91,26 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         evolution.end_round("nothing", proposer="tuner", reason="there is no pattern")
         evolution.steer("off")
         log.save(evolution)
+        search = Bisection.open(
+            line=str(line.id), good="a", suspects=["b"], oracle={}, error=0.0, confidence=0.95
+        )
+        search.probe("b", "bad", {"exit code": 1})
+        search.end(culprit="b", posterior=1.0, reason="one suspect, and it is bad")
+        corpus = Corpus.open()
+        corpus.admit("data", "ab" * 32, "made here")
+        corpus.withdraw("data", "ab" * 32, "made badly")
+        sealed = Export.seal(
+            kind="sft",
+            as_of=3,
+            head="cd" * 32,
+            query={},
+            code="ef" * 32,
+            examples=0,
+            root="01" * 32,
+            sha256="23" * 32,
+            members="45" * 32,
+        )
+        log.save(search, corpus, sealed)
         assert taken.checkpoint is not None
         line.roll_back(taken.checkpoint, "it was worse after all")
         log.save(waiting, line)

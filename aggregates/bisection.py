@@ -1,0 +1,127 @@
+"""The search for the checkpoint that made a line worse: probes, and what follows from them.
+
+I/O: none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from eventsourcing.domain import Aggregate
+
+from aggregates.errors import InvariantError
+
+VERDICTS = ("bad", "good", "skip")
+MAX_TEXT = 4_000  # characters of a reason
+
+
+class Bisection(Aggregate):
+    """One search along a chain of checkpoints, resumable after every probe."""
+
+    class Opened(Aggregate.Created):
+        """The suspects in the order of the chain; the first of them that is bad is looked for."""
+
+        line: str
+        good: str  # the checkpoint before the first suspect
+        suspects: list[str]  # checkpoints; the last is believed to be bad
+        oracle: dict[str, Any]  # how a checkpoint is probed
+        error: float  # believed share of wrong verdicts; 0: verdicts are sure
+        confidence: float  # at which the search ends
+
+    class Probed(Aggregate.Event):
+        """One checkpoint was put to the test once."""
+
+        number: int  # from 1
+        checkpoint: str
+        verdict: str  # one of VERDICTS
+        evidence: dict[str, Any]
+
+        def apply(self, aggregate: "Bisection") -> None:
+            """Count it."""
+            aggregate.probes.append((self.checkpoint, self.verdict))
+
+    class Ended(Aggregate.Event):
+        """A culprit was found, or it was seen that none can be."""
+
+        culprit: str | None
+        posterior: float  # that it is the culprit
+        reason: str
+
+        def apply(self, aggregate: "Bisection") -> None:
+            """Close the search."""
+            aggregate.ended = True
+            aggregate.culprit = self.culprit
+
+    def __init__(
+        self,
+        *,
+        line: str,
+        good: str,
+        suspects: list[str],
+        oracle: dict[str, Any],
+        error: float,
+        confidence: float,
+    ) -> None:
+        self.line = line
+        self.good = good
+        self.suspects = suspects
+        self.oracle = oracle
+        self.error = error
+        self.confidence = confidence
+        self.probes: list[tuple[str, str]] = []
+        self.ended = False
+        self.culprit: str | None = None
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        line: str,
+        good: str,
+        suspects: Sequence[str],
+        oracle: Mapping[str, Any],
+        error: float,
+        confidence: float,
+        search_id: UUID | None = None,
+    ) -> "Bisection":
+        """Begin a search."""
+        if not suspects or good in suspects or len(set(suspects)) != len(suspects):
+            raise InvariantError("a search has suspects, each once, and a good one before them")
+        if not 0 <= error < 0.5 or not 0.5 < confidence < 1:
+            raise InvariantError("errors are below 0.5, the confidence between 0.5 and 1")
+        return cls._create(
+            event_class=cls.Opened,
+            id=search_id or uuid4(),
+            line=line,
+            good=good,
+            suspects=list(suspects),
+            oracle=dict(oracle),
+            error=error,
+            confidence=confidence,
+        )
+
+    def probe(self, checkpoint: str, verdict: str, evidence: Mapping[str, Any]) -> None:
+        """Record one verdict."""
+        self._check_open()
+        if checkpoint not in (self.good, *self.suspects) or verdict not in VERDICTS:
+            raise InvariantError(f"{checkpoint} is no suspect, or {verdict!r} is no verdict")
+        self.trigger_event(
+            self.Probed,
+            number=len(self.probes) + 1,
+            checkpoint=checkpoint,
+            verdict=verdict,
+            evidence=dict(evidence),
+        )
+
+    def end(self, *, culprit: str | None, posterior: float, reason: str) -> None:
+        """Record what the probes come to."""
+        self._check_open()
+        if culprit is not None and culprit not in self.suspects:
+            raise InvariantError(f"{culprit} is none of the suspects")
+        self.trigger_event(
+            self.Ended, culprit=culprit, posterior=posterior, reason=reason[:MAX_TEXT]
+        )
+
+    def _check_open(self) -> None:
+        if self.ended:
+            raise InvariantError("this search has ended")
