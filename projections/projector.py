@@ -41,7 +41,10 @@ __all__ = [
 
 BATCH_ROWS = 20_000  # some 30 MB of Python values
 _HERE = Path(__file__).parent
-_SQL = (_HERE / "schema.sql", _HERE / "views.sql")
+_SQL = tuple(
+    _HERE / f"{name}.sql"
+    for name in ("schema", "views", "hygiene", "curation", "drift", "bisection")
+)
 _CODE = tuple(_HERE / name for name in ("rows.py", "infra_rows.py", "projector.py"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a body a column takes; JSON takes everything.

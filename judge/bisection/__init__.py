@@ -1,0 +1,1 @@
+"""The search for the checkpoint that made a line worse."""

@@ -1,0 +1,1 @@
+"""Training data from runs that hold, sealed as of an index."""

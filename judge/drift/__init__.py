@@ -1,0 +1,1 @@
+"""Whether a line becomes worse although every change passed."""

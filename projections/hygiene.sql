@@ -1,0 +1,1 @@
+-- Views: see views.sql.
