@@ -17,7 +17,8 @@ from proctor.output import as_records, console, on_one_line, print_json, print_t
 from proctor.remembering import open_remembered
 from proctor.replay import describe_state, read_recording, tell_entry
 from proctor.story import read_story, tell_story
-from projections.cache import catch_up, query
+from projections.cache import catch_up
+from projections.reading import query
 
 _MAX_TEXT = 4 << 20  # 4 MiB; of notes, proofs and evidence, the longest need 1 MiB
 

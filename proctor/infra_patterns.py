@@ -18,7 +18,8 @@ from policies.prompt import quoted
 from policies.proposing import Earlier
 from policies.tuner import LOST, TIED, WON, Example, Pattern, Trial
 from proctor.home import Home
-from projections.cache import catch_up, query
+from projections.cache import catch_up
+from projections.reading import query
 
 MOST_ENTRIES = 20  # named in a pattern's evidence
 _MOST_WORDS = 160  # bytes of others' words in a pattern

@@ -1,40 +1,26 @@
-"""The DuckDB file: brought up to date, built anew, asked. A cache of the ledger, never evidence.
+"""The DuckDB file: brought up to date, built anew. A cache of the ledger, never evidence.
 
-DuckDB lets one process write, and none read meanwhile, so the file is held for no longer than one
-call. Writers take turns at a lock file beside it, which also covers its replacement.
+Writers take turns at a lock file beside it, which also covers its replacement.
 
-Trust: file and SQL are hostile. A file that is damaged, foreign, of another schema or ahead of its
-ledger is replaced; SQL can reach nothing outside of the file.
+Trust: a file that is damaged, foreign, of another schema or ahead of its ledger is replaced.
 I/O: the DuckDB file with its neighbours .lock, .old and .wal; reads the ledger.  Units: seconds.
 """
 
 import fcntl
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
-from projections.errors import BusyError, ProjectionError, QueryError, TableError
+from projections.database_file import WAIT, connected, is_duckdb, pause
+from projections.errors import ProjectionError, TableError
 from projections.projector import create_schema, project, read_position, schema_hash
 from projections.source import LedgerSource, open_source
 
-__all__ = ["CatchUp", "QueryResult", "catch_up", "query", "rebuild"]
-
-WAIT = 10.0  # for other processes, in all
-_PAUSE = 0.05  # between two attempts
-# DuckDB would otherwise fetch extensions for files it does not know, and read what SQL names.
-_CONFIG = {
-    "allow_community_extensions": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "enable_external_access": False,
-    "lock_configuration": True,
-    "python_enable_replacements": False,
-}
+__all__ = ["CatchUp", "catch_up", "rebuild"]
 
 
 @dataclass(frozen=True)
@@ -44,14 +30,6 @@ class CatchUp:
     applied: int  # entries
     position: int  # index of the next entry
     note: str | None = None  # why the file was built anew, where it was not asked for
-
-
-@dataclass(frozen=True)
-class QueryResult:
-    """The answer to a question; JSON columns are text."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
 
 
 class _StaleError(Exception):
@@ -85,35 +63,12 @@ def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
         return _apply(database, ledger, deadline)
 
 
-def query(
-    database: Path, sql: str, parameters: Sequence[Any] = (), *, wait: float = WAIT
-) -> QueryResult:
-    """Answer SQL from the DuckDB file alone; it can neither write nor see any other file.
-
-    Raises QueryError with DuckDB's words, BusyError as catch_up() does.
-    """
-    if not database.is_file():
-        raise ProjectionError(f"{database}: there is no projection yet; catch up with a ledger")
-    if not _is_duckdb(database):
-        raise ProjectionError(f"{database}: this is no DuckDB file; rebuild the projection")
-    deadline = time.monotonic() + wait
-    try:
-        with _connected(database, deadline, read_only=True) as connection:
-            if len(connection.extract_statements(sql)) != 1:
-                raise QueryError("that is not one SQL statement; ask one at a time")
-            connection.execute(sql, parameters or None)
-            columns = tuple(str(column[0]) for column in connection.description or ())
-            return QueryResult(columns, connection.fetchall() if columns else [])
-    except (duckdb.Error, RuntimeError, ValueError) as e:  # the last two: no such Python value
-        raise QueryError(str(e)) from e
-
-
 def _apply(database: Path, ledger: LedgerSource, deadline: float) -> CatchUp:
     fresh = not database.exists()
-    if not fresh and not _is_duckdb(database):
+    if not fresh and not is_duckdb(database):
         raise _StaleError("it was no DuckDB file", ours=False)
     try:
-        with _connected(database, deadline, read_only=False) as connection:
+        with connected(database, deadline, read_only=False) as connection:
             if fresh:
                 create_schema(connection)
             start = _start(connection, ledger)
@@ -155,41 +110,8 @@ def _writing(database: Path, deadline: float) -> Iterator[None]:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                _pause(database, deadline)
+                pause(database, deadline)
         yield
-
-
-@contextmanager
-def _connected(
-    database: Path, deadline: float, *, read_only: bool
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    while True:
-        try:
-            connection = duckdb.connect(str(database), read_only=read_only, config=dict(_CONFIG))
-            break
-        except duckdb.ConnectionException:  # this process has it open in the other mode
-            _pause(database, deadline)
-        except duckdb.Error as e:
-            if "Could not set lock" not in str(e):
-                raise
-            _pause(database, deadline)
-    with closing(connection):
-        yield connection
-
-
-def _pause(database: Path, deadline: float) -> None:
-    if time.monotonic() >= deadline:
-        raise BusyError(f"{database}: another process holds the file; try again when it is done")
-    time.sleep(_PAUSE)
-
-
-def _is_duckdb(database: Path) -> bool:
-    """Look before DuckDB does: it opens other formats by extensions."""
-    try:
-        with database.open("rb") as file:
-            return file.read(12)[8:] == b"DUCK"
-    except OSError as e:
-        raise ProjectionError(f"{database}: cannot be read: {e.strerror}") from e
 
 
 def _discard(database: Path, *, keep: bool) -> None:

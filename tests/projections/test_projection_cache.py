@@ -18,9 +18,10 @@ from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from ledger.errors import StorageError
 from ledger.paths import LedgerPaths
-from projections.cache import CatchUp, catch_up, query, rebuild
+from projections.cache import CatchUp, catch_up, rebuild
 from projections.errors import BusyError, ProjectionError
 from projections.projector import table_digests
+from projections.reading import query
 
 pytest_plugins = ("projection_fixtures",)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from projections.cache import QueryResult, catch_up, query
+from projections.cache import catch_up
 from projections.errors import ProjectionError, QueryError
+from projections.reading import QueryResult, query
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "query.md"
 pytest_plugins = ("projection_fixtures",)

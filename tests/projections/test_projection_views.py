@@ -12,7 +12,8 @@ from aggregates.decisions import DEFER, NO_ACTION, Decision
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
-from projections.cache import catch_up, query
+from projections.cache import catch_up
+from projections.reading import query
 
 
 class Ledger:
