@@ -1,20 +1,20 @@
-"""A proof of one entry as a file, for somebody who has nothing else but the public key.
+"""Proofs of entries as a file, for somebody who has nothing else but the public key.
 
 Source: C2SP tlog-proof; docs/reference/ledger-format.md, "Proofs".
-Trust: a file is hostile until open_proof() returns.
-I/O: none; write_proof() walks over a ledger that was verified.
+Trust: a file is hostile until open_proof() or open_proofs() returns.
+I/O: none; write_proof() and write_proofs() walk over a ledger that was verified.
 Not covered: whether the author's key was in force, which other entries say; who has cosigned
 the tree head, which the quorum says of `ProvedEntry.head.note`.
 """
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
-from ledger.errors import InclusionError, MalformedError
-from ledger.proofs import MAX_PROOF, inclusion_proof, leaf_hash, verify_inclusion
+from ledger.errors import ConsistencyError, InclusionError, MalformedError
+from ledger.proofs import MAX_PROOF, inclusion_proofs, leaf_hash, verify_inclusion
 from ledger.reader import VerifiedLedger
 from ledger.rotations import rotations_up_to, vkeys_along
 from ledger.verified_entries import VerifiedEntry, parse_entry
@@ -25,10 +25,18 @@ from ledger.verified_notes import (
     parse_tree_head,
 )
 
-__all__ = ["ProvedEntry", "format_proof", "open_proof", "write_proof"]
+__all__ = [
+    "ProvedEntry",
+    "format_proof",
+    "open_proof",
+    "open_proofs",
+    "write_proof",
+    "write_proofs",
+]
 
 _TITLE = "c2sp.org/tlog-proof@v1"
 _MAX_FILE = 1_000_000  # characters; each rotation takes some 1,000
+_MAX_PROOFS = 1_000  # in one text
 _FORM = re.compile(
     r"c2sp\.org/tlog-proof@v1\n"
     r"extra (?P<extra>[A-Za-z0-9+/=]+)\n"
@@ -55,28 +63,45 @@ def write_proof(ledger: VerifiedLedger, index: int) -> str:
     It stands under the newest tree head that witnesses have cosigned, if one covers the entry,
     and else under the newest. Raises InclusionError if there is no such entry.
     """
-    if ledger.head is None or not 0 <= index < ledger.size:
-        raise InclusionError(f"there is no entry {index}: the ledger has {ledger.size}")
+    return write_proofs(ledger, [index])
+
+
+def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
+    """Return the files that prove these entries, one after the other, all under one tree head.
+
+    Which head that is, and what is raised: as in write_proof().
+    """
+    wanted = sorted(set(indexes))
+    for index in wanted:
+        if ledger.head is None or not 0 <= index < ledger.size:
+            raise InclusionError(f"there is no entry {index}: the ledger has {ledger.size}")
+    if ledger.head is None or not wanted:
+        raise InclusionError("there is nothing to prove")
     note = ledger.head.note
     if not _is_cosigned(note):
         for earlier in ledger.head_notes():
-            if _is_cosigned(earlier) and parse_tree_head(earlier).size > index:
+            if _is_cosigned(earlier) and parse_tree_head(earlier).size > wanted[-1]:
                 note = earlier
     head = parse_tree_head(note)
-    data = b""
+    found: dict[int, bytes] = {}
 
     def leaf_hashes() -> Iterator[bytes]:
-        nonlocal data
+        due = iter([*wanted, -1])
+        following = next(due)
         for at, raw in enumerate(islice(ledger.raw_entries(), head.size)):
-            if at == index:
-                data = raw
+            if at == following:
+                found[at] = raw
+                following = next(due)
             yield leaf_hash(raw)
 
-    proof = inclusion_proof(leaf_hashes(), index)
+    proofs = inclusion_proofs(leaf_hashes(), wanted)
     rotations = rotations_up_to(head.size, authority=ledger.authority, vkey=ledger.vkey)
-    extra = b"".join(map(_sized, [data, *(note.encode() for note in rotations)]))
-    text = format_proof(note, index=index, proof=proof, extra=extra)
-    open_proof(text, vkey=ledger.vkey)  # what is handed out holds
+    tail = b"".join(_sized(each.encode()) for each in rotations)
+    text = "".join(
+        format_proof(note, index=index, proof=proof, extra=_sized(found[index]) + tail)
+        for index, proof in zip(wanted, proofs, strict=True)
+    )
+    open_proofs(text, vkey=ledger.vkey)  # what is handed out holds
     return text
 
 
@@ -116,6 +141,28 @@ def open_proof(text: str, *, vkey: str) -> ProvedEntry:
         proof=[decode_base64(line) for line in match["proof"].splitlines()],
     )
     return ProvedEntry(entry=entry, head=head, rotations=rotations)
+
+
+def open_proofs(text: str, *, vkey: str) -> tuple[ProvedEntry, ...]:
+    """Return the entries that several files, one after the other, prove to be in one tree.
+
+    They are in ascending order, each once. Raises what open_proof() does, and ConsistencyError
+    for entries that are out of order, or under several tree heads.
+    """
+    start = f"{_TITLE}\n"
+    parts = text.split(f"\n{start}", _MAX_PROOFS)
+    if not text.startswith(start) or len(parts) > _MAX_PROOFS:
+        raise MalformedError(f"the text is not one to {_MAX_PROOFS} tlog-proofs")
+    files = [parts[0], *(start + part for part in parts[1:])]
+    files = [f"{file}\n" for file in files[:-1]] + files[-1:]
+    proved = tuple(open_proof(file, vkey=vkey) for file in files)
+    for before, after in pairwise(proved):
+        index = after.entry.index
+        if before.entry.index >= index:
+            raise ConsistencyError(f"entry {index} is out of order", index=index)
+        if (before.head.note, before.rotations) != (after.head.note, after.rotations):
+            raise ConsistencyError(f"entry {index} is under another tree head", index=index)
+    return proved
 
 
 def _parts(extra: bytes) -> list[bytes]:

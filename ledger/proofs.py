@@ -7,6 +7,7 @@ Memory: building a proof takes one walk over the leaf hashes and holds O(log n) 
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from ledger.errors import ConsistencyError, InclusionError, VerificationError
@@ -15,6 +16,7 @@ __all__ = [
     "MAX_PROOF",
     "consistency_proof",
     "inclusion_proof",
+    "inclusion_proofs",
     "leaf_hash",
     "root_from_inclusion",
     "roots_from_consistency",
@@ -36,10 +38,40 @@ def inclusion_proof(leaf_hashes: Iterable[bytes], index: int) -> list[bytes]:
 
     Raises InclusionError if there is no such leaf.
     """
-    found = _path(leaf_hashes, start=index, width=1)
-    if found is None:
-        raise InclusionError(f"there is no entry {index} to prove")
-    return found[1]
+    return inclusion_proofs(leaf_hashes, [index])[0]
+
+
+def inclusion_proofs(leaf_hashes: Iterable[bytes], indexes: Iterable[int]) -> list[list[bytes]]:
+    """Return what inclusion_proof() does for each of these leaves, ascending, in one walk.
+
+    Raises InclusionError if one of them is not there.
+    """
+    wanted = sorted(set(indexes))
+    paths: list[list[bytes]] = [[] for _ in wanted]
+    edge: list[tuple[int, int, bytes]] = []  # start, width and root of perfect subtrees
+    size = 0
+
+    def join(left: tuple[int, int, bytes], right: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
+        end = right[0] + right[1]
+        at = bisect_left(wanted, left[0])
+        while at < len(wanted) and wanted[at] < end:
+            paths[at].append(right[2] if wanted[at] < right[0] else left[2])
+            at += 1
+        return left[0], left[1] + right[1], _node_hash(left[2], right[2])
+
+    for leaf in leaf_hashes:
+        tree = (size, 1, leaf)
+        while edge and edge[-1][1] == tree[1]:
+            tree = join(edge.pop(), tree)
+        edge.append(tree)
+        size += 1
+    if wanted and not 0 <= wanted[0] <= wanted[-1] < size:
+        missing = wanted[0] if wanted[0] < 0 else wanted[-1]
+        raise InclusionError(f"there is no entry {missing} to prove")
+    while len(edge) > 1:
+        right = edge.pop()
+        edge.append(join(edge.pop(), right))
+    return paths
 
 
 def consistency_proof(

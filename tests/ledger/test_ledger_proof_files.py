@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from threat_scene import Scene, make_scene
 
 from ledger.errors import (
+    ConsistencyError,
     InclusionError,
     MalformedError,
     SignatureError,
     VerificationError,
 )
 from ledger.paths import LedgerPaths
-from ledger.proof_files import open_proof, write_proof
+from ledger.proof_files import open_proof, open_proofs, write_proof, write_proofs
 from ledger.quorum import parse_quorum
 from ledger.reader import VerifiedLedger, open_verified
 
@@ -186,3 +187,35 @@ def test_flipped_bit_is_rejected_or_in_a_cosignature(
 def test_vkey_that_is_none_is_refused(proof: str) -> None:
     with pytest.raises(MalformedError, match="the vkey is not a C2SP verifier key"):
         open_proof(proof, vkey="none")
+
+
+def test_several_entries_are_proved_under_one_tree_head(
+    scene: Scene, ledger: VerifiedLedger
+) -> None:
+    places = [2, 5, ledger.size - 1]
+    text = write_proofs(ledger, [5, 2, ledger.size - 1, 5])
+    assert text == "".join(write_proof(ledger, place) for place in places)
+    proved = open_proofs(text, vkey=scene.vkey)
+    assert [each.entry.index for each in proved] == places
+    assert len({each.head.note for each in proved}) == 1
+
+
+def test_proofs_in_another_order_or_under_several_heads_are_rejected(scene: Scene) -> None:
+    with open_verified(scene.fork, vkey=scene.vkey) as fork:
+        first, second = write_proof(fork, 3), write_proof(fork, 4)
+        newest = write_proof(fork, fork.size - 1)
+    assert len(open_proofs(first + second, vkey=scene.vkey)) == 2  # the honest control
+    for text in (second + first, first + first):
+        with pytest.raises(ConsistencyError, match="is out of order"):
+            open_proofs(text, vkey=scene.vkey)
+    with pytest.raises(ConsistencyError, match="is under another tree head"):
+        open_proofs(first + newest, vkey=scene.vkey)
+
+
+@pytest.mark.parametrize("damage", ["\n{}", "{}\n", "a line\n{}", "{}c2sp.org/tlog-proof@v1\n", ""])
+def test_text_that_holds_more_or_less_than_proofs_is_rejected(
+    scene: Scene, proof: str, damage: str
+) -> None:
+    assert len(open_proofs(proof, vkey=scene.vkey)) == 1
+    with pytest.raises(VerificationError):
+        open_proofs(damage.format(proof), vkey=scene.vkey)

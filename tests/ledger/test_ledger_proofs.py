@@ -12,6 +12,7 @@ from ledger.errors import ConsistencyError, InclusionError
 from ledger.proofs import (
     consistency_proof,
     inclusion_proof,
+    inclusion_proofs,
     leaf_hash,
     root_from_inclusion,
     roots_from_consistency,
@@ -109,6 +110,17 @@ def test_proofs_are_those_of_the_recursive_definition_for_small_sizes() -> None:
             assert inclusion_proof(tree, place) == proof
             assert root_from_inclusion(tree[place], index=place, size=size, proof=proof) == whole
             check_consistency(tree, place + 1)
+
+
+def test_proofs_of_several_entries_are_those_of_each_when_made_in_one_walk() -> None:
+    for size in (1, 2, 7, 64, 69):
+        tree = LEAVES[:size]
+        places = range(0, size, 3)
+        assert inclusion_proofs(iter(tree), places) == [path(place, tree) for place in places]
+    assert inclusion_proofs(LEAVES[:3], []) == []
+    for places, missing in (([0, 3], 3), ([-1, 0], -1)):
+        with pytest.raises(InclusionError, match=f"there is no entry {missing}"):
+            inclusion_proofs(LEAVES[:3], places)
 
 
 @pytest.mark.slow
