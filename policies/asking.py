@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from aggregates.transcript import Call
 from ledger.errors import LedgerError
 from policies.calls import Answers, Blobs, CallLog
-from policies.chat import Answer, read_body
+from policies.completion import Answer, read_body
 from policies.errors import AnswerError, PolicyError
 from policies.ladder import (
     PROBE_MESSAGES,

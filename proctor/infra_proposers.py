@@ -23,7 +23,7 @@ from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
 from policies.asking import Asked, Asker, Client, find_rung
 from policies.calls import Blobs
-from policies.chat import read_body
+from policies.completion import read_body
 from policies.distiller import LEAST_SAVING
 from policies.errors import AnswerError
 from policies.extraction import extract

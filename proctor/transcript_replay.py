@@ -24,7 +24,7 @@ from judge.compare import Difference, differences
 from ledger.errors import LedgerError
 from policies.calls import Blobs
 from policies.catalogue import create_policy
-from policies.chat import Answer, read_body
+from policies.completion import Answer, read_body
 from policies.errors import PolicyError
 from policies.human import HumanPolicy
 from policies.language_model import LanguageModelPolicy
