@@ -7,7 +7,7 @@ I/O: none.  Units: seconds.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -30,6 +30,7 @@ class Checkpoint:
     tree: str
     proposals: tuple[str, ...]  # none: the line began here
     rolled_back: str | None = None  # the reason
+    code: str | None = None  # SHA-256 of what in it decides a run
 
 
 class Line(Aggregate):
@@ -45,6 +46,7 @@ class Line(Aggregate):
         tree: str
         manifest: str  # SHA-256
         reference_set: str  # SHA-256
+        code: str | None  # SHA-256 of what in it decides a run; None: recorded before that was
 
     class Promoted(Aggregate.Event):
         """The line moves to a new checkpoint."""
@@ -56,14 +58,19 @@ class Line(Aggregate):
         tree: str
         manifest: str
         reference_set: str
+        code: str | None
 
         def apply(self, aggregate: "Line") -> None:
             """Add the checkpoint; it is the active one."""
-            aggregate.add(
-                Checkpoint(
-                    self.checkpoint, self.parent, self.commit, self.tree, tuple(self.proposals)
-                )
+            found = Checkpoint(
+                self.checkpoint,
+                self.parent,
+                self.commit,
+                self.tree,
+                tuple(self.proposals),
+                code=self.code,
             )
+            aggregate.add(found)
             if aggregate.valley is not None:
                 aggregate.valley["passed"] += 1
 
@@ -77,10 +84,14 @@ class Line(Aggregate):
         manifest: str
         reference_set: str
         envelope: str  # an operator's signature
+        code: str | None
 
         def apply(self, aggregate: "Line") -> None:
             """Add the checkpoint; it is the active one."""
-            aggregate.add(Checkpoint(self.checkpoint, self.parent, self.commit, self.tree, ()))
+            found = Checkpoint(
+                self.checkpoint, self.parent, self.commit, self.tree, (), code=self.code
+            )
+            aggregate.add(found)
 
     class RolledBack(Aggregate.Event):
         """A checkpoint and all that descend from it are not to be trusted."""
@@ -196,6 +207,7 @@ class Line(Aggregate):
         tree: str,
         manifest: str,
         reference_set: str,
+        code: str | None,
     ) -> None:
         self.root = root
         self.branch = branch
@@ -211,7 +223,7 @@ class Line(Aggregate):
         self.admitted: dict[str, str] = {}
         self.measurements = 0
         self.alarms = 0
-        self.add(Checkpoint(checkpoint, None, commit, tree, ()))
+        self.add(Checkpoint(checkpoint, None, commit, tree, (), code=code))
 
     @staticmethod
     def id_of(root: str, branch: str) -> UUID:
@@ -225,7 +237,15 @@ class Line(Aggregate):
 
     @classmethod
     def open(
-        cls, *, root: str, branch: str, commit: str, tree: str, manifest: str, reference_set: str
+        cls,
+        *,
+        root: str,
+        branch: str,
+        commit: str,
+        tree: str,
+        manifest: str,
+        reference_set: str,
+        code: str | None = None,
     ) -> "Line":
         """Put a branch under the gauntlet; where it is now is the original baseline."""
         line = cls.id_of(root, branch)
@@ -239,6 +259,7 @@ class Line(Aggregate):
             tree=tree,
             manifest=manifest,
             reference_set=reference_set,
+            code=code,
         )
 
     @property
@@ -254,6 +275,7 @@ class Line(Aggregate):
         proposals: Sequence[str],
         manifest: str,
         reference_set: str,
+        code: str | None = None,
     ) -> str:
         """Move the line to a commit and return the new checkpoint's id."""
         self._check_going()
@@ -269,11 +291,19 @@ class Line(Aggregate):
             tree=tree,
             manifest=manifest,
             reference_set=reference_set,
+            code=code,
         )
         return checkpoint
 
     def adopt(
-        self, *, commit: str, tree: str, manifest: str, reference_set: str, envelope: str
+        self,
+        *,
+        commit: str,
+        tree: str,
+        manifest: str,
+        reference_set: str,
+        envelope: str,
+        code: str | None = None,
     ) -> str:
         """Take over what people committed themselves, as a new checkpoint."""
         self._check_going()
@@ -289,6 +319,7 @@ class Line(Aggregate):
             manifest=manifest,
             reference_set=reference_set,
             envelope=envelope,
+            code=code,
         )
         return checkpoint
 
@@ -380,9 +411,7 @@ class Line(Aggregate):
         """Mark one as rolled back, if it is not marked; for events to call."""
         found = self.checkpoints[checkpoint]
         if found.rolled_back is None:
-            self.checkpoints[checkpoint] = Checkpoint(
-                found.id, found.parent, found.commit, found.tree, found.proposals, reason
-            )
+            self.checkpoints[checkpoint] = replace(found, rolled_back=reason)
 
     def descendants(self, checkpoint: str) -> list[str]:
         """Return a checkpoint and all that descend from it, in the order of the chain."""
@@ -401,3 +430,8 @@ class Line(Aggregate):
     def _check_going(self) -> None:
         if self.halt is not None:
             raise InvariantError(f"the line is halted until an operator answers: {self.halt}")
+
+
+def without_code(body: dict[str, Any]) -> dict[str, Any]:
+    """Lift a checkpoint of version 1 to 2: nobody hashed its code."""
+    return {**body, "code": None}

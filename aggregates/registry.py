@@ -9,7 +9,7 @@ from aggregates.campaign import Campaign
 from aggregates.corpus import Corpus
 from aggregates.evolution import Evolution
 from aggregates.export import Export
-from aggregates.line import Line
+from aggregates.line import Line, without_code
 from aggregates.proposal import Proposal
 from aggregates.review import Review
 from aggregates.run import Run
@@ -48,11 +48,11 @@ REGISTRY.register("proposal.tested", Proposal.Tested)
 REGISTRY.register("proposal.task_scored", Proposal.TaskScored)
 REGISTRY.register("proposal.evaluated", Proposal.Evaluated)
 REGISTRY.register("proposal.concluded", Proposal.Concluded)
-REGISTRY.register("line.opened", Line.Opened, aggregate=Line)
+REGISTRY.register("line.opened", Line.Opened, aggregate=Line, upcasters=[without_code])
 REGISTRY.register("line.halted", Line.Halted)
 REGISTRY.register("line.resumed", Line.Resumed)
-REGISTRY.register("checkpoint.promoted", Line.Promoted)
-REGISTRY.register("checkpoint.adopted", Line.Adopted)
+REGISTRY.register("checkpoint.promoted", Line.Promoted, upcasters=[without_code])
+REGISTRY.register("checkpoint.adopted", Line.Adopted, upcasters=[without_code])
 REGISTRY.register("checkpoint.rolled_back", Line.RolledBack)
 REGISTRY.register("valley.opened", Line.ValleyOpened)
 REGISTRY.register("valley.closed", Line.ValleyClosed)

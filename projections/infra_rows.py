@@ -48,7 +48,7 @@ def _checkpoint_promoted(body: Body, line: str, idx: int) -> Iterator[Row]:
     for proposal in body["proposals"]:
         yield (
             "checkpoint_proposals",
-            {"checkpoint_id": body["checkpoint"], "proposal_id": proposal},
+            {"checkpoint_id": body["checkpoint"], "proposal_id": proposal, "idx": idx},
         )
 
 
@@ -58,12 +58,12 @@ def _checkpoint_adopted(body: Body, line: str, idx: int) -> Iterator[Row]:
 
 def _checkpoint(body: Body, line: str, idx: int, *, origin: str, parent: str | None) -> Row:
     told = {"checkpoint_id": body["checkpoint"], "parent": parent, "origin": origin}
-    columns = ("commit", "tree", "manifest", "reference_set")
+    columns = ("commit", "tree", "manifest", "reference_set", "code")
     return "checkpoint_starts", {"line_id": line, "idx": idx, **told, **pick(body, columns)}
 
 
 def _rolled_back(body: Body, line: str, idx: int) -> Iterator[Row]:
-    told = {"checkpoint_id": body["checkpoint"], "to_checkpoint": body["to"]}
+    told = {"checkpoint_id": body["checkpoint"], "to_checkpoint": body["to"], "signed_by": None}
     yield "checkpoint_rollbacks", {"line_id": line, "idx": idx, "reason": body["reason"], **told}
 
 

@@ -60,12 +60,11 @@ def _provoked(body: Body, run: str, idx: int) -> Iterator[Row]:
 
 def _epoch_measured(body: Body, run: str, idx: int) -> Iterator[Row]:
     measured = body["measured"]
-    key = {"run_id": run, "epoch": body["epoch"]}
+    key = {"run_id": run, "epoch": body["epoch"], "idx": idx}
     yield (
         "epochs",
         {
             **key,
-            "idx": idx,
             **asdict(signals_of(body["epoch"], measured)),
             "val_accuracy": measured["validation"]["accuracy"],
             "noise_scale": measured["gradients"].get("noise_scale"),
@@ -82,7 +81,7 @@ def _epoch_measured(body: Body, run: str, idx: int) -> Iterator[Row]:
             yield table, {**key, **named, **pick(layer, columns)}
 
 
-def _rules_evaluated(body: Body, run: str, idx: int) -> Iterator[Row]:  # noqa: ARG001
+def _rules_evaluated(body: Body, run: str, idx: int) -> Iterator[Row]:
     columns = ("fired", "side", "value", "ema", "streak")
     for rule, evaluation in body["evaluations"].items():
         yield (
@@ -90,6 +89,7 @@ def _rules_evaluated(body: Body, run: str, idx: int) -> Iterator[Row]:  # noqa: 
             {
                 "run_id": run,
                 "epoch": body["epoch"],
+                "idx": idx,
                 "rule": rule,
                 **pick(evaluation, columns),
                 "precedence": PRECEDENCE.index(rule) + 1,
@@ -111,7 +111,7 @@ def _decision_made(body: Body, run: str, idx: int) -> Iterator[Row]:
     told = {"deferred_to": deferred_to, **pick(body, columns)}
     yield "decisions", {"run_id": run, "idx": idx, **told}
     for rule in body["cites"]:
-        yield "citations", {"run_id": run, "number": body["number"], "rule": rule}
+        yield "citations", {"run_id": run, "number": body["number"], "idx": idx, "rule": rule}
 
 
 def _remedy(outcome: str, *columns: str) -> Callable[[Body, str, int], Iterator[Row]]:
@@ -183,7 +183,7 @@ def _audit_scored(body: Body, audit: str, idx: int) -> Iterator[Row]:
         told = {column: violation.get(column) for column in optional}
         yield (
             "audit_violations",
-            {"audit_id": audit, "place": place, "kind": violation["kind"], **told},
+            {"audit_id": audit, "place": place, "idx": idx, "kind": violation["kind"], **told},
         )
 
 
@@ -250,6 +250,7 @@ _BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxy
 _SIGNED = MappingProxyType(
     {
         "audit.scored": ("audit_scores", "judge"),
+        "checkpoint.rolled_back": ("checkpoint_rollbacks", "operator"),
         "corpus.admitted": ("corpus_origins", "operator"),
         "corpus.withdrawn": ("corpus_origins", "operator"),
         "decision.reviewed": ("reviews", "operator"),

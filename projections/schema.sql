@@ -161,6 +161,7 @@ COMMENT ON COLUMN epochs.reported IS 'What the training loop says of itself; no 
 CREATE TABLE layer_metrics (
     run_id VARCHAR NOT NULL,
     epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
     place INTEGER NOT NULL,
     layer VARCHAR NOT NULL,
     rank INTEGER NOT NULL,
@@ -171,6 +172,7 @@ CREATE TABLE layer_metrics (
 COMMENT ON TABLE layer_metrics IS 'Measured values of each parameter tensor';
 COMMENT ON COLUMN layer_metrics.run_id IS 'The run';
 COMMENT ON COLUMN layer_metrics.epoch IS 'From 0';
+COMMENT ON COLUMN layer_metrics.idx IS 'Ledger index';
 COMMENT ON COLUMN layer_metrics.place IS 'Order in the model, from 0';
 COMMENT ON COLUMN layer_metrics.layer IS 'Name of the tensor';
 COMMENT ON COLUMN layer_metrics.rank IS 'Dimensions of the tensor; rules look at two and more';
@@ -181,6 +183,7 @@ COMMENT ON COLUMN layer_metrics.epoch_update_ratio IS 'The same over the whole e
 CREATE TABLE activation_metrics (
     run_id VARCHAR NOT NULL,
     epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
     place INTEGER NOT NULL,
     layer VARCHAR NOT NULL,
     units BIGINT NOT NULL,
@@ -192,6 +195,7 @@ CREATE TABLE activation_metrics (
 COMMENT ON TABLE activation_metrics IS 'Measured values of each activation module';
 COMMENT ON COLUMN activation_metrics.run_id IS 'The run';
 COMMENT ON COLUMN activation_metrics.epoch IS 'From 0';
+COMMENT ON COLUMN activation_metrics.idx IS 'Ledger index';
 COMMENT ON COLUMN activation_metrics.place IS 'Order in the model, from 0';
 COMMENT ON COLUMN activation_metrics.layer IS 'Name of the module';
 COMMENT ON COLUMN activation_metrics.units IS 'Channels or features';
@@ -203,6 +207,7 @@ COMMENT ON COLUMN activation_metrics.p99 IS '99th percentile of the same sample'
 CREATE TABLE rule_evaluations (
     run_id VARCHAR NOT NULL,
     epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
     rule VARCHAR NOT NULL,
     fired BOOLEAN NOT NULL,
     side VARCHAR,
@@ -214,6 +219,7 @@ CREATE TABLE rule_evaluations (
 COMMENT ON TABLE rule_evaluations IS 'What each of the seven rules said of each epoch';
 COMMENT ON COLUMN rule_evaluations.run_id IS 'The run';
 COMMENT ON COLUMN rule_evaluations.epoch IS 'From 0';
+COMMENT ON COLUMN rule_evaluations.idx IS 'Ledger index';
 COMMENT ON COLUMN rule_evaluations.rule IS 'R1 to R7';
 COMMENT ON COLUMN rule_evaluations.fired IS 'Whether the rule wants a decision';
 COMMENT ON COLUMN rule_evaluations.side IS 'high, low, plateau, stalled or not_finite; NULL while silent';
@@ -251,11 +257,13 @@ COMMENT ON COLUMN decisions.justification IS 'The author''s words';
 CREATE TABLE citations (
     run_id VARCHAR NOT NULL,
     number INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
     rule VARCHAR NOT NULL
 );
 COMMENT ON TABLE citations IS 'The rules that each decision cites';
 COMMENT ON COLUMN citations.run_id IS 'The run';
 COMMENT ON COLUMN citations.number IS 'The decision';
+COMMENT ON COLUMN citations.idx IS 'Ledger index';
 COMMENT ON COLUMN citations.rule IS 'R1 to R7';
 
 CREATE TABLE remedies (
@@ -447,6 +455,7 @@ COMMENT ON COLUMN audit_scores.signed_by IS 'Key id of the judge who signed it, 
 CREATE TABLE audit_violations (
     audit_id VARCHAR NOT NULL,
     place INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
     kind VARCHAR NOT NULL,
     rule VARCHAR,
     epoch INTEGER,
@@ -457,6 +466,7 @@ CREATE TABLE audit_violations (
 COMMENT ON TABLE audit_violations IS 'What an audit found; the view violations names the run too';
 COMMENT ON COLUMN audit_violations.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_violations.place IS 'Order in the audit, from 0';
+COMMENT ON COLUMN audit_violations.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_violations.kind IS 'What was violated';
 COMMENT ON COLUMN audit_violations.rule IS 'R1 to R7';
 COMMENT ON COLUMN audit_violations.epoch IS 'From 0';
@@ -785,6 +795,7 @@ CREATE TABLE checkpoint_starts (
     tree VARCHAR NOT NULL,
     manifest VARCHAR NOT NULL,
     reference_set VARCHAR NOT NULL,
+    code VARCHAR,
     origin VARCHAR NOT NULL
 );
 COMMENT ON TABLE checkpoint_starts IS 'Versions of the infrastructure; the view infra_checkpoints is easier to ask';
@@ -796,22 +807,26 @@ COMMENT ON COLUMN checkpoint_starts.commit IS 'What it is in the repository';
 COMMENT ON COLUMN checkpoint_starts.tree IS 'Its tree';
 COMMENT ON COLUMN checkpoint_starts.manifest IS 'SHA-256 of its manifest';
 COMMENT ON COLUMN checkpoint_starts.reference_set IS 'SHA-256 of its reference set';
+COMMENT ON COLUMN checkpoint_starts.code IS 'SHA-256 of what in it decides a run; NULL: recorded before that was';
 COMMENT ON COLUMN checkpoint_starts.origin IS 'opened, promoted or adopted (committed by people)';
 
 CREATE TABLE checkpoint_proposals (
     checkpoint_id VARCHAR NOT NULL,
-    proposal_id VARCHAR NOT NULL
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL
 );
 COMMENT ON TABLE checkpoint_proposals IS 'The proposals that each checkpoint came with';
 COMMENT ON COLUMN checkpoint_proposals.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_proposals.proposal_id IS 'The proposal';
+COMMENT ON COLUMN checkpoint_proposals.idx IS 'Ledger index';
 
 CREATE TABLE checkpoint_rollbacks (
     line_id VARCHAR NOT NULL,
     checkpoint_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,
     to_checkpoint VARCHAR NOT NULL,
-    reason VARCHAR NOT NULL
+    reason VARCHAR NOT NULL,
+    signed_by VARCHAR
 );
 COMMENT ON TABLE checkpoint_rollbacks IS 'Checkpoints that were rolled back, each with all that descend from it';
 COMMENT ON COLUMN checkpoint_rollbacks.line_id IS 'The line';
@@ -819,6 +834,7 @@ COMMENT ON COLUMN checkpoint_rollbacks.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_rollbacks.idx IS 'Ledger index';
 COMMENT ON COLUMN checkpoint_rollbacks.to_checkpoint IS 'Active from then on';
 COMMENT ON COLUMN checkpoint_rollbacks.reason IS 'Why';
+COMMENT ON COLUMN checkpoint_rollbacks.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';
 
 CREATE TABLE line_halts (
     line_id VARCHAR NOT NULL,
