@@ -1,0 +1,173 @@
+"""The search along a chain: what follows from verdicts, sure ones and others."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judge.bisection.search import Probe, Search, luck, next_probe, posterior, standing
+from judge.bisection.simulation import simulate, simulate_one
+
+CHAINS = st.integers(1, 70)
+VERDICTS = st.sampled_from(("bad", "good", "skip"))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Search, int, frozenset[int]]:
+    """A search, its culprit, and which cannot be tested."""
+    suspects = draw(CHAINS)
+    culprit = draw(st.integers(1, suspects))
+    untestable = draw(st.frozensets(st.integers(0, suspects), max_size=suspects))
+    return Search(suspects=suspects, ends_believed=draw(st.booleans())), culprit, untestable
+
+
+@st.composite
+def noisy(draw: st.DrawFn) -> tuple[Search, list[Probe]]:
+    """A search with verdicts that nobody has chosen."""
+    suspects = draw(st.integers(1, 20))
+    search = Search(
+        suspects=suspects,
+        error=draw(st.sampled_from((0.01, 0.2, 0.45))),
+        ends_believed=draw(st.booleans()),
+    )
+    return search, draw(st.lists(st.tuples(st.integers(0, suspects), VERDICTS), max_size=40))
+
+
+@given(CHAINS, st.data())
+def test_culprit_is_found_in_as_many_probes_as_halvings_when_verdicts_are_sure(
+    suspects: int, data: st.DataObject
+) -> None:
+    search, culprit = Search(suspects=suspects), data.draw(st.integers(1, suspects))
+    probes = simulate_one(search, culprit)
+    found = standing(search, probes)
+    assert (found.likely, found.probability) == (range(culprit, culprit + 1), 1.0)
+    assert len(probes) <= math.ceil(math.log2(suspects))
+
+
+def test_five_probes_suffice_whichever_of_thirty_two_is_the_culprit() -> None:
+    search = Search(suspects=32)
+    assert {len(simulate_one(search, culprit)) for culprit in range(1, 33)} == {5}
+
+
+@given(cases())
+def test_culprit_is_among_the_likely_ones_when_some_cannot_be_tested(
+    case: tuple[Search, int, frozenset[int]],
+) -> None:
+    search, culprit, untestable = case
+    probes = simulate_one(search, culprit, untestable=untestable)
+    found = standing(search, probes)
+    assert culprit in found.likely
+    assert math.isclose(found.probability, 1.0)
+    assert set(found.likely[:-1]) <= untestable  # each of them hides whether it is bad
+    asked = [number for number, _ in probes]
+    assert len(set(asked)) == len(asked)
+
+
+def test_untestable_neighbours_are_avoided_when_one_is_known() -> None:
+    search, block = Search(suspects=32), range(12, 20)
+    counts = [
+        len(simulate_one(search, culprit, untestable=block))
+        for culprit in range(1, 33)
+        if culprit < 12 or culprit > 20
+    ]
+    assert sum(counts) / len(counts) < 8  # all of the block and the halvings would be 12
+
+
+@pytest.mark.parametrize(("outside", "likely"), [(0, range(1)), (33, range(33, 34))])
+def test_ends_are_told_when_they_are_not_believed_and_not_so(outside: int, likely: range) -> None:
+    search = Search(suspects=32, ends_believed=False)
+    assert standing(search, simulate_one(search, outside)).likely == likely
+
+
+def test_sure_verdicts_have_no_answer_when_they_contradict_each_other() -> None:
+    search = Search(suspects=8)
+    probes: list[Probe] = [(3, "bad"), (6, "good")]
+    assert standing(search, probes).probability == 0.0
+    assert standing(search, probes).over
+    assert next_probe(search, probes) is None
+
+
+@given(noisy(), st.randoms(use_true_random=False))
+def test_posterior_is_the_same_when_probes_come_in_another_order(
+    case: tuple[Search, list[Probe]], rng: random.Random
+) -> None:
+    search, probes = case
+    mixed = rng.sample(probes, len(probes))
+    assert posterior(search, mixed) == posterior(search, probes)
+
+
+@given(noisy())
+def test_posterior_is_what_bayes_says_one_verdict_after_the_other(
+    case: tuple[Search, list[Probe]],
+) -> None:
+    search, probes = case
+    beliefs = [1.0 / len(search.hypotheses)] * len(search.hypotheses)
+    for number, verdict in probes:
+        if verdict == "skip":
+            continue
+        beliefs = [
+            belief * (1 - search.error if (number >= first) == (verdict == "bad") else search.error)
+            for belief, first in zip(beliefs, search.hypotheses, strict=True)
+        ]
+        beliefs = [belief / sum(beliefs) for belief in beliefs]
+    assert posterior(search, probes) == pytest.approx(beliefs, abs=1e-9)
+
+
+@given(noisy())
+def test_next_probe_has_not_been_skipped_and_is_asked_where_it_tells_something(
+    case: tuple[Search, list[Probe]],
+) -> None:
+    search, probes = case
+    number = next_probe(search, probes)
+    if number is not None:
+        assert (number, "skip") not in probes
+        yes, no = ([*probes, (number, verdict)] for verdict in ("bad", "good"))
+        assert posterior(search, yes) != posterior(search, no)
+    else:
+        assert standing(search, probes).over
+
+
+def test_posterior_holds_when_there_are_thousands_of_verdicts() -> None:
+    search = Search(suspects=32, error=0.01)
+    probes: list[Probe] = [(16, "good"), (17, "bad")] * 5_000
+    assert posterior(search, probes)[16] == pytest.approx(1.0)
+    assert luck(search, probes, 17)[0] == 0
+    assert luck(search, probes, 17)[1] == pytest.approx(1.0)
+
+
+def test_luck_is_small_when_verdicts_are_wrong_more_often_than_believed() -> None:
+    search = Search(suspects=4, error=0.05)
+    probes: list[Probe] = [(2, "bad"), (2, "good")] * 20
+    assert luck(search, probes, 2)[0] == 20
+    assert luck(search, probes, 2)[1] < 1e-9
+
+
+def test_noisy_search_is_right_at_its_confidence_when_one_verdict_in_five_is_wrong() -> None:
+    found = simulate(Search(suspects=32, error=0.2), error=0.2, trials=100, seed=1)
+    assert found.right >= 0.95
+    assert found.probes <= 25
+
+
+def test_noisy_search_stays_right_when_verdicts_are_better_than_believed() -> None:
+    found = simulate(Search(suspects=32, error=0.3), error=0.1, trials=60, seed=2)
+    assert found.right == 1.0
+
+
+def test_sure_search_goes_wrong_when_one_verdict_in_five_is_wrong() -> None:
+    found = simulate(Search(suspects=32), error=0.2, trials=100, seed=1)
+    assert found.right < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("confidence", [0.95, 0.99])
+def test_five_hundred_noisy_searches_are_right_within_fifty_probes_on_average(
+    confidence: float,
+) -> None:
+    search = Search(suspects=32, error=0.2, confidence=confidence)
+    found = simulate(search, error=0.2, trials=500, seed=3)
+    assert found.right >= confidence - 0.01
+    assert found.right >= 0.95
+    assert found.probes <= 50
+    assert found.claimed == pytest.approx(found.right, abs=0.02)
