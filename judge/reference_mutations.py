@@ -1,10 +1,9 @@
 """Planted defects against this repository's reference set, fast enough for all of them.
 
-    python -m judge.reference_mutations TREE
-
-plants each defect into tier-2 code of a tree and asks every task but the real trainings, each
-mutant in a child that is forked from one process that has everything else imported. What counts as
-caught is what counts in the gate: one task that is worse than it is in the unchanged tree.
+Each defect is planted into tier-2 code of a tree and every task but the real trainings is asked,
+each mutant in a child that is forked from one process that has everything else imported. What
+counts as caught is what counts in the gate: one task that is worse than it is in the unchanged
+tree. The front door is `proctor infra mutate`.
 
 Trust: the mutants are our own code, changed in one place; they get no confinement but limits.
 I/O: a copy of the tree; processes.  Units: seconds, bytes.
@@ -32,9 +31,8 @@ from judge.gauntlet.mutation import (
     MutationReport,
     mutants_of,
     mutate_run,
-    parse_equivalents,
 )
-from judge.gauntlet.reference_set import Task, load, message_of, write_snapshot
+from judge.gauntlet.reference_set import Task, message_of, write_snapshot
 from judge.gauntlet.scorers import SCORERS
 from judge.gauntlet.scoring import Score
 from judge.gauntlet.weighing import weigh
@@ -212,34 +210,3 @@ def _most_memory() -> int:
     """Return what this process has mapped, and so much more."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     return pages * resource.getpagesize() + _MEMORY
-
-
-def main() -> None:
-    """Print how many defects are caught, and those that are not."""
-    tree = Path(sys.argv[1]).resolve()
-    most = int(sys.argv[2]) if len(sys.argv) > 2 else None
-    listed = tree / EQUIVALENTS
-    equivalents = parse_equivalents(listed.read_bytes()) if listed.exists() else ()
-    with tempfile.TemporaryDirectory() as scratch:
-        report = mutate_all(
-            tree,
-            load(tree / SET).tasks,
-            scratch=Path(scratch),
-            most=most,
-            equivalents=equivalents,
-        )
-    for mutant in report.survivors:
-        print(f"{mutant.id} {mutant.path}:{mutant.line} {mutant.function} {mutant.description}")
-    for id_ in report.mistaken:
-        print(f"{id_} is listed as equivalent, and caught")
-    for id_ in report.unknown:
-        print(f"{id_} is listed as equivalent, and no mutant has it")
-    count = len(report.caught) + len(report.survivors)
-    print(
-        f"{len(report.caught)} of {count} planted defects are caught ({report.share:.1%}); "
-        f"{len(report.equivalent)} more are equivalent; {report.found} were found"
-    )
-
-
-if __name__ == "__main__":
-    main()

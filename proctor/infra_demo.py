@@ -4,7 +4,6 @@ A harmful change is refused although the tests pass, a good one gets onto the li
 checkpoints is right, and what is brought in behind the gauntlet's back is noticed.
 """
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from uuid import UUID
 from aggregates.proposal import Proposal
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.measurement import Measurement, measure
+from policies.proposing import make_diff
 from proctor.errors import EXIT_FOUND, EXIT_HELD
 from proctor.home import Home
 from proctor.infra_home import BRANCH, hidden_folder, open_controller
@@ -59,10 +59,7 @@ def tell_demo(home: Home, folder: Path, *, as_json: bool) -> int:
 
 def unified(path: str, before: str, after: str) -> bytes:
     """Return the diff that makes one text of another."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
-    )
-    return "".join(lines).encode()
+    return make_diff({path: after}, read={path: before}.get)
 
 
 def _story(home: Home, folder: Path) -> Iterator[Step]:

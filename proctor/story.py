@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import duckdb
-import plotext
 from rich.text import Text
 
 from ledger.mapper import decode_body
@@ -129,6 +128,8 @@ def tell_story(story: dict[str, Any]) -> None:
 
 
 def _plot(epochs: list[dict[str, Any]], what: str) -> None:
+    import plotext  # noqa: PLC0415 - only a plot needs it
+
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.plot_size(min(console.width, 76), 12)
