@@ -23,10 +23,11 @@ class Bisection(Aggregate):
 
         line: str
         good: str  # the checkpoint before the first suspect
-        suspects: list[str]  # checkpoints; the last is believed to be bad
+        suspects: list[str]  # checkpoints
         oracle: dict[str, Any]  # how a checkpoint is probed
         error: float  # believed share of wrong verdicts; 0: verdicts are sure
         confidence: float  # at which the search ends
+        ends_believed: bool  # the good one is good and the last is bad, without being asked
 
     class Probed(Aggregate.Event):
         """One checkpoint was put to the test once."""
@@ -44,7 +45,8 @@ class Bisection(Aggregate):
         """A culprit was found, or it was seen that none can be."""
 
         culprit: str | None
-        posterior: float  # that it is the culprit
+        candidates: list[str]  # that cannot be told apart; the culprit alone where there is one
+        posterior: float  # that the culprit is among them
         reason: str
 
         def apply(self, aggregate: "Bisection") -> None:
@@ -61,6 +63,7 @@ class Bisection(Aggregate):
         oracle: dict[str, Any],
         error: float,
         confidence: float,
+        ends_believed: bool,
     ) -> None:
         self.line = line
         self.good = good
@@ -68,6 +71,7 @@ class Bisection(Aggregate):
         self.oracle = oracle
         self.error = error
         self.confidence = confidence
+        self.ends_believed = ends_believed
         self.probes: list[tuple[str, str]] = []
         self.ended = False
         self.culprit: str | None = None
@@ -82,6 +86,7 @@ class Bisection(Aggregate):
         oracle: Mapping[str, Any],
         error: float,
         confidence: float,
+        ends_believed: bool = True,
         search_id: UUID | None = None,
     ) -> "Bisection":
         """Begin a search."""
@@ -98,6 +103,7 @@ class Bisection(Aggregate):
             oracle=dict(oracle),
             error=error,
             confidence=confidence,
+            ends_believed=ends_believed,
         )
 
     def probe(self, checkpoint: str, verdict: str, evidence: Mapping[str, Any]) -> None:
@@ -113,13 +119,17 @@ class Bisection(Aggregate):
             evidence=dict(evidence),
         )
 
-    def end(self, *, culprit: str | None, posterior: float, reason: str) -> None:
-        """Record what the probes come to."""
+    def end(self, *, candidates: Sequence[str], posterior: float, reason: str) -> None:
+        """Record what the probes come to; a candidate that is alone is the culprit."""
         self._check_open()
-        if culprit is not None and culprit not in self.suspects:
-            raise InvariantError(f"{culprit} is none of the suspects")
+        if not set(candidates) <= set(self.suspects):
+            raise InvariantError(f"of {', '.join(candidates)} one is none of the suspects")
         self.trigger_event(
-            self.Ended, culprit=culprit, posterior=posterior, reason=reason[:MAX_TEXT]
+            self.Ended,
+            culprit=candidates[0] if len(candidates) == 1 else None,
+            candidates=list(candidates),
+            posterior=posterior,
+            reason=reason[:MAX_TEXT],
         )
 
     def _check_open(self) -> None:

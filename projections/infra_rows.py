@@ -131,7 +131,7 @@ def _round_ended(body: Body, evolution: str, idx: int) -> Iterator[Row]:
 def _bisection_opened(body: Body, search: str, idx: int) -> Iterator[Row]:
     told = {"line_id": body["line"], **pick(body, ("good", "suspects", "oracle"))}
     key = {"bisection_id": search, "idx": idx}
-    yield "bisections", {**key, **told, **pick(body, ("error", "confidence"))}
+    yield "bisections", {**key, **told, **pick(body, ("error", "confidence", "ends_believed"))}
 
 
 def _bisection_probed(body: Body, search: str, idx: int) -> Iterator[Row]:
@@ -140,7 +140,7 @@ def _bisection_probed(body: Body, search: str, idx: int) -> Iterator[Row]:
 
 
 def _bisection_ended(body: Body, search: str, idx: int) -> Iterator[Row]:
-    columns = ("culprit", "posterior", "reason")
+    columns = ("culprit", "candidates", "posterior", "reason")
     yield "bisection_ends", {"bisection_id": search, "idx": idx, **pick(body, columns)}
 
 

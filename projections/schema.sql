@@ -982,7 +982,8 @@ CREATE TABLE bisections (
     suspects JSON NOT NULL,
     oracle JSON NOT NULL,
     error DOUBLE NOT NULL,
-    confidence DOUBLE NOT NULL
+    confidence DOUBLE NOT NULL,
+    ends_believed BOOLEAN NOT NULL
 );
 COMMENT ON TABLE bisections IS 'Searches for the checkpoint that made a line worse';
 COMMENT ON COLUMN bisections.bisection_id IS 'The search';
@@ -993,6 +994,7 @@ COMMENT ON COLUMN bisections.suspects IS 'Checkpoints in the order of the chain'
 COMMENT ON COLUMN bisections.oracle IS 'How a checkpoint is probed';
 COMMENT ON COLUMN bisections.error IS 'Believed share of wrong verdicts; 0: verdicts are sure';
 COMMENT ON COLUMN bisections.confidence IS 'At which the search ends';
+COMMENT ON COLUMN bisections.ends_believed IS 'The ends were not probed, but believed';
 
 CREATE TABLE bisection_probes (
     bisection_id VARCHAR NOT NULL,
@@ -1014,6 +1016,7 @@ CREATE TABLE bisection_ends (
     bisection_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,
     culprit VARCHAR,
+    candidates JSON NOT NULL,
     posterior DOUBLE NOT NULL,
     reason VARCHAR NOT NULL
 );
@@ -1021,7 +1024,8 @@ COMMENT ON TABLE bisection_ends IS 'What each search came to';
 COMMENT ON COLUMN bisection_ends.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN bisection_ends.culprit IS 'The checkpoint; NULL: none was found';
-COMMENT ON COLUMN bisection_ends.posterior IS 'Probability that it is the culprit';
+COMMENT ON COLUMN bisection_ends.candidates IS 'Checkpoints that cannot be told apart';
+COMMENT ON COLUMN bisection_ends.posterior IS 'Probability that the culprit is among them';
 COMMENT ON COLUMN bisection_ends.reason IS 'In words';
 
 CREATE TABLE corpus_origins (
