@@ -1,0 +1,220 @@
+"""Charts of one measurement along a chain of checkpoints, against the original baseline.
+
+The reference is fixed: a chart that takes its reference from the last checkpoint, or lets it fade,
+follows a slow loss down and never sees it. Page-Hinkley with fading stands here to show that.
+
+Source: Page (1954), "Continuous inspection schemes", for the sum; docs/explanation/drift.md for
+how the limits were calibrated, all together.
+I/O: none.  Units: shares; limits in standard deviations of one evaluation where nothing else is
+said.  Shapes: values are (..., checkpoints), the original's first successor first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judge.drift.errors import DriftError
+
+__all__ = [
+    "Baseline",
+    "Limits",
+    "baseline_of",
+    "beyond",
+    "broken",
+    "declined",
+    "grown",
+    "log_tail",
+    "page_hinkley",
+    "ratchet",
+    "stalled",
+    "unproductive",
+    "velocity",
+]
+
+Array = NDArray[np.floating[Any]]
+Flags = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+_Z_5 = -1.6449  # standard deviations; a normal draw is less in 5%
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Where alarms begin."""
+
+    slack: float = 0.5  # of the sum: how far below the reference a checkpoint may be
+    ratchet: float = 8.0  # of the sum
+    sigmas: float = 3.0  # below the reference; a second evaluation has to say so, too
+    after: int = 5  # checkpoints before that counts
+    declines: int = 3  # in a row
+    fall: float = 5.0  # that they add up to
+    breaker: float = 0.2  # share of the best-known checkpoint's value that may be lost
+    breaker_sigmas: float = 8.0  # that lie between the two at least; a second evaluation as above
+    production: float = 2e-5  # of error, each checkpoint
+    growth: float = 0.25  # of complexity beyond that of the value
+    window: int = 5  # checkpoints over which gains are looked at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The original checkpoint's evaluations; (...) each."""
+
+    mean: Array
+    reference: Array  # what later ones are measured against: the mean, less half its error
+    sd: Array  # of one evaluation, at most
+
+
+def baseline_of(values: Array | Sequence[float], *, resolution: float) -> Baseline:
+    """Return what repeats (..., repeats) say; `resolution` is what one answer more is worth.
+
+    Of the deviation the upper 95% bound is taken, for that of few repeats is often too small.
+    Repeats that all agree do not prove that there is no noise, only that it is rarer than three in
+    as many (again with 95%): that is added.
+    """
+    values = np.asarray(values, dtype=float)
+    repeats = values.shape[-1]
+    if repeats < 2:
+        raise DriftError(f"a baseline of {repeats} evaluations says nothing of their deviation")
+    nu = repeats - 1
+    share = (1 - 2 / (9 * nu) + _Z_5 * sqrt(2 / (9 * nu))) ** 3  # of nu, Wilson and Hilferty 1931
+    variance = values.var(axis=-1, ddof=1) / share
+    sd = np.sqrt(variance + resolution**2 * 3 / repeats)
+    mean = values.mean(axis=-1)
+    return Baseline(mean=mean, reference=mean - sd / (2 * sqrt(repeats)), sd=sd)
+
+
+def ratchet(
+    values: Array, base: Baseline, limits: Limits, *, restarts: Flags | None = None
+) -> Array:
+    """Return the sums of what lies below the reference, less the slack; none is below 0.
+
+    Where `restarts` is true the sum begins again, for an operator has answered.
+    """
+    below = (np.expand_dims(base.reference, -1) - values) / np.expand_dims(base.sd, -1)
+    sums = np.zeros(values.shape)
+    so_far = np.zeros(values.shape[:-1])
+    for number in range(values.shape[-1]):
+        if restarts is not None:
+            so_far = np.where(restarts[..., number], 0.0, so_far)
+        so_far = np.maximum(0.0, so_far + below[..., number] - limits.slack)
+        sums[..., number] = so_far
+    return sums
+
+
+def page_hinkley(values: Array, *, fading: float, delta: float) -> Array:
+    """Return the fading Page-Hinkley statistics of a loss; for comparison only.
+
+    The reference is the mean of what has been seen; both it and the sum forget by `fading`.
+    """
+    found = np.zeros(values.shape)
+    weight, mean, so_far = 0.0, np.zeros(values.shape[:-1]), np.zeros(values.shape[:-1])
+    for number in range(values.shape[-1]):
+        weight = fading * weight + 1.0
+        mean = mean + (values[..., number] - mean) / weight
+        so_far = np.maximum(0.0, fading * so_far + mean - values[..., number] - delta)
+        found[..., number] = so_far
+    return found
+
+
+def beyond(values: Array, base: Baseline, limits: Limits) -> Flags:
+    """Tell which checkpoints lie too far below the reference to be chance; not the first ones."""
+    floor = base.reference - limits.sigmas * base.sd
+    return (values < np.expand_dims(floor, -1)) & (_numbers(values) > limits.after)
+
+
+def declined(values: Array, base: Baseline, limits: Limits) -> Flags:
+    """Tell where evaluations fell several times in a row, by more than chance makes of it."""
+    flags = np.zeros(values.shape, dtype=bool)
+    falls, total = np.zeros(values.shape[:-1], dtype=int), np.zeros(values.shape[:-1])
+    before = base.reference
+    for number in range(values.shape[-1]):
+        now = values[..., number]
+        fell = now < before
+        falls, total = np.where(fell, falls + 1, 0), np.where(fell, total + before - now, 0.0)
+        flags[..., number] = (falls >= limits.declines) & (total > limits.fall * base.sd)
+        before = now
+    return flags
+
+
+def broken(values: Array, base: Baseline, limits: Limits) -> Flags:
+    """Tell which checkpoints lost so much of the best-known value that nothing is asked first."""
+    first = np.expand_dims(base.reference, -1)
+    best = np.maximum.accumulate(np.concatenate([first, values], axis=-1), axis=-1)[..., :-1]
+    room = limits.breaker_sigmas * np.expand_dims(base.sd, -1)
+    return np.asarray(values < best - np.maximum(limits.breaker * best, room))
+
+
+def unproductive(right: Array, runs: Array, limits: Limits) -> Flags:
+    """Tell which checkpoints' production runs went worse than those of all before them.
+
+    Both (..., checkpoints), the original's bucket first. Fisher's exact test, one-sided.
+    """
+    before_right, before = np.cumsum(right, -1) - right, np.cumsum(runs, -1) - runs
+    tail = log_tail(right, runs, before_right, before)
+    return np.asarray(tail < np.log(limits.production))
+
+
+def log_tail(right: Array, runs: Array, others_right: Array, others: Array) -> Array:
+    """Return the log of the chance of so few right ones here, if here is like the others."""
+    good, here, all_good, there = (
+        np.asarray(each, dtype=np.int64) for each in (right, runs, others_right, others)
+    )
+    all_good, whole = all_good + good, here + there
+    logs = np.cumsum(np.log(np.maximum(1, np.arange(int(whole.max(initial=0)) + 1))))
+
+    def choose(n: Counts, k: Counts) -> Array:
+        there_is = (k >= 0) & (k <= n)
+        k = np.where(there_is, k, 0)
+        return np.asarray(np.where(there_is, logs[n] - logs[k] - logs[n - k], -np.inf))
+
+    tail = np.full(good.shape, -np.inf)
+    for count in range(int(good.max(initial=0)) + 1):
+        k = np.full(good.shape, count)
+        chance = choose(here, k) + choose(there, all_good - k) - choose(whole, all_good)
+        tail = np.where(count <= good, np.logaddexp(tail, chance), tail)
+    return np.asarray(np.minimum(tail, 0.0))
+
+
+def grown(complexity: Array, values: Array, base: Baseline, limits: Limits) -> Flags:
+    """Tell where the code grew by more than what it is worth, chance allowed for.
+
+    `complexity` is relative to the original's, (..., checkpoints).
+    """
+    first = np.expand_dims(base.reference, -1)
+    mean, count = _running_mean(values, limits.window)
+    worth = (mean + limits.sigmas * np.expand_dims(base.sd, -1) / np.sqrt(count)) / first
+    return complexity - np.maximum(worth, 1.0) > limits.growth
+
+
+def velocity(values: Array, base: Baseline, limits: Limits) -> Array:
+    """Return the gain per checkpoint over the window (least squares); NaN before there is one."""
+    first = np.broadcast_to(np.expand_dims(base.reference, -1), (*values.shape[:-1], 1))
+    whole = np.concatenate([first, values], axis=-1)
+    steps = np.arange(limits.window + 1) - limits.window / 2
+    found = np.full(values.shape, np.nan)
+    for number in range(limits.window, whole.shape[-1]):
+        part = whole[..., number - limits.window : number + 1]
+        found[..., number - 1] = part @ steps / (steps @ steps)
+    return found
+
+
+def stalled(values: Array, base: Baseline, limits: Limits) -> Flags:
+    """Tell where no gain is to be told from chance; no alarm, but a word to the operator."""
+    steps = np.arange(limits.window + 1) - limits.window / 2
+    noise = np.expand_dims(base.sd, -1) / sqrt(steps @ steps)
+    return velocity(values, base, limits) <= noise
+
+
+def _running_mean(values: Array, window: int) -> tuple[Array, Array]:
+    sums = np.cumsum(values, axis=-1)
+    sums = np.concatenate([sums[..., :window], sums[..., window:] - sums[..., :-window]], axis=-1)
+    count = np.minimum(_numbers(values), window)
+    return sums / count, count
+
+
+def _numbers(values: Array) -> NDArray[np.int_]:
+    """Return the checkpoints' numbers: the original's first successor is 1."""
+    return np.arange(1, values.shape[-1] + 1)

@@ -1,0 +1,289 @@
+"""How often the alarms of drift err together, and how soon they see what is there.
+
+A stream is everything that is measured along one chain of checkpoints, its own baseline included:
+what the repeats of a baseline leave unknown counts among the errors. The charts are the ones that
+judge real lines.
+
+Source: docs/explanation/drift.md.  I/O: none.  Units: shares of tasks, checkpoints.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from judge.drift.charts import (
+    Array,
+    Baseline,
+    Flags,
+    Limits,
+    baseline_of,
+    beyond,
+    broken,
+    declined,
+    grown,
+    page_hinkley,
+    ratchet,
+    stalled,
+    unproductive,
+)
+from judge.gauntlet.simulation import Table
+
+__all__ = ["ENOUGH", "Plan", "evaluations_needed", "simulate"]
+
+ENOUGH = 0.0125  # sd of a measurement with which the alarms see a ratchet of 0.1% in 40 checkpoints
+_KINDS = ("ratchet", "decline", "three sigma", "circuit breaker", "complexity", "production")
+_SDS = (0.005, 0.01, 0.0125, 0.02, 0.03, 0.042)
+_FADING = 0.95  # of what Page-Hinkley remembers, a checkpoint
+_BEGIN = 20  # checkpoints before something else begins
+_GAIN = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is simulated."""
+
+    sd: float  # of one evaluation
+    mean: float  # the original's share of right answers
+    tasks: int = 52
+    repeats: int = 20  # of the baseline
+    streams: int = 1_000
+    checkpoints: int = 100
+    loss: float = 0.001  # a checkpoint of a ratchet
+    within: int = 40  # checkpoints
+    seed: int = 0
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Streams:
+    """What is measured; (streams, checkpoints) but for the baseline."""
+
+    base: Baseline
+    first: Array  # each checkpoint's evaluation
+    again: Array  # what a second one would say
+    complexity: Array  # relative to the original's
+    right: Array  # production runs, the original's first: one more column
+    runs: Array
+
+
+Noise = Callable[[np.random.Generator, Array], Array]
+"""Measured values around the true ones."""
+
+
+def evaluations_needed(sd: float, *, enough: float = ENOUGH) -> int:
+    """Return how many evaluations each measurement has to consist of, for the ratchet's sake."""
+    return max(1, int(np.ceil((sd / enough) ** 2)))
+
+
+def simulate(plan: Plan) -> Iterator[Table]:
+    """Yield the tables; each row has random numbers of its own."""
+    yield _healthy_table(plan)
+    yield _ratchet_table(plan)
+    yield _sd_table(plan)
+    yield _other_table(plan)
+
+
+def alarms(streams: _Streams, limits: Limits) -> Mapping[str, Flags]:
+    """Return for each kind of alarm where it is raised, (streams, checkpoints)."""
+    first, again, base = streams.first, streams.again, streams.base
+    return {
+        "ratchet": ratchet(first, base, limits) > limits.ratchet,
+        "decline": declined(first, base, limits),
+        "three sigma": beyond(first, base, limits) & beyond(again, base, limits),
+        "circuit breaker": broken(first, base, limits) & broken(again, base, limits),
+        "complexity": grown(streams.complexity, first, base, limits),
+        "production": unproductive(streams.right, streams.runs, limits)[..., 1:],
+    }
+
+
+def gaussian(sd: float) -> Noise:
+    """Return noise that is as great everywhere."""
+    return lambda rng, true: true + sd * rng.standard_normal(true.shape)
+
+
+def rare_errors(sd: float, tasks: int) -> Noise:
+    """Return noise of single tasks that are answered wrongly, and seldom.
+
+    What the truth lacks to a whole number of tasks is answered wrongly at random, too.
+    """
+    rate = (sd * tasks) ** 2  # wrong answers in an evaluation: the variance of a rare count
+
+    def draw(rng: np.random.Generator, true: Array) -> Array:
+        whole = np.ceil(np.round(true * tasks, 9))
+        wrong = rng.poisson(rate + whole - true * tasks)
+        found: Array = np.maximum(whole - wrong, 0.0) / tasks
+        return found
+
+    return draw
+
+
+def _streams(plan: Plan, noise: Noise, rng: np.random.Generator, *, loss: Any = 0.0) -> _Streams:
+    """Draw streams whose checkpoints lose `loss` in all; nothing else goes wrong in them."""
+    shape = (plan.streams, plan.checkpoints)
+    true = np.broadcast_to(plan.mean - loss, shape)
+    drawn = noise(rng, np.full((plan.streams, plan.repeats), plan.mean))
+    runs = np.full((plan.streams, plan.checkpoints + 1), 20)  # enough to tell, and few
+    return _Streams(
+        base=baseline_of(drawn, resolution=1 / plan.tasks),
+        first=noise(rng, true),
+        again=noise(rng, true),
+        complexity=1.0 + np.cumsum(0.005 * rng.standard_normal(shape), axis=-1),
+        right=rng.binomial(runs, 0.8).astype(float),
+        runs=runs.astype(float),
+    )
+
+
+def _healthy_table(plan: Plan) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for name, noise in _noises(plan).items():
+        streams = _streams(plan, noise, _rng(plan, 1, len(rows)))
+        found = alarms(streams, plan.limits)
+        shares = [flags.any(axis=-1).mean() for flags in found.values()]
+        rows.append((name, *map(_percent, shares), _percent(_any(found).mean())))
+    return Table(
+        title=(
+            f"{plan.streams:,} stable streams of {plan.checkpoints} checkpoints at a standard "
+            f"deviation of {plan.sd:.4f}: share with a false alarm"
+        ),
+        columns=("noise", *_KINDS, "any"),
+        rows=tuple(rows),
+    )
+
+
+def _ratchet_table(plan: Plan) -> Table:
+    rows: list[tuple[str, ...]] = []
+    numbers = np.arange(1, plan.checkpoints + 1)
+    for name, noise in _noises(plan).items():
+        stable = _streams(plan, noise, _rng(plan, 2, len(rows)))
+        losing = _streams(plan, noise, _rng(plan, 3, len(rows)), loss=plan.loss * numbers)
+        for chart, raised in _compared(stable, losing, plan).items():
+            flags = raised[:, : plan.within]
+            seen = flags.any(axis=-1)
+            when = np.median(flags[seen].argmax(axis=-1) + 1) if seen.any() else None
+            rows.append(
+                (name, chart, _percent(seen.mean()), "-" if when is None else f"{when:.0f}")
+            )
+    return Table(
+        title=(
+            f"A ratchet of {100 * plan.loss:.1f}% a checkpoint, {plan.streams:,} streams: alarmed "
+            f"within {plan.within} checkpoints"
+        ),
+        columns=("noise", "chart", "alarmed", "median checkpoint of those"),
+        rows=tuple(rows),
+    )
+
+
+def _compared(stable: _Streams, losing: _Streams, plan: Plan) -> dict[str, Flags]:
+    """Return where our charts and two others raise an alarm.
+
+    The others' limits are what 3% of the stable streams exceed, so that all err equally often.
+    """
+    found = alarms(losing, plan.limits)
+    raised = {"all, fixed reference": np.any(list(found.values()), axis=0)}
+    raised["the sum alone, fixed reference"] = found["ratchet"]
+    others: Mapping[str, Callable[[Array], Array]] = {
+        "Page-Hinkley, fading": lambda values: page_hinkley(
+            values, fading=_FADING, delta=plan.limits.slack * plan.sd
+        ),
+        "against the last checkpoint": lambda values: (
+            -np.diff(values, axis=-1, prepend=values[:, :1])
+        ),
+    }
+    for name, statistic in others.items():
+        limit = np.quantile(statistic(stable.first).max(axis=-1), 0.97)
+        raised[name] = statistic(losing.first) > limit
+    return raised
+
+
+def _sd_table(plan: Plan) -> Table:
+    rows: list[tuple[str, ...]] = []
+    numbers = np.arange(1, plan.checkpoints + 1)
+    for number, sd in enumerate(_SDS):
+        each = evaluations_needed(sd)
+        shares = []
+        for count in (1, each):
+            measured = replace(plan, sd=sd / sqrt(count), tasks=plan.tasks * count)
+            noise = gaussian(measured.sd)
+            stable = _streams(measured, noise, _rng(plan, 4, number, count))
+            losing = _streams(
+                measured, noise, _rng(plan, 5, number, count), loss=plan.loss * numbers
+            )
+            seen = _any(alarms(losing, plan.limits), plan.within)
+            shares += [_any(alarms(stable, plan.limits)).mean(), seen.mean()]
+        rows.append(
+            (f"{sd:.4f}", *map(_percent, shares[:2]), str(each), *map(_percent, shares[2:]))
+        )
+    return Table(
+        title="Other standard deviations of one evaluation, and what they cost",
+        columns=(
+            "standard deviation",
+            "one evaluation each: false alarms",
+            "ratchet alarmed in time",
+            "evaluations needed",
+            "false alarms with them",
+            "ratchet alarmed in time",
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _other_table(plan: Plan) -> Table:
+    """Tell what else is seen, and how soon: each begins after checkpoint 20."""
+    noise, numbers = gaussian(plan.sd), np.arange(1, plan.checkpoints + 1)
+    late = np.maximum(0, numbers - _BEGIN)
+    cases: list[tuple[str, str, _Streams]] = []
+
+    def streams(number: int, loss: Any = 0.0) -> _Streams:
+        return _streams(plan, noise, _rng(plan, 6, number), loss=loss)
+
+    cases.append(("a loss of 25% at once", "circuit breaker", streams(0, 0.25 * (late > 0))))
+    cases.append(("a loss of 5% at once", "three sigma", streams(1, 0.05 * (late > 0))))
+    cases.append(("four falls of 1.5% each", "decline", streams(2, 0.015 * np.minimum(late, 4))))
+    worse = streams(3)
+    right = worse.right.copy()
+    right[:, _BEGIN + 1 :] = _rng(plan, 7).binomial(20, 0.4, right[:, _BEGIN + 1 :].shape)
+    cases.append(("production falls from 80% to 40%", "production", replace(worse, right=right)))
+    grows = streams(4)
+    grows = replace(grows, complexity=grows.complexity + 0.02 * late)
+    cases.append(("code grows by 2% a checkpoint for nothing", "complexity", grows))
+    rows: list[tuple[str, ...]] = []
+    for what, kind, drawn in cases:
+        flags = alarms(drawn, plan.limits)[kind][:, _BEGIN:]
+        seen = flags.any(axis=-1)
+        when = np.median(flags[seen].argmax(axis=-1) + 1) if seen.any() else np.nan
+        rows.append((what, kind, f"{_percent(seen.mean())} of streams", f"{when:.0f}"))
+    gains = _streams(plan, noise, _rng(plan, 8), loss=-_GAIN * numbers)
+    for what, drawn in (
+        ("no gain at all", streams(5)),
+        (f"a gain of {_GAIN:.0%} a checkpoint", gains),
+    ):
+        told = stalled(drawn.first, drawn.base, plan.limits)[:, plan.limits.window - 1 :]
+        rows.append((what, "velocity (no alarm)", f"{_percent(told.mean())} of checkpoints", "-"))
+    return Table(
+        title=f"What else is told, from checkpoint {_BEGIN + 1} on",
+        columns=("what happens", "what tells", "told", "median of checkpoints until then"),
+        rows=tuple(rows),
+    )
+
+
+def _noises(plan: Plan) -> Mapping[str, Noise]:
+    return {
+        "normal": gaussian(plan.sd),
+        "single wrong answers": rare_errors(plan.sd, plan.tasks),
+    }
+
+
+def _any(found: Mapping[str, Flags], within: int | None = None) -> Flags:
+    each = [flags[..., :within].any(axis=-1) for flags in found.values()]
+    return np.asarray(np.any(each, axis=0))
+
+
+def _rng(plan: Plan, *row: int) -> np.random.Generator:
+    return np.random.default_rng([plan.seed, *row])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"

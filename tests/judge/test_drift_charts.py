@@ -1,0 +1,130 @@
+"""Charts of drift: what each sees, what it lets pass, and how often all of them err together."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from judge.drift import charts
+from judge.drift.charts import Baseline, Limits, baseline_of
+from judge.drift.errors import DriftError
+from judge.drift.simulation import Plan, evaluations_needed, simulate
+
+BASE = Baseline(mean=np.array(0.9), reference=np.array(0.9), sd=np.array(0.01))
+LIMITS = Limits()
+STABLE = np.full(30, 0.9)
+
+
+def test_sum_is_what_its_definition_gives() -> None:
+    sums = charts.ratchet(np.array([0.88, 0.91, 0.90, 0.87]), BASE, LIMITS)
+    assert sums == pytest.approx([1.5, 0.0, 0.0, 2.5])
+
+
+def test_sum_begins_again_where_an_operator_has_answered() -> None:
+    answered = np.array([False, False, True])
+    sums = charts.ratchet(np.full(3, 0.88), BASE, LIMITS, restarts=answered)
+    assert sums == pytest.approx([1.5, 3.0, 1.5])
+
+
+def test_slow_loss_is_seen_against_the_original_and_not_against_the_last() -> None:
+    losing = 0.9 - 0.001 * np.arange(1, 41)
+    assert charts.ratchet(losing, BASE, LIMITS).max() > LIMITS.ratchet
+    assert np.abs(np.diff(losing)).max() < 0.2 * BASE.sd
+
+
+def test_stable_line_raises_nothing() -> None:
+    assert charts.ratchet(STABLE, BASE, LIMITS).max() == 0.0
+    assert not charts.beyond(STABLE, BASE, LIMITS).any()
+    assert not charts.declined(STABLE, BASE, LIMITS).any()
+    assert not charts.broken(STABLE, BASE, LIMITS).any()
+    assert not charts.grown(np.ones(30), STABLE, BASE, LIMITS).any()
+
+
+def test_three_sigma_count_after_five_checkpoints_only() -> None:
+    flags = charts.beyond(np.full(8, 0.869), BASE, LIMITS)
+    assert flags.tolist() == [False] * 5 + [True] * 3
+
+
+@pytest.mark.parametrize(("falls", "alarmed"), [((0.02, 0.02), False), ((0.02,) * 3, True)])
+def test_decline_takes_three_falls_in_a_row(falls: tuple[float, ...], alarmed: bool) -> None:
+    values = 0.9 - np.cumsum(falls)
+    assert charts.declined(values, BASE, LIMITS).any() == alarmed
+
+
+def test_three_small_falls_are_chance() -> None:
+    assert not charts.declined(0.9 - np.cumsum([0.005] * 3), BASE, LIMITS).any()
+
+
+def test_circuit_breaker_measures_against_the_best_and_not_the_original() -> None:
+    assert not charts.broken(np.array([0.9, 0.73]), BASE, LIMITS).any()
+    assert charts.broken(np.array([1.0, 0.79]), BASE, LIMITS).tolist() == [False, True]
+
+
+def test_noise_alone_does_not_trip_the_circuit_breaker_when_it_is_great() -> None:
+    noisy = Baseline(mean=np.array(0.5), reference=np.array(0.5), sd=np.array(0.05))
+    assert not charts.broken(np.array([0.5, 0.35]), noisy, LIMITS).any()
+
+
+@pytest.mark.parametrize(
+    ("right", "runs", "before_right", "before"), [(3, 9, 40, 50), (0, 4, 1, 1)]
+)
+def test_tail_is_that_of_fishers_test(
+    right: int, runs: int, before_right: int, before: int
+) -> None:
+    table = np.array([[right, runs - right], [before_right, before - before_right]])
+    expected = stats.fisher_exact(table, alternative="less").pvalue
+    found = charts.log_tail(*(np.array([float(n)]) for n in (right, runs, before_right, before)))
+    assert np.exp(found[0]) == pytest.approx(expected)
+
+
+def test_production_is_compared_with_all_checkpoints_before() -> None:
+    runs = np.array([50.0, 50.0, 20.0])
+    assert charts.unproductive(np.array([45.0, 44.0, 4.0]), runs, LIMITS).tolist() == [
+        False,
+        False,
+        True,
+    ]
+    assert not charts.unproductive(np.array([45.0, 44.0, 15.0]), runs, LIMITS).any()
+
+
+def test_growth_counts_only_beyond_what_it_is_worth() -> None:
+    grown = np.full(10, 1.3)
+    assert charts.grown(grown, np.full(10, 0.9), BASE, LIMITS).all()
+    assert not charts.grown(grown, np.full(10, 1.0), BASE, LIMITS).any()
+
+
+def test_velocity_is_the_slope_and_a_gain_is_no_standstill() -> None:
+    gaining = 0.9 + 0.01 * np.arange(1, 11)
+    found = charts.velocity(gaining, BASE, LIMITS)
+    assert np.isnan(found[:4]).all()
+    assert found[4:] == pytest.approx(0.01)
+    assert not charts.stalled(gaining, BASE, LIMITS).any()
+    assert charts.stalled(STABLE, BASE, LIMITS)[4:].all()
+
+
+def test_repeats_that_agree_do_not_prove_that_there_is_no_noise() -> None:
+    base = baseline_of([0.9] * 20, resolution=0.02)
+    assert base.sd == pytest.approx(0.02 * np.sqrt(3 / 20))
+    assert base.mean == pytest.approx(0.9)
+
+
+def test_bound_of_the_deviation_is_that_of_chi_square() -> None:
+    values = np.random.default_rng(1).normal(size=12)
+    wanted = values.std(ddof=1) * np.sqrt(11 / stats.chi2.ppf(0.05, 11))
+    assert baseline_of(values, resolution=0.0).sd == pytest.approx(wanted, rel=0.01)
+
+
+def test_one_evaluation_is_no_baseline() -> None:
+    with pytest.raises(DriftError, match="of 1 evaluations says nothing"):
+        baseline_of([0.9], resolution=0.02)
+
+
+def test_all_alarms_together_err_seldom_and_see_a_ratchet_in_time() -> None:
+    healthy, ratchets, *_ = simulate(Plan(sd=0.0075, mean=49 / 52))
+    assert [float(row[-1].rstrip("%")) <= 3.0 for row in healthy.rows] == [True, True]
+    seen = {row[0]: float(row[2].rstrip("%")) for row in ratchets.rows if row[1].startswith("all")}
+    assert min(seen.values()) >= 95.0
+
+
+def test_great_noise_is_met_with_several_evaluations() -> None:
+    assert evaluations_needed(0.0075) == 1
+    assert evaluations_needed(0.025) == 4
