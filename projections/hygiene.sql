@@ -1,1 +1,606 @@
--- Views: see views.sql.
+-- Views on labels, rollbacks and taint: which run was made under which checkpoint, whether that can be
+-- believed, and what follows when a checkpoint or an origin is not to be trusted any more. Nothing of
+-- it is stored: as of an earlier index these views say what was known then.
+
+CREATE VIEW revoked_keys AS
+SELECT
+    idx,
+    (body ->> '$.role') AS role,
+    SHA256(ARRAY_SLICE(FROM_BASE64(SPLIT_PART(body ->> '$.vkey', '+', 3)), 2, 33)) AS key_id,
+    MAKE_TIMESTAMP(CAST(body ->> '$.since' AS BIGINT) // 1000) AS since
+FROM authority_events
+WHERE name = 'key.revoked';
+COMMENT ON VIEW revoked_keys IS 'Keys that are not to be trusted from some time on, which may lie before their revocation';
+COMMENT ON COLUMN revoked_keys.idx IS 'Ledger index of the revocation';
+COMMENT ON COLUMN revoked_keys.role IS 'Of the key';
+COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadecimal, as in signed_by';
+COMMENT ON COLUMN revoked_keys.since IS 'UTC; what it signed at this time or later does not count';
+
+CREATE VIEW checkpoint_descent AS
+WITH RECURSIVE descent AS (
+    SELECT checkpoint_id, checkpoint_id AS ancestor FROM checkpoint_starts
+    UNION
+    SELECT c.checkpoint_id, d.ancestor
+    FROM checkpoint_starts AS c
+    JOIN descent AS d ON d.checkpoint_id = c.parent
+)
+
+SELECT checkpoint_id, ancestor FROM descent;
+COMMENT ON VIEW checkpoint_descent IS 'Each checkpoint with itself and all that it descends from';
+COMMENT ON COLUMN checkpoint_descent.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN checkpoint_descent.ancestor IS 'Itself, or one before it in the chain';
+
+-- Whoever descends from what was rolled back is reached, whether it came before the rollback or after.
+CREATE VIEW checkpoint_reach AS
+SELECT
+    d.checkpoint_id,
+    r.checkpoint_id AS rolled_back_by,
+    MIN(r.idx) AS idx,
+    ARG_MIN(r.reason, r.idx) AS reason,
+    ARG_MIN({'key': r.signed_by}, r.idx)['key'] AS signed_by
+FROM checkpoint_descent AS d
+JOIN checkpoint_rollbacks AS r ON r.checkpoint_id = d.ancestor
+GROUP BY d.checkpoint_id, r.checkpoint_id;
+COMMENT ON VIEW checkpoint_reach IS 'What each rollback reaches: the checkpoint and all that descend from it';
+COMMENT ON COLUMN checkpoint_reach.checkpoint_id IS 'A checkpoint that is reached';
+COMMENT ON COLUMN checkpoint_reach.rolled_back_by IS 'The checkpoint that was rolled back: it, or one that it descends from';
+COMMENT ON COLUMN checkpoint_reach.idx IS 'Ledger index of the rollback';
+COMMENT ON COLUMN checkpoint_reach.reason IS 'Why';
+COMMENT ON COLUMN checkpoint_reach.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';
+
+CREATE VIEW checkpoint_moves AS
+SELECT line_id, idx, checkpoint_id FROM checkpoint_starts
+UNION ALL
+SELECT line_id, idx, to_checkpoint FROM checkpoint_rollbacks;
+COMMENT ON VIEW checkpoint_moves IS 'Which checkpoint of each line became the active one, and when';
+COMMENT ON COLUMN checkpoint_moves.line_id IS 'The line';
+COMMENT ON COLUMN checkpoint_moves.idx IS 'Ledger index from which on it is active';
+COMMENT ON COLUMN checkpoint_moves.checkpoint_id IS 'The checkpoint';
+
+CREATE VIEW run_labels AS
+WITH known AS (
+    SELECT
+        s.run_id,
+        s.idx,
+        s.checkpoint,
+        (s.environment ->> '$.code_sha256') AS code,
+        c.idx < s.idx AS before,
+        c.code AS checkpoint_code,
+        m.checkpoint_id AS active
+    FROM run_starts AS s
+    LEFT JOIN checkpoint_starts AS c ON c.checkpoint_id = s.checkpoint
+    ASOF LEFT JOIN checkpoint_moves AS m ON m.line_id = c.line_id AND s.idx > m.idx
+)
+
+SELECT
+    run_id,
+    ANY_VALUE(idx) AS idx,
+    ANY_VALUE(checkpoint) AS checkpoint,
+    ANY_VALUE(checkpoint) IS NOT NULL AS labelled,
+    COALESCE(BOOL_OR(before), FALSE) AS label_known,
+    COALESCE(BOOL_AND(COALESCE(checkpoint_code = code, FALSE)), FALSE) AS label_matches,
+    COALESCE(BOOL_OR(before AND active = checkpoint), FALSE) AS label_active
+FROM known
+GROUP BY run_id;
+COMMENT ON VIEW run_labels IS 'Under which checkpoint each run says that it was made, and whether the ledger agrees';
+COMMENT ON COLUMN run_labels.run_id IS 'The run';
+COMMENT ON COLUMN run_labels.idx IS 'Ledger index of its start';
+COMMENT ON COLUMN run_labels.checkpoint IS 'As its start says; NULL: it says none';
+COMMENT ON COLUMN run_labels.labelled IS 'Whether it says one';
+COMMENT ON COLUMN run_labels.label_known IS 'Whether that checkpoint was on record before the run began';
+COMMENT ON COLUMN run_labels.label_matches IS 'Whether the code that ran is the code that is on record for the checkpoint';
+COMMENT ON COLUMN run_labels.label_active IS 'Whether it was the active one of its line when the run began; a work tree may lag behind';
+
+-- Where a judge's key has been granted, an audit counts from then on if such a key has signed it.
+CREATE VIEW counting_audits AS
+WITH granted AS (
+    SELECT MIN(idx) AS idx FROM authority_events
+    WHERE name = 'key.granted' AND (body ->> '$.role') = 'judge'
+),
+
+gates AS (
+    SELECT
+        audit_id,
+        COUNT(DISTINCT step) FILTER (step <= 7) = 7
+        AND BOOL_AND(status = 'passed') FILTER (step <= 7) AS passed
+    FROM audit_steps GROUP BY audit_id
+),
+
+finished AS (
+    SELECT
+        s.run_id,
+        s.audit_id,
+        e.idx,
+        NOT e.hard_fail AND COALESCE(g.passed, FALSE)
+        AND COALESCE(JSON_ARRAY_LENGTH(s.config, '$.disabled') = 0, FALSE) AS held,
+        e.process_axis_exercised AS exercised,
+        e.signed_by IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM revoked_keys AS k WHERE k.key_id = e.signed_by AND t.time >= k.since
+        ) AS signed,
+        n.idx IS NOT NULL AS wanted
+    FROM audit_starts AS s
+    JOIN audit_scores AS e USING (audit_id)
+    JOIN events AS t ON t.idx = e.idx
+    LEFT JOIN gates AS g USING (audit_id)
+    LEFT JOIN granted AS n ON n.idx < e.idx
+)
+
+SELECT run_id, audit_id, idx, held, exercised, signed
+FROM finished
+WHERE signed OR NOT wanted
+QUALIFY ROW_NUMBER() OVER (PARTITION BY run_id ORDER BY idx DESC) = 1;
+COMMENT ON VIEW counting_audits IS 'The audit of each run that counts: the latest that is finished and, where a judge has a key, signed';
+COMMENT ON COLUMN counting_audits.run_id IS 'The run';
+COMMENT ON COLUMN counting_audits.audit_id IS 'The audit';
+COMMENT ON COLUMN counting_audits.idx IS 'Ledger index of its scores';
+COMMENT ON COLUMN counting_audits.held IS 'Whether all seven gates passed, with every check in force';
+COMMENT ON COLUMN counting_audits.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
+COMMENT ON COLUMN counting_audits.signed IS 'Whether a judge signed it whose key is not revoked for that time';
+
+CREATE VIEW run_origins AS
+SELECT run_id, idx, 'data' AS kind, fingerprint AS name
+FROM (
+    SELECT
+        run_id,
+        idx,
+        COALESCE(data ->> '$.fingerprints.train', data ->> '$.fingerprint') AS fingerprint
+    FROM run_starts
+)
+WHERE fingerprint IS NOT NULL
+UNION ALL
+SELECT run_id, idx, 'model', COALESCE(policy ->> '$.model', policy ->> '$.name')
+FROM run_starts
+WHERE COALESCE(policy ->> '$.model', policy ->> '$.name') IS NOT NULL;
+COMMENT ON VIEW run_origins IS 'What each run was made of: the data that it was trained on, and who decided';
+COMMENT ON COLUMN run_origins.run_id IS 'The run';
+COMMENT ON COLUMN run_origins.idx IS 'Ledger index of its start';
+COMMENT ON COLUMN run_origins.kind IS 'data or model';
+COMMENT ON COLUMN run_origins.name IS 'SHA-256 of the training split; the model that was asked, or else the name of the policy';
+
+-- Anybody may withdraw; only an operator lets in again.
+CREATE VIEW origin_standing AS
+SELECT
+    kind,
+    name,
+    ARG_MAX(what, idx) AS what,
+    MAX(idx) AS idx,
+    ARG_MAX(note, idx) AS note,
+    ARG_MAX(what, idx) = 'admitted' AS admitted
+FROM corpus_origins AS o
+WHERE
+    what = 'withdrawn' OR (
+        signed_by IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM revoked_keys AS k JOIN events AS t ON t.idx = o.idx
+            WHERE k.key_id = o.signed_by AND t.time >= k.since
+        )
+    )
+GROUP BY kind, name;
+COMMENT ON VIEW origin_standing IS 'Which origins may enter training data; what is missing here was never let in by an operator';
+COMMENT ON COLUMN origin_standing.kind IS 'data or model';
+COMMENT ON COLUMN origin_standing.name IS 'As in run_origins';
+COMMENT ON COLUMN origin_standing.what IS 'admitted or withdrawn: the latest word that counts';
+COMMENT ON COLUMN origin_standing.idx IS 'Ledger index of that word';
+COMMENT ON COLUMN origin_standing.note IS 'Why';
+COMMENT ON COLUMN origin_standing.admitted IS 'Whether it may enter';
+
+CREATE VIEW run_sources AS
+SELECT run_id, parent_run AS source, 'goes on from' AS how
+FROM run_starts
+WHERE parent_run IS NOT NULL
+UNION
+SELECT a.run_id, e.run_id, 'was told of'
+FROM feedback AS f
+JOIN attempts AS a ON a.campaign_id = f.campaign_id AND a.number = f.number
+JOIN judged_attempts AS e ON e.campaign_id = f.campaign_id AND e.number < f.number;
+COMMENT ON VIEW run_sources IS 'What each run has of earlier ones';
+COMMENT ON COLUMN run_sources.run_id IS 'The run';
+COMMENT ON COLUMN run_sources.source IS 'The earlier run';
+COMMENT ON COLUMN run_sources.how IS 'goes on from (its restart, or as the attempt before it) or was told of (a campaign''s feedback)';
+
+CREATE VIEW run_taints AS
+WITH RECURSIVE own AS (
+    SELECT
+        s.run_id,
+        GREATEST(s.idx, r.idx) AS idx,
+        r.rolled_back_by AS checkpoint_id,
+        FORMAT('checkpoint {} was rolled back: {}', r.rolled_back_by, r.reason) AS reason
+    FROM run_starts AS s
+    JOIN checkpoint_reach AS r ON r.checkpoint_id = s.checkpoint
+    UNION ALL
+    SELECT
+        o.run_id,
+        GREATEST(o.idx, w.idx),
+        NULL,
+        FORMAT('{} {} was withdrawn: {}', w.kind, w.name, w.note)
+    FROM run_origins AS o
+    JOIN origin_standing AS w USING (kind, name)
+    WHERE NOT w.admitted
+),
+
+reached AS (
+    SELECT DISTINCT run_id, run_id AS origin FROM own
+    UNION
+    SELECT s.run_id, r.origin
+    FROM run_sources AS s
+    JOIN reached AS r ON r.run_id = s.source
+)
+
+SELECT
+    r.run_id,
+    r.origin,
+    o.checkpoint_id,
+    GREATEST(o.idx, s.idx) AS idx,
+    CASE
+        WHEN r.run_id = r.origin THEN o.reason
+        ELSE FORMAT('it has of run {}, and {}', r.origin, o.reason)
+    END AS reason
+FROM reached AS r
+JOIN own AS o ON o.run_id = r.origin
+JOIN run_starts AS s ON s.run_id = r.run_id;
+COMMENT ON VIEW run_taints IS 'Why runs are tainted, reason by reason';
+COMMENT ON COLUMN run_taints.run_id IS 'The run';
+COMMENT ON COLUMN run_taints.origin IS 'Where the taint comes from: itself, or a run that it has something of';
+COMMENT ON COLUMN run_taints.checkpoint_id IS 'The checkpoint that was rolled back; NULL: an origin was withdrawn';
+COMMENT ON COLUMN run_taints.idx IS 'Ledger index since which the run is tainted for this reason';
+COMMENT ON COLUMN run_taints.reason IS 'In words';
+
+CREATE VIEW run_standing AS
+WITH RECURSIVE taints AS (
+    SELECT
+        run_id,
+        LIST_SORT(LIST(DISTINCT checkpoint_id) FILTER (checkpoint_id IS NOT NULL)) AS tainted_by,
+        LIST_SORT(LIST(DISTINCT reason)) AS taint_reasons,
+        MIN(idx) AS tainted_idx
+    FROM run_taints
+    GROUP BY run_id
+),
+
+unlabelled AS (
+    SELECT run_id FROM run_labels WHERE NOT (labelled AND label_known AND label_matches)
+    UNION
+    SELECT s.run_id FROM run_sources AS s JOIN unlabelled AS u ON u.run_id = s.source
+),
+
+missing AS (
+    SELECT run_id FROM run_sources WHERE source NOT IN (SELECT run_id FROM run_starts)
+),
+
+found AS (
+    SELECT
+        l.run_id,
+        l.idx,
+        l.checkpoint,
+        l.labelled,
+        l.label_known,
+        l.label_matches,
+        l.label_active,
+        l.run_id IN (SELECT run_id FROM unlabelled)
+        OR l.run_id IN (SELECT run_id FROM missing) AS unlabelled_source,
+        a.audit_id,
+        a.audit_id IS NOT NULL AS judged,
+        COALESCE(a.held, FALSE) AS held,
+        COALESCE(a.signed, FALSE) AS audit_signed,
+        COALESCE(a.exercised, FALSE) AS exercised,
+        l.run_id IN (SELECT run_id FROM provocations) AS provoked,
+        t.tainted_idx IS NOT NULL AS tainted,
+        COALESCE(t.tainted_by, []) AS tainted_by,
+        COALESCE(t.taint_reasons, []) AS taint_reasons,
+        t.tainted_idx
+    FROM run_labels AS l
+    LEFT JOIN counting_audits AS a USING (run_id)
+    LEFT JOIN taints AS t USING (run_id)
+),
+
+reasoned AS (
+    SELECT
+        *,
+        LIST_FILTER(
+            [
+                CASE WHEN NOT labelled THEN 'no label' END,
+                CASE WHEN labelled AND NOT label_known THEN 'label unknown' END,
+                CASE WHEN label_known AND NOT label_matches THEN 'label of other code' END,
+                CASE
+                    WHEN label_known AND label_matches AND unlabelled_source
+                        THEN 'has of an unlabelled run'
+                END,
+                CASE WHEN NOT judged THEN 'not judged' END,
+                CASE WHEN judged AND NOT held THEN 'did not hold' END,
+                CASE WHEN judged AND NOT exercised THEN 'not exercised' END,
+                CASE WHEN tainted THEN 'tainted' END
+            ],
+            lambda reason: reason IS NOT NULL
+        ) AS why_not
+    FROM found
+)
+
+SELECT
+    run_id,
+    idx,
+    checkpoint,
+    labelled,
+    label_known,
+    label_matches,
+    label_active,
+    audit_id,
+    judged,
+    held,
+    audit_signed,
+    exercised,
+    provoked,
+    tainted,
+    tainted_by,
+    taint_reasons,
+    tainted_idx,
+    LEN(why_not) = 0 AS eligible,
+    why_not
+FROM reasoned;
+COMMENT ON VIEW run_standing IS 'Whether each run may be learned from, and why not';
+COMMENT ON COLUMN run_standing.run_id IS 'The run';
+COMMENT ON COLUMN run_standing.idx IS 'Ledger index of its start';
+COMMENT ON COLUMN run_standing.checkpoint IS 'Its label: the checkpoint that its start names; NULL: none';
+COMMENT ON COLUMN run_standing.labelled IS 'Whether its start names one';
+COMMENT ON COLUMN run_standing.label_known IS 'Whether that checkpoint was on record before the run began';
+COMMENT ON COLUMN run_standing.label_matches IS 'Whether the code that ran is the code that is on record for the checkpoint';
+COMMENT ON COLUMN run_standing.label_active IS 'Whether it was the active one of its line when the run began; told, and excludes nothing';
+COMMENT ON COLUMN run_standing.audit_id IS 'The audit that counts, see counting_audits; NULL: there is none';
+COMMENT ON COLUMN run_standing.judged IS 'Whether there is one';
+COMMENT ON COLUMN run_standing.held IS 'Whether all its gates passed, with every check in force';
+COMMENT ON COLUMN run_standing.audit_signed IS 'Whether a judge signed it; demanded wherever a judge has a key';
+COMMENT ON COLUMN run_standing.exercised IS 'Whether enough rules fired and were answered';
+COMMENT ON COLUMN run_standing.provoked IS 'Whether a fault was put into it; told, and excludes nothing';
+COMMENT ON COLUMN run_standing.tainted IS 'Whether it descends from a checkpoint that was rolled back or from an origin that was withdrawn';
+COMMENT ON COLUMN run_standing.tainted_by IS 'The checkpoints whose rollback taints it; empty where only an origin does';
+COMMENT ON COLUMN run_standing.taint_reasons IS 'In words';
+COMMENT ON COLUMN run_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
+COMMENT ON COLUMN run_standing.eligible IS 'Whether it may enter training data, as far as the run itself goes';
+COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, has of an unlabelled run, not judged, did not hold, not exercised, tainted';
+
+CREATE VIEW decision_standing AS
+SELECT
+    d.run_id,
+    d.number,
+    d.idx,
+    d.epoch,
+    s.checkpoint,
+    s.tainted,
+    s.tainted_by,
+    GREATEST(s.tainted_idx, d.idx) AS tainted_idx,
+    s.eligible,
+    s.why_not
+FROM decisions AS d
+JOIN run_standing AS s USING (run_id);
+COMMENT ON VIEW decision_standing IS 'Each decision with the standing of its run';
+COMMENT ON COLUMN decision_standing.run_id IS 'The run';
+COMMENT ON COLUMN decision_standing.number IS 'From 1 in each run';
+COMMENT ON COLUMN decision_standing.idx IS 'Ledger index of the decision';
+COMMENT ON COLUMN decision_standing.epoch IS 'The epoch that it answers';
+COMMENT ON COLUMN decision_standing.checkpoint IS 'The label of the run';
+COMMENT ON COLUMN decision_standing.tainted IS 'As its run';
+COMMENT ON COLUMN decision_standing.tainted_by IS 'The checkpoints whose rollback taints it';
+COMMENT ON COLUMN decision_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
+COMMENT ON COLUMN decision_standing.eligible IS 'As its run';
+COMMENT ON COLUMN decision_standing.why_not IS 'As of its run';
+
+-- Evidence points to entries of the ledger, or names runs and proposals as they are.
+CREATE VIEW proposal_sources AS
+WITH streams AS (
+    SELECT run_id AS stream_id, run_id AS source FROM run_starts
+    UNION ALL
+    SELECT proposal_id, proposal_id FROM infra_submissions
+    UNION ALL
+    SELECT audit_id, run_id FROM audit_starts
+    UNION ALL
+    SELECT transcript_id, run_id FROM transcripts
+    UNION ALL
+    SELECT review_id, run_id FROM reviews
+    UNION ALL
+    SELECT campaign_id, run_id FROM attempts
+),
+
+told AS (
+    SELECT
+        s.proposal_id,
+        UNNEST(CAST(s.evidence AS JSON [])) AS part
+    FROM infra_submissions AS s
+    WHERE JSON_TYPE(s.evidence) = 'ARRAY'
+),
+
+named AS (
+    SELECT t.proposal_id, e.stream_id
+    FROM told AS t
+    JOIN events AS e ON e.idx = TRY_CAST(t.part ->> '$.index' AS BIGINT)
+    UNION
+    SELECT s.proposal_id, UNNEST(REGEXP_EXTRACT_ALL(
+        CAST(s.evidence AS VARCHAR),
+        '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
+    ))
+    FROM infra_submissions AS s
+)
+
+SELECT DISTINCT n.proposal_id, s.source
+FROM named AS n
+JOIN streams AS s ON s.stream_id = n.stream_id
+WHERE s.source <> n.proposal_id;
+COMMENT ON VIEW proposal_sources IS 'The runs, and the earlier proposals, that the evidence of each proposal points to';
+COMMENT ON COLUMN proposal_sources.proposal_id IS 'The proposal';
+COMMENT ON COLUMN proposal_sources.source IS 'A run or a proposal';
+
+CREATE VIEW proposal_standing AS
+WITH RECURSIVE own AS (
+    SELECT p.proposal_id, t.run_id AS source, t.checkpoint_id, t.idx, t.reason
+    FROM proposal_sources AS p
+    JOIN run_taints AS t ON t.run_id = p.source
+    UNION ALL
+    SELECT s.proposal_id, c.checkpoint_id, r.rolled_back_by, r.idx,
+        FORMAT('it changes checkpoint {}, and checkpoint {} was rolled back: {}',
+            c.checkpoint_id, r.rolled_back_by, r.reason)
+    FROM infra_submissions AS s
+    JOIN checkpoint_starts AS c ON c.line_id = s.line_id AND c.commit = s.base
+    JOIN checkpoint_reach AS r ON r.checkpoint_id = c.checkpoint_id
+),
+
+reached AS (
+    SELECT DISTINCT proposal_id, proposal_id AS origin FROM own
+    UNION
+    SELECT p.proposal_id, r.origin
+    FROM proposal_sources AS p
+    JOIN reached AS r ON r.proposal_id = p.source
+),
+
+taints AS (
+    SELECT
+        r.proposal_id,
+        LIST_SORT(LIST(DISTINCT o.source)) AS tainted_sources,
+        LIST_SORT(LIST(DISTINCT o.checkpoint_id) FILTER (o.checkpoint_id IS NOT NULL)) AS tainted_by,
+        LIST_SORT(LIST(DISTINCT o.reason)) AS taint_reasons,
+        MIN(o.idx) AS idx
+    FROM reached AS r
+    JOIN own AS o ON o.proposal_id = r.origin
+    GROUP BY r.proposal_id
+)
+
+SELECT
+    s.proposal_id,
+    s.idx,
+    s.line_id,
+    s.base,
+    (
+        SELECT LIST(c.checkpoint_id ORDER BY c.checkpoint_id) FROM checkpoint_proposals AS c
+        WHERE c.proposal_id = s.proposal_id
+    ) AS checkpoints,
+    t.idx IS NOT NULL AS tainted,
+    COALESCE(t.tainted_sources, []) AS tainted_sources,
+    COALESCE(t.tainted_by, []) AS tainted_by,
+    COALESCE(t.taint_reasons, []) AS taint_reasons,
+    GREATEST(t.idx, s.idx) AS tainted_idx
+FROM infra_submissions AS s
+LEFT JOIN taints AS t USING (proposal_id);
+COMMENT ON VIEW proposal_standing IS 'Whether the evidence, or the base, of each proposal is tainted';
+COMMENT ON COLUMN proposal_standing.proposal_id IS 'The proposal';
+COMMENT ON COLUMN proposal_standing.idx IS 'Ledger index of its submission';
+COMMENT ON COLUMN proposal_standing.line_id IS 'The line that it would change';
+COMMENT ON COLUMN proposal_standing.base IS 'Commit that it changes';
+COMMENT ON COLUMN proposal_standing.checkpoints IS 'That came with it; NULL: none';
+COMMENT ON COLUMN proposal_standing.tainted IS 'Whether something that it rests on is';
+COMMENT ON COLUMN proposal_standing.tainted_sources IS 'The tainted runs, or the checkpoint that it changes';
+COMMENT ON COLUMN proposal_standing.tainted_by IS 'The checkpoints whose rollback taints it';
+COMMENT ON COLUMN proposal_standing.taint_reasons IS 'In words';
+COMMENT ON COLUMN proposal_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
+
+CREATE VIEW checkpoint_standing AS
+WITH reached AS (
+    SELECT
+        checkpoint_id,
+        MIN(idx) AS idx,
+        ARG_MIN(rolled_back_by, idx) AS rolled_back_by,
+        ARG_MIN(reason, idx) AS reason,
+        ARG_MIN({'key': signed_by}, idx)['key'] AS signed_by
+    FROM checkpoint_reach
+    GROUP BY checkpoint_id
+),
+
+active AS (
+    SELECT line_id, ARG_MAX(checkpoint_id, idx) AS checkpoint_id
+    FROM checkpoint_moves GROUP BY line_id
+),
+
+used AS (
+    SELECT
+        checkpoint AS checkpoint_id,
+        COUNT(*) AS runs,
+        COUNT(*) FILTER (NOT (label_known AND label_matches)) AS false_labels,
+        COUNT(*) FILTER (eligible) AS eligible_runs
+    FROM run_standing
+    WHERE checkpoint IS NOT NULL
+    GROUP BY checkpoint
+)
+
+SELECT
+    c.checkpoint_id,
+    c.line_id,
+    c.idx,
+    (
+        SELECT COUNT(*) - 1 FROM checkpoint_descent AS d WHERE d.checkpoint_id = c.checkpoint_id
+    ) AS place,
+    c.parent,
+    c.commit,
+    c.tree,
+    c.code,
+    c.origin,
+    (
+        SELECT LIST(p.proposal_id ORDER BY p.proposal_id) FROM checkpoint_proposals AS p
+        WHERE p.checkpoint_id = c.checkpoint_id
+    ) AS proposals,
+    COALESCE(a.checkpoint_id = c.checkpoint_id, FALSE) AS active,
+    r.idx IS NOT NULL AS rolled_back,
+    r.idx AS rolled_back_idx,
+    r.rolled_back_by,
+    r.reason AS rollback_reason,
+    r.signed_by AS rollback_signed_by,
+    EXISTS (
+        SELECT 1 FROM checkpoint_proposals AS p
+        JOIN proposal_standing AS s USING (proposal_id)
+        WHERE p.checkpoint_id = c.checkpoint_id AND s.tainted
+    ) AS tainted_evidence,
+    COALESCE(u.runs, 0) AS runs,
+    COALESCE(u.false_labels, 0) AS false_labels,
+    COALESCE(u.eligible_runs, 0) AS eligible_runs
+FROM checkpoint_starts AS c
+LEFT JOIN reached AS r USING (checkpoint_id)
+LEFT JOIN active AS a ON a.line_id = c.line_id
+LEFT JOIN used AS u ON u.checkpoint_id = c.checkpoint_id;
+COMMENT ON VIEW checkpoint_standing IS 'Whether each checkpoint is to be trusted, and what was made under it';
+COMMENT ON COLUMN checkpoint_standing.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN checkpoint_standing.line_id IS 'The line';
+COMMENT ON COLUMN checkpoint_standing.idx IS 'Ledger index at which it was recorded';
+COMMENT ON COLUMN checkpoint_standing.place IS 'In the chain; 0: the original baseline';
+COMMENT ON COLUMN checkpoint_standing.parent IS 'The checkpoint before it';
+COMMENT ON COLUMN checkpoint_standing.commit IS 'What it is in the repository';
+COMMENT ON COLUMN checkpoint_standing.tree IS 'Its tree';
+COMMENT ON COLUMN checkpoint_standing.code IS 'SHA-256 of what in it decides a run; NULL: recorded before that was';
+COMMENT ON COLUMN checkpoint_standing.origin IS 'opened, promoted or adopted (committed by people)';
+COMMENT ON COLUMN checkpoint_standing.proposals IS 'That it came with; NULL: none';
+COMMENT ON COLUMN checkpoint_standing.active IS 'Whether it is the active one of its line';
+COMMENT ON COLUMN checkpoint_standing.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
+COMMENT ON COLUMN checkpoint_standing.rolled_back_idx IS 'Ledger index of that rollback, the first if there were several';
+COMMENT ON COLUMN checkpoint_standing.rolled_back_by IS 'The checkpoint that was rolled back: it, or one that it descends from';
+COMMENT ON COLUMN checkpoint_standing.rollback_reason IS 'Why';
+COMMENT ON COLUMN checkpoint_standing.rollback_signed_by IS 'Key id of the operator who signed the rollback, hexadecimal; NULL if none did';
+COMMENT ON COLUMN checkpoint_standing.tainted_evidence IS 'Whether a proposal that it came with rests on tainted runs; it passed the gauntlet all the same, so this excludes nothing by itself';
+COMMENT ON COLUMN checkpoint_standing.runs IS 'Runs that name it as theirs';
+COMMENT ON COLUMN checkpoint_standing.false_labels IS 'Of these, runs that it cannot have been: it was not on record yet, or other code ran';
+COMMENT ON COLUMN checkpoint_standing.eligible_runs IS 'Of these, runs that may be learned from';
+
+CREATE VIEW tainted_uses AS
+SELECT s.source AS run_id, 'run' AS used_for, s.run_id AS what, r.idx, s.how AS detail
+FROM run_sources AS s
+JOIN run_starts AS r ON r.run_id = s.run_id
+WHERE s.source IN (SELECT run_id FROM run_taints)
+UNION ALL
+SELECT t.run_id, 'prompt', FORMAT('{} {}', t.transcript_id, c.number), c.idx, c.request
+FROM transcripts AS t
+JOIN calls AS c USING (transcript_id)
+WHERE c.model IS NOT NULL AND t.run_id IN (SELECT run_id FROM run_taints)
+UNION ALL
+SELECT p.source, 'prompt', FORMAT('{} {}', t.transcript_id, c.number), c.idx, c.request
+FROM proposal_sources AS p
+JOIN transcripts AS t ON t.run_id = p.proposal_id
+JOIN calls AS c USING (transcript_id)
+WHERE c.model IS NOT NULL AND p.source IN (SELECT run_id FROM run_taints)
+UNION ALL
+SELECT p.source, 'proposal', p.proposal_id, s.idx, s.rationale
+FROM proposal_sources AS p
+JOIN infra_submissions AS s USING (proposal_id)
+WHERE p.source IN (SELECT run_id FROM run_taints)
+UNION ALL
+SELECT p.source, 'checkpoint', c.checkpoint_id, c.idx, k.proposal_id
+FROM proposal_sources AS p
+JOIN checkpoint_proposals AS k USING (proposal_id)
+JOIN checkpoint_starts AS c USING (checkpoint_id)
+WHERE p.source IN (SELECT run_id FROM run_taints);
+COMMENT ON VIEW tainted_uses IS 'What each tainted run was used for; exports are in the views on curation';
+COMMENT ON COLUMN tainted_uses.run_id IS 'The tainted run';
+COMMENT ON COLUMN tainted_uses.used_for IS 'run (a later one that has something of it), prompt (what a model was asked in it, or was shown of it), proposal, or checkpoint';
+COMMENT ON COLUMN tainted_uses.what IS 'The later run, the transcript with the number of the call, the proposal or the checkpoint';
+COMMENT ON COLUMN tainted_uses.idx IS 'Ledger index of that use';
+COMMENT ON COLUMN tainted_uses.detail IS 'How a run has of it; SHA-256 of a prompt; the rationale of a proposal; the proposal of a checkpoint';
