@@ -119,14 +119,18 @@ class Bisection(Aggregate):
             evidence=dict(evidence),
         )
 
-    def end(self, *, candidates: Sequence[str], posterior: float, reason: str) -> None:
-        """Record what the probes come to; a candidate that is alone is the culprit."""
+    def end(
+        self, *, culprit: str | None, candidates: Sequence[str], posterior: float, reason: str
+    ) -> None:
+        """Record what the probes come to; `good` is a candidate where it was bad already."""
         self._check_open()
-        if not set(candidates) <= set(self.suspects):
-            raise InvariantError(f"of {', '.join(candidates)} one is none of the suspects")
+        if not set(candidates) <= {self.good, *self.suspects}:
+            raise InvariantError(f"of {', '.join(candidates)} one is not in this search")
+        if culprit is not None and (culprit not in self.suspects or list(candidates) != [culprit]):
+            raise InvariantError(f"{culprit} is not the one suspect that is left")
         self.trigger_event(
             self.Ended,
-            culprit=candidates[0] if len(candidates) == 1 else None,
+            culprit=culprit,
             candidates=list(candidates),
             posterior=posterior,
             reason=reason[:MAX_TEXT],

@@ -95,7 +95,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             line=str(line.id), good="a", suspects=["b"], oracle={}, error=0.0, confidence=0.95
         )
         search.probe("b", "bad", {"exit code": 1})
-        search.end(candidates=["b"], posterior=1.0, reason="one suspect, and it is bad")
+        search.end(
+            culprit="b", candidates=["b"], posterior=1.0, reason="one suspect, and it is bad"
+        )
         corpus = Corpus.open()
         corpus.admit("data", "ab" * 32, "made here")
         corpus.withdraw("data", "ab" * 32, "made badly")

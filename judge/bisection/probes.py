@@ -1,0 +1,248 @@
+"""One checkpoint put to the test: its files, as they were, in a confined process.
+
+A command says how it is by its exit status, as with `git bisect run`: 0 good, 125 it cannot be
+tested, else bad; one that cannot be started says nothing. Or the checkpoint answers tasks of one
+reference set, and is bad if it fails one.
+
+Source: git-bisect(1), "Bisect run".
+Trust: a checkpoint's code is a candidate's; what it prints is bounded and only kept.
+I/O: the workplace, processes, a folder that is passed in.  Units: seconds, bytes.
+"""
+
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from aggregates.canonical import digest
+from aggregates.line import Checkpoint
+from judge.bisection.errors import BisectionError
+from judge.bisection.search import Verdict
+from judge.gauntlet.benchmark import export, run_set, run_task
+from judge.gauntlet.confined import Ended, discard, run
+from judge.gauntlet.errors import RepositoryError
+from judge.gauntlet.measurement import recorded
+from judge.gauntlet.workplace import Workplace
+
+__all__ = ["Command", "Oracle", "Probed", "Tasks", "command_oracle", "probe", "tasks_oracle"]
+
+CANNOT_TEST = 125
+CANNOT_START = (126, 127)
+MAX_FILE = 2**20
+_KEPT = 65_536  # bytes of what was printed
+_FILES, _REPEAT = "{files}", "{repeat}"  # in a command: the given files, from 0 how often before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command as oracle."""
+
+    argv: tuple[str, ...]
+    files: Mapping[str, str]  # name -> SHA-256 of the content
+    seconds: float
+    memory_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as events have it."""
+        return {"kind": "command", **asdict(self), "argv": list(self.argv)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tasks:
+    """Tasks of the reference set in one commit, asked as that commit's manifest says."""
+
+    tasks: tuple[str, ...]
+    commit: str
+    reference_set: str  # SHA-256
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as events have it."""
+        return {"kind": "tasks", **asdict(self), "tasks": list(self.tasks)}
+
+
+Oracle = Command | Tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probed:
+    """A verdict, and what it rests on."""
+
+    verdict: Verdict
+    evidence: Mapping[str, Any]
+
+
+def command_oracle(
+    place: Workplace,
+    command: str,
+    *,
+    commit: str,
+    files: Sequence[Path] = (),
+    seconds: float | None = None,
+    memory_bytes: int | None = None,
+) -> Command:
+    """Return a command as oracle; its limits are those of the tests in `commit` by default.
+
+    The command is split as a shell does, and no shell sees it. Files are stored, and lie in
+    `{files}` for every probe.
+    """
+    try:
+        argv = tuple(shlex.split(command))
+    except ValueError as error:
+        raise BisectionError(f"{command!r} is no command: {error}") from error
+    if not argv:
+        raise BisectionError("the command is empty")
+    if len({path.name for path in files}) < len(files):
+        raise BisectionError("two files of one name: name them apart")
+    stored = {}
+    for path in files:
+        if not path.is_file() or path.stat().st_size > MAX_FILE:
+            raise BisectionError(f"{path} is no file of at most {MAX_FILE} bytes")
+        stored[path.name] = place.blobs.put(path.read_bytes())
+    tests = place.manifest(commit).tests
+    return Command(
+        argv=argv,
+        files=stored,
+        seconds=tests.seconds if seconds is None else seconds,
+        memory_bytes=tests.memory_bytes if memory_bytes is None else memory_bytes,
+    )
+
+
+def tasks_oracle(
+    place: Workplace, *, good: str, bad: str, folder: Path, tasks: Sequence[str] = ()
+) -> Tasks:
+    """Return tasks of the bad commit's reference set as oracle.
+
+    Without names they are those that the good commit answers and the bad one does not.
+    """
+    whole = place.reference_set(bad)
+    names = tuple(whole.task(name).task_id for name in tasks)
+    if not names:
+        before, after = (_successes(place, commit, bad, folder) for commit in (good, bad))
+        names = tuple(task.task_id for task in whole.tasks if task.task_id in before - after)
+    if not names:
+        raise BisectionError(
+            f"the reference set sees no task that {good[:12]} answers and {bad[:12]} does not; "
+            "name tasks, or a command that tells them apart"
+        )
+    return Tasks(tasks=names, commit=bad, reference_set=whole.sha256)
+
+
+def oracle_of(told: Mapping[str, Any]) -> Oracle:
+    """Return an oracle from what an event says of it."""
+    words = {name: value for name, value in told.items() if name != "kind"}
+    if told["kind"] == "command":
+        return Command(**{**words, "argv": tuple(words["argv"])})
+    return Tasks(**{**words, "tasks": tuple(words["tasks"])})
+
+
+def key_of(told: Mapping[str, Any]) -> str:
+    """Return what an oracle goes by: what is the same asks the same."""
+    return digest(told)
+
+
+def probe(
+    place: Workplace, oracle: Oracle, checkpoint: Checkpoint, *, repeat: int, folder: Path
+) -> Probed:
+    """Put one checkpoint to the test; raise JudgeError where nothing can be said of any."""
+    repository = place.repository
+    try:
+        repository.tree_of(checkpoint.commit)
+    except RepositoryError:
+        repository.head(place.branch)  # raises if the repository is what is wrong
+        reason = f"commit {checkpoint.commit} is not in the repository"
+        return Probed(verdict="skip", evidence={"repeat": repeat, "reason": reason})
+    with _folder(folder) as own:
+        if isinstance(oracle, Tasks):
+            return _asked(place, oracle, checkpoint.commit, repeat, own)
+        return _run(place, oracle, checkpoint.commit, repeat, own)
+
+
+def _run(place: Workplace, oracle: Command, commit: str, repeat: int, folder: Path) -> Probed:
+    tree, scratch, files = folder / "tree", folder / "scratch", folder / "files"
+    for each in (tree, scratch, files):
+        each.mkdir()
+    place.repository.export(commit, tree)
+    for name, content in oracle.files.items():
+        path = files / PurePosixPath(name).name
+        path.write_bytes(place.blobs.get(content))
+        path.chmod(0o755)
+    told = {_FILES: str(files), _REPEAT: str(repeat)}
+    ended = run(
+        [_filled(part, told) for part in oracle.argv],
+        tree=tree,
+        scratch=scratch,
+        seconds=oracle.seconds,
+        memory_bytes=oracle.memory_bytes,
+        readable=(files,),
+    )
+    said = ended.output[-_KEPT:] + ended.errors[-_KEPT:]
+    if ended.status == "exited" and ended.code in CANNOT_START:
+        raise BisectionError(
+            f"at {commit[:12]} the command left with status {ended.code}, as one that cannot be "
+            f"started; {CANNOT_TEST} says that a checkpoint cannot be tested. It says: "
+            f"{said[-500:].decode(errors='replace').strip()}"
+        )
+    evidence = {
+        "repeat": repeat,
+        "status": ended.status,
+        "code": ended.code,
+        "reason": ended.words,
+        "output": place.blobs.put(said),
+        "isolation": list(ended.isolation),
+    }
+    return Probed(verdict=_verdict(ended), evidence=evidence)
+
+
+def _verdict(ended: Ended) -> Verdict:
+    if ended.status == "exited" and ended.code == CANNOT_TEST:
+        return "skip"
+    return "good" if ended.status == "exited" and ended.code == 0 else "bad"
+
+
+def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Path) -> Probed:
+    manifest, whole = place.manifest(oracle.commit), place.reference_set(oracle.commit)
+    tree = folder / "tree"
+    tree.mkdir()
+    export(place.repository, commit, manifest, tree)
+    reason = "all tasks are answered"
+    for name in oracle.tasks:
+        result = run_task(
+            whole.task(name), tree, manifest, arm="candidate", scratch=folder, repeat=repeat
+        )
+        if not result.success:
+            reason = f"{name}: {result.problem or 'it is not answered'}"
+            break
+    evidence = {"repeat": repeat, "reason": reason, "isolation": list(result.isolation)}
+    return Probed(verdict="good" if result.success else "bad", evidence=evidence)
+
+
+def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> set[str]:
+    """Return the tasks of the set in `asked_as` that a commit answers."""
+    manifest, whole = place.manifest(asked_as), place.reference_set(asked_as)
+    results = recorded(place, commit=commit, tasks=whole)
+    if results is None:
+        with _folder(folder) as own:
+            tree = own / "tree"
+            tree.mkdir()
+            export(place.repository, commit, manifest, tree)
+            wanted = [(task, 0) for task in whole.tasks]
+            results = list(run_set(wanted, tree, manifest, arm="candidate", scratch=own))
+    return {result.task_id for result in results if result.success}
+
+
+def _filled(part: str, told: Mapping[str, str]) -> str:
+    for name, value in told.items():
+        part = part.replace(name, value)
+    return part
+
+
+@contextmanager
+def _folder(below: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="probe-", dir=below))
+    try:
+        yield folder
+    finally:
+        discard(folder)
