@@ -18,11 +18,14 @@ from proctor import (
     bench_cli,
     bundle_cli,
     campaign_cli,
+    checkpoints_cli,
     commands,
     infra_cli,
     keys_cli,
+    lineage_cli,
     notary_cli,
     review_cli,
+    sql_cli,
     transcript_cli,
     verify_cli,
     witness_cli,
@@ -124,10 +127,13 @@ app.add_typer(transcript_cli.app)
 app.add_typer(verify_cli.app)
 app.add_typer(witness_cli.app)
 app.add_typer(bundle_cli.app)
+app.add_typer(lineage_cli.app)
 app.add_typer(notary_cli.app)
 app.add_typer(keys_cli.app)
 app.add_typer(review_cli.app)
+app.add_typer(sql_cli.app)
 app.add_typer(infra_cli.app)
+app.add_typer(checkpoints_cli.app)
 app.add_typer(bench_cli.app, name="bench")
 
 
@@ -165,19 +171,6 @@ def replay(
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(jobs.execute(Home(home), run, as_json=as_json))
-
-
-@app.command()
-def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement (DuckDB).")],
-    unverified: Annotated[
-        bool, typer.Option("--unverified", help="Do not verify the ledger before answering.")
-    ] = False,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
-    """Ask the projection a question; the ledger is verified first. Files are out of reach."""
-    raise typer.Exit(commands.sql(Home(home), query, unverified=unverified, as_json=as_json))
 
 
 @app.command()
