@@ -22,6 +22,7 @@ from judge.gauntlet.reference_set import ReferenceSet, load
 from judge.gauntlet.repository import Repository
 from ledger.application import LedgerApplication
 from ledger.authority import Authority
+from ledger.entries import AuthorKey
 from ledger.errors import ConflictError
 
 SCRATCH = "scratch"  # below the folder; emptied whenever somebody begins to work
@@ -83,11 +84,13 @@ class Workplace:
                 return found
         raise GauntletError(f"there is no proposal {proposal_id} on this line")
 
-    def save(self, make: Callable[[], Sequence[Aggregate]]) -> None:
+    def save(
+        self, make: Callable[[], Sequence[Aggregate]], *, author: AuthorKey | None = None
+    ) -> None:
         """Save what `make` returns in one batch; it is asked again where somebody was quicker."""
         for _ in range(_TRIES):
             try:
-                self.log.save(*make())
+                self.log.save(*make(), author=author)
             except ConflictError:
                 continue
             return
