@@ -1,9 +1,11 @@
 """Errors of the judge package; one root, so that callers catch one thing."""
 
-__all__ = ["JudgeError", "SandboxError", "StepError"]
+__all__ = ["JudgeError", "LineageError", "SandboxError", "StepError"]
 
 from collections.abc import Mapping
 from typing import Any
+
+from ledger.errors import VerificationError
 
 
 class JudgeError(Exception):
@@ -20,3 +22,7 @@ class StepError(JudgeError):
 
 class SandboxError(StepError):
     """Submitted code misbehaved: it raised, left, ran too long, or answered with garbage."""
+
+
+class LineageError(JudgeError, VerificationError):
+    """Entries that do not lead from an example to what let it come about; `index` is where."""

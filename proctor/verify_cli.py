@@ -1,4 +1,4 @@
-"""`proctor verify`: a ledger, a bundle, a proof or evidence, whichever the target is.
+"""`proctor verify`: a ledger, a bundle, a proof, a lineage or evidence, whichever the target is.
 
 Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not, or some are.
 """
@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from judge.lineage_files import TITLE as LINEAGE
+from judge.lineage_files import OpenedLineage, open_lineage
 from ledger.authority import Authority, Suspicion, suspects
 from ledger.bundle_check import BundlePass, check_bundle, is_bundle, read_vkey
 from ledger.errors import (
@@ -39,6 +41,7 @@ from proctor.commands import describe_entry, read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_vkey_file
+from proctor.lineage_cli import describe_lineage, tell_lineage
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, error_console, plain, print_json, print_table, words
 from proctor.remembering import STATE, memory
@@ -55,7 +58,7 @@ def verify(
     target: Annotated[
         Path | None,
         typer.Argument(
-            help="A home, a bundle, a .tlog-proof or an evidence file; by default --home."
+            help="A home, a bundle, a proof, a lineage or an evidence file; by default --home."
         ),
     ] = None,
     vkey: VkeyOption = None,
@@ -384,29 +387,49 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
     assert text is not None
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey), as_json=as_json)
-    if not text.startswith(_PROOF):
-        raise ProctorError(f"{path} is neither a tlog-proof nor an evidence file")
+    if not text.startswith((_PROOF, LINEAGE)):
+        raise ProctorError(f"{path} is neither a tlog-proof, a lineage nor an evidence file")
     key = read_vkey_file(vkey)
     if key is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
     quorum = None if policy is None else read_quorum(policy)
     try:
-        proved = open_proof(text, vkey=key)
+        is_lineage = text.startswith(LINEAGE)
+        opened = open_lineage(text, vkey=key) if is_lineage else open_proof(text, vkey=key)
         if quorum is not None:
             quorum.verify_log(key)
-            quorum.verify(proved.head.note)
-        _hold_against_memory(proved)
+            quorum.verify(opened.head.note)
+        _hold_against_memory(opened)
     except VerificationError as e:
         return _refused(e, as_json=as_json)
-    if as_json:
-        described = {**describe_entry(proved.entry), "author_verified": False}
-        print_json({"ok": True, "size": proved.head.size, **described})
-        return EXIT_HELD
     witnessed = (
         ""
         if quorum is None or quorum.rule == "none"
         else ", as the policy's witnesses have cosigned"
     )
+    if isinstance(opened, OpenedLineage):
+        return _tell_lineage(opened, witnessed, as_json=as_json)
+    return _tell_proof(opened, witnessed, as_json=as_json)
+
+
+def _tell_lineage(opened: OpenedLineage, witnessed: str, *, as_json: bool) -> int:
+    if as_json:
+        described = describe_lineage(opened.lineage)
+        print_json({"ok": True, "size": opened.head.size, **described})
+        return EXIT_HELD
+    console.print(
+        f"[green]held[/]: {len(opened.lineage.indexes)} entries of {opened.head.size} in "
+        f"{words(opened.head.origin)} lead to the example{witnessed}"
+    )
+    tell_lineage(opened.lineage)
+    return EXIT_HELD
+
+
+def _tell_proof(proved: ProvedEntry, witnessed: str, *, as_json: bool) -> int:
+    if as_json:
+        described = {**describe_entry(proved.entry), "author_verified": False}
+        print_json({"ok": True, "size": proved.head.size, **described})
+        return EXIT_HELD
     console.print(
         f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
         f"{words(proved.head.origin)}{witnessed}"
@@ -418,7 +441,7 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
     return EXIT_HELD
 
 
-def _hold_against_memory(proved: ProvedEntry) -> None:
+def _hold_against_memory(proved: ProvedEntry | OpenedLineage) -> None:
     """Refuse what a key has signed that was not, or is no longer, the ledger's there.
 
     A key that was rotated away can go on signing; who remembers the rotation knows.

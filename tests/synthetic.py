@@ -122,6 +122,7 @@ def synthetic_run(
     run_id: UUID | None = None,
     parent_run: str | None = None,
     campaign: str | None = None,
+    checkpoint: str | None = None,
     provoke: str | None = None,
 ) -> Run:
     """Save a whole run to `log`; with `end` None it stays open."""
@@ -149,6 +150,7 @@ def synthetic_run(
         run_id=run_id,
         parent_run=parent_run,
         campaign=campaign,
+        checkpoint=checkpoint,
     )
     if provoke is not None:
         run.provoke()

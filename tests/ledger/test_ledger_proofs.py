@@ -118,9 +118,9 @@ def test_proofs_of_several_entries_are_those_of_each_when_made_in_one_walk() -> 
         places = range(0, size, 3)
         assert inclusion_proofs(iter(tree), places) == [path(place, tree) for place in places]
     assert inclusion_proofs(LEAVES[:3], []) == []
-    for places, missing in (([0, 3], 3), ([-1, 0], -1)):
+    for asked, missing in (([0, 3], 3), ([-1, 0], -1)):
         with pytest.raises(InclusionError, match=f"there is no entry {missing}"):
-            inclusion_proofs(LEAVES[:3], places)
+            inclusion_proofs(LEAVES[:3], asked)
 
 
 @pytest.mark.slow

@@ -1,0 +1,84 @@
+"""`proctor lineage`: where one training example comes from, as a file that proves it.
+
+Exit code 0: it leads to what let it come about. 1: a link is missing, or what it rests on was
+rolled back or withdrawn since.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from judge.lineage import Line, Lineage
+from judge.lineage_files import find_lineage, line_of, write_lineage
+from ledger.files import read_bounded
+from proctor.errors import EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.keys_cli import read_vkey_file
+from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
+from proctor.output import console, print_json, print_table, words
+from proctor.remembering import open_remembered
+
+app = typer.Typer()
+
+_MAX_EXPORT = 1 << 30  # bytes
+
+
+@app.command()
+def lineage(
+    example: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXAMPLE", help="RUN/NUMBER of a decision; a preference names two, A>B."
+        ),
+    ],
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", help="The JSON Lines in which it was handed out: its line, too."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write a file that proves it.")] = None,
+    vkey: VkeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Walk from an example to decision, run, checkpoint, evaluation, approval and key."""
+    place = Home(home)
+    place.require_ledger()
+    line = None if export is None else _line(example, export)
+    with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:
+        found = find_lineage(ledger, example, line=line)
+        text = None if out is None else write_lineage(ledger, example, line=line)
+    if out is not None and text is not None:
+        out.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json({**describe_lineage(found), "out": out, "bytes": text and len(text.encode())})
+    else:
+        tell_lineage(found)
+        if text is not None:
+            console.print(f"{len(text.encode())} bytes in {words(str(out))} prove it")
+    raise typer.Exit(EXIT_HELD)
+
+
+def describe_lineage(found: Lineage) -> dict[str, Any]:
+    """Return a lineage as a table of names and values."""
+    return {
+        "example": found.example,
+        "steps": [
+            {"index": step.entry.index, "event": step.entry.name, "says": step.says}
+            for step in found.steps
+        ],
+    }
+
+
+def tell_lineage(found: Lineage) -> None:
+    """Print a lineage, step by step."""
+    rows = [(step.entry.index, step.entry.name, step.says) for step in found.steps]
+    print_table(("entry", "event", "says"), rows, title=f"example {found.example}")
+
+
+def _line(example: str, export: Path) -> Line:
+    try:
+        data = read_bounded(export, most=_MAX_EXPORT)
+    except OSError as error:
+        raise ProctorError(f"{export} cannot be read: {error.strerror}") from error
+    return line_of(example, data.removesuffix(b"\n").split(b"\n"))

@@ -1,0 +1,215 @@
+"""A ledger in which examples come from everywhere: what lineages lead through, on one line.
+
+The original baseline, a change of tier 2, one of tier 1 that an operator approved, two steps across
+a valley, and commits of people's own; a judged run under each, and one under none.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from synthetic import synthetic_audit, synthetic_line, synthetic_run
+
+from aggregates.export import Export
+from aggregates.line import Line
+from aggregates.proposal import Proposal
+from aggregates.registry import REGISTRY
+from aggregates.run import Run
+from judge.gauntlet.approvals import make_approval, sign
+from ledger.application import LedgerApplication
+from ledger.entries import AuthorKey
+from ledger.notes import public_bytes, vkey
+from ledger.paths import LedgerPaths
+from ledger.proofs import leaf_hash
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.tree import Tree
+
+EXPIRES = 2_000_000_000  # s
+CONFINED = ("hidden files", "no network")
+
+
+@dataclass
+class LineageScene:
+    """The ledger's folder, and examples by what they rest on."""
+
+    ledger: Path
+    examples: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, UUID] = field(default_factory=dict)
+    exported: Path = Path()  # a sealed export of the first two, JSON Lines
+
+    @property
+    def vkey(self) -> str:
+        return LedgerPaths(self.ledger).vkey.read_text().strip()
+
+
+def make_lineage_scene(folder: Path) -> LineageScene:
+    scene = LineageScene(folder / "ledger", exported=folder / "export.jsonl")
+    operator, judge = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (7, 8))
+    with LedgerApplication.open(scene.ledger, REGISTRY) as log:
+        recorder = log.recorder
+        assert isinstance(recorder, SignedSQLiteRecorder)
+        recorder.grant_key(vkey("ada", public_bytes(operator)), role="operator")
+        by_operator = AuthorKey("operator", operator)
+        recorder.grant_key(vkey("judge", public_bytes(judge)), role="judge", author=by_operator)
+        line = synthetic_line(log)
+
+        def judged(name: str) -> None:
+            run = synthetic_run(log, dead=range(3), checkpoint=line.active)
+            audit = synthetic_audit_by(log, run, AuthorKey("judge", judge))
+            assert audit
+            scene.runs[name], scene.examples[name] = run.id, f"{run.id}/1"
+
+        judged("baseline")
+        change(log, line, "tier two", tier=2)
+        judged("tier two")
+        change(log, line, "tier one", tier=1, key=operator)
+        judged("tier one")
+        adopt(log, line, operator)
+        judged("adopted")
+        steps = [hashlib.sha256(name.encode()).hexdigest() for name in ("down", "up")]
+        envelope = word("valley", line, operator, steps=tuple(steps))
+        line.open_valley("v" * 64, steps=steps, envelope=envelope, expires=EXPIRES)
+        log.save(line)
+        change(log, line, "down", tier=2, valley="v" * 64)
+        judged("valley")
+        unlabelled = synthetic_run(log, dead=range(3))
+        synthetic_audit(log, unlabelled)
+        scene.examples["unlabelled"] = f"{unlabelled.id}/1"
+        unjudged = synthetic_run(log, dead=range(3), checkpoint=line.active)
+        scene.examples["unjudged"] = f"{unjudged.id}/1"
+        scene.examples["pair"] = f"{scene.examples['tier two']}>{scene.examples['tier one']}"
+        seal(log, scene, ["tier two", "tier one", "pair"])
+    return scene
+
+
+def synthetic_audit_by(log: LedgerApplication, run: Run, author: AuthorKey) -> bool:
+    class Signed:
+        def save(self, *aggregates: Any) -> object:
+            return log.save(*aggregates, author=author)
+
+    return synthetic_audit(Signed(), run).scored
+
+
+def word(kind: str, line: Line, key: Ed25519PrivateKey, **more: Any) -> str:
+    head = line.head
+    subjects = {
+        "base": head.commit,
+        "base_tree": head.tree,
+        "manifest": line.manifest,
+        "reference_set": line.reference_set,
+        **more.pop("subjects", {}),
+    }
+    payload = make_approval(kind, line=str(line.id), subjects=subjects, expires=EXPIRES, **more)
+    return sign(payload, key)
+
+
+def change(
+    log: LedgerApplication,
+    line: Line,
+    name: str,
+    *,
+    tier: int,
+    key: Ed25519PrivateKey | None = None,
+    valley: str | None = None,
+) -> Proposal:
+    """Promote a change; `name` is its diff."""
+    base, diff = line.head, hashlib.sha256(name.encode()).hexdigest()
+    commit, tree = diff[:40], diff[24:]
+    proposal = Proposal.submit(
+        line=str(line.id),
+        targets={"component.py": tier},
+        diff=diff,
+        diff_bytes=120,
+        base=base.commit,
+        base_tree=base.tree,
+        rationale="It is better so.",
+        trigger="operator_request",
+        proposer="somebody",
+    )
+    log.save(proposal)
+    if key is not None:
+        envelope = word("approve", line, key, proposal=str(proposal.id), subjects={"diff": diff})
+        proposal.record_review("approve", envelope=envelope, key="k", expires=EXPIRES, note="")
+        log.save(proposal)
+    proposal.record_branch(
+        f"infra/{proposal.id}",
+        commit=commit,
+        tree=tree,
+        changes=[{"path": "component.py", "kind": "changed"}],
+        tier=tier,
+        configuration_only=False,
+        manifest=line.manifest,
+        reference_set=line.reference_set,
+        against=base.commit,
+    )
+    proposal.record_tests(
+        passed=True,
+        problem=None,
+        cases=12,
+        missing=[],
+        added=[],
+        seconds=0.5,
+        expected=None,
+        output=None,
+        isolation=CONFINED,
+        leftovers=0,
+    )
+    proposal.evaluate(
+        "better" if valley is None else "worse",
+        level=0.01,
+        regressions=[] if valley is None else ["first"],
+        improvements=["first"] if valley is None else [],
+        reasons=["it says so"],
+        comparisons=[{"task": "first"}],
+    )
+    log.save(proposal)
+    checkpoint = line.promote(
+        commit=commit,
+        tree=tree,
+        proposals=[str(proposal.id)],
+        manifest=line.manifest,
+        reference_set=line.reference_set,
+    )
+    proposal.conclude(
+        "promoted", stage="conclude", reason="it may", checkpoint=checkpoint, valley=valley
+    )
+    log.save(line, proposal)
+    return proposal
+
+
+def adopt(log: LedgerApplication, line: Line, key: Ed25519PrivateKey) -> None:
+    """Take over people's own commits."""
+    new = {"commit": "c0" * 20, "tree": "7e" * 20}
+    envelope = word("adopt", line, key, subjects=new)
+    line.adopt(**new, manifest=line.manifest, reference_set=line.reference_set, envelope=envelope)
+    log.save(line)
+
+
+def seal(log: LedgerApplication, scene: LineageScene, names: list[str]) -> None:
+    """Hand out examples, as JSON Lines with their ids."""
+    lines = [
+        json.dumps({"id": scene.examples[name], "messages": []}, sort_keys=True).encode()
+        for name in names
+    ]
+    scene.exported.write_bytes(b"".join(line + b"\n" for line in lines))
+    tree = Tree()
+    for line in lines:
+        tree.append(leaf_hash(line))
+    as_of = (log.recorder.max_notification_id() or 0) - 1
+    log.save(
+        Export.seal(
+            kind="sft",
+            as_of=as_of,
+            head="cd" * 32,
+            query={},
+            code="ef" * 32,
+            examples=len(lines),
+            root=tree.root().hex(),
+            sha256=hashlib.sha256(scene.exported.read_bytes()).hexdigest(),
+            members="45" * 32,
+        )
+    )
