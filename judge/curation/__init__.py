@@ -1,1 +1,1 @@
-"""Training data from runs that hold, sealed as of an index."""
+"""Training data from a ledger: what may leave it, under which seal, and what to call back."""

@@ -1,0 +1,151 @@
+"""Examples: answers that are let in, each as one line in the form that trainers read.
+
+A line is canonical JSON (sorted keys, no spaces, ASCII). Beside its id it holds what TRL calls a
+conversational dataset: `messages`, or `prompt`, `chosen` and `rejected`.
+
+Source: TRL, "Dataset formats and types"; docs/reference/curation.md.
+Trust: requests are what a policy once stored; one that is no list of messages is left out.
+I/O: reads blobs.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from judge.curation.query import Query
+from judge.curation.situations import Message, situation
+from judge.curation.tables import Tables
+
+_ROLES = ("assistant", "system", "user")
+_SFT = """
+SELECT a.run_id, a.number FROM curated_answers AS a
+JOIN run_forces AS f USING (run_id)
+JOIN decisions AS d ON d.run_id = a.run_id AND d.number = a.number
+WHERE a.let_in{conditions} ORDER BY d.idx
+"""
+_PREFERENCES = """
+SELECT p.chosen_run, p.chosen, p.rejected_run, p.rejected FROM preference_pairs AS p
+JOIN curated_answers AS a ON a.run_id = p.chosen_run AND a.number = p.chosen
+JOIN run_forces AS f ON f.run_id = p.chosen_run
+JOIN curated_answers AS b ON b.run_id = p.rejected_run AND b.number = p.rejected
+JOIN run_forces AS g ON g.run_id = p.rejected_run
+JOIN decisions AS d ON d.run_id = p.chosen_run AND d.number = p.chosen
+JOIN decisions AS e ON e.run_id = p.rejected_run AND e.number = p.rejected
+WHERE p.difference >= ? AND p.difference > p.noise{conditions} ORDER BY d.idx, e.idx
+"""
+_ANSWER = """
+SELECT epoch, rules, numbers, request FROM curated_answers WHERE run_id = ? AND number = ?
+"""
+_DECISIONS = """
+SELECT number, event_type, cites, direction, params::VARCHAR AS params, justification
+FROM decision_outcomes WHERE run_id = ? AND LIST_CONTAINS(?, number) ORDER BY number
+"""
+
+
+class Blobs(Protocol):
+    """Where requests lie under their SHA-256."""
+
+    def get(self, digest: str, /) -> bytes:
+        """Return stored bytes; raises LedgerError where they are missing or changed."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One line of an export, and the decisions that it was made of."""
+
+    id: str  # RUN/NUMBER, of preferences RUN/NUMBER>RUN/NUMBER
+    line: bytes  # without its line break
+    decisions: tuple[tuple[str, int], ...]  # run and number; what is shown as what to do
+    rejected: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def member(self) -> bytes:
+        """What the list of members says of it."""
+        told: dict[str, Any] = {"decisions": self.decisions, "id": self.id}
+        if self.rejected:
+            told["rejected"] = self.rejected
+        return canonical(told)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    prompt: list[Message] | None  # None: its request is no list of messages
+    said: str
+    decisions: tuple[tuple[str, int], ...]
+
+
+def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]:
+    """Yield what the query lets through, in the order of the ledger.
+
+    Raises BlobError for a request that is missing: what was drawn once has to come out again.
+    """
+    if query.kind == "sft":
+        conditions, values = query.conditions("f", "a")
+        for row in tables.ask(_SFT.format(conditions=conditions), values):
+            answer = _answer(tables, blobs, row["run_id"], row["number"])
+            if answer.prompt is not None:
+                id_ = f"{row['run_id']}/{row['number']}"
+                messages = [*answer.prompt, _assistant(answer.said)]
+                yield Example(id_, canonical({"id": id_, "messages": messages}), answer.decisions)
+        return
+    better, values = query.conditions("f", "a")
+    worse, more = query.of_rejected().conditions("g", "b")
+    sql = _PREFERENCES.format(conditions=better + worse)
+    for row in tables.ask(sql, [query.margin, *values, *more]):
+        chosen = _answer(tables, blobs, row["chosen_run"], row["chosen"])
+        rejected = _answer(tables, blobs, row["rejected_run"], row["rejected"])
+        if chosen.prompt is not None:
+            id_ = f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
+            line = {
+                "chosen": [_assistant(chosen.said)],
+                "id": id_,
+                "prompt": chosen.prompt,
+                "rejected": [_assistant(rejected.said)],
+            }
+            yield Example(id_, canonical(line), chosen.decisions, rejected.decisions)
+
+
+def canonical(value: Any) -> bytes:
+    """Return JSON with sorted keys, without spaces, in ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _answer(tables: Tables, blobs: Blobs, run: str, number: int) -> _Answer:
+    found = tables.ask(_ANSWER, [run, number])[0]
+    rows = tables.ask(_DECISIONS, [run, found["numbers"]])
+    decisions = [
+        {
+            "event_type": row["event_type"],
+            "cites": row["cites"],
+            "direction": row["direction"],
+            "params": json.loads(row["params"]),
+            "justification": row["justification"],
+        }
+        for row in rows
+    ]
+    prompt = (
+        situation(tables, run=run, epoch=found["epoch"], rules=found["rules"])
+        if found["request"] is None
+        else _messages(blobs.get(found["request"]))
+    )
+    said = json.dumps({"decisions": decisions}, ensure_ascii=False)
+    return _Answer(prompt, said, tuple((run, row["number"]) for row in rows))
+
+
+def _messages(request: bytes) -> list[Message] | None:
+    """Return the messages of a stored request, or None if it holds no list of them."""
+    try:
+        messages = json.loads(request)["messages"]
+        texts = [(each["role"], each["content"]) for each in messages]
+        for role, content in texts:
+            content.encode("utf-8")  # no half of a surrogate pair
+            if role not in _ROLES:
+                return None
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return None
+    return [{"content": content, "role": role} for role, content in texts] or None
+
+
+def _assistant(said: str) -> Message:
+    return {"content": said, "role": "assistant"}

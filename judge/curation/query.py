@@ -1,0 +1,72 @@
+"""What is asked of examples beside being let in: the forces that may be chosen by.
+
+I/O: none.  Units: accuracies and scores from 0 to 1.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from aggregates.export import KINDS
+from judge.curation.errors import CurationError
+
+MARGIN = 0.02  # of validation accuracy, between chosen and rejected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Conditions on runs and answers; what is None or empty asks for nothing."""
+
+    kind: str  # one of aggregates.export.KINDS
+    max_temperature: float | None = None  # of models that were asked
+    decided_by: tuple[str, ...] = ()  # authors; every decision of an answer is one of theirs
+    dataset: str | None = None
+    min_process_score: float | None = None
+    min_accuracy: float | None = None  # on the validation set, as the judge measured it
+    provoked: bool | None = None  # whether the run had a fault put in on purpose
+    gold: bool = False  # only answers with a decision that people marked so
+    margin: float = MARGIN  # of preferences, at least; noise is always exceeded as well
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be met, by its name."""
+        if self.kind not in KINDS:
+            raise CurationError(f"an export is of {' or '.join(KINDS)}, not of {self.kind!r}")
+        for name in ("max_temperature", "min_process_score", "min_accuracy", "margin"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise CurationError(f"{name} is a finite number from 0, not {value!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is asked, as the seal records it: what is not asked is left out."""
+        told: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "kind" or (each.name == "margin" and self.kind == "sft"):
+                continue
+            if value is None or value == () or (each.name == "gold" and not value):
+                continue
+            told[each.name] = sorted(set(value)) if isinstance(value, tuple) else value
+        return told
+
+    def of_rejected(self) -> "Query":
+        """Return what is asked of the worse answer: how it came about, and not that it is good."""
+        return replace(self, min_process_score=None, min_accuracy=None, gold=False)
+
+    def conditions(self, run: str, answer: str) -> tuple[str, list[Any]]:
+        """Return SQL over run_forces AS `run` and curated_answers AS `answer`, with parameters."""
+        parts: list[tuple[str, Any]] = []
+        if self.max_temperature is not None:
+            parts.append((f"({run}.asked = 0 OR {run}.temperature <= ?)", self.max_temperature))
+        if self.decided_by:
+            parts.append((f"LIST_HAS_ALL(?, {answer}.authors)", sorted(set(self.decided_by))))
+        if self.dataset is not None:
+            parts.append((f"{run}.dataset = ?", self.dataset))
+        if self.min_process_score is not None:
+            parts.append((f"{run}.process_score >= ?", self.min_process_score))
+        if self.min_accuracy is not None:
+            parts.append((f"{run}.validation_accuracy >= ?", self.min_accuracy))
+        if self.provoked is not None:
+            parts.append((f"({run}.provocation IS NOT NULL) = ?", self.provoked))
+        if self.gold:
+            parts.append((f"{answer}.gold = ?", True))
+        return "".join(f" AND {sql}" for sql, _ in parts), [value for _, value in parts]

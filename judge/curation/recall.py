@@ -1,0 +1,72 @@
+"""What of the sealed exports is tainted since, or would not be let in any more.
+
+Trust: a list of members is believed as far as its hash is the one that was sealed.
+I/O: reads blobs.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from judge.curation.errors import CurationError
+from judge.curation.examples import Blobs
+from judge.curation.tables import Tables
+from ledger.errors import LedgerError
+
+_RUNS = "SELECT run_id, tainted, why_not FROM curated_runs"
+_FAULTS = "SELECT run_id, number, faults FROM curated_decisions WHERE LEN(faults) > 0"
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """An example that was handed out, and what speaks against it now."""
+
+    export: str
+    example: str | None  # None: all of them, for the list of members is lost
+    tainted: bool  # a checkpoint was rolled back, or an origin withdrawn
+    why: tuple[str, ...]
+
+
+def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterator[Recalled]:
+    """Yield what is to be called back, export by export in the order of their seals.
+
+    Where the list of members is missing or changed, the whole export is to be called back: which
+    examples are clean cannot be told.
+    """
+    runs = {row["run_id"]: (row["tainted"], row["why_not"]) for row in tables.ask(_RUNS)}
+    faults = {(row["run_id"], row["number"]): row["faults"] for row in tables.ask(_FAULTS)}
+    for sealed in tables.ask("SELECT export_id, members FROM exports ORDER BY idx"):
+        if export is not None and sealed["export_id"] != export:
+            continue
+        try:
+            members = read_members(blobs.get(sealed["members"]))
+        except (CurationError, LedgerError) as error:
+            yield Recalled(sealed["export_id"], None, tainted=True, why=(str(error),))
+            continue
+        for member in members:
+            tainted, why = False, []
+            shown = [*member["decisions"], *member.get("rejected", [])]
+            for run in dict.fromkeys(run for run, _ in shown):
+                reached, reasons = runs.get(run, (True, ["it is not in this ledger"]))
+                tainted = tainted or reached
+                why += [f"run {run}: {reason}" for reason in reasons]
+            for run, number in member["decisions"]:
+                why += [f"decision {number}: {fault}" for fault in faults.get((run, number), [])]
+            if why:
+                yield Recalled(sealed["export_id"], member["id"], tainted=tainted, why=tuple(why))
+
+
+def read_members(content: bytes) -> list[dict[str, Any]]:
+    """Return what a list of members says; raises CurationError if it says nothing."""
+    try:
+        members = [json.loads(line) for line in content.splitlines()]
+        for member in members:
+            shown = [*member["decisions"], *member.get("rejected", [])]
+            if not isinstance(member["id"], str) or not all(
+                isinstance(run, str) and isinstance(number, int) for run, number in shown
+            ):
+                raise ValueError(f"{member!r:.80} is no member")  # noqa: TRY301 - one way out
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise CurationError(f"the list of its examples cannot be read: {error}") from error
+    return members

@@ -1,0 +1,115 @@
+"""Drawing an export and its seal: the same question as of the same entry gives the same bytes.
+
+Source: RFC 6962 section 2.1 for the root over the lines.
+I/O: reads blobs.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from aggregates.export import Export
+from judge.curation.errors import CurationError
+from judge.curation.examples import Blobs, Example, examples
+from judge.curation.query import Query
+from judge.curation.tables import Tables
+from ledger.tree import Tree
+from projections.projector import schema_hash
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An export, with all that its seal says."""
+
+    query: Query
+    as_of: int
+    head: str
+    code: str
+    examples: tuple[Example, ...]
+
+    @property
+    def lines(self) -> bytes:
+        """The JSON Lines."""
+        return b"".join(each.line + b"\n" for each in self.examples)
+
+    @property
+    def members(self) -> bytes:
+        """The list of examples with their decisions, as JSON Lines in the same order."""
+        return b"".join(each.member + b"\n" for each in self.examples)
+
+    def seal(self) -> Export:
+        """Return the event's stream, still unsaved; the members are for the caller to store."""
+        return Export.seal(
+            kind=self.query.kind,
+            as_of=self.as_of,
+            head=self.head,
+            query=self.query.to_dict(),
+            code=self.code,
+            examples=len(self.examples),
+            root=merkle_root([each.line for each in self.examples]),
+            sha256=hashlib.sha256(self.lines).hexdigest(),
+            members=hashlib.sha256(self.members).hexdigest(),
+        )
+
+
+def draw(tables: Tables, query: Query, *, blobs: Blobs) -> Drawn:
+    """Return what the query lets through of these tables; raises as examples() does."""
+    found = tuple(examples(tables, query, blobs=blobs))
+    return Drawn(query, tables.as_of, tables.head, code_sha256(), found)
+
+
+def find_seal(tables: Tables, drawn: Drawn) -> dict[str, Any] | None:
+    """Return the seal that this very question has already, if any.
+
+    Raises CurationError where it is of other bytes: the same code gave something else, once.
+    """
+    own = drawn.seal()
+    rows = tables.ask("SELECT * FROM exports WHERE export_id = ?", [str(own.id)])
+    if not rows:
+        return None
+    for what in ("sha256", "root", "members", "examples"):
+        if rows[0][what] != getattr(own, what):
+            raise CurationError(
+                f"export {own.id} was sealed in entry {rows[0]['idx']} with {what} "
+                f"{rows[0][what]}, and now it comes to {getattr(own, what)}"
+            )
+    return rows[0]
+
+
+def verify_file(tables: Tables, content: bytes) -> dict[str, Any]:
+    """Return the seal of an export's JSON Lines; raises CurationError if none is of these bytes."""
+    digest = hashlib.sha256(content).hexdigest()
+    rows = tables.ask("SELECT * FROM exports WHERE sha256 = ? ORDER BY idx LIMIT 1", [digest])
+    if not rows:
+        raise CurationError(
+            f"no export in the ledger has these bytes (SHA-256 {digest}): the file was changed, "
+            "or it was never sealed here"
+        )
+    lines = content.split(b"\n")[:-1]
+    if len(lines) != rows[0]["examples"] or merkle_root(lines) != rows[0]["root"]:
+        raise CurationError(
+            f"the seal in entry {rows[0]['idx']} states another root or number of examples than "
+            "the bytes that it names have: it was not made by this program"
+        )
+    return rows[0]
+
+
+def merkle_root(lines: list[bytes]) -> str:
+    """Return the root over lines without their line breaks, hexadecimal."""
+    tree = Tree()
+    tree.extend([hashlib.sha256(b"\x00" + line).digest() for line in lines])
+    return tree.root().hex()
+
+
+@cache
+def code_sha256() -> str:
+    """Return the SHA-256 over all that decides which examples there are: this code, the views."""
+    sha = hashlib.sha256(schema_hash().encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        content = path.read_bytes()
+        for part in (path.name.encode(), content):
+            sha.update(len(part).to_bytes(8, "big"))
+            sha.update(part)
+    return sha.hexdigest()

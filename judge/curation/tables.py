@@ -1,0 +1,82 @@
+"""The tables that curation reads: in memory, from entries that have just been verified.
+
+Trust: entries are verified before they come here; the DuckDB file of a home is never asked.
+I/O: none.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import duckdb
+
+from judge.curation.errors import CurationError
+from ledger.verified_entries import VerifiedEntry
+from projections.projector import create_schema, project, read_position
+
+# What decides whether something is kept out: of these, none may be left unread.
+_STANDING = ("audit.", "checkpoint.", "corpus.", "line.", "run.")
+
+
+class VerifiedEntries(Protocol):
+    """A ledger whose entries were verified; see ledger.reader.open_verified()."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
+        """Yield them from this index on."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All tables and views as of one index."""
+
+    connection: duckdb.DuckDBPyConnection
+    as_of: int  # index of the last entry
+    head: str  # its hash, hexadecimal; it fixes all before it
+
+    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return the rows of an answer, each by its columns."""
+        cursor = self.connection.execute(sql, parameters or None)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+@contextmanager
+def open_tables(ledger: VerifiedEntries, *, as_of: int | None = None) -> Iterator[Tables]:
+    """Give the tables over entries 0 to `as_of` (by default, all), both included.
+
+    Raises CurationError where there is no such entry, or where one that decides whether something
+    is kept out cannot be read: what it said would be let in for want of reading it.
+    """
+    last = ledger.size - 1 if as_of is None else as_of
+    if not 0 <= last < ledger.size:
+        raise CurationError(
+            f"there is no entry {last} to draw as of; the ledger has {ledger.size}, from 0"
+        )
+    connection = duckdb.connect()
+    try:
+        create_schema(connection)
+        project(connection, islice(ledger.entries(start=0), last + 1), quarantine=True)
+        tables = Tables(connection, last, str(read_position(connection)[1]))
+        _verify_readable(tables)
+        yield tables
+    finally:
+        connection.close()
+
+
+def _verify_readable(tables: Tables) -> None:
+    odd = tables.ask(
+        "SELECT e.idx, e.name, u.reason FROM unreadable AS u JOIN events AS e USING (idx) "
+        "ORDER BY e.idx"
+    )
+    for row in odd:
+        if row["name"].startswith(_STANDING):
+            raise CurationError(
+                f"entry {row['idx']} ({row['name']}) cannot be read, and it may keep runs out: "
+                f"{row['reason']}"
+            )
