@@ -1,23 +1,5 @@
 -- What may become training data, and what is known of it: origins, forces, states, rewards, pairs.
 
--- An admission counts where an operator signed it, a withdrawal always: doubt keeps things out.
-CREATE VIEW origin_standing AS
-SELECT
-    kind,
-    name,
-    ARG_MAX(what, idx) = 'admitted' AS admitted,
-    MAX(idx) AS idx,
-    ARG_MAX(note, idx) AS note
-FROM corpus_origins
-WHERE what = 'withdrawn' OR signed_by IS NOT NULL
-GROUP BY kind, name;
-COMMENT ON VIEW origin_standing IS 'What operators said last of each origin of training data; what is not listed was never let in';
-COMMENT ON COLUMN origin_standing.kind IS 'data or model';
-COMMENT ON COLUMN origin_standing.name IS 'Fingerprint of the data, or the model as the policy names it';
-COMMENT ON COLUMN origin_standing.admitted IS 'Whether it may enter exports; admissions count only if an operator signed them';
-COMMENT ON COLUMN origin_standing.idx IS 'Ledger index of that word';
-COMMENT ON COLUMN origin_standing.note IS 'Why';
-
 CREATE VIEW decision_authors AS
 WITH asked AS (
     SELECT
@@ -77,24 +59,22 @@ COMMENT ON COLUMN decision_authors.call IS 'Number in the transcript of the last
 COMMENT ON COLUMN decision_authors.model IS 'The model that was asked; a person may have said something else in its place';
 COMMENT ON COLUMN decision_authors.request IS 'SHA-256 of the stored request';
 
-CREATE VIEW run_origins AS
+CREATE VIEW origin_tags AS
+SELECT run_id, kind, name FROM run_origins
+UNION
 SELECT
     run_id,
-    'data' AS kind,
-    COALESCE(data ->> '$.fingerprints.train', data ->> '$.fingerprint') AS name
+    'data',
+    COALESCE(data ->> '$.fingerprints.train', data ->> '$.fingerprint')
 FROM run_starts
 UNION
-SELECT run_id, 'model', author
-FROM decision_authors
-WHERE source <> 'driver'
+SELECT run_id, 'model', author FROM decision_authors WHERE source <> 'driver'
 UNION
-SELECT run_id, 'model', model
-FROM decision_authors
-WHERE model IS NOT NULL;
-COMMENT ON VIEW run_origins IS 'Where what is in each run came from: its data, and who decided';
-COMMENT ON COLUMN run_origins.run_id IS 'The run';
-COMMENT ON COLUMN run_origins.kind IS 'data or model';
-COMMENT ON COLUMN run_origins.name IS 'Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in';
+SELECT run_id, 'model', model FROM decision_authors WHERE model IS NOT NULL;
+COMMENT ON VIEW origin_tags IS 'All that entered each run: as in run_origins, and whoever made one of its decisions';
+COMMENT ON COLUMN origin_tags.run_id IS 'The run';
+COMMENT ON COLUMN origin_tags.kind IS 'data or model';
+COMMENT ON COLUMN origin_tags.name IS 'Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in';
 
 CREATE VIEW run_forces AS
 WITH sampled AS (
@@ -118,7 +98,7 @@ entered AS (
         LIST(o.kind || ':' || COALESCE(o.name, 'unknown') ORDER BY o.kind, o.name)
             FILTER (s.admitted IS NOT TRUE) AS kept_out,
         BOOL_OR(s.admitted IS FALSE) AS withdrawn
-    FROM run_origins AS o
+    FROM origin_tags AS o
     LEFT JOIN origin_standing AS s ON s.kind = o.kind AND s.name = o.name
     GROUP BY o.run_id
 ),
@@ -371,3 +351,197 @@ COMMENT ON COLUMN rule_credit.gold IS 'How often people marked it so';
 COMMENT ON COLUMN rule_credit.bad IS 'Likewise';
 COMMENT ON COLUMN rule_credit.advantage IS 'Mean over these decisions, as reward; see decision_rewards';
 COMMENT ON COLUMN rule_credit.reward IS 'Mean over these decisions';
+
+-- Let in is only what every condition speaks for. A run that has something of another one needs the
+-- other one's origins to be admitted as well.
+CREATE VIEW curated_runs AS
+WITH RECURSIVE upstream AS (
+    SELECT run_id, run_id AS source FROM run_starts
+    UNION
+    SELECT u.run_id, s.source
+    FROM upstream AS u
+    JOIN run_sources AS s ON s.run_id = u.source
+),
+
+kept AS (
+    SELECT
+        u.run_id,
+        BOOL_OR(f.withdrawn) AS withdrawn,
+        LIST_SORT(LIST_DISTINCT(FLATTEN(LIST(f.kept_out)))) AS tags
+    FROM upstream AS u
+    JOIN run_forces AS f ON f.run_id = u.source
+    GROUP BY u.run_id
+)
+
+SELECT
+    s.run_id,
+    s.eligible IS TRUE AND LEN(s.why_not) = 0 AND LEN(k.tags) = 0 AS let_in,
+    s.tainted OR COALESCE(k.withdrawn, FALSE) AS tainted,
+    LIST_CONCAT(
+        s.why_not,
+        CASE WHEN s.eligible IS TRUE OR LEN(s.why_not) > 0 THEN CAST([] AS VARCHAR [])
+            ELSE ['not eligible'] END,
+        LIST_TRANSFORM(k.tags, lambda tag: tag || ' is not admitted')
+    ) AS why_not
+FROM run_standing AS s
+JOIN kept AS k USING (run_id);
+COMMENT ON VIEW curated_runs IS 'Which runs training data may be drawn from: nothing that is not spoken for by every condition';
+COMMENT ON COLUMN curated_runs.run_id IS 'The run';
+COMMENT ON COLUMN curated_runs.let_in IS 'Whether it may';
+COMMENT ON COLUMN curated_runs.tainted IS 'As run_standing says, or because an origin that it has something of was withdrawn';
+COMMENT ON COLUMN curated_runs.why_not IS 'All that speaks against it: what run_standing says, and origins that are not admitted';
+
+CREATE VIEW curated_decisions AS
+WITH reviewed AS (
+    SELECT
+        run_id,
+        number,
+        BOOL_OR(mark = 'bad') AS bad,
+        BOOL_OR(mark = 'gold' AND vouched) AS gold
+    FROM decision_marks
+    GROUP BY run_id, number
+),
+
+found AS (
+    SELECT run_id, decision AS number, LIST(DISTINCT kind ORDER BY kind) AS kinds
+    FROM violations
+    WHERE decision IS NOT NULL
+    GROUP BY run_id, decision
+),
+
+judged AS (
+    SELECT
+        d.*,
+        COALESCE(m.gold AND NOT m.bad, FALSE) AS gold,
+        LIST_FILTER([
+            CASE WHEN d.author IS NULL THEN 'nobody decided it' END,
+            CASE WHEN m.bad THEN 'it is marked bad' END,
+            CASE WHEN v.kinds IS NOT NULL
+                THEN 'the audit found ' || ARRAY_TO_STRING(v.kinds, ', ') END,
+            CASE WHEN r.outcome = 'refused' THEN 'it could not be carried out' END
+        ], lambda reason: reason IS NOT NULL) AS faults
+    FROM decision_authors AS d
+    LEFT JOIN reviewed AS m ON m.run_id = d.run_id AND m.number = d.number
+    LEFT JOIN found AS v ON v.run_id = d.run_id AND v.number = d.number
+    LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number
+)
+
+SELECT
+    d.run_id,
+    d.number,
+    d.epoch,
+    d.author,
+    d.call,
+    d.request,
+    d.gold,
+    COALESCE(c.let_in, FALSE) AS run_let_in,
+    d.faults,
+    run_let_in AND LEN(d.faults) = 0 AS let_in,
+    LIST_CONCAT(COALESCE(c.why_not, ['its run is unknown']), d.faults) AS why_not
+FROM judged AS d
+LEFT JOIN curated_runs AS c USING (run_id);
+COMMENT ON VIEW curated_decisions IS 'Which decisions may be shown to a model as what to do';
+COMMENT ON COLUMN curated_decisions.run_id IS 'The run';
+COMMENT ON COLUMN curated_decisions.number IS 'Of the decision, from 1 in each run';
+COMMENT ON COLUMN curated_decisions.epoch IS 'The epoch whose evaluation is answered';
+COMMENT ON COLUMN curated_decisions.author IS 'Who decided; NULL: nobody did';
+COMMENT ON COLUMN curated_decisions.call IS 'Number in the transcript; NULL: no model was asked';
+COMMENT ON COLUMN curated_decisions.request IS 'SHA-256 of the stored request; NULL: no model was asked';
+COMMENT ON COLUMN curated_decisions.gold IS 'Marked so by somebody who counts, and by nobody as bad';
+COMMENT ON COLUMN curated_decisions.run_let_in IS 'Whether its run is let in';
+COMMENT ON COLUMN curated_decisions.faults IS 'What speaks against the decision itself';
+COMMENT ON COLUMN curated_decisions.let_in IS 'Its run is let in, and nothing speaks against it';
+COMMENT ON COLUMN curated_decisions.why_not IS 'What speaks against its run, then what against it';
+
+CREATE VIEW curated_answers AS
+WITH grouped AS (
+    SELECT
+        d.run_id,
+        d.epoch,
+        d.call,
+        MIN(o.number) AS number,
+        LIST(o.number ORDER BY o.number) AS numbers,
+        LIST_SORT(FLATTEN(LIST(o.cites))) AS rules,
+        LIST(DISTINCT d.author ORDER BY d.author) AS authors,
+        ANY_VALUE(d.request) AS request,
+        LIST(
+            CAST(ROW(o.cites, o.direction, o.params) AS VARCHAR)
+            ORDER BY CAST(ROW(o.cites, o.direction, o.params) AS VARCHAR)
+        ) AS does,
+        BOOL_OR(d.gold) AS gold,
+        BOOL_AND(d.run_let_in AND d.author IS NOT NULL) AS open_to_use,
+        BOOL_AND(d.let_in) AS let_in
+    FROM curated_decisions AS d
+    JOIN decision_outcomes AS o USING (run_id, number)
+    GROUP BY d.run_id, d.epoch, d.call
+),
+
+asked AS (
+    SELECT t.run_id, c.number AS call, LIST_SORT(CAST(c.rules AS VARCHAR [])) AS rules
+    FROM calls AS c
+    JOIN transcripts AS t USING (transcript_id)
+)
+
+SELECT
+    g.* EXCLUDE (open_to_use, let_in),
+    a.rules IS NULL OR a.rules = g.rules AS whole,
+    g.open_to_use AND whole AS usable,
+    g.let_in AND whole AS let_in
+FROM grouped AS g
+LEFT JOIN asked AS a ON a.run_id = g.run_id AND a.call = g.call;
+COMMENT ON VIEW curated_answers IS 'Decisions that answer one question, together: what an example is made of';
+COMMENT ON COLUMN curated_answers.run_id IS 'The run';
+COMMENT ON COLUMN curated_answers.epoch IS 'The epoch decided on';
+COMMENT ON COLUMN curated_answers.call IS 'Number of the call in the transcript; NULL: no model was asked';
+COMMENT ON COLUMN curated_answers.number IS 'Of the first of its decisions; with the run it names the example';
+COMMENT ON COLUMN curated_answers.numbers IS 'Of all of them';
+COMMENT ON COLUMN curated_answers.rules IS 'That they cite, in the order of their names';
+COMMENT ON COLUMN curated_answers.authors IS 'Who made them';
+COMMENT ON COLUMN curated_answers.request IS 'SHA-256 of the stored request; NULL: no model was asked';
+COMMENT ON COLUMN curated_answers.does IS 'What they do, without what was said about it';
+COMMENT ON COLUMN curated_answers.gold IS 'Whether one of them is marked so';
+COMMENT ON COLUMN curated_answers.whole IS 'Whether they answer each rule that was asked about, and no other';
+COMMENT ON COLUMN curated_answers.usable IS 'Whole, and their run is let in: may be shown as what not to do';
+COMMENT ON COLUMN curated_answers.let_in IS 'Whole, and each is let in: may be shown as what to do';
+
+CREATE VIEW preference_pairs AS
+WITH answers AS (
+    SELECT
+        a.*,
+        s.state,
+        n.state AS next_state,
+        f.validation_accuracy AS accuracy,
+        TRY_CAST(r.data ->> '$.sizes.validation' AS BIGINT) AS examples
+    FROM curated_answers AS a
+    JOIN decision_states AS s ON s.run_id = a.run_id AND s.epoch = a.epoch
+    LEFT JOIN decision_states AS n ON n.run_id = a.run_id AND n.epoch = a.epoch + 1
+    JOIN run_forces AS f ON f.run_id = a.run_id
+    JOIN run_starts AS r ON r.run_id = a.run_id
+    WHERE a.usable
+)
+
+SELECT
+    c.state,
+    c.epoch,
+    c.rules,
+    c.run_id AS chosen_run,
+    c.number AS chosen,
+    r.run_id AS rejected_run,
+    r.number AS rejected,
+    c.accuracy - r.accuracy AS difference,
+    2 * SQRT((c.accuracy * (1 - c.accuracy) + r.accuracy * (1 - r.accuracy)) / c.examples) AS noise
+FROM answers AS c
+JOIN answers AS r ON r.state = c.state AND r.rules = c.rules
+WHERE
+    c.let_in AND c.does <> r.does AND c.next_state IS DISTINCT FROM r.next_state
+    AND c.accuracy > r.accuracy;
+COMMENT ON VIEW preference_pairs IS 'Two answers to one state, after which two runs went apart and ended differently; an export asks for a difference above the noise';
+COMMENT ON COLUMN preference_pairs.state IS 'As in decision_states';
+COMMENT ON COLUMN preference_pairs.epoch IS 'The last in which both runs were the same';
+COMMENT ON COLUMN preference_pairs.rules IS 'That both answer';
+COMMENT ON COLUMN preference_pairs.chosen_run IS 'The run that ended better';
+COMMENT ON COLUMN preference_pairs.chosen IS 'Number of the first decision of its answer';
+COMMENT ON COLUMN preference_pairs.rejected_run IS 'The run that ended worse';
+COMMENT ON COLUMN preference_pairs.rejected IS 'Number of the first decision of its answer';
+COMMENT ON COLUMN preference_pairs.difference IS 'In validation accuracy, as the judge measured both';
+COMMENT ON COLUMN preference_pairs.noise IS 'Two standard errors of that difference, from the size of the validation set; NULL: unknown, and no export takes it';
