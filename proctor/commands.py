@@ -13,12 +13,10 @@ from ledger.mapper import decode_body, ns_to_datetime
 from ledger.verified_entries import VerifiedEntry
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.output import as_records, console, on_one_line, print_json, print_table, words
+from proctor.output import console, on_one_line, print_json, print_table, words
 from proctor.remembering import open_remembered
 from proctor.replay import describe_state, read_recording, tell_entry
 from proctor.story import read_story, tell_story
-from projections.cache import catch_up
-from projections.reading import query
 
 _MAX_TEXT = 4 << 20  # 4 MiB; of notes, proofs and evidence, the longest need 1 MiB
 
@@ -49,22 +47,6 @@ def replay(home: Home, name: str, *, at: int | None, as_json: bool) -> int:
         print_json([describe_entry(entry) for entry in recording.entries])
         return EXIT_HELD
     _print_entries(recording.entries, number=True)
-    return EXIT_HELD
-
-
-def sql(home: Home, statement: str, *, unverified: bool, as_json: bool) -> int:
-    """Ask the projection."""
-    home.require_ledger()
-    if not unverified:
-        with open_remembered(home.ledger):  # raises where it does not hold
-            pass
-    home.close_crashed()
-    catch_up(home.projection, home.ledger)
-    result = query(home.projection, statement)
-    if as_json:
-        print_json(as_records(result.columns, result.rows))
-    else:
-        print_table(result.columns, result.rows)
     return EXIT_HELD
 
 

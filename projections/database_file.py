@@ -14,12 +14,12 @@ import duckdb
 
 from projections.errors import BusyError, ProjectionError
 
-__all__ = ["WAIT", "connected", "is_duckdb", "pause"]
+__all__ = ["CONFIG", "WAIT", "connected", "is_duckdb", "pause"]
 
 WAIT = 10.0  # for other processes, in all
 _PAUSE = 0.05  # between two attempts
 # DuckDB would otherwise fetch extensions for files it does not know, and read what SQL names.
-_CONFIG = {
+CONFIG = {
     "allow_community_extensions": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -36,7 +36,7 @@ def connected(
     """Hold the file open; raise BusyError when others hold it at the deadline (monotonic)."""
     while True:
         try:
-            connection = duckdb.connect(str(database), read_only=read_only, config=dict(_CONFIG))
+            connection = duckdb.connect(str(database), read_only=read_only, config=dict(CONFIG))
             break
         except duckdb.ConnectionException:  # this process has it open in the other mode
             pause(database, deadline)

@@ -9,20 +9,20 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import duckdb
 
-from projections.database_file import WAIT, connected, is_duckdb, pause
+from projections.database_file import CONFIG, WAIT, connected, is_duckdb, pause
 from projections.errors import ProjectionError, QueryError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AS_OF", "QueryResult", "Session", "arrow_batches", "arrow_table", "query", "snapshot"]
+__all__ = ["AS_OF", "QueryResult", "Session", "arrow_table", "query", "snapshot", "statements"]
 
 AS_OF = "as_of"  # the variable that every table looks at
 _ROWS = 100_000  # in a batch
@@ -53,13 +53,42 @@ class Session:
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> QueryResult:
         """Answer one statement; raises as query() does."""
-        with _asked(self._database, sql, variables=self._variables, wait=self._wait) as connection:
+        with self._asked(sql) as (connection, kind):
             connection.execute(sql, parameters or None)
             columns = tuple(str(column[0]) for column in connection.description or ())
-            result = QueryResult(columns, connection.fetchall() if columns else [])
-            names = connection.execute("SELECT name FROM duckdb_variables()").fetchall()
-            self._variables = {name: _variable(connection, name) for (name,) in names}
-            return result
+            if kind == duckdb.StatementType.SET:
+                columns = ()  # or there would be one that never has a row
+            return QueryResult(columns, connection.fetchall() if columns else [])
+
+    @contextmanager
+    def arrow_batches(
+        self, sql: str, parameters: Sequence[Any] = ()
+    ) -> Iterator["pa.RecordBatchReader"]:
+        """Answer one statement with parts that fit into memory; the file is held meanwhile."""
+        import pyarrow as pa  # noqa: PLC0415 - takes long to import, and few questions need it
+
+        with self._asked(sql) as (connection, kind):
+            relation = connection.sql(sql, params=parameters or None)
+            if relation is None or kind == duckdb.StatementType.SET:  # nothing was asked
+                yield pa.RecordBatchReader.from_batches(pa.schema([]), [])
+            else:
+                yield relation.to_arrow_reader(_ROWS)
+
+    @contextmanager
+    def _asked(self, sql: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.StatementType]]:
+        """Hold the file open for one question; what goes wrong meanwhile is a QueryError."""
+        _require(self._database)
+        deadline = time.monotonic() + self._wait
+        try:
+            with connected(self._database, deadline, read_only=True) as connection:
+                kind = _kind(connection, sql)
+                for name, value in self._variables.items():
+                    connection.execute(f"SET VARIABLE {_quoted(name)} = ?", [value])
+                yield connection, kind
+                if kind == duckdb.StatementType.SET:
+                    self._variables = _variables(connection)
+        except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
+            raise QueryError(str(e)) from e  # all but the first: there is no such Python value
 
 
 def query(
@@ -88,31 +117,17 @@ def arrow_table(
     wait: float = WAIT,
 ) -> "pa.Table":
     """Answer as query() does, with an Arrow table, which pandas and polars take."""
-    with arrow_batches(database, sql, parameters, as_of=as_of, wait=wait) as batches:
+    session = Session(database, as_of=as_of, wait=wait)
+    with session.arrow_batches(sql, parameters) as batches:
         return batches.read_all()
 
 
-@contextmanager
-def arrow_batches(
-    database: Path,
-    sql: str,
-    parameters: Sequence[Any] = (),
-    *,
-    as_of: int | None = None,
-    wait: float = WAIT,
-) -> Iterator["pa.RecordBatchReader"]:
-    """Answer as arrow_table() does, for answers that are larger than memory; holds the file."""
-    import pyarrow as pa  # noqa: PLC0415 - takes long to import, and few questions need it
-
-    variables = {} if as_of is None else {AS_OF: as_of}
+def statements(sql: str) -> list[str]:
+    """Return the statements that a text holds; raises QueryError where one is none."""
     try:
-        with _asked(database, sql, variables=variables, wait=wait) as connection:
-            relation = connection.sql(sql, params=parameters or None)
-            if relation is None:  # nothing was asked, as in SET VARIABLE
-                yield pa.RecordBatchReader.from_batches(pa.schema([]), [])
-            else:
-                yield relation.to_arrow_reader(_ROWS)
-    except pa.ArrowException as e:
+        with closing(duckdb.connect(":memory:", config=dict(CONFIG))) as connection:
+            return [each.query for each in connection.extract_statements(sql)]
+    except duckdb.Error as e:
         raise QueryError(str(e)) from e
 
 
@@ -130,27 +145,6 @@ def snapshot(database: Path, target: BinaryIO, *, wait: float = WAIT) -> None:
         pause(database, deadline)  # it was exchanged meanwhile, or waits for the next to catch up
 
 
-@contextmanager
-def _asked(
-    database: Path, sql: str, *, variables: dict[str, Any], wait: float
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Hold the file open for a question that is one; what goes wrong meanwhile is a QueryError."""
-    _require(database)
-    try:
-        with connected(database, time.monotonic() + wait, read_only=True) as connection:
-            statements = connection.extract_statements(sql)
-            if len(statements) != 1:
-                raise QueryError("that is not one SQL statement; ask one at a time")
-            if statements[0].type not in _QUESTIONS:
-                kind = statements[0].type.name
-                raise QueryError(f"{kind} asks nothing; SELECT, DESCRIBE, SHOW and the like do")
-            for name, value in variables.items():
-                connection.execute(f"SET VARIABLE {_quoted(name)} = ?", [value])
-            yield connection
-    except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
-        raise QueryError(str(e)) from e  # all but the first: there is no such Python value
-
-
 def _require(database: Path) -> None:
     if not database.is_file():
         raise ProjectionError(f"{database}: there is no projection yet; catch up with a ledger")
@@ -158,10 +152,21 @@ def _require(database: Path) -> None:
         raise ProjectionError(f"{database}: this is no DuckDB file; rebuild the projection")
 
 
-def _variable(connection: duckdb.DuckDBPyConnection, name: str) -> Any:
-    row = connection.execute("SELECT getvariable(?)", [name]).fetchone()
-    assert row is not None
-    return row[0]
+def _kind(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.StatementType:
+    """Return what kind of statement this is; raise QueryError unless it is one, and asks."""
+    found = connection.extract_statements(sql)
+    if len(found) != 1:
+        raise QueryError("that is not one SQL statement; ask one at a time")
+    kind = found[0].type
+    if kind not in _QUESTIONS:
+        raise QueryError(f"{kind.name} is no question; SELECT, DESCRIBE, SHOW and the like are")
+    return kind
+
+
+def _variables(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    names = connection.execute("SELECT name FROM duckdb_variables()").fetchall()
+    values = [connection.execute("SELECT getvariable(?)", name).fetchall() for name in names]
+    return {name: value for (name,), [(value,)] in zip(names, values, strict=True)}
 
 
 def _quoted(name: str) -> str:
