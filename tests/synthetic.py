@@ -31,6 +31,7 @@ from aggregates.run import Run
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
 from aggregates.transcript import Call, Transcript
 
+CODE = "c0" * 32  # of all synthetic runs and checkpoints
 SPEC = ModelSpec(
     classes=10,
     channels=8,
@@ -145,7 +146,7 @@ def synthetic_run(
         rules=rules,
         spec=SPEC,
         data={"dataset": "shapes", "train": 256, "validation": 64, "fingerprint": "00" * 32},
-        environment={"python": "3.11", "threads": 1},
+        environment={"python": "3.11", "threads": 1, "code_sha256": CODE},
         policy={"name": "synthetic"},
         run_id=run_id,
         parent_run=parent_run,
@@ -382,6 +383,7 @@ def synthetic_proposal(
             proposals=[str(proposal.id)],
             manifest=line.manifest,
             reference_set=line.reference_set,
+            code=CODE,
         )
         proposal.conclude("promoted", stage="conclude", reason="better", checkpoint=checkpoint)
         log.save(proposal, line)
@@ -395,6 +397,7 @@ def synthetic_line(log: Log, *, branch: str = "main") -> Line:
     """Open a line and save it."""
     names = {name: digest({"line": branch, "of": name}) for name in ("root", "commit", "tree")}
     hashes = {name: digest({name: branch}) for name in ("manifest", "reference_set")}
-    line = Line.open(branch=branch, **{n: h[:40] for n, h in names.items()}, **hashes)
+    commits = {name: found[:40] for name, found in names.items()}
+    line = Line.open(branch=branch, code=CODE, **commits, **hashes)
     log.save(line)
     return line

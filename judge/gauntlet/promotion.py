@@ -166,6 +166,7 @@ def _record_promotion(place: Workplace, proposal: Proposal) -> None:
             proposals=[str(fresh.id)],
             manifest=fresh.manifest,
             reference_set=fresh.reference_set,
+            code=place.code(fresh.commit),
         )
         if crossed:
             line.close_valley("crossed: better than where it began")

@@ -236,15 +236,28 @@ class Repository:
             and (keep is None or keep(path))
         }
         into.mkdir(parents=True, exist_ok=True)
+        for path, content in self._contents(chosen, tree):
+            _write(into, path, chosen[path].mode, content)
+
+    def contents(self, tree: str, *, keep: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """Give the files of a tree (or of a commit's) that `keep` takes, with their bytes.
+
+        A link is what it says; submodules are left out.
+        """
+        files = self.files(tree).items()
+        chosen = {path: each for path, each in files if each.mode != "160000" and keep(path)}
+        yield from self._contents(chosen, tree)
+
+    def _contents(self, chosen: Mapping[str, Entry], tree: str) -> Iterator[tuple[str, bytes]]:
         wanted = "".join(f"{entry.object}\n" for entry in chosen.values()).encode()
         with self._running(self._own, ("cat-file", "--batch"), stdin=wanted) as output:
             left = MAX_EXPORT
-            for path, entry in chosen.items():
+            for path in chosen:
                 size = int(output.readline().split()[-1])
                 left -= size
                 if left < 0:
                     raise RepositoryError(f"the files of {tree} have more than {MAX_EXPORT} bytes")
-                _write(into, path, entry.mode, output.read(size + 1)[:-1])
+                yield path, output.read(size + 1)[:-1]
 
     def _list(self, tree: str) -> dict[str, Entry]:
         listed = self._objects("ls-tree", "-r", "-z", "--full-tree", _hash(tree))

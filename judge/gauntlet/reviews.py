@@ -117,6 +117,7 @@ def adopt(place: Workplace, envelope: str) -> Line:
             manifest=subjects["manifest"],
             reference_set=subjects["reference_set"],
             envelope=envelope,
+            code=place.code(subjects["commit"]),
         )
         return [line]
 

@@ -24,6 +24,7 @@ from ledger.application import LedgerApplication
 from ledger.authority import Authority
 from ledger.entries import AuthorKey
 from ledger.errors import ConflictError
+from monitor.code import decides_a_run, hash_files
 
 SCRATCH = "scratch"  # below the folder; emptied whenever somebody begins to work
 _TRIES = 20
@@ -71,6 +72,7 @@ class Workplace:
                 tree=self.repository.tree_of(commit),
                 manifest=self.manifest(commit).sha256,
                 reference_set=self.reference_set(commit).sha256,
+                code=self.code(commit),
             )
             self.log.save(opened)
         found: Line = self.log.repository.get(line_id)
@@ -113,6 +115,10 @@ class Workplace:
             path = self.manifest(commit).reference_set
             self._sets[commit] = load(self.repository, commit=commit, path=path)
         return self._sets[commit]
+
+    def code(self, commit: str) -> str:
+        """Return the SHA-256 over what in a commit decides a run, as runs record it."""
+        return hash_files(self.repository.contents(commit, keep=decides_a_run))
 
     def subjects(self, proposal: Proposal) -> dict[str, str]:
         """Return what an operator's word on a proposal has to be about."""
