@@ -105,7 +105,7 @@ def command_oracle(
     return Command(
         argv=argv,
         files=stored,
-        seconds=tests.seconds if seconds is None else seconds,
+        seconds=float(tests.seconds if seconds is None else seconds),
         memory_bytes=tests.memory_bytes if memory_bytes is None else memory_bytes,
     )
 

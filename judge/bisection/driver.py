@@ -1,0 +1,193 @@
+"""A search from its opening to its end, recorded probe by probe.
+
+What is asked next follows from what is recorded and from nothing else, so that a process that was
+killed is carried on by the next one. The same question is one search, however often it is asked;
+what an earlier search has found out of a checkpoint with the same oracle is not found out again.
+
+I/O: the workplace; processes for the probes.
+"""
+
+import fcntl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+from aggregates.bisection import Bisection
+from aggregates.canonical import digest
+from aggregates.line import Line
+from judge.bisection.errors import BisectionError
+from judge.bisection.probes import Oracle, Probed, key_of, oracle_of, probe
+from judge.bisection.reports import probes_of, reason_of, search_of
+from judge.bisection.search import Search, Standing, next_probe, standing
+from judge.gauntlet.confined import discard
+from judge.gauntlet.workplace import Workplace
+
+__all__ = ["Question", "chain", "go_on", "open_search", "working"]
+
+FOLDER = "bisecting"
+_FIRST = 1  # where notifications begin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a search is for."""
+
+    good: str  # checkpoint
+    bad: str  # a checkpoint that descends from it
+    oracle: Oracle
+    error: float = 0.0
+    confidence: float = 0.95
+    ends_believed: bool = True
+
+
+def chain(line: Line, *, good: str, bad: str) -> tuple[str, ...]:
+    """Return the checkpoints after the good one up to the bad one, in their order."""
+    found: list[str] = []
+    at: str | None = bad
+    while at is not None and at != good:
+        found.append(at)
+        at = line.checkpoints[at].parent
+    if at is None or not found:
+        raise BisectionError(f"checkpoint {bad} does not descend from {good}: name two that do")
+    return tuple(reversed(found))
+
+
+@contextmanager
+def working(place: Workplace) -> Iterator[Path]:
+    """Be the one process that searches on this line; give a folder for what it makes."""
+    folder = place.folder / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BisectionError(
+                f"another process searches on this line (it holds {file.name}); try again later"
+            ) from None
+        for left in folder.iterdir():
+            if left.is_dir():
+                discard(left)
+        yield folder
+
+
+def open_search(place: Workplace, question: Question, *, afresh: bool = False) -> Bisection:
+    """Return the search for an answer: the one that there is, or a new one.
+
+    With `afresh` one that has ended is not enough; a new one is made, and believes no other.
+    """
+    line = place.line()
+    asked: dict[str, Any] = {
+        "good": question.good,
+        "suspects": list(chain(line, good=question.good, bad=question.bad)),
+        "oracle": question.oracle.to_dict(),
+        "error": question.error,
+        "confidence": question.confidence,
+        "ends_believed": question.ends_believed,
+    }
+    repository, number = place.log.repository, 0
+    while _search_id(line.id, asked, number + 1) in repository:
+        number += 1
+    if (found_id := _search_id(line.id, asked, number)) in repository:
+        found: Bisection = repository.get(found_id)
+        if not (afresh and found.ended):
+            return found
+        found_id = _search_id(line.id, asked, number + 1)
+    place.log.save(Bisection.open(line=str(line.id), search_id=found_id, **asked))
+    opened: Bisection = repository.get(found_id)
+    return opened
+
+
+def go_on(
+    place: Workplace,
+    found: Bisection,
+    *,
+    folder: Path,
+    most: int | None = None,
+    tell: Callable[[Bisection], None] = lambda _search: None,
+) -> Bisection:
+    """Probe until the search has ended, or `most` probes were made; return it as it is then.
+
+    `tell` is called after each probe.
+    """
+    line, oracle, search = place.line(), oracle_of(found.oracle), search_of(found)
+    order = (found.good, *found.suspects)
+    known = {} if _is_afresh(found) else _known(place, found)
+    made = 0
+    while not found.ended:
+        probes = probes_of(found)
+        now = standing(search, probes)
+        if now.over:
+            return _ended(place, found, search, now)
+        if made == most:
+            return found
+        number = next_probe(search, probes)
+        assert number is not None  # or it would be over
+        repeat = sum(each == number for each, _ in probes)
+        got = known.get((order[number], repeat))
+        if got is None:
+            checkpoint = line.checkpoints[order[number]]
+            got = probe(place, oracle, checkpoint, repeat=repeat, folder=folder)
+            made += 1
+        found = _recorded(place, found, order[number], got)
+        tell(found)
+    return found
+
+
+def _search_id(line: UUID, asked: Mapping[str, Any], number: int) -> UUID:
+    return uuid5(line, f"bisection {digest(asked)} {number}")
+
+
+def _is_afresh(found: Bisection) -> bool:
+    """Tell whether a search was made although there was one with the same question."""
+    names = ("good", "suspects", "oracle", "error", "confidence", "ends_believed")
+    asked = {name: getattr(found, name) for name in names}
+    return bool(found.id != _search_id(UUID(found.line), asked, 0))
+
+
+def _known(place: Workplace, found: Bisection) -> dict[tuple[str, int], Probed]:
+    """Return what other searches were told by the same oracle, by checkpoint and repeat."""
+    key, alike, told = key_of(found.oracle), set(), {}
+    for event in _events(place):
+        if isinstance(event, Bisection.Opened):
+            if event.line == found.line and key_of(event.oracle) == key:
+                alike.add(event.originator_id)
+        elif event.originator_id in alike and event.originator_id != found.id:
+            where = f"{event.originator_id}/{event.number}"
+            evidence = {"from": where, **event.evidence}
+            if event.verdict in ("bad", "good"):
+                place_of = (event.checkpoint, event.evidence["repeat"])
+                told[place_of] = Probed(verdict=event.verdict, evidence=evidence)
+    return told
+
+
+def _events(place: Workplace) -> Iterator[Any]:
+    start = _FIRST
+    topics = ["bisection.opened", "bisection.probed"]
+    while notes := place.log.recorder.select_notifications(start, 1_000, topics=topics):
+        for note in notes:
+            yield place.log.mapper.to_domain_event(note)
+        start = notes[-1].id + 1
+
+
+def _recorded(place: Workplace, found: Bisection, checkpoint: str, got: Probed) -> Bisection:
+    found.probe(checkpoint, got.verdict, got.evidence)
+    place.log.save(found)  # nobody else appends to it: this process holds the lock
+    return found
+
+
+def _ended(place: Workplace, found: Bisection, search: Search, now: Standing) -> Bisection:
+    order = (found.good, *found.suspects)
+    inside = [order[number] for number in now.likely if number < len(order)]
+    one = len(now.likely) == 1 and 1 <= now.likely[0] <= search.suspects
+    possible = now.probability > 0.0
+    found.end(
+        culprit=inside[0] if one and possible else None,
+        candidates=inside if possible else [],
+        posterior=now.probability,
+        reason=reason_of(found),
+    )
+    place.log.save(found)
+    return found

@@ -1,0 +1,93 @@
+"""What a recorded search has come to, in numbers and in words.
+
+I/O: none.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aggregates.bisection import Bisection
+from judge.bisection.search import Probe, Search, Verdict, luck, posterior, standing
+
+__all__ = ["probes_of", "reason_of", "search_of", "summary"]
+
+_UNLIKELY = 0.01  # that as many verdicts are wrong
+_NAMED = 5  # checkpoints
+
+
+def search_of(found: Bisection) -> Search:
+    """Return the rules of a recorded search."""
+    return Search(
+        suspects=len(found.suspects),
+        error=found.error,
+        confidence=found.confidence,
+        ends_believed=found.ends_believed,
+    )
+
+
+def probes_of(found: Bisection) -> list[Probe]:
+    """Return a recorded search's verdicts, by number."""
+    numbers = {name: number for number, name in enumerate((found.good, *found.suspects))}
+    said: Mapping[str, Verdict] = {"bad": "bad", "good": "good", "skip": "skip"}
+    return [(numbers[checkpoint], said[verdict]) for checkpoint, verdict in found.probes]
+
+
+def reason_of(found: Bisection) -> str:
+    """Say in words what the verdicts come to."""
+    search, order, probes = search_of(found), (found.good, *found.suspects), probes_of(found)
+    now = standing(search, probes)
+    first, last = now.likely[0], now.likely[-1]
+    if now.probability == 0.0:
+        return "the verdicts contradict each other: begin again, and say with which error to reckon"
+    if first == last == 0:
+        told = f"{order[0]} is bad already; begin from an earlier good one"
+    elif first == last == len(order):
+        told = f"none of the {search.suspects} suspects is bad"
+    elif first == last:
+        told = f"{order[first]} is the first bad one of {search.suspects} suspects"
+    else:
+        names = [order[number] for number in now.likely if number < len(order)]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        nobody = ", or none is bad" if last == len(order) else ""
+        told = f"one of {', '.join(names[:_NAMED])}{more}{nobody}: the others cannot be tested"
+    if search.error > 0.0 and first == last:
+        wrong, chance = luck(search, probes, first)
+        said = sum(verdict != "skip" for _, verdict in probes)
+        told += f"; {wrong} of {said} verdicts speak against it"
+        if chance < _UNLIKELY:
+            told += ", more than the believed error explains: begin again with a larger one"
+    if search.ends_believed and first == last:
+        if first == 1:
+            told += f"; that {order[0]} is good was believed and not probed"
+        if first == search.suspects:
+            told += "; that it is bad was believed and not probed"
+    return told
+
+
+def summary(found: Bisection) -> dict[str, Any]:
+    """Return what a search has come to so far, in terms of JSON."""
+    search, probes, order = search_of(found), probes_of(found), (found.good, *found.suspects, None)
+    now = standing(search, probes)
+    beliefs = zip(posterior(search, probes), search.hypotheses, strict=True)
+    likeliest = sorted(beliefs, key=lambda each: (-each[0], each[1]))[:_NAMED]
+    return {
+        "bisection": str(found.id),
+        "good": found.good,
+        "suspects": len(found.suspects),
+        "error": found.error,
+        "confidence": found.confidence,
+        "probes": [
+            {"number": number, "checkpoint": order[number], "verdict": verdict}
+            for number, verdict in probes
+        ],
+        "likeliest": [
+            {"number": number, "checkpoint": order[number], "probability": belief}
+            for belief, number in likeliest
+            if belief > 0.0
+        ],
+        "candidates": [order[number] for number in now.likely],
+        "posterior": now.probability,
+        "ended": found.ended,
+        "culprit": found.culprit,
+        "reason": reason_of(found) if found.ended else None,
+    }

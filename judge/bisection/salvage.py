@@ -1,0 +1,154 @@
+"""What was promoted after a culprit and went back with it, proposed again without it.
+
+Each of those proposals becomes a new one on the line's head, with the same diff, and is judged as
+any other. Asked for again, what was superseded meanwhile is proposed once more, and nothing else.
+
+Source: docs/how-to/bisect.md.
+I/O: the workplace; the gauntlet's where it is asked to go on.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID, uuid5
+
+from aggregates.line import Line
+from aggregates.proposal import MAX_TEXT, Proposal
+from judge.bisection.errors import BisectionError
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.errors import DiffError
+
+__all__ = ["KIND", "Salvaged", "salvage"]
+
+KIND = "salvage"  # of the evidence that names the proposal of before
+PROPOSER = "salvage"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Salvaged:
+    """What became of one proposal of before."""
+
+    checkpoint: str  # which it had made
+    original: str  # its id; empty where people had made the checkpoint
+    proposal: str | None  # the new one
+    outcome: str | None  # the new one's, where it has one
+    what: str  # in words
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in terms of JSON."""
+        return asdict(self)
+
+
+def salvage(controller: Controller, culprit: str, *, run: bool) -> list[Salvaged]:
+    """Propose the culprit's descendants again, in their order; with `run` judge each at once.
+
+    Raises BisectionError where the culprit has not been rolled back.
+    """
+    line = controller.line
+    if line.checkpoints[culprit].rolled_back is None:
+        raise BisectionError(
+            f"checkpoint {culprit} stands; `proctor checkpoints rollback` takes it back first"
+        )
+    with controller.locked():
+        return list(_salvaged(controller, culprit, run=run))
+
+
+def _salvaged(controller: Controller, culprit: str, *, run: bool) -> Iterator[Salvaged]:
+    line = controller.line
+    bad_too = _rolled_back_for_themselves(controller, line, culprit)
+    for checkpoint in line.descendants(culprit)[1:]:
+        if checkpoint in bad_too:
+            yield _left(checkpoint, "", "it was rolled back for itself, or after one that was")
+            continue
+        proposals = line.checkpoints[checkpoint].proposals
+        if not proposals:
+            yield _left(checkpoint, "", "people made it: they have to make it again")
+        for original in proposals:
+            yield _again(controller, culprit, checkpoint, original, run=run)
+
+
+def _again(
+    controller: Controller, culprit: str, checkpoint: str, original: str, *, run: bool
+) -> Salvaged:
+    """Propose one again if that is still to be done; carry it on where that is wanted."""
+    number, known = _latest(controller, original)
+    if known is None or known.outcome == "superseded":
+        before = controller.place.proposal(UUID(original))
+        retry = _retry_id(controller.place.line_id, original, number + 1)
+        try:
+            known = _submitted(controller, before, retry, culprit=culprit, checkpoint=checkpoint)
+        except DiffError as error:
+            return _left(checkpoint, original, f"its diff does not apply: {error}")
+    if run and known.outcome is None:
+        known = controller.carry_on(known.id)
+    return Salvaged(
+        checkpoint=checkpoint,
+        original=original,
+        proposal=str(known.id),
+        outcome=known.outcome,
+        what=_what(controller, known),
+    )
+
+
+def _submitted(
+    controller: Controller, before: Proposal, retry: UUID, *, culprit: str, checkpoint: str
+) -> Proposal:
+    """Put the diff of before on record for the head of now; raise DiffError if it does not apply.
+
+    The original's evidence stays with the original, whose id is named here.
+    """
+    place, head = controller.place, controller.line.head
+    diff = place.blobs.get(before.diff)
+    place.repository.candidate_tree(head.commit, diff)
+    return controller.submit(
+        diff,
+        declared=before.targets,
+        rationale=f"Again, without checkpoint {culprit}: {before.rationale}"[:MAX_TEXT],
+        trigger=before.trigger,
+        proposer=PROPOSER,
+        task=before.task,
+        evidence=[
+            {
+                "kind": KIND,
+                "proposal": str(before.id),
+                "checkpoint": checkpoint,
+                "culprit": culprit,
+            }
+        ],
+        proposal_id=retry,
+    )
+
+
+def _latest(controller: Controller, original: str) -> tuple[int, Proposal | None]:
+    """Return how often this one was proposed again, and the newest proposal that it became."""
+    place, number = controller.place, 0
+    while _retry_id(place.line_id, original, number + 1) in place.log.repository:
+        number += 1
+    newest = _retry_id(place.line_id, original, number)
+    return number, place.proposal(newest) if number else None
+
+
+def _what(controller: Controller, proposal: Proposal) -> str:
+    if proposal.outcome is not None:
+        return f"{proposal.outcome}: {proposal.reason}"
+    return controller.waits(proposal) or "submitted; `proctor infra run` judges it"
+
+
+def _left(checkpoint: str, original: str, what: str) -> Salvaged:
+    return Salvaged(
+        checkpoint=checkpoint, original=original, proposal=None, outcome=None, what=what
+    )
+
+
+def _rolled_back_for_themselves(controller: Controller, line: Line, culprit: str) -> set[str]:
+    """Return descendants that were rolled back by name, with what descends from those."""
+    found: set[str] = set()
+    below = line.descendants(culprit)[1:]
+    for event in controller.place.log.events.get(line.id):
+        if isinstance(event, Line.RolledBack) and event.checkpoint in below:
+            found.update(line.descendants(event.checkpoint))
+    return found
+
+
+def _retry_id(line: UUID, original: str, number: int) -> UUID:
+    return uuid5(line, f"salvage {original} {number}")
