@@ -16,6 +16,7 @@ from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.loop import OnEpoch, OnStep, Policy, train
 from proctor.home import Home
+from proctor.labels import find_label
 from proctor.transcript_log import Tally, TranscriptLog
 
 
@@ -86,6 +87,9 @@ def train_run(
         if transcript is not None:
             transcript.open({"name": prepared.policy.name, **prepared.policy.describe()})
         watching.on_start(run_id, this.config)
+        label = find_label(log)
+        if label.remark is not None:
+            watching.say(label.remark)
         return train(
             this.config,
             prepared.policy,
@@ -94,6 +98,7 @@ def train_run(
             spec=this.spec,
             parent_run=this.parent,
             campaign=str(campaign.id) if campaign is not None else None,
+            checkpoint=label.checkpoint,
             run_id=run_id,
             submission_dir=home.submission(run_id),
             splits=splits,
