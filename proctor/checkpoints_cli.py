@@ -1,9 +1,26 @@
-"""`proctor checkpoints`: the versions of the infrastructure, and what was made under each."""
+"""`proctor checkpoints`: the versions of the infrastructure, and what was made under each.
+
+What is listed is asked of the projection, and so can be asked as of an earlier index.
+"""
 
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+
+from judge.gauntlet.hygiene import roll_back
+from ledger.entries import AuthorKey
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.infra_home import BRANCH, HERE, BranchOption, RepoOption, open_controller
+from proctor.keys_cli import read_private_key
+from proctor.options import HOME, MOST, HomeOption, JsonOption
+from proctor.output import as_records, console, print_json, print_table, words
+from proctor.remembering import open_remembered
+from projections.cache import catch_up
+from projections.reading import Session
 
 app = typer.Typer(
     name="checkpoints",
@@ -15,3 +32,150 @@ app = typer.Typer(
 for _part in ("proctor.checkpoints_drift_cli", "proctor.checkpoints_bisect_cli"):
     with suppress(ModuleNotFoundError):
         import_module(_part).register(app)
+
+_SHORT = 12  # characters of an id
+_LISTED = "SELECT * FROM checkpoint_standing ORDER BY line_id, idx"
+_RUNS = """
+    SELECT run_id, idx, eligible, why_not, label_active, tainted, tainted_idx, taint_reasons
+    FROM run_standing WHERE checkpoint = ? ORDER BY idx"""
+_PROPOSALS = """
+    SELECT p.* FROM proposal_standing AS p
+    JOIN checkpoint_proposals AS c USING (proposal_id) WHERE c.checkpoint_id = ? ORDER BY p.idx"""
+_USES = """
+    SELECT u.* FROM tainted_uses AS u
+    JOIN run_standing AS s USING (run_id) WHERE s.checkpoint = ? ORDER BY u.idx, u.what"""
+
+CheckpointArgument = Annotated[
+    str, typer.Argument(metavar="CHECKPOINT", help="An id, the beginning of one, or `active`.")
+]
+AsOfOption = Annotated[
+    int | None,
+    typer.Option("--as-of", min=0, max=MOST, help="As it was after the entry with this index."),
+]
+
+
+@app.command("list")
+def list_(as_of: AsOfOption = None, home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """List the checkpoints of this ledger's lines, with the runs that were made under each."""
+    found = _ask(_session(Home(home), as_of), _LISTED)
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("checkpoint", "line", "place", "origin", "commit", "state", "runs", "eligible")
+        print_table(columns, [_row(each) for each in found])
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def show(
+    checkpoint: CheckpointArgument = "active",
+    as_of: AsOfOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell a checkpoint whole: its proposals, its runs, and what tainted ones were used for."""
+    session = _session(Home(home), as_of)
+    found = _find(_ask(session, _LISTED), checkpoint)
+    name = found["checkpoint_id"]
+    parts = {
+        "proposals": _ask(session, _PROPOSALS, name),
+        "runs": _ask(session, _RUNS, name),
+        "uses": _ask(session, _USES, name),
+    }
+    if as_json:
+        print_json({**found, **parts})
+        raise typer.Exit(EXIT_HELD)
+    print_table(("", ""), found.items())
+    for title, rows in parts.items():
+        if rows:
+            console.print()
+            print_table(tuple(rows[0]), [tuple(row.values()) for row in rows], title=title)
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def rollback(
+    checkpoint: CheckpointArgument,
+    reason: Annotated[str, typer.Option("--reason", help="Why; whoever meets the taint reads it.")],
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The operator's private key, which signs it.")
+    ] = None,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a checkpoint back with all that descend from it; exit code 1 if the branch stays."""
+    author = None if key is None else AuthorKey("operator", read_private_key(key))
+    with open_controller(Home(home), repo, branch=branch) as controller:
+        place = controller.place
+        if place.line_id not in place.log.repository:
+            raise ProctorError(f"{branch!r} of {repo} is no line of this ledger")
+        known = [
+            {"checkpoint_id": each.id, "active": each.id == controller.line.active}
+            for each in controller.line.checkpoints.values()
+        ]
+        chosen = _find(known, checkpoint)["checkpoint_id"]
+        with controller.locked():
+            done = roll_back(place, chosen, reason, author=author)
+    if as_json:
+        print_json(done)
+    else:
+        for each in done.reached:
+            console.print(words(f"rolled back: {each}"))
+        console.print(words(f"active: {done.to}, commit {done.commit}"))
+        console.print("runs under what was rolled back are tainted: `proctor curate recall`")
+        if done.advice is not None:
+            console.print(words(done.advice))
+    raise typer.Exit(EXIT_FOUND if done.advice else EXIT_HELD)
+
+
+def _session(home: Home, as_of: int | None) -> Session:
+    """Bring the projection up to date with a ledger that holds, and give it for questions."""
+    home.require_ledger()
+    with open_remembered(home.ledger):  # raises where it does not hold
+        pass
+    home.close_crashed()
+    catch_up(home.projection, home.ledger)
+    return Session(home.projection, as_of=as_of)
+
+
+def _ask(session: Session, sql: str, *parameters: Any) -> list[dict[str, Any]]:
+    found = session.query(sql, parameters)
+    return as_records(found.columns, found.rows)
+
+
+def _find(known: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """Return the checkpoint that `name` means."""
+    if not known:
+        raise ProctorError("there is no checkpoint yet; `proctor infra status` begins a line")
+    if name == "active":
+        found = [each for each in known if each["active"]]
+    else:
+        found = [each for each in known if name and each["checkpoint_id"].startswith(name.lower())]
+    if len(found) != 1:
+        what = "no checkpoint" if not found else f"{len(found)} checkpoints"
+        raise ProctorError(f"{what} of {len(known)} are {name!r}; `proctor checkpoints list`")
+    return found[0]
+
+
+def _row(found: dict[str, Any]) -> tuple[Any, ...]:
+    if found["rolled_back"]:
+        state = f"rolled back: {found['rollback_reason']}"
+    else:
+        state = "active" if found["active"] else "stands"
+    if found["tainted_evidence"]:
+        state += "; on tainted evidence"
+    runs = f"{found['runs']}" + (
+        f" ({found['false_labels']} falsely)" if found["false_labels"] else ""
+    )
+    return (
+        found["checkpoint_id"][:_SHORT],
+        found["line_id"][:8],
+        found["place"],
+        found["origin"],
+        found["commit"][:_SHORT],
+        state,
+        runs,
+        found["eligible_runs"],
+    )
