@@ -1,0 +1,190 @@
+"""What readers are given: answers as of an index, Arrow tables, sessions, copies of the file."""
+
+import io
+import math
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pandas
+import polars
+import pytest
+
+from projections.cache import catch_up
+from projections.errors import BusyError, ProjectionError, QueryError
+from projections.reading import Session, arrow_table, query, snapshot, statements
+
+pytest_plugins = ("projection_fixtures",)
+LAST = "SELECT COUNT(*), MAX(idx) FROM events"
+
+
+@pytest.fixture(scope="module")
+def filled(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    database = tmp_path_factory.mktemp("filled") / "projection.duckdb"
+    catch_up(database, written)
+    return database
+
+
+def test_answer_is_as_of_the_index_when_one_is_given(filled: Path) -> None:
+    assert query(filled, LAST, as_of=6).rows == [(7, 6)]
+    assert arrow_table(filled, LAST, as_of=0).to_pylist() == [{"count_star()": 1, "max(idx)": 0}]
+    ended = "SELECT COUNT(*) FROM run_summary WHERE state <> 'running'"
+    assert query(filled, ended, as_of=6).rows == [(0,)]
+    assert query(filled, ended).rows > [(5,)]
+
+
+def test_session_keeps_variables_and_nothing_else(filled: Path) -> None:
+    session = Session(filled, as_of=9)
+    assert session.query(LAST).rows == [(10, 9)]
+    assert session.query("SET VARIABLE as_of = (SELECT MIN(idx) + 3 FROM events)").columns == ()
+    assert session.query(LAST).rows == [(4, 3)]
+    with session.arrow_batches("SET VARIABLE \"a \"\"b\" = [{'x': 'nan'::DOUBLE}]") as batches:
+        assert batches.read_all().num_columns == 0
+    [[[value]]] = session.query("SELECT getvariable('a \"b')").rows
+    assert math.isnan(value["x"])
+    session.query("RESET VARIABLE as_of")
+    assert session.query(LAST).rows == query(filled, LAST).rows
+
+
+def test_file_is_free_between_the_questions_of_a_session(filled: Path) -> None:
+    session = Session(filled)
+    session.query(LAST)
+    code = "import duckdb, sys; duckdb.connect(sys.argv[1]).execute('BEGIN')"
+    subprocess.run([sys.executable, "-c", code, filled], check=True)
+    session.query(LAST)
+
+
+def test_pandas_and_polars_take_the_arrow_table(filled: Path) -> None:
+    sql = "SELECT run_id, epoch, train_loss, gradients_finite FROM epochs ORDER BY idx"
+    rows = query(filled, sql).rows
+    assert any(math.isnan(row[2]) for row in rows)
+    table = arrow_table(filled, sql)
+    frame = table.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.groupby("run_id").epoch.max().to_dict() == dict(
+        query(filled, "SELECT run_id, MAX(epoch) FROM epochs GROUP BY ALL").rows
+    )
+    other = polars.from_arrow(table)
+    assert isinstance(other, polars.DataFrame)
+    assert repr(other.rows()) == repr(rows)
+    nested = "SELECT number, cites FROM decision_outcomes ORDER BY run_id, number"
+    assert [tuple(row.values()) for row in arrow_table(filled, nested).to_pylist()] == query(
+        filled, nested
+    ).rows
+    assert arrow_table(filled, "SELECT ? + 1 AS n", [2]).to_pydict() == {"n": [3]}
+
+
+def test_copy_is_a_plain_file_for_other_tools(filled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.duckdb"
+    with copy.open("wb") as file:
+        snapshot(filled, file)
+    with closing(duckdb.connect(str(copy))) as connection:  # no setting of ours
+        assert connection.execute(LAST).fetchall() == query(filled, LAST).rows
+        connection.execute("SET VARIABLE as_of = 4")
+        assert connection.execute(LAST).fetchall() == [(5, 4)]
+        summary = "SELECT * FROM run_summary ORDER BY ALL"
+        assert connection.execute(summary).fetchall() == query(filled, summary, as_of=4).rows
+
+
+def test_copy_is_not_made_while_changes_wait_in_the_log(filled: Path, tmp_path: Path) -> None:
+    database = tmp_path / "killed.duckdb"
+    database.write_bytes(filled.read_bytes())
+    code = (
+        "import duckdb, os, sys; c = duckdb.connect(sys.argv[1])\n"
+        "c.execute('CREATE TABLE log.more AS SELECT 1'); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, database], check=False)
+    with pytest.raises(BusyError):
+        snapshot(database, io.BytesIO(), wait=0.2)
+
+
+def test_text_is_cut_into_its_statements() -> None:
+    assert len(statements("SELECT ';'; -- one;\nFROM x;; SET VARIABLE a = 1")) == 3
+    assert statements(" ") == []
+    with pytest.raises(QueryError, match="SELEKT"):
+        statements("SELECT 1; SELEKT")
+
+
+# What changes nothing in the file, and reaches no other, but is no question either.
+IDLE = [
+    "ANALYZE",
+    "ATTACH ':memory:' AS other",
+    "BEGIN",
+    "CALL enable_logging('QueryLog', storage_path='{target}')",
+    "CHECKPOINT",
+    "CREATE TEMP TABLE mine AS SELECT 1",
+    "EXECUTE mine",
+    "LOAD json",
+    "PRAGMA add_parquet_key('key', '0123456789012345')",
+    "PRAGMA enable_verification",
+    "PREPARE mine AS SELECT 1",
+    "VACUUM",
+]
+# Ways round: through what only looks like a question.
+DISGUISED = [
+    "EXPLAIN ANALYZE COPY events TO '{target}'",
+    "EXPLAIN ANALYZE DELETE FROM log.events",
+    "FROM arrow_scan()",
+    "FROM duckdb_secrets()",
+    "FROM json_execute_serialized_sql(json_serialize_sql('FROM read_text(''{secret}'')'))",
+    "FROM parquet_metadata('{secret}')",
+    "FROM python_map_function((SELECT 1))",
+    "FROM query('FROM read_text(''{secret}'')')",
+    "FROM query_table('{secret}')",
+    "FROM read_duckdb('{other}')",
+    "FROM secret",
+    "FROM sniff_csv('{secret}')",
+    "PIVOT (FROM read_csv('{secret}')) ON word USING COUNT(*)",
+    "SELECT 1; COPY events TO '{target}'",
+    "SET SESSION profiling_output = '{target}'",
+    "SET VARIABLE stolen = (SELECT content FROM read_text('{secret}'))",
+    "SET file_search_path = '/'",
+    "SET python_enable_replacements = true",
+    "WITH gone AS (DELETE FROM log.events RETURNING idx) FROM gone",
+]
+
+
+@pytest.mark.parametrize("sql", [*IDLE, *DISGUISED])
+def test_arrow_and_session_are_as_confined_as_a_question_is_rejected(
+    filled: Path, tmp_path: Path, sql: str
+) -> None:
+    secret = pandas.DataFrame({"word": ["swordfish"]})  # which SQL could see by its name
+    path, other = tmp_path / "secret.csv", tmp_path / "other.duckdb"
+    secret.to_csv(path)
+    with duckdb.connect(str(other)) as connection:
+        connection.execute("CREATE TABLE word AS SELECT 'swordfish' AS word")
+    before, content = sorted(tmp_path.iterdir()), filled.read_bytes()
+    asked = sql.format(secret=path, other=other, target=tmp_path / "target")
+    session = Session(filled)
+    with pytest.raises(QueryError):
+        session.query(asked)
+    with pytest.raises(QueryError):
+        arrow_table(filled, asked)
+    assert session.query("SELECT COUNT(*) FROM duckdb_variables()").rows == [(0,)]
+    assert sorted(tmp_path.iterdir()) == before
+    assert filled.read_bytes() == content
+
+
+def test_honest_questions_of_the_same_forms_are_answered(filled: Path) -> None:
+    for sql in (
+        "DESCRIBE epochs",
+        "EXPLAIN ANALYZE SELECT 1",
+        "FROM query('SELECT 1')",
+        "PIVOT (SELECT name FROM events) ON name USING COUNT(*)",
+        "SHOW TABLES",
+        "SUMMARIZE epochs",
+        "WITH x AS (SELECT 1) FROM x",
+    ):
+        assert arrow_table(filled, sql).num_rows == len(query(filled, sql).rows) > 0
+
+
+def test_clear_error_when_no_python_value_exists_for_an_answer(filled: Path) -> None:
+    with pytest.raises(QueryError):
+        query(filled, "SELECT * FROM test_all_types()")
+
+
+def test_arrow_table_of_no_projection_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ProjectionError, match="no projection yet"):
+        arrow_table(tmp_path / "nowhere", "SELECT 1")
