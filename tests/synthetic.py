@@ -7,7 +7,7 @@ is answered with a remedy of the playbook and all others are deferred to it.
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -124,6 +124,7 @@ def synthetic_run(
     parent_run: str | None = None,
     campaign: str | None = None,
     checkpoint: str | None = None,
+    code: str = CODE,
     provoke: str | None = None,
 ) -> Run:
     """Save a whole run to `log`; with `end` None it stays open."""
@@ -146,7 +147,7 @@ def synthetic_run(
         rules=rules,
         spec=SPEC,
         data={"dataset": "shapes", "train": 256, "validation": 64, "fingerprint": "00" * 32},
-        environment={"python": "3.11", "threads": 1, "code_sha256": CODE},
+        environment={"python": "3.11", "threads": 1, "code_sha256": code},
         policy={"name": "synthetic"},
         run_id=run_id,
         parent_run=parent_run,
@@ -220,10 +221,17 @@ def save_weights(run: Run, kind: str) -> None:
 
 
 def synthetic_audit(
-    log: Log, run: Run, *, violations: Collection[Mapping[str, Any]] = (), hard_fail: bool = False
+    log: Log,
+    run: Run,
+    *,
+    violations: Collection[Mapping[str, Any]] = (),
+    hard_fail: bool = False,
+    disabled: Collection[str] = (),
+    save: Callable[..., Any] | None = None,
 ) -> Audit:
     """Save a whole audit of a run to `log`."""
-    audit = Audit.start(run=str(run.id), tree_head="note", config={"disabled": []}, environment={})
+    config = {"disabled": list(disabled)}
+    audit = Audit.start(run=str(run.id), tree_head="note", config=config, environment={})
     for number, name in enumerate(STEPS, start=1):
         status = "passed" if not hard_fail else "failed" if number == 1 else "not_run"
         audit.complete_step(name, status, summary=f"{name}: {status}", evidence={"value": 1.0})
@@ -237,7 +245,7 @@ def synthetic_audit(
         decisions=len(run.decisions),
         violations=[dict(violation) for violation in violations],
     )
-    log.save(audit)
+    (save or log.save)(audit)
     return audit
 
 
