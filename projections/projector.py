@@ -34,6 +34,7 @@ __all__ = [
     "ProjectedEvent",
     "create_schema",
     "project",
+    "projected",
     "read_position",
     "schema_hash",
     "table_digests",
@@ -46,6 +47,7 @@ _SQL = tuple(
     for name in ("schema", "views", "hygiene", "curation", "drift", "bisection")
 )
 _CODE = tuple(_HERE / name for name in ("rows.py", "infra_rows.py", "projector.py"))
+_AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a body a column takes; JSON takes everything.
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -88,11 +90,39 @@ def schema_hash() -> str:
 
 
 def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create tables and views in an empty database, all or nothing, at the ledger's first entry."""
+    """Create tables and views in an empty database, all or nothing, at the ledger's first entry.
+
+    Tables lie in the schema `log`. In `main` a view of the same name shows those of a table's rows
+    that stand as of the entry whose index the variable `as_of` holds, or all; every other view
+    reads these.
+    """
+    schema, *views = (source.read_text(encoding="utf-8") for source in _SQL)
     with _transaction(connection):
-        for source in _SQL:
-            connection.execute(source.read_text(encoding="utf-8"))
-        connection.execute("INSERT INTO position VALUES (0, NULL, ?)", [schema_hash()])
+        connection.execute("CREATE SCHEMA log; USE log")
+        connection.execute(schema)
+        connection.execute("USE main")
+        for table, columns in _column_types(connection).items():
+            then = _AS_OF if "idx" in columns else ""
+            connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}")
+        said = (line for line in schema.splitlines() if line.startswith("COMMENT ON "))
+        connection.execute("\n".join(said).replace("COMMENT ON TABLE", "COMMENT ON VIEW"))
+        for source in views:
+            connection.execute(source)
+        connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
+
+
+def projected(
+    entries: Iterable[ProjectedEvent], *, quarantine: bool = False
+) -> duckdb.DuckDBPyConnection:
+    """Return a database in memory that holds these entries; raises as project() does."""
+    connection = duckdb.connect(":memory:")
+    try:
+        create_schema(connection)
+        project(connection, entries, quarantine=quarantine)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def read_position(connection: duckdb.DuckDBPyConnection) -> tuple[int, str | None, str]:
@@ -142,7 +172,7 @@ def project(
 def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return each table's SHA-256 over its columns and its rows in sorted order."""
     tables = connection.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE NOT internal ORDER BY table_name"
+        "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'log' ORDER BY table_name"
     ).fetchall()
     return {table: _digest(connection, table) for (table,) in tables}
 
@@ -193,12 +223,13 @@ class _Batch:
                         f"UNNEST(${number}::{self._types[table][column][0]}[])"
                         for number, column in enumerate(columns, start=1)
                     )
+                    names = ", ".join(f'"{column}"' for column in columns)
                     self.connection.execute(
-                        f"INSERT INTO {table} ({', '.join(columns)}) SELECT {lists}",
+                        f"INSERT INTO log.{table} ({names}) SELECT {lists}",
                         list(columns.values()),
                     )
                 self.connection.execute(
-                    "UPDATE position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
+                    "UPDATE log.position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
                 )
         except duckdb.Error as e:
             raise TableError(f"the entries before {next_idx} do not fit the tables: {e}") from e
@@ -288,7 +319,7 @@ def _column_types(
     rows = connection.execute(
         "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
         "JOIN duckdb_tables() USING (database_oid, schema_oid, table_name) "
-        "WHERE NOT duckdb_tables.internal "
+        "WHERE duckdb_tables.schema_name = 'log' "
         "ORDER BY table_name, column_index"
     ).fetchall()
     types: dict[str, dict[str, tuple[str, bool]]] = {}
@@ -298,7 +329,7 @@ def _column_types(
 
 
 def _digest(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    cursor = connection.execute(f'SELECT * FROM "{table}" ORDER BY ALL')  # noqa: S608 - a table's own name
+    cursor = connection.execute(f'SELECT * FROM log."{table}" ORDER BY ALL')  # noqa: S608 - a table's own name
     hashed = hashlib.sha256(repr(cursor.description).encode())
     while rows := cursor.fetchmany(10_000):
         for row in rows:

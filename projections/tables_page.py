@@ -16,7 +16,11 @@ __all__ = ["tables_page"]
 _HEAD = """# Tables and views
 
 Written by `python -m projections.tables_page` from the comments in `projections/schema.sql` and
-`projections/views.sql`; change those. How to ask: [query](../how-to/query.md).
+the files of views beside it; change those. How to ask: [query](../how-to/query.md).
+
+Tables lie in the schema `log`. Ask by their bare names: these are views that show what stands as of
+the entry whose index the variable `as_of` holds (`SET VARIABLE as_of = 120`), or everything where
+it is not set. All other views read those, and so follow it.
 
 Epochs and layer places count from 0, decisions and steps from 1; runs, campaigns and audits are
 named by the UUID of their stream. Times are UTC. An `idx` is the ledger index of the event that a
@@ -26,25 +30,32 @@ is given has the one of the table, or of the configuration, that it is taken fro
 """
 _COLUMNS = """
     SELECT column_name, data_type, is_nullable, COALESCE(comment, '')
-    FROM duckdb_columns() WHERE table_name = ? AND NOT internal ORDER BY column_index"""
+    FROM duckdb_columns() WHERE table_name = ? AND schema_name = ? ORDER BY column_index"""
+_NAMES = {
+    "Tables": """
+        SELECT table_name, comment, schema_name FROM duckdb_tables()
+        WHERE schema_name = 'log' ORDER BY ALL""",
+    "Views": """
+        SELECT view_name, comment, schema_name FROM duckdb_views()
+        ANTI JOIN duckdb_tables() ON table_name = view_name
+        WHERE schema_name = 'main' AND NOT internal ORDER BY ALL""",
+}
 
 
 def tables_page() -> str:
     """Return the page as Markdown."""
     with duckdb.connect() as connection:
         create_schema(connection)
-        return "\n".join((_HEAD, *_part(connection, "table"), *_part(connection, "view")))
+        return "\n".join((_HEAD, *(line for part in _NAMES for line in _part(connection, part))))
 
 
-def _part(connection: duckdb.DuckDBPyConnection, kind: str) -> Iterator[str]:
-    yield f"## {kind.title()}s\n"
-    names = connection.execute(
-        f"SELECT {kind}_name, comment FROM duckdb_{kind}s() WHERE NOT internal ORDER BY ALL"  # noqa: S608 - two fixed words
-    ).fetchall()
-    for name, comment in names:
+def _part(connection: duckdb.DuckDBPyConnection, title: str) -> Iterator[str]:
+    yield f"## {title}\n"
+    for name, comment, schema in connection.execute(_NAMES[title]).fetchall():
         yield f"### {name}\n{comment}.\n\n| column | type | meaning |\n|---|---|---|"
-        for column, data_type, nullable, meaning in connection.execute(_COLUMNS, [name]).fetchall():
-            null = " NULL" if nullable and kind == "table" else ""
+        columns = connection.execute(_COLUMNS, [name, schema]).fetchall()
+        for column, data_type, nullable, meaning in columns:
+            null = " NULL" if nullable and title == "Tables" else ""
             yield f"| {column} | {data_type}{null} | {meaning} |"
         yield ""
 

@@ -31,16 +31,37 @@ JOIN events AS started ON started.idx = s.idx
 LEFT JOIN run_ends AS e ON e.run_id = s.run_id
 LEFT JOIN events AS ended ON ended.idx = e.idx;
 COMMENT ON VIEW runs IS 'Each run with its configuration, its start and its end';
+COMMENT ON COLUMN runs.run_id IS 'The run';
+COMMENT ON COLUMN runs.started_idx IS 'Ledger index of its start';
+COMMENT ON COLUMN runs.started_at IS 'When the ledger took its start';
+COMMENT ON COLUMN runs.ended_idx IS 'Ledger index of its end';
 COMMENT ON COLUMN runs.ended_at IS 'NULL while the run goes on, as all of its end';
+COMMENT ON COLUMN runs.end_reason IS 'completed, crashed, failed, interrupted, restart or stopped';
+COMMENT ON COLUMN runs.dataset IS 'By name';
+COMMENT ON COLUMN runs.seed IS 'That the training begins from';
+COMMENT ON COLUMN runs.epochs_planned IS 'How many it may have';
+COMMENT ON COLUMN runs.config IS 'Configuration as recorded';
+COMMENT ON COLUMN runs.config_hash IS 'SHA-256 of the configuration, as recorded';
 COMMENT ON COLUMN runs.profile IS 'Profile of the rules';
-COMMENT ON COLUMN runs.edits IS 'live, or restart: structural changes are left to a following run';
+COMMENT ON COLUMN runs.rules IS 'Signals, thresholds and windows of the rules';
+COMMENT ON COLUMN runs.rules_hash IS 'SHA-256 of the rules configuration, as recorded';
+COMMENT ON COLUMN runs.spec IS 'Model specification at the start';
+COMMENT ON COLUMN runs.policy IS 'What the policy says of itself';
 COMMENT ON COLUMN runs.policy_name IS 'Who decided';
+COMMENT ON COLUMN runs.edits IS 'live, or restart: structural changes are left to a following run';
+COMMENT ON COLUMN runs.target_accuracy IS 'That the run is to reach; NULL: none';
+COMMENT ON COLUMN runs.parent_run IS 'The run that this one restarts from';
+COMMENT ON COLUMN runs.campaign IS 'The campaign that this run is an attempt of';
+COMMENT ON COLUMN runs.checkpoint IS 'Version of the infrastructure that the run was made under';
+COMMENT ON COLUMN runs.environment IS 'Versions, machine, threads, identity of the code';
+COMMENT ON COLUMN runs.data IS 'Dataset, sizes and fingerprints';
 
 CREATE VIEW run_waived AS
 SELECT run_id, UNNEST(CAST(config -> '$.waived' AS VARCHAR [])) AS rule
 FROM run_starts
 WHERE JSON_TYPE(config, '$.waived') = 'ARRAY';
 COMMENT ON VIEW run_waived IS 'Rules that are advisory in a run';
+COMMENT ON COLUMN run_waived.run_id IS 'The run';
 COMMENT ON COLUMN run_waived.rule IS 'R1 to R7';
 
 CREATE VIEW campaigns AS
@@ -67,7 +88,19 @@ JOIN events AS started ON started.idx = s.idx
 LEFT JOIN campaign_ends AS e ON e.campaign_id = s.campaign_id
 LEFT JOIN events AS ended ON ended.idx = e.idx;
 COMMENT ON VIEW campaigns IS 'Each campaign with its start and its end';
+COMMENT ON COLUMN campaigns.campaign_id IS 'The campaign';
+COMMENT ON COLUMN campaigns.started_idx IS 'Ledger index of its start';
+COMMENT ON COLUMN campaigns.started_at IS 'When the ledger took its start';
+COMMENT ON COLUMN campaigns.ended_idx IS 'Ledger index of its end';
+COMMENT ON COLUMN campaigns.ended_at IS 'NULL while the campaign goes on, as all of its end';
+COMMENT ON COLUMN campaigns.end_reason IS 'Why no attempt follows';
+COMMENT ON COLUMN campaigns.mode IS 'What kind of improvement it is';
+COMMENT ON COLUMN campaigns.config IS 'Configuration as recorded';
+COMMENT ON COLUMN campaigns.policy IS 'Who decides, with its settings';
+COMMENT ON COLUMN campaigns.feedback IS 'Whether attempts are told of earlier ones';
+COMMENT ON COLUMN campaigns.max_attempts IS 'How many runs it may have';
 COMMENT ON COLUMN campaigns.attempts IS 'Runs so far, without those that were abandoned';
+COMMENT ON COLUMN campaigns.ranking IS 'Runs, the best first';
 
 CREATE VIEW audits AS
 SELECT
@@ -95,7 +128,23 @@ JOIN events AS started ON started.idx = s.idx
 LEFT JOIN audit_scores AS e ON e.audit_id = s.audit_id
 LEFT JOIN events AS scored ON scored.idx = e.idx;
 COMMENT ON VIEW audits IS 'Each audit with its scores';
+COMMENT ON COLUMN audits.audit_id IS 'The audit';
+COMMENT ON COLUMN audits.started_idx IS 'Ledger index of its start';
+COMMENT ON COLUMN audits.started_at IS 'When the ledger took its start';
+COMMENT ON COLUMN audits.run_id IS 'The run that is judged';
+COMMENT ON COLUMN audits.tree_head IS 'The signed state of the ledger that is judged';
+COMMENT ON COLUMN audits.config IS 'Settings of the judge';
+COMMENT ON COLUMN audits.environment IS 'Versions and machine of the judge';
+COMMENT ON COLUMN audits.scored_idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN audits.scored_at IS 'NULL while the audit goes on, as are the scores';
+COMMENT ON COLUMN audits.hard_fail IS 'A gate did not hold, which zeroes both scores';
+COMMENT ON COLUMN audits.accuracy_score IS 'From 0 to 1';
+COMMENT ON COLUMN audits.process_score IS 'From 0 to 1; says little unless the axis was exercised';
+COMMENT ON COLUMN audits.process_axis_exercised IS 'Whether enough rules fired and were answered';
+COMMENT ON COLUMN audits.test_accuracy IS 'On the split that only the judge reads';
+COMMENT ON COLUMN audits.validation_accuracy IS 'The one that attempts are ranked by';
+COMMENT ON COLUMN audits.obligations IS 'Firings that wanted an answer';
+COMMENT ON COLUMN audits.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN audits.signed_by IS 'Key id of the judge who signed the scores, hexadecimal; NULL if none did';
 COMMENT ON COLUMN audits.violations IS 'How many were found';
 
@@ -114,6 +163,15 @@ FROM audit_violations AS v
 JOIN audits AS s USING (audit_id)
 WHERE s.scored_idx = (SELECT MAX(l.scored_idx) FROM audits AS l WHERE l.run_id = s.run_id);
 COMMENT ON VIEW violations IS 'What the latest finished audit of each run found; earlier ones are in audit_violations';
+COMMENT ON COLUMN violations.audit_id IS 'The audit';
+COMMENT ON COLUMN violations.run_id IS 'The run';
+COMMENT ON COLUMN violations.place IS 'Order in the audit, from 0';
+COMMENT ON COLUMN violations.kind IS 'What was violated';
+COMMENT ON COLUMN violations.rule IS 'R1 to R7';
+COMMENT ON COLUMN violations.epoch IS 'From 0';
+COMMENT ON COLUMN violations.decision IS 'Number of the decision';
+COMMENT ON COLUMN violations.emitter IS 'driver, harness, human or policy';
+COMMENT ON COLUMN violations.detail IS 'In words';
 
 CREATE VIEW decision_outcomes AS
 SELECT
@@ -140,8 +198,19 @@ SELECT
 FROM decisions AS d
 LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number;
 COMMENT ON VIEW decision_outcomes IS 'Each decision with the rules that it cites and what became of it';
+COMMENT ON COLUMN decision_outcomes.run_id IS 'The run';
+COMMENT ON COLUMN decision_outcomes.number IS 'From 1 in each run';
+COMMENT ON COLUMN decision_outcomes.epoch IS 'The epoch whose evaluation is answered';
+COMMENT ON COLUMN decision_outcomes.source IS 'driver, human or policy';
 COMMENT ON COLUMN decision_outcomes.cites IS 'Rules, in the order of their names';
+COMMENT ON COLUMN decision_outcomes.event_type IS 'hyperparameter_change, architecture_change or rule_triggered_no_action';
+COMMENT ON COLUMN decision_outcomes.direction IS 'The remedy asked for, or defer';
+COMMENT ON COLUMN decision_outcomes.params IS 'Arguments of the remedy';
+COMMENT ON COLUMN decision_outcomes.deferred_to IS 'The rule that goes first, where a deferral names one';
+COMMENT ON COLUMN decision_outcomes.justification IS 'The author''s words';
 COMMENT ON COLUMN decision_outcomes.outcome IS 'applied, refused, restart, deferred, or open: neither done nor refused yet';
+COMMENT ON COLUMN decision_outcomes.changes IS 'What was changed, from what to what; of an applied remedy';
+COMMENT ON COLUMN decision_outcomes.reason IS 'Why not; of a refused remedy';
 
 CREATE VIEW deferrals AS
 WITH deferred AS (
@@ -178,7 +247,11 @@ answered AS (
 
 SELECT *, LEAST(silent_epoch, acted_epoch) AS cleared_epoch FROM answered;
 COMMENT ON VIEW deferrals IS 'Each rule that a decision put off, and when that was made good';
+COMMENT ON COLUMN deferrals.run_id IS 'The run';
+COMMENT ON COLUMN deferrals.number IS 'The decision';
+COMMENT ON COLUMN deferrals.epoch IS 'The epoch decided on';
 COMMENT ON COLUMN deferrals.rule IS 'The rule that was put off';
+COMMENT ON COLUMN deferrals.deferred_to IS 'The rule that goes first, where a deferral names one';
 COMMENT ON COLUMN deferrals.silent_epoch IS 'First later epoch in which the rule was silent';
 COMMENT ON COLUMN deferrals.acted_epoch IS 'First epoch, the same or later, behind which a remedy of the rule took effect';
 COMMENT ON COLUMN deferrals.cleared_epoch IS 'The earlier of the two; NULL: not cleared';
@@ -202,6 +275,13 @@ SELECT
     ) AS outcome
 FROM rule_evaluations AS e;
 COMMENT ON VIEW rule_heatmap IS 'One cell for each run, epoch and rule';
+COMMENT ON COLUMN rule_heatmap.run_id IS 'The run';
+COMMENT ON COLUMN rule_heatmap.epoch IS 'From 0';
+COMMENT ON COLUMN rule_heatmap.rule IS 'R1 to R7';
+COMMENT ON COLUMN rule_heatmap.precedence IS 'Among the seven rules; 1 is acted on first';
+COMMENT ON COLUMN rule_heatmap.fired IS 'Whether the rule wants a decision';
+COMMENT ON COLUMN rule_heatmap.side IS 'high, low, plateau, stalled or not_finite; NULL while silent';
+COMMENT ON COLUMN rule_heatmap.streak IS 'Consecutive epochs in which the condition held';
 COMMENT ON COLUMN rule_heatmap.waived IS 'Whether the rule is advisory in the run';
 COMMENT ON COLUMN rule_heatmap.outcome IS 'Of the last decision in the epoch that cites the rule; NULL: none does';
 
@@ -217,7 +297,11 @@ FROM layer_metrics
 WHERE rank >= 2
 GROUP BY run_id, epoch;
 COMMENT ON VIEW layer_extremes IS 'The layers behind R7 and R6 in each epoch, among weight tensors of rank two and more';
+COMMENT ON COLUMN layer_extremes.run_id IS 'The run';
+COMMENT ON COLUMN layer_extremes.epoch IS 'From 0';
+COMMENT ON COLUMN layer_extremes.largest_layer IS 'The layer with the largest gradient norm';
 COMMENT ON COLUMN layer_extremes.largest_grad_norm IS 'NaN counts as larger than any number';
+COMMENT ON COLUMN layer_extremes.smallest_layer IS 'The one with the smallest';
 COMMENT ON COLUMN layer_extremes.smallest_grad_norm IS 'NaN only where nothing else was measured';
 
 CREATE VIEW run_lineage AS
@@ -233,6 +317,7 @@ WITH RECURSIVE lineage AS (
 
 SELECT run_id, ancestor, distance FROM lineage;
 COMMENT ON VIEW run_lineage IS 'Each run with itself and all that it descends from';
+COMMENT ON COLUMN run_lineage.run_id IS 'The run';
 COMMENT ON COLUMN run_lineage.ancestor IS 'A run; the nearest have the smallest distance';
 COMMENT ON COLUMN run_lineage.distance IS '0 is the run itself, 1 its parent';
 
@@ -300,15 +385,30 @@ LEFT JOIN firings AS f ON f.run_id = r.run_id
 LEFT JOIN answers AS a ON a.run_id = r.run_id
 LEFT JOIN latest AS l ON l.run_id = r.run_id;
 COMMENT ON VIEW run_summary IS 'One line for each run, with the scores of its latest finished audit';
+COMMENT ON COLUMN run_summary.run_id IS 'The run';
+COMMENT ON COLUMN run_summary.started_at IS 'When the ledger took its start';
+COMMENT ON COLUMN run_summary.ended_at IS 'NULL while the run goes on';
 COMMENT ON COLUMN run_summary.state IS 'running, or the reason of its end';
+COMMENT ON COLUMN run_summary.dataset IS 'By name';
+COMMENT ON COLUMN run_summary.seed IS 'That the training begins from';
+COMMENT ON COLUMN run_summary.profile IS 'Profile of the rules';
+COMMENT ON COLUMN run_summary.policy_name IS 'Who decided';
+COMMENT ON COLUMN run_summary.parent_run IS 'The run that this one restarts from';
 COMMENT ON COLUMN run_summary.epochs IS 'Measured so far';
+COMMENT ON COLUMN run_summary.epochs_planned IS 'How many it may have';
 COMMENT ON COLUMN run_summary.best_val_accuracy IS 'Largest finite one';
 COMMENT ON COLUMN run_summary.best_val_loss IS 'Smallest finite one';
 COMMENT ON COLUMN run_summary.firings IS 'Rules that fired, counted once in each epoch';
+COMMENT ON COLUMN run_summary.decisions IS 'Answers to fired rules';
+COMMENT ON COLUMN run_summary.applied IS 'Decisions whose remedy was applied';
+COMMENT ON COLUMN run_summary.refused IS 'Decisions whose remedy was refused';
 COMMENT ON COLUMN run_summary.deferred IS 'Decisions that put something off';
 COMMENT ON COLUMN run_summary.audit_id IS 'The latest finished audit; NULL: not audited, as all behind it';
 COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate did not hold; held: every gate did';
+COMMENT ON COLUMN run_summary.accuracy_score IS 'From 0 to 1';
+COMMENT ON COLUMN run_summary.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: too few rules fired for the process score to mean much';
+COMMENT ON COLUMN run_summary.violations IS 'How many that audit found';
 
 -- Expected are the rules that the provocation names; what else fires is a rule's own affair.
 CREATE VIEW provocation_outcomes AS
@@ -363,12 +463,19 @@ LEFT JOIN firings AS f ON f.run_id = p.run_id
 LEFT JOIN remedied AS m ON m.run_id = p.run_id
 LEFT JOIN ends AS e ON e.run_id = p.run_id;
 COMMENT ON VIEW provocation_outcomes IS 'What came of each fault that was put into a run on purpose';
+COMMENT ON COLUMN provocation_outcomes.run_id IS 'The run';
+COMMENT ON COLUMN provocation_outcomes.name IS 'Which of the catalogue';
+COMMENT ON COLUMN provocation_outcomes.seed IS 'What its severity and its place are drawn from';
 COMMENT ON COLUMN provocation_outcomes.expects IS 'Rules that the fault is meant to make fire';
+COMMENT ON COLUMN provocation_outcomes.policy_name IS 'Who decided';
+COMMENT ON COLUMN provocation_outcomes.state IS 'Of the run: running, or the reason of its end';
 COMMENT ON COLUMN provocation_outcomes.fired IS 'Whether all of them did';
 COMMENT ON COLUMN provocation_outcomes.fired_epoch IS 'The first epoch in which one of them did';
 COMMENT ON COLUMN provocation_outcomes.fired_epochs IS 'Epochs in which one of them did';
 COMMENT ON COLUMN provocation_outcomes.remedied_epoch IS 'The first epoch behind which a remedy for one of them took effect';
+COMMENT ON COLUMN provocation_outcomes.best_val_accuracy IS 'Largest finite one';
 COMMENT ON COLUMN provocation_outcomes.last_val_accuracy IS 'Of the last epoch';
+COMMENT ON COLUMN provocation_outcomes.process_axis IS 'unexercised: too few rules fired for the process score to mean much';
 
 CREATE VIEW call_summary AS
 SELECT
@@ -396,6 +503,8 @@ LEFT JOIN (
 ) AS c USING (transcript_id)
 GROUP BY ALL;
 COMMENT ON VIEW call_summary IS 'What the language models of each run were asked, and what it took; runs without a transcript have no row';
+COMMENT ON COLUMN call_summary.run_id IS 'The run, or the proposal that was asked for; its id and that of its transcript go together';
+COMMENT ON COLUMN call_summary.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN call_summary.model IS 'As the policy names it; NULL: it has none';
 COMMENT ON COLUMN call_summary.rung IS 'How the form of answers is asked for';
 COMMENT ON COLUMN call_summary.calls IS 'To a model, probes too; steps of other agents are not counted';
@@ -409,7 +518,9 @@ COMMENT ON COLUMN call_summary.completion_tokens IS 'Likewise';
 COMMENT ON COLUMN call_summary.cost IS 'US dollars, as far as it is known; NULL: of no call';
 COMMENT ON COLUMN call_summary.unpriced IS 'Calls of unknown cost';
 COMMENT ON COLUMN call_summary.seconds IS 'With all retries';
+COMMENT ON COLUMN call_summary.min_request_bytes IS 'Smallest request for a decision';
 COMMENT ON COLUMN call_summary.median_request_bytes IS 'Of the calls for decisions, as the smallest and the largest';
+COMMENT ON COLUMN call_summary.max_request_bytes IS 'Largest request for a decision';
 
 CREATE VIEW campaign_progress AS
 SELECT
@@ -447,11 +558,30 @@ LEFT JOIN run_summary AS s USING (run_id)
 LEFT JOIN audits AS u ON u.audit_id = j.audit_id AND u.run_id = j.run_id
 LEFT JOIN call_summary AS t USING (run_id);
 COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and what its calls took';
+COMMENT ON COLUMN campaign_progress.campaign_id IS 'The campaign';
+COMMENT ON COLUMN campaign_progress.mode IS 'What kind of improvement it is';
+COMMENT ON COLUMN campaign_progress.number IS 'From 1; what takes the place of an abandoned attempt has its number';
+COMMENT ON COLUMN campaign_progress.run_id IS 'The run';
+COMMENT ON COLUMN campaign_progress.parent_run IS 'The earlier attempt that it goes on from';
 COMMENT ON COLUMN campaign_progress.abandoned IS 'Whether it was cut off and does not count';
+COMMENT ON COLUMN campaign_progress.state IS 'running, or the reason of its end';
 COMMENT ON COLUMN campaign_progress.epochs IS 'Measured, by abandoned attempts too; NULL: the run never began';
 COMMENT ON COLUMN campaign_progress.best_val_accuracy IS 'Largest finite one';
 COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts; NULL: not judged, as verdict, scores and violations';
+COMMENT ON COLUMN campaign_progress.verdict IS 'failed or held';
+COMMENT ON COLUMN campaign_progress.accuracy_score IS 'From 0 to 1';
+COMMENT ON COLUMN campaign_progress.process_score IS 'From 0 to 1; says little unless the axis was exercised';
+COMMENT ON COLUMN campaign_progress.process_axis IS 'exercised or unexercised';
+COMMENT ON COLUMN campaign_progress.validation_accuracy IS 'The one that attempts are ranked by';
+COMMENT ON COLUMN campaign_progress.violations IS 'How many that audit found';
+COMMENT ON COLUMN campaign_progress.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN campaign_progress.calls IS 'NULL: no transcript, as all behind it';
+COMMENT ON COLUMN campaign_progress.usable_share IS 'Of the calls for decisions; NULL: none was made';
+COMMENT ON COLUMN campaign_progress.prompt_tokens IS 'As far as servers count; NULL: none did';
+COMMENT ON COLUMN campaign_progress.completion_tokens IS 'Likewise';
+COMMENT ON COLUMN campaign_progress.cost IS 'US dollars, as far as it is known; NULL: of no call';
+COMMENT ON COLUMN campaign_progress.unpriced IS 'Calls of unknown cost';
+COMMENT ON COLUMN campaign_progress.seconds IS 'With all retries';
 COMMENT ON COLUMN campaign_progress.place IS 'In the ranking, 1 is the best; NULL: not ranked';
 
 CREATE VIEW violation_causes AS
@@ -473,7 +603,7 @@ found AS (
     FROM violations AS v
     ANTI JOIN judged_attempts AS j USING (run_id)
     UNION ALL BY NAME
-    SELECT v.*, j.run_id
+    SELECT v.* EXCLUDE (idx), j.run_id
     FROM audit_violations AS v
     JOIN judged_attempts AS j USING (audit_id)
     JOIN audits AS s ON s.audit_id = j.audit_id AND s.run_id = j.run_id
@@ -504,6 +634,15 @@ SELECT
     END AS cause
 FROM known;
 COMMENT ON VIEW violation_causes IS 'What has to change for a violation not to come again; of attempts, as the audit that counts found';
+COMMENT ON COLUMN violation_causes.audit_id IS 'The audit';
+COMMENT ON COLUMN violation_causes.run_id IS 'The run';
+COMMENT ON COLUMN violation_causes.place IS 'Order in the audit, from 0';
+COMMENT ON COLUMN violation_causes.kind IS 'What was violated';
+COMMENT ON COLUMN violation_causes.rule IS 'R1 to R7';
+COMMENT ON COLUMN violation_causes.epoch IS 'From 0';
+COMMENT ON COLUMN violation_causes.decision IS 'Number of the decision';
+COMMENT ON COLUMN violation_causes.emitter IS 'driver, harness, human or policy';
+COMMENT ON COLUMN violation_causes.detail IS 'In words';
 COMMENT ON COLUMN violation_causes.told IS 'Whether the attempt had been told of a violation of this kind and rule';
 COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it was told and did it again, or no model was asked about the rule in that epoch; prompt: another prompt may help';
 
@@ -564,6 +703,7 @@ FROM counted AS c
 JOIN classes AS k USING (class)
 GROUP BY ALL;
 COMMENT ON VIEW strategy_phases IS 'Which class of rule dominated which part of each run, of the parts that it has reached';
+COMMENT ON COLUMN strategy_phases.run_id IS 'The run';
 COMMENT ON COLUMN strategy_phases.phase IS 'stabilise, capacity, tune or process';
 COMMENT ON COLUMN strategy_phases.first_epoch IS 'Of the part';
 COMMENT ON COLUMN strategy_phases.last_epoch IS 'Of the part, as far as the run has come';
@@ -606,6 +746,8 @@ LEFT JOIN rule_evaluations AS e
     ON e.run_id = f.run_id AND e.rule = f.rule
         AND e.epoch = LEAST(f.epoch + 3, f.again);
 COMMENT ON VIEW remedy_effects IS 'Whether each applied remedy silenced the rules that it cites';
+COMMENT ON COLUMN remedy_effects.run_id IS 'The run';
+COMMENT ON COLUMN remedy_effects.decision IS 'Number of the decision';
 COMMENT ON COLUMN remedy_effects.rule IS 'A rule that the decision cites';
 COMMENT ON COLUMN remedy_effects.epoch IS 'The epoch behind which the remedy took effect';
 COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later; false: it fires then, or was remedied again before; NULL: cannot be told yet';
@@ -657,11 +799,26 @@ LEFT JOIN infra_validation_results AS v USING (proposal_id)
 LEFT JOIN infra_evaluations AS e USING (proposal_id)
 LEFT JOIN infra_conclusions AS c USING (proposal_id);
 COMMENT ON VIEW infra_proposals IS 'Each proposed change with how far it has come';
+COMMENT ON COLUMN infra_proposals.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_proposals.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_proposals.line_id IS 'The line that it would change';
+COMMENT ON COLUMN infra_proposals.task IS 'What gave rise to it';
+COMMENT ON COLUMN infra_proposals.tier IS 'The strictest tier that it declares';
+COMMENT ON COLUMN infra_proposals.targets IS 'Path to tier, as declared';
+COMMENT ON COLUMN infra_proposals.diff IS 'SHA-256 of the stored diff';
+COMMENT ON COLUMN infra_proposals.base IS 'Commit that the diff applies to';
+COMMENT ON COLUMN infra_proposals.rationale IS 'The proposer''s words';
+COMMENT ON COLUMN infra_proposals.trigger IS 'error_pattern, operator_request or performance_regression';
+COMMENT ON COLUMN infra_proposals.proposer IS 'Who proposes';
 COMMENT ON COLUMN infra_proposals.status IS 'proposed, approved, revise, testing, promoted, rejected, halted, superseded or withdrawn';
 COMMENT ON COLUMN infra_proposals.approved_by IS 'The vkey of the operator whose word is the latest, if it is an approval';
 COMMENT ON COLUMN infra_proposals.approved_at IS 'When that was recorded';
+COMMENT ON COLUMN infra_proposals.commit IS 'The candidate; NULL: there is none yet';
 COMMENT ON COLUMN infra_proposals.tests_passed IS 'Whether the whole suite passed; NULL: it has not run';
 COMMENT ON COLUMN infra_proposals.verdict IS 'better, worse or cannot tell; NULL: not evaluated';
+COMMENT ON COLUMN infra_proposals.stage IS 'The stage that it ended at; NULL: it goes on';
+COMMENT ON COLUMN infra_proposals.reason IS 'Why it ended';
+COMMENT ON COLUMN infra_proposals.checkpoint IS 'The checkpoint that a promotion made';
 COMMENT ON COLUMN infra_proposals.created_at IS 'When it was submitted';
 
 CREATE VIEW infra_checkpoints AS
@@ -702,6 +859,12 @@ JOIN events AS t ON t.idx = c.idx
 LEFT JOIN rolled AS r ON r.line_id = c.line_id AND r.checkpoint_id = c.checkpoint_id
 LEFT JOIN events AS w ON w.idx = r.idx;
 COMMENT ON VIEW infra_checkpoints IS 'Each checkpoint with its place in the chain; a rollback reaches all that descend from it';
+COMMENT ON COLUMN infra_checkpoints.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN infra_checkpoints.line_id IS 'The line';
+COMMENT ON COLUMN infra_checkpoints.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_checkpoints.parent IS 'The checkpoint before it; NULL: the line began here';
+COMMENT ON COLUMN infra_checkpoints.commit IS 'What it is in the repository';
+COMMENT ON COLUMN infra_checkpoints.origin IS 'opened, promoted or adopted (committed by people)';
 COMMENT ON COLUMN infra_checkpoints.proposals IS 'That it came with; NULL for where the line began and for what people committed';
 COMMENT ON COLUMN infra_checkpoints.created_at IS 'When it was recorded';
 COMMENT ON COLUMN infra_checkpoints.rolled_back IS 'Whether it, or one that it descends from, was rolled back';

@@ -27,7 +27,7 @@ class Story:
     ) -> None:
         config, rules = json.dumps({"waived": list(waived)}), json.dumps(asdict(CALIBRATED))
         self.connection.execute(
-            "INSERT INTO run_starts BY NAME SELECT ? AS run_id, 0 AS idx, ? AS config,"
+            "INSERT INTO log.run_starts BY NAME SELECT ? AS run_id, 0 AS idx, ? AS config,"
             " 'h' AS config_hash, ? AS rules, 'h' AS rules_hash, '{}' AS spec, '{}' AS policy,"
             " '{}' AS data, '{}' AS environment",
             [RUN, config, rules],
@@ -35,7 +35,7 @@ class Story:
         for epoch in range(epochs):
             for precedence, rule in enumerate(PRECEDENCE, start=1):
                 self.connection.execute(
-                    "INSERT INTO rule_evaluations VALUES (?, ?, ?, ?, NULL, NULL, NULL, 0, ?)",
+                    "INSERT INTO log.rule_evaluations VALUES (?, ?, 0, ?, ?, NULL, NULL, NULL, 0, ?)",
                     [RUN, epoch, rule, epoch in fired.get(rule, ()), precedence],
                 )
 
@@ -50,17 +50,17 @@ class Story:
         self.decisions += 1
         kind = "rule_triggered_no_action" if direction == "defer" else "hyperparameter_change"
         self.connection.execute(
-            "INSERT INTO decisions (run_id, number, epoch, idx, source, event_type, direction,"
+            "INSERT INTO log.decisions (run_id, number, epoch, idx, source, event_type, direction,"
             " params, justification) VALUES (?, ?, ?, 0, ?, ?, ?, '{}', 'words')",
             [RUN, self.decisions, epoch, source, kind, direction],
         )
         for rule in rules:
             self.connection.execute(
-                "INSERT INTO citations VALUES (?, ?, ?)", [RUN, self.decisions, rule]
+                "INSERT INTO log.citations VALUES (?, ?, 0, ?)", [RUN, self.decisions, rule]
             )
         if outcome is not None:
             self.connection.execute(
-                "INSERT INTO remedies (run_id, decision, epoch, idx, outcome)"
+                "INSERT INTO log.remedies (run_id, decision, epoch, idx, outcome)"
                 " VALUES (?, ?, ?, 0, ?)",
                 [RUN, self.decisions, epoch, outcome],
             )
@@ -71,7 +71,9 @@ class Story:
         self.decide(epoch, *rules, direction=direction, outcome=outcome)
 
     def end(self, reason: str) -> None:
-        self.connection.execute("INSERT INTO run_ends VALUES (?, 9, ?, '', '{}')", [RUN, reason])
+        self.connection.execute(
+            "INSERT INTO log.run_ends VALUES (?, 9, ?, '', '{}')", [RUN, reason]
+        )
 
     def measure(self) -> Coverage:
         return measure_coverage(self.connection, RUN)

@@ -137,19 +137,19 @@ def half_made(database: Path) -> None:
 
 def no_position(database: Path) -> None:
     with duckdb.connect(str(database)) as connection:
-        connection.execute("DELETE FROM position")
+        connection.execute("DELETE FROM log.position")
 
 
 def lost_table(database: Path) -> None:
     with duckdb.connect(str(database)) as connection:
         connection.execute(
-            "DROP VIEW run_summary; DROP TABLE weights; UPDATE position SET next_idx = 1"
+            "DROP VIEW run_summary; DROP TABLE log.weights; UPDATE log.position SET next_idx = 1"
         )
 
 
 def other_schema(database: Path) -> None:
     with duckdb.connect(str(database)) as connection:
-        connection.execute("UPDATE position SET schema_hash = 'older'")
+        connection.execute("UPDATE log.position SET schema_hash = 'older'")
 
 
 @pytest.mark.parametrize(

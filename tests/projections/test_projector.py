@@ -68,7 +68,7 @@ def test_digests_differ_when_one_value_differs(
 ) -> None:
     connection = empty()
     project(connection, entries)
-    connection.execute("UPDATE epochs SET lr = 0.2 WHERE idx = (SELECT MIN(idx) FROM epochs)")
+    connection.execute("UPDATE log.epochs SET lr = 0.2 WHERE idx = (SELECT MIN(idx) FROM epochs)")
     changed = {t for t, digest in table_digests(connection).items() if digest != whole[t]}
     assert changed == {"epochs"}
 

@@ -264,14 +264,16 @@ def _fill(
         for rule in RULES
     ]
     connection.executemany(
-        "INSERT INTO rule_evaluations VALUES (?, ?, ?, ?, NULL, NULL, NULL, 0, ?)", evaluated
+        "INSERT INTO log.rule_evaluations VALUES (?, ?, 0, ?, ?, NULL, NULL, NULL, 0, ?)", evaluated
     )
     for past in decisions:
         for rule in past.decision.cites:
-            connection.execute("INSERT INTO citations VALUES (?, ?, ?)", [run, past.number, rule])
+            connection.execute(
+                "INSERT INTO log.citations VALUES (?, ?, 0, ?)", [run, past.number, rule]
+            )
         if past.outcome is not None:
             connection.execute(
-                "INSERT INTO remedies (run_id, decision, epoch, idx, outcome)"
+                "INSERT INTO log.remedies (run_id, decision, epoch, idx, outcome)"
                 " VALUES (?, ?, ?, 0, ?)",
                 [run, past.number, past.epoch, past.outcome],
             )
