@@ -17,6 +17,7 @@ from aggregates.errors import InvariantError
 
 MAX_TEXT = 4_000  # characters of a reason
 SETS = ("hidden", "reference")
+PURPOSES = ("baseline", "drift", "confirmation")
 _LINES = UUID("5b0c4f0e-6f0a-5d8c-9a1e-4a0b0d1f2c3e")
 
 
@@ -31,6 +32,16 @@ class Checkpoint:
     proposals: tuple[str, ...]  # none: the line began here
     rolled_back: str | None = None  # the reason
     code: str | None = None  # SHA-256 of what in it decides a run
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """What an operator has to answer."""
+
+    number: int  # from 1
+    kind: str
+    checkpoint: str
+    detail: str
 
 
 class Line(Aggregate):
@@ -194,8 +205,42 @@ class Line(Aggregate):
         tasks: list[str]
 
         def apply(self, aggregate: "Line") -> None:
-            """Count it."""
+            """Count it; it is open."""
             aggregate.alarms += 1
+            found = Alarm(aggregate.alarms, self.kind, self.checkpoint, self.detail)
+            aggregate.open_alarms[found.number] = found
+
+    class AlarmAnswered(Aggregate.Event):
+        """An operator has looked into an alarm; sums that led to it begin again."""
+
+        alarm: int  # its number
+        kind: str
+        note: str
+
+        def apply(self, aggregate: "Line") -> None:
+            """Close it."""
+            del aggregate.open_alarms[self.alarm]
+
+    class Evaluated(Aggregate.Event):
+        """What a checkpoint is worth on tasks that were made for this, once."""
+
+        checkpoint: str
+        commit: str
+        purpose: str  # one of PURPOSES
+        number: int  # of that purpose for that checkpoint, from 1
+        seed: str | None  # what the tasks were made from; None: it is the set in the repository
+        sha256: str  # of the set
+        tasks: int
+        right: int
+        valid: int  # without an answer that was refused
+        precision: float | None  # of what was chosen, on average; None: no task tells
+        wrong: list[str]  # tasks, by kind and difficulty where they were made
+        code: dict[str, int] | None  # files, lines, functions and complexity of tiers 1 and 2
+
+        def apply(self, aggregate: "Line") -> None:
+            """Count it."""
+            key = (self.checkpoint, self.purpose)
+            aggregate.evaluations[key] = self.number
 
     def __init__(
         self,
@@ -223,6 +268,8 @@ class Line(Aggregate):
         self.admitted: dict[str, str] = {}
         self.measurements = 0
         self.alarms = 0
+        self.open_alarms: dict[int, Alarm] = {}
+        self.evaluations: dict[tuple[str, str], int] = {}  # (checkpoint, purpose) -> how many
         self.add(Checkpoint(checkpoint, None, commit, tree, (), code=code))
 
     @staticmethod
@@ -400,6 +447,49 @@ class Line(Aggregate):
             kind=kind,
             detail=detail[:MAX_TEXT],
             tasks=list(tasks),
+        )
+
+    def answer(self, alarm: int, note: str) -> None:
+        """Record what an operator says to an alarm that is open."""
+        if alarm not in self.open_alarms:
+            raise InvariantError(f"no alarm {alarm} is open on this line")
+        if not note.strip():
+            raise InvariantError("an answer says what was found")
+        kind = self.open_alarms[alarm].kind
+        self.trigger_event(self.AlarmAnswered, alarm=alarm, kind=kind, note=note[:MAX_TEXT])
+
+    def evaluate(
+        self,
+        checkpoint: str,
+        *,
+        purpose: str,
+        seed: str | None,
+        sha256: str,
+        tasks: int,
+        wrong: Sequence[str],
+        valid: int,
+        precision: float | None,
+        code: Mapping[str, int] | None,
+    ) -> None:
+        """Record what a checkpoint is worth on a set of tasks."""
+        if purpose not in PURPOSES or checkpoint not in self.checkpoints:
+            raise InvariantError(f"no evaluation of {checkpoint} is a {purpose!r}")
+        if not 0 < tasks >= max(len(wrong), valid):
+            raise InvariantError(f"{len(wrong)} wrong and {valid} valid answers to {tasks} tasks")
+        self.trigger_event(
+            self.Evaluated,
+            checkpoint=checkpoint,
+            commit=self.checkpoints[checkpoint].commit,
+            purpose=purpose,
+            number=self.evaluations.get((checkpoint, purpose), 0) + 1,
+            seed=seed,
+            sha256=sha256,
+            tasks=tasks,
+            right=tasks - len(wrong),
+            valid=valid,
+            precision=precision,
+            wrong=list(wrong),
+            code=None if code is None else dict(code),
         )
 
     def add(self, checkpoint: Checkpoint) -> None:

@@ -40,5 +40,10 @@ INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"{body['set']} set at {body['commit'][:_SHORT]}: {body['success']:.0%} right"
     ),
     "drift.alarmed": lambda body: f"{body['kind']}: {body['detail']}",
+    "drift.answered": lambda body: f"alarm {body['alarm']}, {body['kind']}: {body['note']}",
+    "checkpoint.evaluated": lambda body: (
+        f"{body['purpose']} {body['number']} of {body['commit'][:_SHORT]}: "
+        f"{body['right']} of {body['tasks']} right"
+    ),
 }
 """Event name -> teller of its body."""

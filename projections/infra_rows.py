@@ -7,6 +7,9 @@ I/O: none.
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
+
+from aggregates.line import Line
 
 Body = Mapping[str, Any]
 Row = tuple[str, dict[str, Any]]  # table, column -> value
@@ -39,6 +42,8 @@ def _proposal_submitted(body: Body, proposal: str, idx: int) -> Iterator[Row]:
 
 
 def _line_opened(body: Body, line: str, idx: int) -> Iterator[Row]:
+    if str(Line.id_of(body["root"], body["branch"])) != line:
+        raise ValueError(f"line {line} is not the one of {body['branch']!r}")
     yield "line_starts", {"line_id": line, "idx": idx, **pick(body, ("root", "branch"))}
     yield _checkpoint(body, line, idx, origin="opened", parent=None)
 
@@ -57,6 +62,9 @@ def _checkpoint_adopted(body: Body, line: str, idx: int) -> Iterator[Row]:
 
 
 def _checkpoint(body: Body, line: str, idx: int, *, origin: str, parent: str | None) -> Row:
+    # Ids are derived, so that no other stream can record a checkpoint of this line's.
+    if body["checkpoint"] != Line.checkpoint_id(UUID(line), body["commit"]):
+        raise ValueError(f"{body['checkpoint']!r} is not what commit {body['commit']} is here")
     told = {"checkpoint_id": body["checkpoint"], "parent": parent, "origin": origin}
     columns = ("commit", "tree", "manifest", "reference_set", "code")
     return "checkpoint_starts", {"line_id": line, "idx": idx, **told, **pick(body, columns)}
@@ -105,6 +113,20 @@ def _drift_alarmed(body: Body, line: str, idx: int) -> Iterator[Row]:
     told = {"checkpoint_id": body["checkpoint"]}
     columns = ("commit", "kind", "detail", "tasks")
     yield "drift_alarms", {"line_id": line, "idx": idx, **told, **pick(body, columns)}
+
+
+def _alarm_answered(body: Body, line: str, idx: int) -> Iterator[Row]:
+    yield "drift_answers", {"line_id": line, "idx": idx, **pick(body, ("alarm", "kind", "note"))}
+
+
+def _checkpoint_evaluated(body: Body, line: str, idx: int) -> Iterator[Row]:
+    told = {"checkpoint_id": body["checkpoint"], "right_answers": body["right"]}
+    columns = ("commit", "purpose", "number", "seed", "sha256", "tasks", "valid", "precision")
+    weighed = dict.fromkeys(("files", "lines", "functions", "complexity"))
+    if body["code"] is not None:
+        weighed = pick(body["code"], tuple(weighed))
+    row = {"line_id": line, "idx": idx, **told, **pick(body, columns), "wrong": body["wrong"]}
+    yield "checkpoint_evaluations", {**row, **weighed}
 
 
 def _evolution_opened(body: Body, evolution: str, idx: int) -> Iterator[Row]:
@@ -233,6 +255,8 @@ INFRA_ROWS: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingPro
         "task.admitted": _task_admitted,
         "drift.measured": _drift_measured,
         "drift.alarmed": _drift_alarmed,
+        "drift.answered": _alarm_answered,
+        "checkpoint.evaluated": _checkpoint_evaluated,
         "evolution.opened": _evolution_opened,
         "evolution.begun": _evolution_begun,
         "evolution.round_ended": _round_ended,

@@ -924,6 +924,58 @@ COMMENT ON COLUMN drift_alarms.kind IS 'What kind of alarm';
 COMMENT ON COLUMN drift_alarms.detail IS 'In words';
 COMMENT ON COLUMN drift_alarms.tasks IS 'Tasks that speak for it';
 
+CREATE TABLE drift_answers (
+    line_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    alarm INTEGER NOT NULL,
+    kind VARCHAR NOT NULL,
+    note VARCHAR NOT NULL
+);
+COMMENT ON TABLE drift_answers IS 'What operators said to alarms; the view alarms is easier to ask';
+COMMENT ON COLUMN drift_answers.line_id IS 'The line';
+COMMENT ON COLUMN drift_answers.idx IS 'Ledger index';
+COMMENT ON COLUMN drift_answers.alarm IS 'Number of the alarm on its line, from 1';
+COMMENT ON COLUMN drift_answers.kind IS 'Of the alarm';
+COMMENT ON COLUMN drift_answers.note IS 'What was said';
+
+CREATE TABLE checkpoint_evaluations (
+    line_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    checkpoint_id VARCHAR NOT NULL,
+    commit VARCHAR NOT NULL,
+    purpose VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    seed VARCHAR,
+    sha256 VARCHAR NOT NULL,
+    tasks INTEGER NOT NULL,
+    right_answers INTEGER NOT NULL,
+    valid INTEGER NOT NULL,
+    "precision" DOUBLE,
+    wrong JSON NOT NULL,
+    files INTEGER,
+    lines INTEGER,
+    functions INTEGER,
+    complexity INTEGER
+);
+COMMENT ON TABLE checkpoint_evaluations IS 'What checkpoints are worth on tasks made for it, evaluation by evaluation';
+COMMENT ON COLUMN checkpoint_evaluations.line_id IS 'The line';
+COMMENT ON COLUMN checkpoint_evaluations.idx IS 'Ledger index';
+COMMENT ON COLUMN checkpoint_evaluations.checkpoint_id IS 'What was evaluated';
+COMMENT ON COLUMN checkpoint_evaluations.commit IS 'Of the checkpoint';
+COMMENT ON COLUMN checkpoint_evaluations.purpose IS 'baseline, drift or confirmation';
+COMMENT ON COLUMN checkpoint_evaluations.number IS 'Of that purpose for that checkpoint, from 1';
+COMMENT ON COLUMN checkpoint_evaluations.seed IS 'What the tasks were made from; NULL: the set in the repository';
+COMMENT ON COLUMN checkpoint_evaluations.sha256 IS 'Of the set';
+COMMENT ON COLUMN checkpoint_evaluations.tasks IS 'How many';
+COMMENT ON COLUMN checkpoint_evaluations.right_answers IS 'How many were answered rightly';
+COMMENT ON COLUMN checkpoint_evaluations.valid IS 'How many without an answer that was refused';
+COMMENT ON COLUMN checkpoint_evaluations."precision" IS 'Mean precision of what was chosen; NULL: no task tells';
+COMMENT ON COLUMN checkpoint_evaluations.wrong IS 'Tasks that were answered wrongly';
+COMMENT ON COLUMN checkpoint_evaluations.files IS 'Of tiers 1 and 2; NULL: not weighed, as the next three';
+COMMENT ON COLUMN checkpoint_evaluations.lines IS 'Of their code, without comments and blank lines';
+COMMENT ON COLUMN checkpoint_evaluations.functions IS 'In them';
+COMMENT ON COLUMN checkpoint_evaluations.complexity IS 'Cyclomatic, of all functions together';
+
 CREATE TABLE evolutions (
     evolution_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,

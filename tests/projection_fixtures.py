@@ -83,6 +83,20 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tasks = {"first": {"success": False}}
         line.measure(commit="a" * 40, set="hidden", sha256="0" * 64, tasks=tasks)
         line.alarm(commit="a" * 40, kind="worse", detail="one task less", tasks=["first"])
+        line.answer(1, "the task was wrong")
+        for purpose, weighed in (("baseline", None), ("drift", 12)):
+            code = dict.fromkeys(("files", "lines", "functions", "complexity"), weighed)
+            line.evaluate(
+                line.active,
+                purpose=purpose,
+                seed="ab" * 32,
+                sha256="0" * 64,
+                tasks=4,
+                wrong=["first"],
+                valid=4,
+                precision=0.5,
+                code=code if weighed else None,
+            )
         evolution = Evolution.open(line.id)
         evolution.begin(2, proposer={"name": "tuner"})
         evolution.end_round(
