@@ -151,6 +151,7 @@ class _Walk:
                 f"run {run} names no checkpoint: nobody can say under what it was made",
                 index=start.index,
             )
+        code = _code(body)
         self._take(start, f"run {run} under checkpoint {checkpoint}")
         audits = [
             entry
@@ -162,22 +163,25 @@ class _Walk:
         audit = audits[-1]
         scored, scores = self._last("audit.scored", stream=audit.stream_id, after=audit.index)
         self._check_created(audit)
+        if scores.get("hard_fail") is not False:
+            raise LineageError(f"the audit of run {run} failed", index=scored.index)
         self._take(audit, f"audit of run {run}")
-        self._take(
-            scored,
-            f"{'failed' if scores.get('hard_fail') else 'held'}; accuracy score "
-            f"{scores.get('accuracy_score')}, process score {scores.get('process_score')}",
-        )
-        self.checkpoint(checkpoint, before=start.index)
+        told = (f"{name} {scores.get(f'{name}_score')}" for name in ("accuracy", "process"))
+        self._take(scored, f"it held: {', '.join(told)}")
+        self.checkpoint(checkpoint, before=start.index, code=code)
 
-    def checkpoint(self, checkpoint: str, *, before: int) -> None:
-        """4. The checkpoint that the run names, which was there when it began."""
+    def checkpoint(self, checkpoint: str, *, before: int, code: str | None) -> None:
+        """4. The checkpoint that the run names, which was there when it began and is what ran."""
         for name in ("checkpoint.promoted", "checkpoint.adopted", "line.opened"):
             if found := self._all(name, checkpoint=checkpoint, before=before):
                 entry, body = found[-1]
                 break
         else:
             raise LineageError(f"no entry before {before} makes checkpoint {checkpoint}")
+        if code is None or body.get("code") != code:
+            raise LineageError(
+                f"the code of checkpoint {checkpoint} is not what the run ran", index=entry.index
+            )
         if entry.index in self.steps:  # both runs of a preference name it
             return
         what = f"checkpoint {checkpoint}, commit {body.get('commit')}"
@@ -399,6 +403,12 @@ def _natural(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError("a count is no number")
     return value
+
+
+def _code(body: dict[str, Any]) -> str | None:
+    environment = body.get("environment")
+    found = environment.get("code_sha256") if isinstance(environment, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _listed(values: Any) -> str:

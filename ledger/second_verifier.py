@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""A verifier in one file: is this ledger, bundle or proof what the holder of its key has signed?
+"""A verifier in one file: is this what the holder of a ledger's key has signed?
 
     python verify.py TARGET --vkey KEY [--head FILE] [--witness VKEY]...
 
-TARGET is a bundle's folder, a `*.tlog-proof` file or a `ledger.sqlite`. KEY is the ledger's vkey,
-or a file that holds it: have it from its owner, not from the target. Prints one line, "held: ..."
-or "failed: ...", and exits with 0 (held), 1 (failed) or 2 (wrong usage).
+TARGET is a bundle's folder, a `*.tlog-proof` or `*.lineage` file, or a `ledger.sqlite`. KEY is the
+ledger's vkey, or a file that holds it: have it from its owner, not from the target. Prints one
+line, "held: ..." or "failed: ...", and exits with 0 (held), 1 (failed) or 2 (wrong usage).
 
-Source: docs/reference/ledger-format.md, whose sections the comments name, and the C2SP and RFC 6962
-texts that it cites; written from those alone. It shares no code with the ledger, in either
-direction: a fault has to be made twice to go unseen. Needs: `cryptography`.
+Source: docs/reference/ledger-format.md and lineage.md, whose sections the comments name, and the
+C2SP, DSSE and RFC 6962 texts that they cite; written from those alone. It shares no code with the
+ledger, in either direction: a fault has to be made twice to go unseen. Needs: `cryptography`.
 Trust: every byte of TARGET is hostile.  Memory: does not grow with the entries, only with the keys.
-Not covered: what bodies mean; which entries a revocation makes suspect; in a proof, whether an
-author's key was in force (that takes the whole ledger).
+Not covered: what bodies mean, beyond a lineage's links; which entries a revocation makes suspect;
+in proof and lineage, whether a key was still in force (that takes the whole ledger).
 """
 
 import argparse
 import base64
 import hashlib
 import heapq
+import json
 import os
 import re
 import shutil
@@ -27,12 +28,14 @@ import stat
 import struct
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -41,6 +44,7 @@ ED25519, COSIGNATURE = 1, 4  # signed-note, "Signature types"
 LIMIT = 1 << 63  # integers stay below
 NOTE_LIMIT = 100_000  # characters
 PROOF_LIMIT = 1_000_000  # characters; each rotation takes some 1,000
+LINEAGE_LIMIT = 4_000_000  # characters
 
 
 class Failed(Exception):  # noqa: N818 - it is the verdict
@@ -369,6 +373,7 @@ class Keys:
 
     def __init__(self, first: Key) -> None:
         self.ledger, self.revocations = first, list[Revocation]()
+        self.ledgers = [first]  # all that were the ledger's
         self.stream = sha256(b"ledger/authority/v1\n" + first.name.encode())[:16]
         self.used = {first.public}  # a public key serves once
         self.held = {("ledger", first.vkey)}  # who may be revoked
@@ -443,6 +448,7 @@ class Keys:
         both = len(note.lines) == 2 and note.signed_once(old) and note.signed_once(new)
         need(both, "a rotation is not signed by the old and the new key alone")
         self.ledger = self.grant("ledger", new.vkey)
+        self.ledgers.append(self.ledger)
         self.authors.pop(("ledger", sha256(old.public)), None)
 
 
@@ -773,35 +779,393 @@ def check_blobs(folder: Path) -> None:
 # --- "Proofs", tlog-proof -------------------------------------------------------------------------
 
 
-def check_proof(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[int, Head]:
-    """Check one entry's proof; give the entry's index and the tree head."""
-    with at(None):
-        text = read_file(path, 4 * PROOF_LIMIT).decode()
-        need(len(text) <= PROOF_LIMIT, "a proof is too long")
-        text, _, note = text.partition("\n\n")
+@dataclass(frozen=True)
+class Proof:
+    """A proof that holds."""
+
+    index: int
+    entry: Entry
+    head: Head
+    keys: Keys  # as the rotations in it leave them
+
+
+TITLE = "c2sp.org/tlog-proof@v1"
+
+
+def read_proof(text: str, first: Key) -> Proof:
+    """Check one entry's proof, but for the kept heads and witnesses."""
+    need(len(text) <= PROOF_LIMIT, "a proof is too long")
+    text, _, note = text.partition("\n\n")
     lines = text.split("\n")
     starts = (lines[0], *(line[:6] for line in lines[1:3]))
-    known = starts == ("c2sp.org/tlog-proof@v1", "extra ", "index ") and len(lines) <= 3 + 63
+    known = starts == (TITLE, "extra ", "index ") and len(lines) <= 3 + 63
     need(known, "this is no tlog-proof")
     head, index, proof = parse_head(note), number(lines[2][6:]), [unbase64(x) for x in lines[3:]]
     with at(index):
-        need(index < head.size, "the tree head does not cover it")
-        need(all(len(node) == 32 for node in proof), "the proof's hashes have not 32 bytes")
+        keys = Keys(first)
         extra = Reader(unbase64(lines[1][6:]))
         raw = extra.sized(2)
-        parse_entry(raw, index)
+        entry = parse_entry(raw, index)
         while extra.place < len(extra.raw):
             keys.rotate(extra.sized(2).decode())
         head.check(keys.ledger)
-        root = root_of_proof(leaf_hash(raw), index, head.size, proof)
-        need(root == head.root, "the entry is not under the tree head's root")
-        for other in kept:
-            if other.size != head.size:
-                raise Usage("a proof can be compared with a kept head of its own size only")
-            other.check(keys.ledger)
-            need(other.root == head.root, "the kept tree head has another root")
-        seen.look(head)
-    return index, head
+        check_inclusion(leaf_hash(raw), index, head.size, proof, head.root)
+    return Proof(index, entry, head, keys)
+
+
+def check_inclusion(leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes) -> None:
+    """Check that a leaf is under a root."""
+    need(index < size, "the tree head does not cover it")
+    need(all(len(node) == 32 for node in proof), "the proof's hashes have not 32 bytes")
+    found = root_of_proof(leaf, index, size, proof)
+    need(found == root, "the entry is not under the tree head's root")
+
+
+def look_at(head: Head, keys: Keys, kept: list[Head], seen: Witnesses) -> None:
+    """Compare a proof's tree head with the kept ones, and look for cosignatures."""
+    for other in kept:
+        if other.size != head.size:
+            raise Usage("a proof can be compared with a kept head of its own size only")
+        other.check(keys.ledger)
+        need(other.root == head.root, "the kept tree head has another root")
+    seen.look(head)
+
+
+def check_proof(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[int, Head]:
+    """Check one entry's proof; give the entry's index and the tree head."""
+    with at(None):
+        proof = read_proof(read_file(path, 4 * PROOF_LIMIT).decode(), keys.ledger)
+    with at(proof.index):
+        look_at(proof.head, proof.keys, kept, seen)
+    return proof.index, proof.head
+
+
+# --- "Lineages": docs/reference/lineage.md, by the numbers of its links ---------------------------
+
+
+def parse_any(reader: Reader, depth: int = 1) -> Any:
+    """Read any value that a body may hold, in msgpack's shortest form."""
+    need(depth <= 33, "a body is nested too deeply")
+    kind = reader.raw[reader.place : reader.place + 1].hex()
+    simple = {"c0": None, "c2": False, "c3": True}
+    if kind in simple:
+        reader.take(1)
+        return simple[kind]
+    if kind == "cb":
+        return struct.unpack(">d", reader.take(9)[1:])[0]
+    if kind in ("c4", "c5"):
+        reader.take(1)
+        raw = reader.sized(1 if kind == "c4" else 2)
+        need(kind == "c4" or len(raw) > 255, "a length is in too long a form")
+        return raw
+    if kind[:1] not in ("8", "9") and kind not in ("dc", "de"):
+        return parse_value(reader)
+    first = reader.take(1)[0]
+    count = first & 15 if first < 0xA0 else int.from_bytes(reader.take(2))
+    need(first < 0xA0 or count > 15, "a count is in too long a form")
+    if kind[0] == "9" or kind == "dc":
+        return [parse_any(reader, depth + 1) for _ in range(count)]
+    fields = dict[str, Any]()
+    for _ in range(count):
+        key = parse_value(reader)
+        need(type(key) is str and key not in fields, "a key is repeated, or is no text")
+        fields[str(key)] = parse_any(reader, depth + 1)
+    return fields
+
+
+@dataclass(frozen=True)
+class Found:
+    """An entry with its body."""
+
+    index: int
+    entry: Entry
+    body: dict[str, Any]
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Compare without taking 1 for true."""
+    return type(found) is type(wanted) and found == wanted
+
+
+class Story:
+    """Follows an example through the proved entries, and notes which it has met."""
+
+    def __init__(self, proofs: list[Proof]) -> None:
+        self.keys, self.entries, self.met = proofs[0].keys, list[Found](), set[int]()
+        for proof in proofs:
+            with at(proof.index):
+                reader = Reader(proof.entry.body)
+                body = parse_any(reader)
+                reader.end()
+                need(isinstance(body, dict), "the body is no map")
+            self.entries.append(Found(proof.index, proof.entry, body))
+
+    def all(
+        self,
+        name: str,
+        *,
+        stream: bytes = b"",
+        after: int = -1,
+        before: int = LIMIT,
+        **fields: Any,
+    ) -> list[Found]:
+        """Give the entries of this name, in this stream if one is named, that say that."""
+        return [
+            each
+            for each in self.entries
+            if each.entry.name == name
+            and (not stream or each.entry.stream == stream)
+            and after < each.index < before
+            and all(same(each.body.get(key), value) for key, value in fields.items())
+        ]
+
+    def meet(self, name: str, *, begins: bool = False, **wanted: Any) -> Found:
+        """Give the last such entry; it belongs to the story."""
+        found = self.all(name, **wanted)
+        need(found, f"a link is missing: {name}")
+        self.met.add(found[-1].index)
+        begun = not begins or found[-1].entry.version == 1
+        need(begun, f"{name} does not begin its stream", found[-1].index)
+        return found[-1]
+
+    def tell(self, parts: list[tuple[bytes, int]]) -> str:
+        """Follow links 1 to 4 from each decision; say what the example rests on."""
+        told = ""
+        made = [self.meet("run.decision_made", stream=run, number=n) for run, n in parts]
+        for run in dict.fromkeys(run for run, _ in parts):
+            first = min(each.index for each in made if each.entry.stream == run)
+            start = self.meet("run.started", begins=True, stream=run, before=first)
+            audits = [
+                each
+                for each in self.all("audit.started", run=hyphened(run))
+                if self.all("audit.scored", stream=each.entry.stream)
+            ]
+            need(audits, "a link is missing: a run's audit")
+            audit, stream = audits[-1], audits[-1].entry.stream
+            need(audit.entry.version == 1, "an audit does not begin its stream", audit.index)
+            scored = self.meet("audit.scored", stream=stream, after=audit.index)
+            need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
+            self.met.add(audit.index)
+            told += f"; run {hyphened(run)}: {self.checkpoint(start)}"
+        return told
+
+    def checkpoint(self, start: Found) -> str:
+        """Follow link 4, and what a checkpoint of each kind rests on."""
+        wanted, environment = start.body.get("checkpoint"), start.body.get("environment")
+        need(type(wanted) is str, "the run names no checkpoint", start.index)
+        names = ("checkpoint.promoted", "checkpoint.adopted", "line.opened")
+        found = [f for n in names for f in self.all(n, before=start.index, checkpoint=wanted)[-1:]]
+        need(found, f"a link is missing: checkpoint {wanted!a}")
+        point, body = found[0], found[0].body
+        code = environment.get("code_sha256") if isinstance(environment, dict) else None
+        ran = type(code) is str and same(body.get("code"), code)
+        need(ran, "the checkpoint's code is not what the run ran", point.index)
+        self.met.add(point.index)
+        said = f"under {wanted}"
+        if point.entry.name == "line.opened":
+            need(point.entry.version == 1, "a line does not begin its stream", point.index)
+            return f"{said}, the original baseline"
+        if point.entry.name == "checkpoint.adopted":
+            subjects = {key: body.get(key) for key in ("commit", "tree", "manifest")}
+            return f"{said}, adopted by {self.approval(point, 'adopt', point, subjects)[0]}"
+        proposals = body.get("proposals")
+        need(isinstance(proposals, list) and proposals, "no proposal was promoted", point.index)
+        assert isinstance(proposals, list)
+        for proposal in proposals:
+            last, more = self.proposal(unhyphened(proposal), point)
+            said += f", with {proposal}{more}"
+        candidate = [last.body.get(key) for key in ("commit", "tree")]
+        moved = candidate == [body.get(key) for key in ("commit", "tree")]
+        need(moved, "what was promoted is not the candidate", point.index)
+        return said
+
+    def proposal(self, stream: bytes, point: Found) -> tuple[Found, str]:
+        """Follow links 5 to 7."""
+        line = hyphened(point.entry.stream)
+        end = point.index
+        told = self.meet("proposal.submitted", begins=True, stream=stream, line=line, before=end)
+        branch = self.meet("proposal.branched", stream=stream, after=told.index)
+        test = self.meet("proposal.tested", stream=stream, after=branch.index, passed=True)
+        result = self.meet("proposal.evaluated", stream=stream, after=test.index, before=end)
+        goal = {"outcome": "promoted", "checkpoint": point.body["checkpoint"]}
+        done = self.meet("proposal.concluded", stream=stream, after=result.index, **goal)
+        said = f" ({result.body.get('verdict')})"
+        if branch.body.get("tier") == 1:
+            before = branch.index
+            review = self.meet("proposal.reviewed", stream=stream, before=before, verdict="approve")
+            subjects = {key: told.body.get(key) for key in ("diff", "base", "base_tree")}
+            who, _ = self.approval(review, "approve", point, subjects, hyphened(stream))
+            said += f", approved by {who}"
+        if result.body.get("verdict") != "better":
+            valley, before = done.body.get("valley"), done.index
+            way = self.meet(
+                "valley.opened", stream=point.entry.stream, before=before, valley=valley
+            )
+            steps = way.body.get("steps")
+            need(isinstance(steps, list), "a valley has no steps", way.index)
+            assert isinstance(steps, list)
+            need(told.body.get("diff") in steps, "the valley is another's", way.index)
+            who, signed = self.approval(way, "valley", point, {})
+            named = [signed.get(f"step-{n + 1}") for n in range(len(steps))]
+            whole = named == steps and f"step-{len(steps) + 1}" not in signed
+            need(whole, "the valley's steps were not signed", way.index)
+            said += f", in a valley by {who}"
+        return branch, said
+
+    def approval(
+        self,
+        found: Found,
+        kind: str,
+        point: Found,
+        subjects: dict[str, Any],
+        proposal: str | None = None,
+    ) -> tuple[str, dict[str, str]]:
+        """Check an envelope (DSSE) in an entry; give the operator's vkey, and what was signed."""
+        with at(found.index, "an approval: "):
+            envelope = read_json(found.body.get("envelope"))
+            payload, kind_of_payload = unbase64(envelope["payload"]), envelope["payloadType"]
+            need(kind_of_payload == "application/vnd.in-toto+json", "it is of another type")
+            kind_said = kind_of_payload.encode()
+            message = b"DSSEv1 %d %b %d %b" % (len(kind_said), kind_said, len(payload), payload)
+            for grant in self.all("key.granted", before=found.index, role="operator"):
+                key = parse_key(str(grant.body.get("vkey")), ED25519)
+                sealed = [
+                    unbase64(each["sig"])
+                    for each in envelope["signatures"]
+                    if each["keyid"] == sha256(key.public).hex()
+                ]
+                if len(sealed) == 1 and key.holds(sealed[0], message):
+                    break
+            else:
+                raise Failed("no operator whose grant is there has signed it")
+            self.met.add(grant.index)
+            statement = read_json(payload.decode())
+            form = (statement["_type"], statement["predicateType"])
+            about = {each["name"]: str(*each["digest"].values()) for each in statement["subject"]}
+            said = statement["predicate"]
+            line = hyphened(point.entry.stream)
+            predicate = {"kind": kind, "line": line, "proposal": proposal}
+            fits = (
+                form == ("https://in-toto.io/Statement/v1", "https://proctor.local/approval/v1")
+                and len(about) == len(statement["subject"])
+                and all(key in said and said[key] == value for key, value in predicate.items())
+                and all(about.get(key) == value for key, value in subjects.items())
+            )
+            need(fits, "it is of something else")
+        return key.vkey, about
+
+    def seal(self, example: str, line: tuple[int, bytes, list[bytes]], newest: int) -> str:
+        """Follow link 8."""
+        place, data, path = line
+        need(read_json(data.decode()).get("id") == example, "the line is of another example")
+        fault = Failed("a link is missing: export.sealed")
+        for sealed in reversed(self.all("export.sealed", after=newest)):
+            size, root, as_of = (sealed.body.get(key) for key in ("examples", "root", "as_of"))
+            try:
+                whole = type(size) is int and type(root) is str and type(as_of) is int
+                need(whole, "a seal has other types")
+                assert isinstance(size, int)
+                assert isinstance(root, str)
+                assert isinstance(as_of, int)
+                need(re.fullmatch("[0-9a-f]{64}", root), "a root is not 32 bytes")
+                check_inclusion(leaf_hash(data), place, size, path, bytes.fromhex(root))
+            except Failed as failed:
+                fault = Failed(f"the example is in no sealed export: {failed}")
+                continue
+            timely = newest <= as_of < sealed.index and sealed.entry.version == 1
+            need(timely, "an export is as of another time", sealed.index)
+            self.met.add(sealed.index)
+            return f"; line {place} of {size} in export {hyphened(sealed.entry.stream)}"
+        raise fault
+
+    def authors(self) -> None:
+        """Follow link 9 until no entry is new, and refuse what no link led to."""
+        done = set[int]()
+        while todo := [each for each in self.entries if each.index in self.met - done]:
+            for each in todo:
+                done.add(each.index)
+                with at(each.index):
+                    self.author(each)
+        strange = [each.index for each in self.entries if each.index not in self.met]
+        need(not strange, "it is no part of this lineage", *strange[:1])
+
+    def author(self, found: Found) -> None:
+        """Check an entry's author by a grant that is there."""
+        entry = found.entry
+        if entry.name == "key.granted":
+            own = entry.stream == self.keys.stream
+            need(own and entry.author, "a grant is in another stream, or nobody's")
+        if not entry.author:
+            return
+        role, key_id, signature, place = entry.author
+        keys = [(key, -1) for key in self.keys.ledgers] if role == "ledger" else []
+        for grant in self.all("key.granted", before=found.index, role=role):
+            keys.append((parse_key(str(grant.body.get("vkey")), ED25519), grant.index))
+        mine = [each for each in keys if sha256(each[0].public) == key_id]
+        need(mine, "no grant of its author's key is there")
+        statement = f"ledger/author/v2\n{self.keys.ledger.name}\n".encode() + place
+        need(mine[-1][0].holds(signature, statement), "the author's key does not vouch for it")
+        if mine[-1][1] >= 0:
+            self.met.add(mine[-1][1])
+
+
+def hyphened(raw: bytes) -> str:
+    """Write a UUID."""
+    return str(uuid.UUID(bytes=raw))
+
+
+def unhyphened(text: Any) -> bytes:
+    """Read a UUID in its one spelling."""
+    pattern = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    need(type(text) is str and re.fullmatch(pattern, text), "this is no stream's id")
+    return uuid.UUID(str(text)).bytes
+
+
+def read_json(text: Any) -> Any:
+    """Read JSON that names nothing twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        need(len(dict(pairs)) == len(pairs), "JSON names something twice")
+        return dict(pairs)
+
+    need(type(text) is str, "this is no text")
+    return json.loads(str(text), object_pairs_hook=once)
+
+
+def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[str, Head]:
+    """Check where an example comes from; say it, and give the tree head."""
+    with at(None):
+        text = read_file(path, 4 * LINEAGE_LIMIT).decode()
+        need(len(text) <= LINEAGE_LIMIT, "a lineage is too long")
+        text, _, rest = text.partition("\n\n")
+        title, example, *lines = text.split("\n")
+        known = (title, example[:8]) == ("proctor/lineage/v1", "example ")
+        need(known and rest.startswith(f"{TITLE}\n"), "this is no lineage")
+        texts = rest.removeprefix(f"{TITLE}\n").split(f"\n{TITLE}\n")
+        need(len(texts) <= 1_000, "there are more than 1,000 proofs")
+        texts = [f"{TITLE}\n{each}\n" for each in texts[:-1]] + [f"{TITLE}\n{texts[-1]}"]
+        proofs = [read_proof(each, keys.ledger) for each in texts]
+        head, rotated = proofs[0].head, proofs[0].keys
+        for before, after in pairwise(proofs):
+            need(before.index < after.index, "it is out of order", after.index)
+            one = after.head == head and after.keys.ledgers == rotated.ledgers
+            need(one, "it is under another tree head", after.index)
+        look_at(head, rotated, kept, seen)
+        parts = []
+        for part in example[8:].split(">"):
+            run, _, n = part.partition("/")
+            parts.append((unhyphened(run), number(n)))
+        need(len(parts) <= 2, "an example has one decision or two")
+        story = Story(proofs)
+        said = story.tell(parts)
+        if lines:
+            word, n, data = (*lines[0].split(" "), "", "")[:3]
+            need(word == "line" and lines[0].count(" ") == 2, "this is no lineage")
+            line = (number(n), unbase64(data), [unbase64(each) for each in lines[1:]])
+            made = story.all("run.decision_made")
+            said += story.seal(example[8:], line, max(each.index for each in made))
+        story.authors()
+    return f"example {example[8:]}{said}; {len(proofs)} of ", head
 
 
 # --- The command line -----------------------------------------------------------------------------
@@ -829,9 +1193,12 @@ def check(arguments: argparse.Namespace) -> str:
         raise Usage(f"a key or a kept tree head cannot be read: {error}") from error
     if not target.exists():
         raise Usage("there is no such target")
-    is_proof, target = target.suffix == ".tlog-proof", target.resolve()
+    form, target = target.suffix, target.resolve()
     what = ""
-    if is_proof:
+    if form == ".lineage":
+        what, tree = check_lineage(target, keys, kept, seen)
+        size, root = tree.size, tree.root
+    elif form == ".tlog-proof":
         index, tree = check_proof(target, keys, kept, seen)
         size, root, what = tree.size, tree.root, f"entry {index} of "
     elif target.is_dir():
@@ -848,8 +1215,10 @@ def check(arguments: argparse.Namespace) -> str:
 
 def main() -> int:
     """Print one line, and return the exit code."""
-    parser = argparse.ArgumentParser(description="Verifies a ledger, a bundle or a proof.")
-    parser.add_argument("target", help="a bundle, a *.tlog-proof or a ledger.sqlite")
+    parser = argparse.ArgumentParser(
+        description="Verifies a ledger, a bundle, a proof or a lineage."
+    )
+    parser.add_argument("target", help="a bundle, *.tlog-proof, *.lineage or ledger.sqlite")
     parser.add_argument("--vkey", required=True, help="the ledger's vkey, or a file that holds it")
     parser.add_argument("--head", help="a file with a tree head that was kept")
     parser.add_argument(

@@ -9,15 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from judge.lineage import Line, Lineage
+from judge.lineage import Line, Lineage, decisions_of
 from judge.lineage_files import find_lineage, line_of, write_lineage
 from ledger.files import read_bounded
-from proctor.errors import EXIT_HELD, ProctorError
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_vkey_file
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, print_json, print_table, words
 from proctor.remembering import open_remembered
+from projections.cache import catch_up
+from projections.reading import query
 
 app = typer.Typer()
 
@@ -50,13 +52,17 @@ def lineage(
         text = None if out is None else write_lineage(ledger, example, line=line)
     if out is not None and text is not None:
         out.write_text(text, encoding="utf-8")
+    taints = _taints(place, found)
     if as_json:
-        print_json({**describe_lineage(found), "out": out, "bytes": text and len(text.encode())})
+        written = {"out": out, "bytes": None if text is None else len(text.encode())}
+        print_json({**describe_lineage(found), **written, "tainted": taints})
     else:
         tell_lineage(found)
         if text is not None:
             console.print(f"{len(text.encode())} bytes in {words(str(out))} prove it")
-    raise typer.Exit(EXIT_HELD)
+        for run, reason in taints:
+            console.print(f"[red]tainted since[/]: run {words(run)}: {words(reason)}")
+    raise typer.Exit(EXIT_FOUND if taints else EXIT_HELD)
 
 
 def describe_lineage(found: Lineage) -> dict[str, Any]:
@@ -74,6 +80,16 @@ def tell_lineage(found: Lineage) -> None:
     """Print a lineage, step by step."""
     rows = [(step.entry.index, step.entry.name, step.says) for step in found.steps]
     print_table(("entry", "event", "says"), rows, title=f"example {found.example}")
+
+
+def _taints(place: Home, found: Lineage) -> list[tuple[str, str]]:
+    """Return what came later: each run with the reason why nothing of it is to be used."""
+    runs = list(dict.fromkeys(str(run) for run, _ in decisions_of(found.example)))
+    catch_up(place.projection, place.ledger)
+    asked = (
+        "SELECT run_id, unnest(taint_reasons) FROM run_standing WHERE run_id IN (SELECT unnest(?))"
+    )
+    return [(str(run), str(reason)) for run, reason in query(place.projection, asked, [runs]).rows]
 
 
 def _line(example: str, export: Path) -> Line:

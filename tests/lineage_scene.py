@@ -1,7 +1,7 @@
 """A ledger in which examples come from everywhere: what lineages lead through, on one line.
 
-The original baseline, a change of tier 2, one of tier 1 that an operator approved, two steps across
-a valley, and commits of people's own; a judged run under each, and one under none.
+The original baseline, a change of tier 2, one of tier 1 that an operator approved, commits of
+people's own, and a step into a valley; a judged run under each, and some that have no lineage.
 """
 
 import hashlib
@@ -12,13 +12,12 @@ from typing import Any
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from synthetic import synthetic_audit, synthetic_line, synthetic_run
+from synthetic import CODE, synthetic_audit, synthetic_line, synthetic_run
 
 from aggregates.export import Export
 from aggregates.line import Line
 from aggregates.proposal import Proposal
 from aggregates.registry import REGISTRY
-from aggregates.run import Run
 from judge.gauntlet.approvals import make_approval, sign
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
@@ -39,11 +38,23 @@ class LineageScene:
     ledger: Path
     examples: dict[str, str] = field(default_factory=dict)
     runs: dict[str, UUID] = field(default_factory=dict)
-    exported: Path = Path()  # a sealed export of the first two, JSON Lines
+    exported: Path = Path()  # a sealed export of three of them, JSON Lines
+    line: UUID = UUID(int=0)
 
     @property
     def vkey(self) -> str:
         return LedgerPaths(self.ledger).vkey.read_text().strip()
+
+
+@dataclass(frozen=True)
+class _Signed:
+    """Saves what somebody signs."""
+
+    log: LedgerApplication
+    author: AuthorKey
+
+    def save(self, *aggregates: Any) -> object:
+        return self.log.save(*aggregates, author=self.author)
 
 
 def make_lineage_scene(folder: Path) -> LineageScene:
@@ -56,11 +67,11 @@ def make_lineage_scene(folder: Path) -> LineageScene:
         by_operator = AuthorKey("operator", operator)
         recorder.grant_key(vkey("judge", public_bytes(judge)), role="judge", author=by_operator)
         line = synthetic_line(log)
+        scene.line = line.id
 
         def judged(name: str) -> None:
             run = synthetic_run(log, dead=range(3), checkpoint=line.active)
-            audit = synthetic_audit_by(log, run, AuthorKey("judge", judge))
-            assert audit
+            synthetic_audit(_Signed(log, AuthorKey("judge", judge)), run)
             scene.runs[name], scene.examples[name] = run.id, f"{run.id}/1"
 
         judged("baseline")
@@ -81,17 +92,17 @@ def make_lineage_scene(folder: Path) -> LineageScene:
         scene.examples["unlabelled"] = f"{unlabelled.id}/1"
         unjudged = synthetic_run(log, dead=range(3), checkpoint=line.active)
         scene.examples["unjudged"] = f"{unjudged.id}/1"
+        failed = synthetic_run(log, dead=range(3), checkpoint=line.active)
+        synthetic_audit(log, failed, hard_fail=True)
+        scene.examples["failed"] = f"{failed.id}/1"
+        elsewhere = synthetic_run(log, dead=range(3), checkpoint=str(line.id))
+        synthetic_audit(log, elsewhere)
+        scene.examples["unknown checkpoint"] = f"{elsewhere.id}/1"
+        change(log, line, "up", tier=2, code="another")
+        judged("other code")
         scene.examples["pair"] = f"{scene.examples['tier two']}>{scene.examples['tier one']}"
         seal(log, scene, ["tier two", "tier one", "pair"])
     return scene
-
-
-def synthetic_audit_by(log: LedgerApplication, run: Run, author: AuthorKey) -> bool:
-    class Signed:
-        def save(self, *aggregates: Any) -> object:
-            return log.save(*aggregates, author=author)
-
-    return synthetic_audit(Signed(), run).scored
 
 
 def word(kind: str, line: Line, key: Ed25519PrivateKey, **more: Any) -> str:
@@ -115,6 +126,7 @@ def change(
     tier: int,
     key: Ed25519PrivateKey | None = None,
     valley: str | None = None,
+    code: str = CODE,
 ) -> Proposal:
     """Promote a change; `name` is its diff."""
     base, diff = line.head, hashlib.sha256(name.encode()).hexdigest()
@@ -173,6 +185,7 @@ def change(
         proposals=[str(proposal.id)],
         manifest=line.manifest,
         reference_set=line.reference_set,
+        code=code,
     )
     proposal.conclude(
         "promoted", stage="conclude", reason="it may", checkpoint=checkpoint, valley=valley
@@ -185,7 +198,13 @@ def adopt(log: LedgerApplication, line: Line, key: Ed25519PrivateKey) -> None:
     """Take over people's own commits."""
     new = {"commit": "c0" * 20, "tree": "7e" * 20}
     envelope = word("adopt", line, key, subjects=new)
-    line.adopt(**new, manifest=line.manifest, reference_set=line.reference_set, envelope=envelope)
+    line.adopt(
+        **new,
+        code=CODE,
+        manifest=line.manifest,
+        reference_set=line.reference_set,
+        envelope=envelope,
+    )
     log.save(line)
 
 
