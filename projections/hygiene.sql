@@ -6,8 +6,10 @@ CREATE VIEW revoked_keys AS
 SELECT
     idx,
     (body ->> '$.role') AS role,
-    SHA256(ARRAY_SLICE(FROM_BASE64(SPLIT_PART(body ->> '$.vkey', '+', 3)), 2, 33)) AS key_id,
-    MAKE_TIMESTAMP(CAST(body ->> '$.since' AS BIGINT) // 1000) AS since
+    TRY(SHA256(ARRAY_SLICE(
+        FROM_BASE64(REGEXP_EXTRACT(body ->> '$.vkey', '^[^+]+[+][0-9a-f]{8}[+](.*)$', 1)), 2, 33
+    ))) AS key_id,
+    MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since
 FROM authority_events
 WHERE name = 'key.revoked';
 COMMENT ON VIEW revoked_keys IS 'Keys that are not to be trusted from some time on, which may lie before their revocation';
@@ -364,7 +366,7 @@ SELECT
     s.checkpoint,
     s.tainted,
     s.tainted_by,
-    GREATEST(s.tainted_idx, d.idx) AS tainted_idx,
+    CASE WHEN s.tainted THEN GREATEST(s.tainted_idx, d.idx) END AS tainted_idx,
     s.eligible,
     s.why_not
 FROM decisions AS d
@@ -472,7 +474,7 @@ SELECT
     COALESCE(t.tainted_sources, []) AS tainted_sources,
     COALESCE(t.tainted_by, []) AS tainted_by,
     COALESCE(t.taint_reasons, []) AS taint_reasons,
-    GREATEST(t.idx, s.idx) AS tainted_idx
+    CASE WHEN t.idx IS NOT NULL THEN GREATEST(t.idx, s.idx) END AS tainted_idx
 FROM infra_submissions AS s
 LEFT JOIN taints AS t USING (proposal_id);
 COMMENT ON VIEW proposal_standing IS 'Whether the evidence, or the base, of each proposal is tainted';
