@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from synthetic import CODE, synthetic_audit, synthetic_line, synthetic_run
@@ -39,7 +39,7 @@ class LineageScene:
     examples: dict[str, str] = field(default_factory=dict)
     runs: dict[str, UUID] = field(default_factory=dict)
     exported: Path = Path()  # a sealed export of three of them, JSON Lines
-    line: UUID = UUID(int=0)
+    line: UUID = field(default_factory=uuid4)
 
     @property
     def vkey(self) -> str:
