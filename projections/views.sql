@@ -833,9 +833,7 @@ WITH RECURSIVE descent AS (
 rolled AS (
     SELECT d.line_id, d.checkpoint_id, MIN(r.idx) AS idx, ARG_MIN(r.reason, r.idx) AS reason
     FROM descent AS d
-    JOIN checkpoint_starts AS c ON c.line_id = d.line_id AND c.checkpoint_id = d.checkpoint_id
-    JOIN checkpoint_rollbacks AS r
-        ON r.line_id = d.line_id AND r.checkpoint_id = d.ancestor AND r.idx > c.idx
+    JOIN checkpoint_rollbacks AS r ON r.line_id = d.line_id AND r.checkpoint_id = d.ancestor
     GROUP BY ALL
 )
 
