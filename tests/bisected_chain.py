@@ -27,9 +27,9 @@ Change = tuple[str, str]  # path, and its new text
 class Chain(Line):
     """Checkpoints that change nothing but a comment, one of which forgets to sort."""
 
-    def __init__(self, path: Path, *, checkpoints: int, culprit: int, **options: object) -> None:
-        super().__init__(path, **options)  # type: ignore[arg-type]
-        self.texts = {WORDS: FILES[WORDS], SCORING: FILES[SCORING], SELECTION: FILES[SELECTION]}
+    def __init__(self, path: Path, *, checkpoints: int, culprit: int) -> None:
+        super().__init__(path)
+        self.texts = dict(FILES)
         self.ids: list[str] = []
         self.proposals: list[str] = []  # of all but the first
         with self.controller() as controller:

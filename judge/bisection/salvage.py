@@ -72,6 +72,8 @@ def _again(
 ) -> Salvaged:
     """Propose one again if that is still to be done; carry it on where that is wanted."""
     number, known = _latest(controller, original)
+    if run and known is not None and known.outcome is None:
+        known = controller.carry_on(known.id)  # which may find that the line has moved
     if known is None or known.outcome == "superseded":
         before = controller.place.proposal(UUID(original))
         retry = _retry_id(controller.place.line_id, original, number + 1)
@@ -79,8 +81,8 @@ def _again(
             known = _submitted(controller, before, retry, culprit=culprit, checkpoint=checkpoint)
         except DiffError as error:
             return _left(checkpoint, original, f"its diff does not apply: {error}")
-    if run and known.outcome is None:
-        known = controller.carry_on(known.id)
+        if run:
+            known = controller.carry_on(known.id)
     return Salvaged(
         checkpoint=checkpoint,
         original=original,
