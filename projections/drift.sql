@@ -1,1 +1,174 @@
--- Views: see views.sql.
+-- Views of drift: what each checkpoint is worth by six measures, how they move along the chain, and
+-- which alarms wait for an operator.
+
+CREATE VIEW alarms AS
+SELECT
+    a.line_id,
+    ROW_NUMBER() OVER (PARTITION BY a.line_id ORDER BY a.idx) AS number,
+    a.idx,
+    t.time,
+    a.checkpoint_id,
+    a.kind,
+    a.detail,
+    r.idx IS NULL AS open,
+    r.idx AS answered_idx,
+    r.note
+FROM drift_alarms AS a
+JOIN events AS t ON t.idx = a.idx
+LEFT JOIN drift_answers AS r
+    ON r.line_id = a.line_id
+        AND r.alarm = (
+            SELECT COUNT(*) FROM drift_alarms AS b WHERE b.line_id = a.line_id AND b.idx <= a.idx
+        );
+COMMENT ON VIEW alarms IS 'Each alarm with what an operator has said to it';
+COMMENT ON COLUMN alarms.line_id IS 'The line';
+COMMENT ON COLUMN alarms.number IS 'Of the alarm on its line, from 1';
+COMMENT ON COLUMN alarms.idx IS 'Ledger index';
+COMMENT ON COLUMN alarms.time IS 'When it was raised';
+COMMENT ON COLUMN alarms.checkpoint_id IS 'Active at the time';
+COMMENT ON COLUMN alarms.kind IS 'ratchet, decline, three sigma, circuit breaker, complexity, production, not promoted, worse; velocity is no alarm but a word to the operator';
+COMMENT ON COLUMN alarms.detail IS 'In words';
+COMMENT ON COLUMN alarms.open IS 'Whether it waits for an operator';
+COMMENT ON COLUMN alarms.answered_idx IS 'Ledger index of the answer; NULL: there is none';
+COMMENT ON COLUMN alarms.note IS 'What the operator said';
+
+CREATE VIEW production_runs AS
+WITH latest AS (
+    SELECT run_id, ARG_MAX(hard_fail, scored_idx) AS hard_fail
+    FROM audits WHERE scored_idx IS NOT NULL GROUP BY run_id
+)
+
+SELECT
+    r.run_id,
+    r.checkpoint AS checkpoint_id,
+    r.started_idx,
+    r.end_reason = 'completed' AND NOT COALESCE(l.hard_fail, FALSE) AS success
+FROM runs AS r
+LEFT JOIN latest AS l ON l.run_id = r.run_id
+ANTI JOIN provocations AS p ON p.run_id = r.run_id
+WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL;
+COMMENT ON VIEW production_runs IS 'Runs that have ended under a checkpoint; those with a fault on purpose are left out';
+COMMENT ON COLUMN production_runs.run_id IS 'The run';
+COMMENT ON COLUMN production_runs.checkpoint_id IS 'That it is labelled with';
+COMMENT ON COLUMN production_runs.started_idx IS 'Ledger index of its start';
+COMMENT ON COLUMN production_runs.success IS 'Completed, and no audit found that it did not hold';
+
+CREATE VIEW checkpoint_metrics AS
+WITH evaluated AS (
+    SELECT
+        checkpoint_id,
+        COUNT(*) AS evaluations,
+        SUM(right_answers) / SUM(tasks) AS reference_success,
+        SUM(valid) / SUM(tasks) AS validation_pass,
+        AVG("precision") AS retrieval_precision,
+        ARG_MAX(lines, idx) AS lines,
+        ARG_MAX(functions, idx) AS functions,
+        ARG_MAX(complexity, idx) AS complexity
+    FROM checkpoint_evaluations
+    WHERE purpose <> 'confirmation'
+    GROUP BY checkpoint_id
+),
+
+produced AS (
+    SELECT checkpoint_id, COUNT(*) AS runs, COUNT(*) FILTER (success) AS good
+    FROM production_runs GROUP BY checkpoint_id
+),
+
+asked AS (
+    SELECT
+        s.checkpoint AS checkpoint_id,
+        AVG(c.completion_tokens / TRY_CAST((t.policy ->> '$.max_tokens') AS DOUBLE)) AS used
+    FROM run_starts AS s
+    JOIN transcripts AS t ON t.run_id = s.run_id
+    JOIN calls AS c ON c.transcript_id = t.transcript_id
+    WHERE s.checkpoint IS NOT NULL AND c.action <> 'probe'
+    GROUP BY s.checkpoint
+),
+
+proposed AS (
+    SELECT
+        c.checkpoint_id,
+        COUNT(*) AS proposals,
+        COUNT(*) FILTER (e.outcome = 'promoted') AS accepted
+    FROM checkpoint_starts AS c
+    JOIN infra_submissions AS s ON s.line_id = c.line_id AND s.base = c.commit
+    JOIN infra_conclusions AS e ON e.proposal_id = s.proposal_id
+    WHERE e.outcome IN ('promoted', 'rejected', 'halted')
+    GROUP BY c.checkpoint_id
+)
+
+SELECT
+    c.line_id,
+    c.checkpoint_id,
+    c.idx,
+    ROW_NUMBER() OVER (PARTITION BY c.line_id ORDER BY c.idx) - 1 AS place,
+    COALESCE(e.evaluations, 0) AS evaluations,
+    e.reference_success,
+    a.used AS budget_utilisation,
+    e.retrieval_precision,
+    COALESCE(p.runs, 0) AS production_runs,
+    COALESCE(p.good, 0) AS production_good,
+    p.good / p.runs AS production_success,
+    e.validation_pass,
+    COALESCE(q.proposals, 0) AS proposals,
+    COALESCE(q.accepted, 0) AS accepted,
+    q.accepted / q.proposals AS proposal_acceptance,
+    e.lines,
+    e.functions,
+    e.complexity
+FROM checkpoint_starts AS c
+LEFT JOIN evaluated AS e ON e.checkpoint_id = c.checkpoint_id
+LEFT JOIN produced AS p ON p.checkpoint_id = c.checkpoint_id
+LEFT JOIN asked AS a ON a.checkpoint_id = c.checkpoint_id
+LEFT JOIN proposed AS q ON q.checkpoint_id = c.checkpoint_id;
+COMMENT ON VIEW checkpoint_metrics IS 'Six measures of each checkpoint, and the size of its code; NULL: nothing was measured';
+COMMENT ON COLUMN checkpoint_metrics.line_id IS 'The line';
+COMMENT ON COLUMN checkpoint_metrics.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN checkpoint_metrics.idx IS 'Ledger index at which it began';
+COMMENT ON COLUMN checkpoint_metrics.place IS 'On its line, from 0; rolled-back ones are counted';
+COMMENT ON COLUMN checkpoint_metrics.evaluations IS 'Without confirmations';
+COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference tasks that were answered rightly';
+COMMENT ON COLUMN checkpoint_metrics.budget_utilisation IS 'Mean share of the tokens that a model may answer with, over the calls of its runs';
+COMMENT ON COLUMN checkpoint_metrics.retrieval_precision IS 'Mean precision of what was chosen to be shown, over the reference tasks that tell';
+COMMENT ON COLUMN checkpoint_metrics.production_runs IS 'Runs that have ended under it; those with a fault on purpose are left out';
+COMMENT ON COLUMN checkpoint_metrics.production_good IS 'Of these, completed with no audit against them';
+COMMENT ON COLUMN checkpoint_metrics.production_success IS 'Their share';
+COMMENT ON COLUMN checkpoint_metrics.validation_pass IS 'Share of reference tasks without an answer that was refused';
+COMMENT ON COLUMN checkpoint_metrics.proposals IS 'Changes to it that were judged';
+COMMENT ON COLUMN checkpoint_metrics.accepted IS 'Of these, promoted';
+COMMENT ON COLUMN checkpoint_metrics.proposal_acceptance IS 'Their share';
+COMMENT ON COLUMN checkpoint_metrics.lines IS 'Of the code of tiers 1 and 2, when it was last weighed';
+COMMENT ON COLUMN checkpoint_metrics.functions IS 'Likewise';
+COMMENT ON COLUMN checkpoint_metrics.complexity IS 'Likewise, cyclomatic';
+
+CREATE VIEW metric_trends AS
+WITH measured AS (
+    SELECT line_id, place, metric, value
+    FROM checkpoint_metrics UNPIVOT (
+        value FOR metric IN (
+            reference_success,
+            budget_utilisation,
+            retrieval_precision,
+            production_success,
+            validation_pass,
+            proposal_acceptance
+        )
+    )
+)
+
+SELECT
+    line_id,
+    metric,
+    COUNT(*) AS checkpoints,
+    ARG_MIN(value, place) AS first,
+    ARG_MAX(value, place) AS last,
+    REGR_SLOPE(value, place) AS slope
+FROM measured
+GROUP BY line_id, metric;
+COMMENT ON VIEW metric_trends IS 'How each of the six measures moves along each line';
+COMMENT ON COLUMN metric_trends.line_id IS 'The line';
+COMMENT ON COLUMN metric_trends.metric IS 'Column of checkpoint_metrics';
+COMMENT ON COLUMN metric_trends.checkpoints IS 'That have a value';
+COMMENT ON COLUMN metric_trends.first IS 'Value of the first of them';
+COMMENT ON COLUMN metric_trends.last IS 'Value of the last of them';
+COMMENT ON COLUMN metric_trends.slope IS 'Gain per checkpoint, least squares; NULL: there is only one';
