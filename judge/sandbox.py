@@ -102,15 +102,7 @@ def _undumpable() -> Iterator[None]:
 
 def _run(folder: Path, config: JudgeConfig) -> tuple[str, bytes]:
     """Run the child; return how it ended, in words, and what it printed."""
-    child = subprocess.Popen(  # noqa: S603 - a fixed command of our own
-        [sys.executable, "-I", "-B", "-m", "judge.child", str(folder)],
-        cwd=folder / "cwd",
-        env=_environment(folder),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    child = _start(folder)
     assert child.stdout is not None
     printed = _Printed(child.stdout, limit=config.child_output_bytes, stop=lambda: _kill(child))
     try:
@@ -125,6 +117,18 @@ def _run(folder: Path, config: JudgeConfig) -> tuple[str, bytes]:
     if printed.exceeded:
         ended = f"it printed more than {config.child_output_bytes} bytes"
     return ended, kept
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - a fixed command of our own
+        [sys.executable, "-I", "-B", "-m", "judge.child", str(folder)],
+        cwd=folder / "cwd",
+        env=_environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 class _Printed:

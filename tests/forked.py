@@ -1,21 +1,30 @@
-"""The command in processes that are forked from one that has torch loaded: each its own in all but
-the seconds that the imports take.
+"""The command, and submitted code, in processes that are forked from one that has torch loaded:
+each its own in all but the seconds that the imports take.
 
 The processes share one hash seed, which is not that of the tests.
 """
 
+import multiprocessing
 import os
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing import forkserver, get_context
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["proctor.cli", "proctor.jobs", "proctor.campaign_jobs", "proctor.replay", "judge.audit"]
+    [
+        *("proctor.cli", "proctor.jobs", "proctor.campaign_jobs", "proctor.replay"),
+        *("judge.audit", "judge.child"),
+    ]
 )
+_SERVER: Any = forkserver._forkserver  # where it listens is told to nobody else
 
 
 def start_forked(
@@ -32,7 +41,7 @@ def start_forked(
     command = ["proctor", *map(str, arguments)]
     process = _CONTEXT.Process(
         target=_command,
-        args=(command, dict(environment), out, err, cwd or Path.cwd()),
+        args=(command, dict(environment), out, err, cwd or Path.cwd(), _SERVER._forkserver_address),
         daemon=True,  # ended at the latest with the tests
     )
     process.start()
@@ -40,7 +49,7 @@ def start_forked(
 
 
 def _command(
-    command: list[str], environment: dict[str, str], out: Path, err: Path, cwd: Path
+    command: list[str], environment: dict[str, str], out: Path, err: Path, cwd: Path, server: str
 ) -> None:
     for descriptor, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -50,6 +59,56 @@ def _command(
     os.environ.update(environment)
     os.chdir(cwd)
     sys.argv = command
+    _SERVER._forkserver_address = server
+    _SERVER.ensure_running = lambda: None  # the tests' own, which forked this process
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # has children
     from proctor.cli import main  # noqa: PLC0415 - preloaded
 
-    main()
+    with examinations_forked():
+        main()
+
+
+@contextmanager
+def examinations_forked() -> Iterator[None]:
+    """Have submitted code run in forked processes, confined as ever, where it is examined."""
+    from judge import sandbox  # noqa: PLC0415 - loads torch
+
+    with mock.patch.object(sandbox, "_start", _Examination):
+        yield
+
+
+class _Examination:
+    """What of a process judge.sandbox uses."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stdout, theirs = _CONTEXT.Pipe(duplex=False)
+        self._process = _CONTEXT.Process(target=_examine, args=(folder, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("judge.child", timeout or 0.0)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _examine(folder: Path, out: Connection) -> None:
+    os.setsid()
+    for descriptor in (1, 2):
+        os.dup2(out.fileno(), descriptor)
+    out.close()
+    from judge import child, sandbox  # noqa: PLC0415 - preloaded
+
+    os.environ.clear()
+    os.environ.update(sandbox._environment(folder))
+    os.chdir(folder / "cwd")
+    child.main(folder)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)  # what else would follow is multiprocessing's own

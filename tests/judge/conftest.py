@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from forked import examinations_forked
 from judge_cases import Case, SilentPolicy, train_case
 
+from judge import sandbox
 from judge.report import AuditReport
 from policies.playbook import PlaybookPolicy
 
@@ -17,6 +20,20 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _start_afresh() -> Iterator[Callable[[Path], Any]]:
+    """Fork what examines submissions; and know how the judge starts it."""
+    afresh = sandbox._start
+    with examinations_forked():
+        yield afresh
+
+
+@pytest.fixture
+def afresh(_start_afresh: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examine in a fresh interpreter, as the judge does."""
+    monkeypatch.setattr(sandbox, "_start", _start_afresh)
 
 
 @pytest.fixture(scope="session")

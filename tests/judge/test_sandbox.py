@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ def said(text: str) -> dict[str, object]:
     return {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
+@pytest.mark.usefixtures("afresh")
 def test_examination_is_complete_when_the_submission_is_honest() -> None:
     model = ResidualCNN(SPEC, seed=8).eval()
     found = judged("print('hello')" + HONEST)
@@ -101,7 +103,7 @@ def test_submission_with_a_model_is_loaded() -> None:
     ids=["exit", "vanish", "loop", "flood", "memory", "close", "garbage"],
 )
 def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None:
-    found = judged(source)
+    found = judged(source, config=replace(LIMITS, child_cpu_seconds=2))
     assert found.stage == "load"
     assert found.problem is not None
     assert words in found.problem
@@ -129,6 +131,7 @@ def test_submission_that_sleeps_is_rejected() -> None:
     assert found.problem == "it ran for more than 5 seconds"
 
 
+@pytest.mark.usefixtures("afresh")
 def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
     target = tmp_path / "ledger.sqlite"
     target.write_bytes(b"evidence")
@@ -161,6 +164,7 @@ def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
     assert target.read_bytes() == b"evidence"
 
 
+@pytest.mark.usefixtures("afresh")
 def test_submission_sees_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "secret")
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
@@ -193,6 +197,7 @@ def test_weights_of_another_shape_are_rejected() -> None:
     assert found.problem == "RuntimeError"
 
 
+@pytest.mark.usefixtures("afresh")
 def test_examination_is_an_error_of_ours_when_the_process_cannot_start() -> None:
     starved = JudgeConfig(child_memory_bytes=2**20)
     with pytest.raises(JudgeError, match="the process for submitted code did not start"):

@@ -101,6 +101,7 @@ def test_files_are_hidden_on_this_kernel(case: Case) -> None:
     assert "hidden files" in found.isolation
 
 
+@pytest.mark.usefixtures("afresh")
 def test_submission_that_looks_for_secrets_is_rejected(case: Case) -> None:
     honest = (case.submission / "model.py").read_text()
     found = examined(case, spying(case) + honest)
@@ -208,6 +209,7 @@ def test_answer_with_a_secret_in_its_header_is_rejected(case: Case) -> None:
     assert found.problem == "the answer fresh is malformed (SafetensorError)"
 
 
+@pytest.mark.usefixtures("afresh")
 def test_ledger_and_report_hold_no_secret_that_a_submission_sought(case: Case) -> None:
     path = case.submission / "model.py"
     path.write_text(spying(case, extra=f"raise ValueError({CANARY!r})\n") + path.read_text())

@@ -1,9 +1,17 @@
 """Homes that tests start from."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import examinations_forked
 from frontdoor import TINY, call
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked() -> Iterator[None]:
+    with examinations_forked():
+        yield
 
 
 @pytest.fixture(scope="session")
