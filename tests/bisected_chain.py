@@ -61,6 +61,7 @@ class Chain(Line):
             rationale=f"Change {path}.",
             trigger="operator_request",
             proposer="a test",
+            evidence=[{"kind": "note", "text": path}],
         )
         commit = place.repository.commit(tree, base.commit, f"{proposal.id}", self.now)
         found = {"manifest": line.manifest, "reference_set": line.reference_set}

@@ -97,7 +97,7 @@ def _submitted(
 ) -> Proposal:
     """Put the diff of before on record for the head of now; raise DiffError if it does not apply.
 
-    The original's evidence stays with the original, whose id is named here.
+    The evidence of before comes along: what taints it taints the new one.
     """
     place, head = controller.place, controller.line.head
     diff = place.blobs.get(before.diff)
@@ -110,12 +110,13 @@ def _submitted(
         proposer=PROPOSER,
         task=before.task,
         evidence=[
+            *(each for each in before.evidence if each.get("kind") != KIND),
             {
                 "kind": KIND,
                 "proposal": str(before.id),
                 "checkpoint": checkpoint,
                 "culprit": culprit,
-            }
+            },
         ],
         proposal_id=retry,
     )

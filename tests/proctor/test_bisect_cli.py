@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from bisected_chain import SCORING, WORDS, Chain
@@ -125,21 +126,40 @@ def test_search_is_carried_on_when_it_was_killed(tmp_path: Path) -> None:
     assert not any((line.home.path / "infra" / str(line.id) / "work/bisecting").glob("probe-*"))
 
 
-@pytest.mark.slow
-def test_what_came_after_a_culprit_is_judged_again_without_it(tmp_path: Path) -> None:
-    line = Story(tmp_path, checkpoints=7, culprit=CULPRIT)
+@pytest.fixture(scope="module")
+def rolled_back(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    line = Story(tmp_path_factory.mktemp("rolled-back"), checkpoints=7, culprit=CULPRIT)
     with line.controller() as controller, controller.locked():
         roll_back(controller.place, line.ids[CULPRIT], "it does not sort")
+    return line
+
+
+def test_what_came_after_a_culprit_is_proposed_again_once(rolled_back: Story) -> None:
+    line = rolled_back
     first = told(line, "salvage", line.ids[CULPRIT])
     assert [each["original"] for each in first] == line.proposals[CULPRIT:]
     assert [each["proposal"] is None for each in first] == [False, True, False]
     assert "its diff does not apply" in first[1]["what"]
-    assert told(line, "salvage", line.ids[CULPRIT]) == first  # nothing is proposed twice
+    assert told(line, "salvage", line.ids[CULPRIT]) == first
+    question = "SELECT original, proposal_id FROM salvages ORDER BY idx"
+    done = call_here(["sql", question, "--json"], home=line.home.path)
+    assert [tuple(row.values()) for row in json.loads(done.stdout)] == [
+        (each["original"], each["proposal"]) for each in first if each["proposal"]
+    ]
+
+
+@pytest.mark.slow
+def test_what_came_after_a_culprit_is_judged_again_without_it(rolled_back: Story) -> None:
+    line = rolled_back
+    first = told(line, "salvage", line.ids[CULPRIT])
     last = told(line, "salvage", line.ids[CULPRIT], "--run")
     assert [each["outcome"] for each in last] == ["promoted", None, "rejected"]
     assert last[0]["proposal"] == first[0]["proposal"]
     assert last[2]["proposal"] != first[2]["proposal"]  # the line had moved under it
     assert told(line, "salvage", line.ids[CULPRIT], "--run") == last
+    with line.controller() as controller:
+        known = controller.place.proposal(UUID(last[0]["proposal"])).evidence
+    assert [each["kind"] for each in known] == ["note", "salvage"]  # what tainted it goes on to
     assert line.text(SETTINGS) == BETTER
     assert line.text(SELECTION) == FILES[SELECTION]
 
