@@ -53,6 +53,7 @@ LADDER = TECHNIQUES[:6]  # weaker first, for texts that are silent on something
 FORM_FIRST = ("structured_template", "one_shot", "few_shot")  # where answers have no form
 _RUNGS = ((10, 3), (5, 2), (3, 1))  # seen at least so often: begin at this place of the ladder
 MOST_EXAMPLES = 4
+MOST_RUNS = 1_000  # that evidence names; an entry of the ledger holds no more
 _MOST_NOTE = 160  # bytes
 
 WON, LOST, TIED = "won", "lost", "tied"
@@ -67,7 +68,8 @@ class Pattern:
     count: int
     says: str  # in our words
     rule: str | None = None
-    entries: tuple[int, ...] = ()  # of the ledger, that show it
+    entries: tuple[int, ...] = ()  # of the ledger, that show it; the latest of many
+    runs: tuple[str, ...] = ()  # all that it was seen in, as far as it was seen in runs
 
     @property
     def trigger(self) -> str:
@@ -78,7 +80,8 @@ class Pattern:
     def evidence(self) -> list[dict[str, Any]]:
         """Return what a proposal about it points to."""
         told = {"kind": "pattern", "key": self.key, "count": self.count, "says": self.says}
-        return [told, *({"kind": "entry", "index": index} for index in self.entries)]
+        seen = [{"kind": "runs", "runs": list(self.runs[-MOST_RUNS:])}] if self.runs else []
+        return [told, *({"kind": "entry", "index": index} for index in self.entries), *seen]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +118,8 @@ class Example:
     params: Mapping[str, Any] = field(default_factory=dict)
     justification: str = ""
     note: str = ""  # the reviewer's
-    entry: int | None = None
+    entry: int  # of the ledger, with the mark
+    run: str  # that it was decided in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +188,14 @@ def usable_techniques(pattern: Pattern, examples: Sequence[Example]) -> tuple[st
     return tuple(name for name in LADDER if gold >= needed.get(name, 0))
 
 
+def used(technique: str, pattern: Pattern, examples: Sequence[Example]) -> list[Example]:
+    """Return the examples that a technique puts into a text about a pattern."""
+    if technique == "negative_constraint":
+        return _about(pattern, examples, "bad")
+    most = {"one_shot": 1, "few_shot": MOST_EXAMPLES}.get(technique, 0)
+    return _about(pattern, examples, "gold")[:most]
+
+
 def rewrite(
     technique: str, text: str, pattern: Pattern, examples: Sequence[Example] = ()
 ) -> str | None:
@@ -225,7 +237,7 @@ def _kept(technique: str, text: str) -> list[str]:
 
 def _constraints(pattern: Pattern, kept: list[str], examples: Sequence[Example]) -> str:
     lines = [f"- Not again: {pattern.says}."]
-    for bad in _about(pattern, examples, "bad"):
+    for bad in used("negative_constraint", pattern, examples):
         why = f", because {quoted(bad.note, _MOST_NOTE)}" if bad.note else ""
         side = f" on side {bad.side}" if bad.side else ""
         lines.append(f"- Not `{bad.direction}` for {bad.rule}{side}{why}.")
@@ -233,11 +245,11 @@ def _constraints(pattern: Pattern, kept: list[str], examples: Sequence[Example])
 
 
 def _one(pattern: Pattern, _: list[str], examples: Sequence[Example]) -> str:
-    return "\n".join(map(_example, _about(pattern, examples, "gold")[:1]))
+    return "\n".join(map(_example, used("one_shot", pattern, examples)))
 
 
 def _few(pattern: Pattern, _: list[str], examples: Sequence[Example]) -> str:
-    found = _about(pattern, examples, "gold")[:MOST_EXAMPLES]
+    found = used("few_shot", pattern, examples)
     return "\n".join(map(_example, found)) if len(found) > 1 else ""
 
 

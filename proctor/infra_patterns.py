@@ -2,6 +2,8 @@
 
 Every pattern names the entries that show it. One that something was promoted about is closed until
 it is seen again; what the head does not answer rightly is open for as long as it is the head.
+Of runs only those are learned from that curation lets in, by default none: what is read here gets
+into proposals, and from them into the next runs.
 
 I/O: asks the projection, which is brought up to date first.
 """
@@ -27,9 +29,11 @@ _MOST_WORDS = 160  # bytes of others' words in a pattern
 _VIOLATIONS = """
 SELECT
     v.kind, v.rule, v.emitter, COUNT(*) AS times,
-    LIST(DISTINCT a.scored_idx ORDER BY a.scored_idx) AS entries
+    LIST(DISTINCT a.scored_idx ORDER BY a.scored_idx) AS entries,
+    LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
 FROM violations AS v
 JOIN audits AS a USING (audit_id)
+JOIN curated_runs AS r ON r.run_id = a.run_id AND r.let_in
 GROUP BY ALL ORDER BY times DESC, 1, 2
 """
 _ANSWERS = """
@@ -37,9 +41,12 @@ SELECT
     outcome,
     REGEXP_REPLACE(COALESCE(problem, ''), '[0-9]+', 'N', 'g') AS said,
     COUNT(*) AS times,
-    LIST(idx ORDER BY idx) AS entries
-FROM calls
-WHERE action IN ('decide', 'repair') AND epoch IS NOT NULL AND model IS NOT NULL
+    LIST(c.idx ORDER BY c.idx) AS entries,
+    LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
+FROM calls AS c
+JOIN transcripts USING (transcript_id)
+JOIN curated_runs AS r USING (run_id)
+WHERE r.let_in AND action IN ('decide', 'repair') AND epoch IS NOT NULL AND model IS NOT NULL
     AND outcome IN ('unusable', 'refused', 'truncated')
 GROUP BY ALL ORDER BY times DESC, 1, 2
 """
@@ -97,8 +104,9 @@ WITH marks AS (
 )
 
 SELECT
-    m.mark, m.rule, e.side, m.direction, m.params::VARCHAR, m.justification, m.note, m.idx
+    m.mark, m.rule, e.side, m.direction, m.params::VARCHAR, m.justification, m.note, m.idx, m.run_id
 FROM marks AS m
+JOIN curated_runs AS r ON r.run_id = m.run_id AND r.let_in
 LEFT JOIN rule_evaluations AS e
     ON e.run_id = m.run_id AND e.epoch = m.epoch AND e.rule = m.rule
 ORDER BY m.idx, m.rule
@@ -117,6 +125,7 @@ _ROUNDS = """
 SELECT idx, round, outcome, technique, pattern
 FROM evolution_rounds WHERE evolution_id = ? ORDER BY idx
 """
+_KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT let_in"
 _CAME_TO: Mapping[str, str] = {"nothing": TIED, "refused": LOST, "unusable": LOST}
 
 
@@ -179,6 +188,10 @@ class History:
         now = [*self._tasks(head), *self._alarms(head)]
         return [each for each in (*still, *now) if each is not None]
 
+    def kept_out(self) -> int:
+        """Return how many runs there are that nothing is learned from."""
+        return int(self._ask(_KEPT_OUT)[0][0])
+
     def examples(self) -> list[Example]:
         """Return the decisions that people have marked, oldest mark first."""
         return [
@@ -191,8 +204,11 @@ class History:
                 justification=justification,
                 note=note,
                 entry=idx,
+                run=run,
             )
-            for mark, rule, side, direction, params, justification, note, idx in self._ask(_MARKS)
+            for mark, rule, side, direction, params, justification, note, idx, run in self._ask(
+                _MARKS
+            )
         ]
 
     def _violations(self) -> list[Pattern]:
@@ -204,8 +220,9 @@ class History:
                 says=f"{_words(kind)}{f' of {rule}' if rule else ''} by {emitter or 'somebody'}",
                 rule=rule,
                 entries=_last(entries),
+                runs=tuple(runs),
             )
-            for kind, rule, emitter, times, entries in self._ask(_VIOLATIONS)
+            for kind, rule, emitter, times, entries, runs in self._ask(_VIOLATIONS)
         ]
 
     def _answers(self) -> list[Pattern]:
@@ -216,25 +233,27 @@ class History:
                 count=times,
                 says=f"an answer that was {outcome}, reported: {quoted(said, _MOST_WORDS)}",
                 entries=_last(entries),
+                runs=tuple(runs),
             )
-            for outcome, said, times, entries in self._ask(_ANSWERS)
+            for outcome, said, times, entries, runs in self._ask(_ANSWERS)
         ]
 
     def _bad_marks(self) -> list[Pattern]:
-        marks: dict[tuple[str, str], list[int]] = {}
+        marks: dict[tuple[str, str], list[Example]] = {}
         for each in self.examples():
-            if each.mark == "bad" and each.entry is not None:
-                marks.setdefault((each.rule, each.direction), []).append(each.entry)
+            if each.mark == "bad":
+                marks.setdefault((each.rule, each.direction), []).append(each)
         return [
             Pattern(
                 key=f"review {rule} {direction}",
                 kind="review",
-                count=len(entries),
+                count=len(found),
                 says=f"{direction} for {rule}, which a reviewer marked as bad",
                 rule=rule,
-                entries=_last(entries),
+                entries=_last([each.entry for each in found]),
+                runs=tuple(sorted({each.run for each in found})),
             )
-            for (rule, direction), entries in sorted(marks.items())
+            for (rule, direction), found in sorted(marks.items())
         ]
 
     def _rejections(self) -> list[Pattern]:

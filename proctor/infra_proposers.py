@@ -34,10 +34,12 @@ from policies.tuner import (
     DISTILLATION,
     LADDER,
     Choice,
+    Example,
     Pattern,
     choose,
     rewrite,
     usable_techniques,
+    used,
 )
 from proctor.infra_patterns import History
 from proctor.transcript_log import TranscriptLog
@@ -150,7 +152,8 @@ class TunerProposer:
             path = _target(choice.pattern, prompts, seen.manifest)
             text = rewrite(choice.technique, prompts[path], choice.pattern, examples)
             if text is not None:
-                return _rewrite_wanted(choice, path, text)
+                shown = used(choice.technique, choice.pattern, examples)
+                return replace(_rewrite_wanted(choice, path, text), evidence=_pointed_to(shown))
             patterns.remove(choice.pattern)
         return None
 
@@ -164,14 +167,14 @@ class TunerProposer:
                     return _rewrite_wanted(
                         Choice(pattern=pattern, technique=DISTILLATION), path, shorter
                     )
-        return Wanted(
-            outcome="nothing",
-            last=True,
-            reason=(
-                "no pattern is open that a technique has not been tried on, and no text can be "
-                f"made {LEAST_SAVING:.0%} shorter without a model"
-            ),
+        left_out = seen.history.kept_out()
+        reason = (
+            "no pattern is open that a technique has not been tried on, and no text can be "
+            f"made {LEAST_SAVING:.0%} shorter without a model"
         )
+        if left_out:
+            reason += f"; {left_out} runs are not learned from (`proctor curate why RUN`)"
+        return Wanted(outcome="nothing", last=True, reason=reason)
 
 
 class ResetProposer:
@@ -330,6 +333,10 @@ def _read_wanted(said: Wanted, outcome: str, found: Change | None) -> Wanted:
         return replace(said, outcome="nothing", reason=f"the model says: {found.rationale}")
     ends = {"unusable": "unusable", "truncated": "unusable", "refused": "unusable"}
     return replace(said, outcome=ends.get(outcome, "unanswered"))
+
+
+def _pointed_to(examples: Sequence[Example]) -> list[dict[str, Any]]:
+    return [{"kind": "example", "index": each.entry, "run": each.run} for each in examples]
 
 
 def _rewrite_wanted(choice: Choice, path: str, text: str) -> Wanted:

@@ -29,9 +29,27 @@ GOLD = Example(
     direction="increase_batch_size",
     params={"batch_size": 64},
     justification="R2 is low at 0.2",
+    entry=3,
+    run="a",
 )
-OTHER = Example(mark="gold", rule="R7", side="high", direction="decrease_lr", params={"lr": 0.01})
-BAD = Example(mark="bad", rule="R2", side=None, direction="defer", note="it waited\nfor ever")
+OTHER = Example(
+    mark="gold",
+    rule="R7",
+    side="high",
+    direction="decrease_lr",
+    params={"lr": 0.01},
+    entry=5,
+    run="b",
+)
+BAD = Example(
+    mark="bad",
+    rule="R2",
+    side=None,
+    direction="defer",
+    note="it waited\nfor ever",
+    entry=7,
+    run="c",
+)
 
 
 def pattern(count: int = 1, *, kind: str = "violation", rule: str = "R2") -> Pattern:

@@ -1,10 +1,13 @@
 """What the projection says went wrong, with the entries that show it, and what was tried."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from synthetic import (
+    CODE,
     synthetic_audit,
     synthetic_call,
     synthetic_line,
@@ -13,13 +16,18 @@ from synthetic import (
     synthetic_transcript,
 )
 
+from aggregates.corpus import Corpus
 from aggregates.decisions import NO_ACTION, Decision
 from aggregates.evolution import Evolution
 from aggregates.line import Line
 from aggregates.proposal import Proposal
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
+from aggregates.run import Run
 from ledger.application import LedgerApplication
+from ledger.entries import AuthorKey
+from ledger.notes import public_bytes, vkey
+from ledger.sqlite import SignedSQLiteRecorder
 from policies.tuner import Pattern
 from proctor.home import Home
 from proctor.infra_patterns import History
@@ -41,6 +49,25 @@ def log(home: Home) -> Iterator[LedgerApplication]:
 @pytest.fixture
 def line(log: LedgerApplication) -> Line:
     return synthetic_line(log)
+
+
+@pytest.fixture
+def learned(log: LedgerApplication, line: Line) -> Callable[..., Run]:
+    """Make a run that curation lets in: labelled, of admitted origins, judged."""
+    operator = Ed25519PrivateKey.generate()
+    assert isinstance(log.recorder, SignedSQLiteRecorder)
+    log.recorder.grant_key(vkey("ada", public_bytes(operator)), role="operator")
+    corpus = Corpus.open()
+    for kind, name in (("data", "00" * 32), ("model", "synthetic"), ("model", "small")):
+        corpus.admit(kind, name, "made here")
+    log.save(corpus, author=AuthorKey("operator", operator))
+
+    def make(*, violations: Collection[Mapping[str, Any]] = (), **how: Any) -> Run:
+        run = synthetic_run(log, checkpoint=line.active, dead=range(3), **how)
+        synthetic_audit(log, run, violations=violations)
+        return run
+
+    return make
 
 
 @pytest.fixture
@@ -83,47 +110,89 @@ def name_of(log: LedgerApplication, index: int) -> str:
 
 
 def test_violations_are_counted_by_kind_rule_and_emitter(
-    log: LedgerApplication, read: Callable[[], dict[str, Pattern]]
+    log: LedgerApplication,
+    learned: Callable[..., Run],
+    read: Callable[[], dict[str, Pattern]],
 ) -> None:
-    for seed in (1, 2):
-        synthetic_audit(log, synthetic_run(log, seed=seed), violations=[LEFT, LEFT])
+    runs = [learned(seed=seed, violations=[LEFT, LEFT]) for seed in (1, 2)]
     found = read()["violation missing_decision R2 policy"]
     assert (found.count, found.rule, found.trigger) == (4, "R2", "error_pattern")
+    assert set(found.runs) == {str(run.id) for run in runs}
+    assert {"kind": "runs", "runs": list(found.runs)} in found.evidence()
     assert [name_of(log, index) for index in found.entries] == ["audit.scored"] * 2
 
 
 def test_a_judgment_that_was_replaced_counts_no_more(
-    log: LedgerApplication, read: Callable[[], dict[str, Pattern]]
+    log: LedgerApplication,
+    learned: Callable[..., Run],
+    read: Callable[[], dict[str, Pattern]],
 ) -> None:
-    run = synthetic_run(log)
-    synthetic_audit(log, run, violations=[LEFT])
+    run = learned(violations=[LEFT])
+    assert len(read()) == 1
     synthetic_audit(log, run)
     assert read() == {}
 
 
+def test_nothing_is_learned_from_runs_that_curation_keeps_out(
+    log: LedgerApplication,
+    home: Home,
+    line: Line,
+    learned: Callable[..., Run],
+    read: Callable[[], dict[str, Pattern]],
+) -> None:
+    mark_first_decision(log, synthetic_run(log, dead=range(3)), "gold")
+    unlabelled = synthetic_run(log, dead=range(3), seed=2)
+    synthetic_audit(log, unlabelled, violations=[LEFT])
+    synthetic_transcript(log, unlabelled, [synthetic_call("unusable", problem="no JSON")])
+    mark_first_decision(log, unlabelled, "bad")
+    assert (read(), History(home, line.id).examples()) == ({}, [])
+    assert History(home, line.id).kept_out() == 2
+    mark_first_decision(log, learned(seed=3, violations=[LEFT]), "gold")  # the honest control
+    assert len(read()) == 1
+    assert len(History(home, line.id).examples()) == 1
+    adopted = line.adopt(
+        commit="a" * 40, tree="b" * 40, manifest="m", reference_set="r", envelope="{}", code=CODE
+    )
+    log.save(line)
+    mark_first_decision(log, learned(seed=4), "bad")
+    assert len(read()) == 2
+    line.roll_back(adopted, "it was worse after all")
+    log.save(line)
+    assert set(read()) == {"violation missing_decision R2 policy"}
+
+
 def test_unusable_answers_are_counted_by_their_problem(
-    log: LedgerApplication, read: Callable[[], dict[str, Pattern]]
+    log: LedgerApplication,
+    learned: Callable[..., Run],
+    read: Callable[[], dict[str, Pattern]],
 ) -> None:
     problems = ["epoch 3 is none", "epoch 12 is none", "no JSON"]
     calls = [synthetic_call("unusable", problem=problem) for problem in problems]
-    synthetic_transcript(log, synthetic_run(log), [synthetic_call(), *calls])
+    synthetic_transcript(log, learned(), [synthetic_call(), *calls])
     counts = {key: pattern.count for key, pattern in read().items()}
     assert counts == {"answer unusable epoch N is none": 2, "answer unusable no JSON": 1}
 
 
-def test_marks_are_read_from_both_kinds_of_reviews(
-    log: LedgerApplication, home: Home, line: Line, read: Callable[[], dict[str, Pattern]]
-) -> None:
-    run = synthetic_run(log, dead=range(5))
+def mark_first_decision(log: LedgerApplication, run: Run, mark: str, note: str = "") -> None:
     made = next(
         each
         for each in log.recorder.select_notifications(1, 1_000)
-        if each.topic == "run.decision_made"
+        if each.topic == "run.decision_made" and each.originator_id == run.id
     )
+    index, digest = made.id - 1, "00" * 32
+    log.save(Review.of(index=index, entry_hash=digest, run=str(run.id), mark=mark, note=note))
+
+
+def test_marks_are_read_from_both_kinds_of_reviews(
+    log: LedgerApplication,
+    home: Home,
+    line: Line,
+    learned: Callable[..., Run],
+    read: Callable[[], dict[str, Pattern]],
+) -> None:
+    run = learned()
     for mark, note in (("gold", "as it should be"), ("bad", "too late")):
-        index, digest = made.id - 1, "00" * 32
-        review = Review.of(index=index, entry_hash=digest, run=str(run.id), mark=mark, note=note)
-        log.save(review)
+        mark_first_decision(log, run, mark, note)
     transcript = synthetic_transcript(log, run)
     waits = Decision(NO_ACTION, ("R2", "R1"), "defer", {}, "they wait")
     transcript.review_proposal(
@@ -199,9 +268,12 @@ def test_a_task_that_the_head_does_not_answer_is_a_pattern_until_the_head_is_ano
 
 
 def test_pattern_that_something_was_promoted_about_is_closed_until_it_is_seen_again(
-    log: LedgerApplication, line: Line, read: Callable[[], dict[str, Pattern]]
+    log: LedgerApplication,
+    line: Line,
+    learned: Callable[..., Run],
+    read: Callable[[], dict[str, Pattern]],
 ) -> None:
-    synthetic_audit(log, synthetic_run(log, seed=1), violations=[LEFT, LEFT])
+    learned(seed=1, violations=[LEFT, LEFT])
     (key,) = read()
     won = synthetic_proposal(
         log,
@@ -210,7 +282,7 @@ def test_pattern_that_something_was_promoted_about_is_closed_until_it_is_seen_ag
     )
     assert won.outcome == "promoted"
     assert read() == {}
-    synthetic_audit(log, synthetic_run(log, seed=2), violations=[LEFT])
+    learned(seed=2, violations=[LEFT])
     assert read()[key].count == 1
 
 
