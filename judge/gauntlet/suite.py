@@ -134,7 +134,7 @@ def _go(
         discard(scratch)
     missing = tuple(sorted(expected.keys() - cases.keys()))
     return SuiteResult(
-        problem=_problem_of(ended) or problem or _problem_in(cases, expected, missing),
+        problem=_problem_of(ended, cases) or problem or _problem_in(cases, expected, missing),
         cases=cases,
         missing=missing,
         added=(),
@@ -145,9 +145,11 @@ def _go(
     )
 
 
-def _problem_of(ended: Ended) -> str | None:
+def _problem_of(ended: Ended, cases: Mapping[str, str]) -> str | None:
     if ended.status != "exited" or ended.code:
-        return f"the tests do not pass: {ended.words}"
+        failed = [case for case, outcome in cases.items() if outcome == "failed"]
+        told = f"; {_listed(failed)} failed" if failed else ""
+        return f"the tests do not pass: {ended.words}{told}"
     if ended.leftovers:
         return f"the tests leave {ended.leftovers} processes behind"
     return None
