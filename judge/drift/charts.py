@@ -23,6 +23,7 @@ __all__ = [
     "Baseline",
     "Limits",
     "baseline_of",
+    "best_known",
     "beyond",
     "broken",
     "declined",
@@ -119,10 +120,14 @@ def page_hinkley(values: Array, *, fading: float, delta: float) -> Array:
     return found
 
 
-def beyond(values: Array, base: Baseline, limits: Limits) -> Flags:
-    """Tell which checkpoints lie too far below the reference to be chance; not the first ones."""
-    floor = base.reference - limits.sigmas * base.sd
-    return (values < np.expand_dims(floor, -1)) & (_numbers(values) > limits.after)
+def beyond(values: Array, base: Baseline, limits: Limits, *, again: Array | None = None) -> Flags:
+    """Tell which checkpoints lie too far below the reference to be chance; not the first ones.
+
+    `again` is what second evaluations said, which have to lie as far below.
+    """
+    floor = np.expand_dims(base.reference - limits.sigmas * base.sd, -1)
+    low = (values < floor) & (_numbers(values) > limits.after)
+    return np.asarray(low if again is None else low & (again < floor))
 
 
 def declined(values: Array, base: Baseline, limits: Limits) -> Flags:
@@ -139,12 +144,23 @@ def declined(values: Array, base: Baseline, limits: Limits) -> Flags:
     return flags
 
 
-def broken(values: Array, base: Baseline, limits: Limits) -> Flags:
-    """Tell which checkpoints lost so much of the best-known value that nothing is asked first."""
-    first = np.expand_dims(base.reference, -1)
-    best = np.maximum.accumulate(np.concatenate([first, values], axis=-1), axis=-1)[..., :-1]
+def broken(values: Array, base: Baseline, limits: Limits, *, again: Array | None = None) -> Flags:
+    """Tell which checkpoints lost so much of the best-known value that nothing is asked first.
+
+    `again` as in beyond().
+    """
     room = limits.breaker_sigmas * np.expand_dims(base.sd, -1)
-    return np.asarray(values < best - np.maximum(limits.breaker * best, room))
+    best = best_known(values, base)
+    floor = best - np.maximum(limits.breaker * best, room)
+    low = values < floor
+    return np.asarray(low if again is None else low & (again < floor))
+
+
+def best_known(values: Array, base: Baseline) -> Array:
+    """Return the best value before each checkpoint; the reference is the first."""
+    first = np.broadcast_to(np.expand_dims(base.reference, -1), (*values.shape[:-1], 1))
+    whole = np.concatenate([first, values], axis=-1)
+    return np.asarray(np.maximum.accumulate(whole, axis=-1)[..., :-1])
 
 
 def unproductive(right: Array, runs: Array, limits: Limits) -> Flags:

@@ -92,8 +92,8 @@ def alarms(streams: _Streams, limits: Limits) -> Mapping[str, Flags]:
     return {
         "ratchet": ratchet(first, base, limits) > limits.ratchet,
         "decline": declined(first, base, limits),
-        "three sigma": beyond(first, base, limits) & beyond(again, base, limits),
-        "circuit breaker": broken(first, base, limits) & broken(again, base, limits),
+        "three sigma": beyond(first, base, limits, again=again),
+        "circuit breaker": broken(first, base, limits, again=again),
         "complexity": grown(streams.complexity, first, base, limits),
         "production": unproductive(streams.right, streams.runs, limits)[..., 1:],
     }

@@ -1,0 +1,92 @@
+"""What a checkpoint is worth, on tasks that are made for one evaluation and seen by nobody before.
+
+The tasks are of the same kinds as the reference set and come from a seed that is drawn for them, so
+that what one evaluation says has an error that repeats can tell. The seed is recorded afterwards:
+whoever doubts an evaluation makes the tasks again.
+
+Trust: the checkpoint's code is run as a candidate's is.
+I/O: the workplace; processes.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import lizard
+
+from aggregates.line import Line
+from judge.gauntlet.benchmark import export, run_set
+from judge.gauntlet.reference_set import Task, load
+from judge.gauntlet.workplace import Workplace
+
+__all__ = ["Maker", "evaluate", "weigh_code"]
+
+Maker = Callable[[Path], str]
+"""Writes a reference set into an empty folder and returns what it was made from."""
+_WEIGHED = (1, 2)  # tiers that proposals change
+
+
+def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | None) -> float:
+    """Evaluate a checkpoint once, record it, and return the share of tasks that it got right.
+
+    Without a maker the set in the repository is answered, with the seeds of another repeat.
+    """
+    line = place.line()
+    commit = line.checkpoints[checkpoint].commit
+    manifest = place.manifest(line.head.commit)
+    number = line.evaluations.get((checkpoint, purpose), 0)
+    with place.scratch() as scratch:
+        tree, folder = scratch / "tree", scratch / "set"
+        tree.mkdir()
+        folder.mkdir()
+        seed = None if make is None else make(folder)
+        tasks = place.reference_set(line.head.commit) if make is None else load(folder)
+        export(place.repository, commit, manifest, tree)
+        wanted = [(task, number) for task in tasks.tasks]
+        results = list(run_set(wanted, tree, manifest, arm="base", scratch=scratch))
+    answered = list(zip(tasks.tasks, results, strict=True))
+    precisions = [each.metrics["precision"] for each in results if "precision" in each.metrics]
+    wrong = [_name(task, made=seed is not None) for task, each in answered if not each.success]
+    valid = sum(not each.validation_failures for each in results)
+    code = weigh_code(place, commit)
+
+    def record() -> list[Line]:
+        fresh = place.line()
+        fresh.evaluate(
+            checkpoint,
+            purpose=purpose,
+            seed=seed,
+            sha256=tasks.sha256,
+            tasks=len(results),
+            wrong=wrong,
+            valid=valid,
+            precision=sum(precisions) / len(precisions) if precisions else None,
+            code=code,
+        )
+        return [fresh]
+
+    place.save(record)
+    return 1.0 - len(wrong) / len(results)
+
+
+def _name(task: Task, *, made: bool) -> str:
+    """Return what tells people which task it was: those that were made have no lasting names."""
+    return f"{'/'.join(task.categories)}, {task.difficulty}" if made else task.task_id
+
+
+def weigh_code(place: Workplace, commit: str) -> dict[str, int]:
+    """Return how much code of tiers 1 and 2 there is in a commit, and how complex it is."""
+    manifest = place.manifest(place.line().head.commit)
+    tree = place.repository.tree_of(commit)
+    weight = dict.fromkeys(("files", "lines", "functions", "complexity"), 0)
+
+    def keep(path: str) -> bool:
+        return path.endswith(".py") and manifest.tier_of(path) in _WEIGHED
+
+    for path, content in place.repository.contents(tree, keep=keep):
+        text = content.decode(errors="replace")
+        found = lizard.analyze_file.analyze_source_code(path, text)
+        weight["files"] += 1
+        weight["lines"] += int(found.nloc)
+        weight["functions"] += len(found.function_list)
+        weight["complexity"] += sum(int(each.cyclomatic_complexity) for each in found.function_list)
+    return weight

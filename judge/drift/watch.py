@@ -1,0 +1,200 @@
+"""Looks at a line: evaluates its active checkpoint, raises what the charts say, breaks the circuit.
+
+A checkpoint that lies far below is evaluated a second time before anything is said of it. Where the
+circuit breaker trips, everything after the last checkpoint that was still good is rolled back.
+
+Source: docs/explanation/drift.md.  I/O: the workplace; processes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aggregates.line import Line
+from judge.drift import charts
+from judge.drift.charts import Limits
+from judge.drift.evaluation import Maker, evaluate
+from judge.drift.history import History, Repeats, read_baseline, read_history
+from judge.gauntlet.hygiene import Rollback, roll_back
+from judge.gauntlet.workplace import Workplace
+
+__all__ = ["Finding", "Production", "Watched", "look", "measure_baseline", "watch"]
+
+BREAKER = "circuit breaker"
+Production = Mapping[str, tuple[int, int]]
+"""Checkpoint -> runs that went well, and all that have ended."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a chart says of the latest evaluation."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What was found, and what was done about it."""
+
+    history: History
+    raised: tuple[Finding, ...]  # alarms that are new
+    told: tuple[Finding, ...]  # no alarm: what the operator is to know
+    rollback: Rollback | None
+
+
+def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> Repeats:
+    """Evaluate the original checkpoint until there are so many repeats, and return them.
+
+    Each is recorded at once: whoever is interrupted goes on where it was.
+    """
+    first = place.line().first
+    while len(read_baseline(place).values) < repeats:
+        number = len(read_baseline(place).values) + 1
+        share = evaluate(place, first, purpose="baseline", make=make)
+        place.tell(first, f"baseline {number} of {repeats}: {share:.1%}")
+    return read_baseline(place)
+
+
+def watch(
+    place: Workplace,
+    *,
+    make: Maker | None,
+    production: Production,
+    limits: Limits | None = None,
+    measure: bool = True,
+) -> Watched:
+    """Evaluate the active checkpoint, and look; DriftError where there is no baseline.
+
+    Whoever calls holds the line's lock. An alarm is not raised again while it is open.
+    """
+    limits = limits or Limits()
+    read_baseline(place).baseline()  # before anything is run
+    line = place.line()
+    if measure:
+        share = evaluate(place, line.active, purpose="drift", make=make)
+        place.tell(line.active, f"evaluated: {share:.1%}")
+        if _doubtful(read_history(place), limits):
+            share = evaluate(place, line.active, purpose="confirmation", make=make)
+            place.tell(line.active, f"evaluated again, for it lay far below: {share:.1%}")
+    history = read_history(place)
+    found = look(history, limits, _chain(line, production))
+    open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
+    raised = tuple(each for each in found if each.kind not in open_kinds)
+    for each in raised:
+        _raise(place, each)
+    rollback = None
+    if any(each.kind == BREAKER for each in raised):
+        rollback = _break(place, history, limits)
+    return Watched(
+        history=history, raised=raised, told=tuple(_told(history, limits)), rollback=rollback
+    )
+
+
+def look(
+    history: History, limits: Limits, production: Sequence[tuple[int, int]] = ()
+) -> list[Finding]:
+    """Return what the charts say of the latest evaluation, and of the latest checkpoint's runs.
+
+    `production` has runs that went well and all runs, checkpoint by checkpoint, the original first.
+    """
+    found = []
+    if history.points:
+        found += _charted(history, limits)
+    if production:
+        right, runs = np.array(production, dtype=float).T
+        if charts.unproductive(right, runs, limits)[-1]:
+            before = (right[:-1].sum() / runs[:-1].sum()) if runs[:-1].sum() else 0.0
+            found.append(
+                Finding(
+                    "production",
+                    f"{right[-1]:.0f} of {runs[-1]:.0f} runs under it went well, and {before:.0%} "
+                    "of those before it",
+                )
+            )
+    return found
+
+
+def _charted(history: History, limits: Limits) -> list[Finding]:
+    base, values, again = history.base, history.values, history.again
+    value, reference, sd = float(values[-1]), float(base.reference), float(base.sd)
+    against = f"{value:.1%} right, and {reference:.1%} at the original (deviation {sd:.2%})"
+    sums = charts.ratchet(values, base, limits, restarts=history.restarts)
+    found = {
+        "ratchet": (
+            sums[-1] > limits.ratchet,
+            f"losses since the original add up to {sums[-1]:.1f} deviations; {against}",
+        ),
+        "decline": (
+            charts.declined(values, base, limits)[-1],
+            f"{limits.declines} evaluations or more fell in a row; {against}",
+        ),
+        "three sigma": (
+            charts.beyond(values, base, limits, again=again)[-1],
+            f"{again[-1]:.1%} when it was evaluated again; {against}",
+        ),
+        BREAKER: (
+            charts.broken(values, base, limits, again=again)[-1],
+            f"{value:.1%} and {again[-1]:.1%} right, of "
+            f"{charts.best_known(values, base)[-1]:.1%} at the best",
+        ),
+        "complexity": (
+            charts.grown(history.complexity, values, base, limits)[-1],
+            f"{history.complexity[-1]:.2f} times as complex as the original; {against}",
+        ),
+    }
+    return [Finding(kind, detail) for kind, (raised, detail) in found.items() if raised]
+
+
+def _told(history: History, limits: Limits) -> list[Finding]:
+    if not history.points or not charts.stalled(history.values, history.base, limits)[-1]:
+        return []
+    gain = charts.velocity(history.values, history.base, limits)[-1]
+    what = (
+        f"{gain:+.2%} a checkpoint over the last {limits.window} evaluations: nothing is gained "
+        "any more; consider harder tasks, a higher temperature, or a change of structure"
+    )
+    return [Finding("velocity", what)]
+
+
+def _doubtful(history: History, limits: Limits) -> bool:
+    """Tell whether the latest evaluation is so low that a second one has to say so, too."""
+    last = history.points[-1]
+    low = charts.beyond(history.values, history.base, limits)[-1]
+    low |= charts.broken(history.values, history.base, limits)[-1]
+    return bool(low) and last.again is None
+
+
+def _chain(line: Line, production: Production) -> list[tuple[int, int]]:
+    """Return the runs of the checkpoints that the active one descends from, and its own."""
+    chain: list[tuple[int, int]] = []
+    here: str | None = line.active
+    while here is not None:
+        chain.append(production.get(here, (0, 0)))
+        here = line.checkpoints[here].parent
+    return chain[::-1]
+
+
+def _raise(place: Workplace, finding: Finding) -> None:
+    def make() -> list[Line]:
+        line = place.line()
+        line.alarm(commit=line.head.commit, kind=finding.kind, detail=finding.detail)
+        return [line]
+
+    place.save(make)
+
+
+def _break(place: Workplace, history: History, limits: Limits) -> Rollback | None:
+    """Roll back all after the last checkpoint that was good; None where that is the original's."""
+    bad = charts.broken(history.values, history.base, limits)
+    good = {each.checkpoint for each, low in zip(history.points, bad, strict=True) if not low}
+    line = place.line()
+    good.add(line.first)
+    culprit, here = None, line.active
+    while here not in good:
+        culprit, here = here, line.checkpoints[here].parent or line.first
+    if culprit is None:
+        return None
+    reason = f"the circuit breaker: {history.values[-1]:.1%} right; last good is {here}"
+    return roll_back(place, culprit, reason)
