@@ -37,9 +37,14 @@ def hash_files(files: Iterable[tuple[str, bytes]]) -> str:
     return sha.hexdigest()
 
 
-def code_sha256(house: Path = HOUSE) -> str:
-    """Return the hash over all files in a folder of packages that decide a run."""
+def deciding_files(house: Path = HOUSE) -> dict[str, Path]:
+    """Return the files in a folder of packages that decide a run, by their paths from there."""
     tops = {*PACKAGES, *(PurePosixPath(path).parts[0] for path in _HARNESS)}
     files = [path for top in sorted(tops) for path in (house / top).rglob("*") if path.is_file()]
-    named = [(path.relative_to(house).as_posix(), path) for path in files]
-    return hash_files((name, path.read_bytes()) for name, path in named if decides_a_run(name))
+    named = {path.relative_to(house).as_posix(): path for path in files}
+    return {name: path for name, path in named.items() if decides_a_run(name)}
+
+
+def code_sha256(house: Path = HOUSE) -> str:
+    """Return the hash over all files in a folder of packages that decide a run."""
+    return hash_files((name, path.read_bytes()) for name, path in deciding_files(house).items())
