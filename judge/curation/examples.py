@@ -9,7 +9,7 @@ I/O: reads blobs.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,28 +18,32 @@ from judge.curation.situations import Message, situation
 from judge.curation.tables import Tables
 
 _ROLES = ("assistant", "system", "user")
+_ANSWERS = "CREATE OR REPLACE TEMP TABLE answers AS SELECT * FROM curated_answers"
 _SFT = """
-SELECT a.run_id, a.number FROM curated_answers AS a
+SELECT a.run_id, a.number, d.idx FROM answers AS a
 JOIN run_forces AS f USING (run_id)
 JOIN decisions AS d ON d.run_id = a.run_id AND d.number = a.number
 WHERE a.let_in{conditions} ORDER BY d.idx
 """
 _PREFERENCES = """
 SELECT p.chosen_run, p.chosen, p.rejected_run, p.rejected FROM preference_pairs AS p
-JOIN curated_answers AS a ON a.run_id = p.chosen_run AND a.number = p.chosen
+JOIN answers AS a ON a.run_id = p.chosen_run AND a.number = p.chosen
 JOIN run_forces AS f ON f.run_id = p.chosen_run
-JOIN curated_answers AS b ON b.run_id = p.rejected_run AND b.number = p.rejected
+JOIN answers AS b ON b.run_id = p.rejected_run AND b.number = p.rejected
 JOIN run_forces AS g ON g.run_id = p.rejected_run
 JOIN decisions AS d ON d.run_id = p.chosen_run AND d.number = p.chosen
 JOIN decisions AS e ON e.run_id = p.rejected_run AND e.number = p.rejected
 WHERE p.difference >= ? AND p.difference > p.noise{conditions} ORDER BY d.idx, e.idx
 """
-_ANSWER = """
-SELECT epoch, rules, numbers, request FROM curated_answers WHERE run_id = ? AND number = ?
-"""
 _DECISIONS = """
-SELECT number, event_type, cites, direction, params::VARCHAR AS params, justification
-FROM decision_outcomes WHERE run_id = ? AND LIST_CONTAINS(?, number) ORDER BY number
+WITH cited AS (
+    SELECT run_id, number, LIST(rule ORDER BY rule) AS cites FROM citations
+    SEMI JOIN answers USING (run_id) GROUP BY run_id, number
+)
+SELECT
+    d.run_id, d.number, d.event_type, c.cites, d.direction, d.params::VARCHAR AS params,
+    d.justification
+FROM decisions AS d JOIN cited AS c USING (run_id, number)
 """
 
 
@@ -80,10 +84,11 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
 
     Raises BlobError for a request that is missing: what was drawn once has to come out again.
     """
+    answers = _Answers(tables, blobs)
     if query.kind == "sft":
         conditions, values = query.conditions("f", "a")
         for row in tables.ask(_SFT.format(conditions=conditions), values):
-            answer = _answer(tables, blobs, row["run_id"], row["number"])
+            answer = answers.get(row["run_id"], row["number"])
             if answer.prompt is not None:
                 id_ = f"{row['run_id']}/{row['number']}"
                 messages = [*answer.prompt, _assistant(answer.said)]
@@ -93,8 +98,8 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
     worse, more = query.of_rejected().conditions("g", "b")
     sql = _PREFERENCES.format(conditions=better + worse)
     for row in tables.ask(sql, [query.margin, *values, *more]):
-        chosen = _answer(tables, blobs, row["chosen_run"], row["chosen"])
-        rejected = _answer(tables, blobs, row["rejected_run"], row["rejected"])
+        chosen = answers.get(row["chosen_run"], row["chosen"])
+        rejected = answers.get(row["rejected_run"], row["rejected"])
         if chosen.prompt is not None:
             id_ = f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
             line = {
@@ -111,26 +116,45 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def _answer(tables: Tables, blobs: Blobs, run: str, number: int) -> _Answer:
-    found = tables.ask(_ANSWER, [run, number])[0]
-    rows = tables.ask(_DECISIONS, [run, found["numbers"]])
-    decisions = [
-        {
-            "event_type": row["event_type"],
-            "cites": row["cites"],
-            "direction": row["direction"],
-            "params": json.loads(row["params"]),
-            "justification": row["justification"],
+class _Answers:
+    """All answers of these tables, put together when they are asked for."""
+
+    def __init__(self, tables: Tables, blobs: Blobs) -> None:
+        tables.ask(_ANSWERS)  # once: the view stands on many others
+        self._tables = tables
+        self._blobs = blobs
+        self._found = {
+            (row["run_id"], row["number"]): row for row in tables.ask("SELECT * FROM answers")
         }
-        for row in rows
-    ]
-    prompt = (
-        situation(tables, run=run, epoch=found["epoch"], rules=found["rules"])
-        if found["request"] is None
-        else _messages(blobs.get(found["request"]))
-    )
-    said = json.dumps({"decisions": decisions}, ensure_ascii=False)
-    return _Answer(prompt, said, tuple((run, row["number"]) for row in rows))
+        self._decisions = {(row["run_id"], row["number"]): row for row in tables.ask(_DECISIONS)}
+        self._made: dict[tuple[str, int], _Answer] = {}
+
+    def get(self, run: str, number: int) -> _Answer:
+        if (run, number) not in self._made:
+            self._made[run, number] = self._make(run, self._found[run, number])
+        return self._made[run, number]
+
+    def _make(self, run: str, found: Mapping[str, Any]) -> _Answer:
+        said = [
+            {
+                "event_type": row["event_type"],
+                "cites": row["cites"],
+                "direction": row["direction"],
+                "params": json.loads(row["params"]),
+                "justification": row["justification"],
+            }
+            for row in (self._decisions[run, number] for number in found["numbers"])
+        ]
+        prompt = (
+            situation(self._tables, run=run, epoch=found["epoch"], rules=found["rules"])
+            if found["request"] is None
+            else _messages(self._blobs.get(found["request"]))
+        )
+        return _Answer(
+            prompt,
+            json.dumps({"decisions": said}, ensure_ascii=False),
+            tuple((run, number) for number in found["numbers"]),
+        )
 
 
 def _messages(request: bytes) -> list[Message] | None:

@@ -44,8 +44,14 @@ SELECT rule, side, value, ema, streak FROM rule_evaluations
 WHERE run_id = ? AND epoch = ? AND LIST_CONTAINS(?, rule) ORDER BY precedence
 """
 _EARLIER_ROWS = """
-SELECT epoch, cites, direction, params::VARCHAR AS params, outcome FROM decision_outcomes
-WHERE run_id = ? AND epoch < ? ORDER BY number DESC LIMIT 8
+SELECT
+    d.epoch, d.direction, d.params::VARCHAR AS params,
+    COALESCE(r.outcome, 'not acted on') AS outcome,
+    (SELECT LIST(c.rule ORDER BY c.rule) FROM citations AS c
+     WHERE c.run_id = d.run_id AND c.number = d.number) AS cites
+FROM decisions AS d
+LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number
+WHERE d.run_id = ? AND d.epoch < ? ORDER BY d.number DESC LIMIT 8
 """
 _MODEL = """
 SELECT COALESCE(

@@ -5,7 +5,7 @@ I/O: none.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ import duckdb
 
 from judge.curation.errors import CurationError
 from ledger.verified_entries import VerifiedEntry
-from projections.projector import create_schema, project, read_position
+from projections.projector import projected, read_position
 
 # What decides whether something is kept out: of these, none may be left unread.
 _STANDING = ("audit.", "checkpoint.", "corpus.", "line.", "run.")
@@ -58,15 +58,12 @@ def open_tables(ledger: VerifiedEntries, *, as_of: int | None = None) -> Iterato
         raise CurationError(
             f"there is no entry {last} to draw as of; the ledger has {ledger.size}, from 0"
         )
-    connection = duckdb.connect()
-    try:
-        create_schema(connection)
-        project(connection, islice(ledger.entries(start=0), last + 1), quarantine=True)
+    with closing(
+        projected(islice(ledger.entries(start=0), last + 1), quarantine=True)
+    ) as connection:
         tables = Tables(connection, last, str(read_position(connection)[1]))
         _verify_readable(tables)
         yield tables
-    finally:
-        connection.close()
 
 
 def _verify_readable(tables: Tables) -> None:

@@ -1,0 +1,435 @@
+"""Histories for curation: a line, runs, audits, origins, rollbacks, and an account kept beside.
+
+The account says in plain Python, from what was done, which runs may be learned from; it reads no
+table. Runs have three epochs: in the second a loss is not finite, R7 fires, and it is answered.
+"""
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from synthetic import PARAMS, SETTINGS, SPEC, measured, synthetic_call
+
+from aggregates.audit import STEPS, Audit
+from aggregates.canonical import digest
+from aggregates.corpus import Corpus
+from aggregates.decisions import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION, Decision
+from aggregates.line import Line
+from aggregates.registry import REGISTRY
+from aggregates.review import Review
+from aggregates.rules import CALIBRATED
+from aggregates.run import Run
+from aggregates.transcript import Transcript
+from judge.curation.query import Query
+from judge.curation.sealing import Drawn, draw
+from judge.curation.tables import Tables, open_tables
+from ledger.application import LedgerApplication
+from ledger.blobs import BlobStore
+from ledger.entries import AuthorKey
+from ledger.notes import public_bytes, vkey
+from ledger.paths import LedgerPaths
+from ledger.reader import open_verified
+from ledger.sqlite import SignedSQLiteRecorder
+from projections.projector import project, projected, read_position
+
+DATA = ("aa" * 32, "bb" * 32)
+AUTHORS = ("playbook", "small")
+OPERATOR = Ed25519PrivateKey.from_private_bytes(bytes([5]) * 32)
+FIRES = 1  # the epoch in which R7 does
+
+
+@dataclass
+class Known:
+    """What the account knows of a run."""
+
+    checkpoint: str | None
+    honest: bool  # its label is one that stood before, and the code is that checkpoint's
+    origins: frozenset[tuple[str, str]]
+    parent: str | None
+    group: int
+    acts: bool
+    judged: bool = False
+    accuracy: float = 0.0
+    bad: bool = False
+
+
+@dataclass
+class Exported:
+    """What was handed out, and when."""
+
+    query: Query
+    as_of: int
+    lines: bytes
+    members: dict[str, tuple[str, ...]]  # example -> runs
+    seal: UUID
+
+
+@dataclass
+class Scene:
+    """A ledger that grows, and the account of it."""
+
+    folder: Path
+    runs: dict[str, Known] = field(default_factory=dict)
+    parents: dict[str, str | None] = field(default_factory=dict)
+    rolled_back: set[str] = field(default_factory=set)
+    admitted: set[tuple[str, str]] = field(default_factory=set)
+    exports: list[Exported] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.connection = projected([])
+        self.ledger = self.folder / "ledger"
+        self.log = LedgerApplication.open(self.ledger, REGISTRY)
+        self.blobs = BlobStore(LedgerPaths(self.ledger).blobs)
+        assert isinstance(self.log.recorder, SignedSQLiteRecorder)
+        self.log.recorder.grant_key(vkey("ada", public_bytes(OPERATOR)), role="operator")
+        self.author = AuthorKey("operator", OPERATOR)
+        self.line = Line.open(
+            root="0" * 40,
+            branch="main",
+            commit="1" * 40,
+            tree="2" * 40,
+            manifest="3" * 64,
+            reference_set="4" * 64,
+            code=code_of(0),
+        )
+        self.parents[self.line.first] = None
+        self.corpus = Corpus.open()
+        self.log.save(self.line, self.corpus)
+
+    def promote(self) -> str:
+        number = len(self.parents)
+        parent = self.line.active
+        checkpoint = self.line.promote(
+            commit=f"{number:040x}",
+            tree=f"{number:040d}",
+            proposals=[f"proposal {number}"],
+            manifest="3" * 64,
+            reference_set="4" * 64,
+            code=code_of(number),
+        )
+        self.log.save(self.line)
+        self.parents[checkpoint] = parent
+        return checkpoint
+
+    def roll_back(self, checkpoint: str) -> None:
+        self.line.roll_back(checkpoint, "it was worse after all")
+        self.log.save(self.line)
+        self.rolled_back.add(checkpoint)
+
+    def run(
+        self,
+        checkpoint: str | None,
+        *,
+        code: str | None = None,
+        data: str = DATA[0],
+        author: str = "playbook",
+        parent: str | None = None,
+        group: int = 0,
+        acts: bool = True,
+        temperature: float | None = None,
+    ) -> str:
+        """Record a run; those of one group are the same until the answer in epoch FIRES."""
+        own = code_of(list(self.parents).index(checkpoint)) if checkpoint in self.parents else "x"
+        run = told_run(
+            checkpoint=checkpoint,
+            code=code or own,
+            data=data,
+            author=author,
+            parent=parent,
+            group=group,
+            acts=acts,
+        )
+        made: list[Any] = [run]
+        if temperature is not None:
+            made.append(self._transcript(run, author, temperature))
+        self.log.save(*made)
+        self.runs[str(run.id)] = Known(
+            checkpoint=checkpoint,
+            honest=checkpoint in self.parents and code in (None, own),
+            origins=frozenset({("data", data), ("model", author)}),
+            parent=parent,
+            group=group,
+            acts=acts,
+        )
+        return str(run.id)
+
+    def _transcript(self, run: Run, model: str, temperature: float) -> Transcript:
+        asked = [
+            {"role": "system", "content": "answer the due rules"},
+            {"role": "user", "content": f"group {run.config['seed']}: R7 is not finite"},
+        ]
+        request = json.dumps({"model": model, "messages": asked}).encode()
+        transcript = Transcript.start(run.id, policy=run.policy)
+        transcript.add(
+            synthetic_call(
+                model=model,
+                epoch=FIRES,
+                rules=("R7",),
+                request=self.blobs.put(request),
+                request_bytes=len(request),
+                parameters={"temperature": temperature, "seed": 7},
+            )
+        )
+        return transcript
+
+    def audit(
+        self,
+        run: str,
+        *,
+        held: bool = True,
+        exercised: bool = True,
+        accuracy: float = 0.5,
+        violation: bool = False,
+    ) -> None:
+        audit = Audit.start(run=run, tree_head="note", config={"disabled": []}, environment={})
+        for number, name in enumerate(STEPS, start=1):
+            status = "passed" if held else "failed" if number == 1 else "not_run"
+            audit.complete_step(name, status, summary=status, evidence={})
+        found = [{"kind": "insincere", "rule": "R7", "epoch": 1, "decision": 1}]
+        audit.score(
+            accuracy_score=accuracy if held else 0.0,
+            process_score=1.0 if held else 0.0,
+            process_axis_exercised=exercised,
+            test_accuracy=accuracy,
+            validation_accuracy=accuracy,
+            obligations=1,
+            decisions=1,
+            violations=found if violation else [],
+        )
+        self.log.save(audit)
+        self.runs[run].judged = held and exercised
+        self.runs[run].accuracy = accuracy
+        self.runs[run].bad = violation or self.runs[run].bad
+
+    def mark_bad(self, run: str) -> None:
+        index = self.index_of(run, "run.decision_made")
+        self.log.save(Review.of(index=index, entry_hash="0" * 64, run=run, mark="bad", note=""))
+        self.runs[run].bad = True
+
+    def admit(self, kind: str, name: str, *, signed: bool = True) -> None:
+        if (kind, name) in self.corpus.admitted:
+            return
+        self.corpus.admit(kind, name, "known")
+        if signed:
+            self.log.save(self.corpus, author=self.author)
+            self.admitted.add((kind, name))
+        else:
+            self.log.save(self.corpus)
+
+    def withdraw(self, kind: str, name: str) -> None:
+        if (kind, name) in self.corpus.admitted:
+            self.corpus.withdraw(kind, name, "not so well known")
+            self.log.save(self.corpus, author=self.author)
+            self.admitted.discard((kind, name))
+
+    def let_in(self, run: str) -> bool:
+        """Tell by the account whether a run may be learned from now."""
+        known = self.runs[run]
+        return known.judged and self._clean(run)
+
+    def _clean(self, run: str) -> bool:
+        known = self.runs[run]
+        at = known.checkpoint
+        while at is not None and known.honest:
+            if at in self.rolled_back:
+                return False
+            at = self.parents[at]
+        return (
+            known.honest
+            and known.origins <= self.admitted
+            and (known.parent is None or self._clean(known.parent))
+        )
+
+    def sft(self) -> set[str]:
+        """Return the runs that an export of messages would hold now."""
+        return {run for run, known in self.runs.items() if self.let_in(run) and not known.bad}
+
+    def pairs(self) -> set[tuple[str, str]]:
+        """Return the runs, better and worse, of which preferences would be made now."""
+        return {
+            (better, worse)
+            for better in self.sft()
+            for worse in self.runs
+            if self.let_in(worse)
+            and self.runs[better].group == self.runs[worse].group
+            and self._same_data(better, worse)
+            and self.runs[better].acts != self.runs[worse].acts
+            and self.runs[better].accuracy - self.runs[worse].accuracy >= 0.1
+        }
+
+    def _same_data(self, one: str, other: str) -> bool:
+        kinds = [{o for o in self.runs[run].origins if o[0] == "data"} for run in (one, other)]
+        return kinds[0] == kinds[1]
+
+    def tables(self) -> Tables:
+        """Return the tables as of now; they are brought up to date, not built anew."""
+        with open_verified(self.ledger) as ledger:
+            position = read_position(self.connection)[0]
+            project(self.connection, ledger.entries(start=position))
+        position, head, _ = read_position(self.connection)
+        return Tables(self.connection, position - 1, str(head))
+
+    def draw(self, query: Query) -> Drawn:
+        return draw(self.tables(), query, blobs=self.blobs)
+
+    def draw_again(self, query: Query, *, as_of: int, anew: bool) -> Drawn:
+        """Draw as of an earlier index: from tables that end there, or that look back."""
+        with open_verified(self.ledger) as ledger:
+            if anew:
+                with open_tables(ledger, as_of=as_of) as tables:
+                    return draw(tables, query, blobs=self.blobs)
+            head = next(ledger.entries(start=as_of)).entry_hash.hex()
+        then = replace(self.tables(), as_of=as_of, head=head)
+        self.connection.execute(f"SET VARIABLE as_of = {as_of}")
+        try:
+            return draw(then, query, blobs=self.blobs)
+        finally:
+            self.connection.execute("RESET VARIABLE as_of")
+
+    def export(self, query: Query) -> Exported:
+        """Draw as of now, and seal it."""
+        drawn = self.draw(query)
+        sealed = drawn.seal()
+        assert self.blobs.put(drawn.members) == sealed.members
+        self.log.save(sealed)
+        runs = {
+            each.id: tuple(run for run, _ in (*each.decisions, *each.rejected))
+            for each in drawn.examples
+        }
+        done = Exported(query, drawn.as_of, drawn.lines, runs, sealed.id)
+        self.exports.append(done)
+        return done
+
+    def index_of(self, stream: str, name: str) -> int:
+        with open_verified(self.ledger) as ledger:
+            return next(
+                entry.index
+                for entry in ledger.entries()
+                if str(entry.stream_id) == stream and entry.name == name
+            )
+
+
+def code_of(number: int) -> str:
+    return hashlib.sha256(b"code %d" % number).hexdigest()
+
+
+def told_run(
+    *,
+    checkpoint: str | None,
+    code: str,
+    data: str,
+    author: str,
+    parent: str | None,
+    group: int,
+    acts: bool,
+) -> Run:
+    config = {"dataset": "shapes", "seed": group, "epochs": 3, "edits": "live", "waived": []}
+    run = Run.start(
+        config=config,
+        config_hash=digest(config),
+        rules=CALIBRATED,
+        spec=SPEC,
+        data={"dataset": "shapes", "fingerprints": {"train": data}, "sizes": {"validation": 2_000}},
+        environment={"code_sha256": code},
+        policy={"name": author},
+        parent_run=parent,
+        checkpoint=checkpoint,
+    )
+    for epoch in range(3):
+        seen = measured(epoch, diverged=epoch == FIRES)
+        seen["train"]["accuracy"] += group / 1_000
+        if epoch > FIRES:
+            seen["settings"]["lr"] = 0.01 if acts else 0.1
+        run.measure_epoch(seen, {})
+        run.evaluate_rules()
+        if epoch != FIRES:
+            continue
+        if acts:
+            change = ("decrease_lr", PARAMS["decrease_lr"])
+            run.decide(
+                Decision(HYPERPARAMETER_CHANGE, ("R7",), *change, f"{author} slows it down"),
+                source="policy",
+            )
+            settings = {**SETTINGS, **PARAMS["decrease_lr"]}
+            run.apply_remedy([{"what": "lr"}], settings=settings, spec=run.spec)
+        else:
+            said = f"{author} waits and sees"
+            run.decide(Decision(NO_ACTION, ("R7",), DEFER, {}, said), source="policy")
+    run.end("completed")
+    return run
+
+
+SFT = Query(kind="sft")
+PREFERENCES = Query(kind="preferences")
+
+
+def step(scene: Scene, rng: random.Random) -> None:
+    """Let one thing happen."""
+    runs = list(scene.runs)
+    what = rng.choices(
+        ("run", "audit", "promote", "roll back", "admit", "withdraw", "bad", "export"),
+        weights=(10, 10, 3, 1, 3, 1, 1, 1),
+    )[0]
+    if what == "run":
+        labels: Sequence[str | None] = [scene.line.active] * 20 + [None, *scene.parents, "no such"]
+        author = rng.choice(AUTHORS)
+        scene.run(
+            rng.choice(labels),
+            code=rng.choice([None] * 20 + [code_of(99)]),
+            data=DATA[rng.random() < 0.1],
+            author=author,
+            parent=rng.choice([None] * 40 + runs),
+            group=int(rng.random() < 0.3),
+            acts=rng.random() < 0.6,
+            temperature=0.5 if author == "small" else None,
+        )
+    elif what == "audit" and runs:
+        waiting = [run for run in runs if not scene.runs[run].judged]
+        scene.audit(
+            rng.choice(waiting if waiting and rng.random() < 0.9 else runs),
+            held=rng.random() < 0.95,
+            exercised=rng.random() < 0.95,
+            accuracy=rng.choice([0.3, 0.7]),
+            violation=rng.random() < 0.05,
+        )
+    elif what == "promote":
+        scene.promote()
+    elif what == "roll back":
+        standing = [c for c, parent in scene.parents.items() if parent and _stands(scene, c)]
+        if standing:
+            scene.roll_back(rng.choice(standing[-2:]))
+    elif what in ("admit", "withdraw"):
+        kind = rng.choice(["data", "model"])
+        name = rng.choice(DATA if kind == "data" else AUTHORS)
+        if what == "admit":
+            scene.admit(kind, name, signed=rng.random() < 0.8)
+        else:
+            scene.withdraw(kind, name)
+    elif what == "bad" and runs:
+        scene.mark_bad(rng.choice(runs))
+    elif what == "export":
+        check_export(scene, rng.choice([SFT, PREFERENCES]))
+
+
+def _stands(scene: Scene, checkpoint: str | None) -> bool:
+    while checkpoint is not None:
+        if checkpoint in scene.rolled_back:
+            return False
+        checkpoint = scene.parents[checkpoint]
+    return True
+
+
+def check_export(scene: Scene, query: Query) -> None:
+    """Export, and hold what comes out against the account: nothing more, and nothing less."""
+    sft, pairs = scene.sft(), scene.pairs()
+    done = scene.export(query)
+    if query.kind == "sft":
+        assert {runs[0] for runs in done.members.values()} == sft
+    else:
+        assert {(runs[0], runs[1]) for runs in done.members.values()} == pairs
