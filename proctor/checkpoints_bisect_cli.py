@@ -188,9 +188,10 @@ def _tell_search(told: dict[str, Any]) -> None:
     ]
     print_table(("number", "first bad one", "probability"), rows)
     if not told["ended"]:
-        console.print(words(f"{len(told['probes'])} probes so far; the same command goes on"))
+        console.print(words(f"{len(told['probes'])} done so far; the same command goes on"))
         return
-    console.print(words(f"{len(told['probes'])} probes: {told['reason']}"))
+    count = len(told["probes"])
+    console.print(words(f"{count} probe{'s' * (count != 1)}: {told['reason']}"))
     if told["culprit"] is not None:
         names = ", ".join(told["proposals"]) or "none: people made it"
         console.print(words(f"commit {told['commit']}, proposals: {names}"))

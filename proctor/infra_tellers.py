@@ -45,5 +45,10 @@ INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"{body['purpose']} {body['number']} of {body['commit'][:_SHORT]}: "
         f"{body['right']} of {body['tasks']} right"
     ),
+    "bisection.opened": lambda body: (
+        f"{len(body['suspects'])} suspects after {body['good']}, error {body['error']:g}"
+    ),
+    "bisection.probed": lambda body: f"{body['checkpoint']} is {body['verdict']}",
+    "bisection.ended": lambda body: body["reason"],
 }
 """Event name -> teller of its body."""

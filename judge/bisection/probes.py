@@ -57,6 +57,7 @@ class Tasks:
     tasks: tuple[str, ...]
     commit: str
     reference_set: str  # SHA-256
+    measured: bool  # the good commit answers them and the bad one does not, which was seen
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as events have it."""
@@ -119,7 +120,8 @@ def tasks_oracle(
     """
     whole = place.reference_set(bad)
     names = tuple(whole.task(name).task_id for name in tasks)
-    if not names:
+    measured = not names
+    if measured:
         before, after = (_successes(place, commit, bad, folder) for commit in (good, bad))
         names = tuple(task.task_id for task in whole.tasks if task.task_id in before - after)
     if not names:
@@ -127,7 +129,7 @@ def tasks_oracle(
             f"the reference set sees no task that {good[:12]} answers and {bad[:12]} does not; "
             "name tasks, or a command that tells them apart"
         )
-    return Tasks(tasks=names, commit=bad, reference_set=whole.sha256)
+    return Tasks(tasks=names, commit=bad, reference_set=whole.sha256, measured=measured)
 
 
 def oracle_of(told: Mapping[str, Any]) -> Oracle:
@@ -140,7 +142,7 @@ def oracle_of(told: Mapping[str, Any]) -> Oracle:
 
 def key_of(told: Mapping[str, Any]) -> str:
     """Return what an oracle goes by: what is the same asks the same."""
-    return digest(told)
+    return digest({name: value for name, value in told.items() if name != "measured"})
 
 
 def probe(

@@ -56,7 +56,7 @@ def reason_of(found: Bisection) -> str:
         told += f"; {wrong} of {said} verdicts speak against it"
         if chance < _UNLIKELY:
             told += ", more than the believed error explains: begin again with a larger one"
-    if search.ends_believed and first == last:
+    if search.ends_believed and first == last and not found.oracle.get("measured"):
         if first == 1:
             told += f"; that {order[0]} is good was believed and not probed"
         if first == search.suspects:
