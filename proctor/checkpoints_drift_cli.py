@@ -20,6 +20,7 @@ from proctor.drift_tasks import maker_of
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.infra_home import BRANCH, HERE, BranchOption, RepoOption, open_controller
+from proctor.infra_reports import tell_alarms
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, print_json, print_table, words
@@ -203,14 +204,6 @@ def simulate_(
     raise typer.Exit(EXIT_HELD)
 
 
-def tell_alarms(alarms: list[dict[str, Any]]) -> None:
-    """Print what waits for an operator."""
-    for each in alarms:
-        console.print(words(f"ALARM {each['number']}, {each['kind']}: {each['detail']}"))
-    if alarms:
-        console.print("look into them, then: proctor checkpoints answer ALARM --note ...")
-
-
 def _describe(found: Repeats) -> dict[str, Any]:
     enough = len(found.values) >= FEWEST
     base = found.baseline() if enough else None
@@ -245,7 +238,7 @@ def _tell_baseline(told: dict[str, Any]) -> None:
 
 
 def _asked(home: Home) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-    """Return each checkpoint's runs, good ones and all, and how many began since it was evaluated."""
+    """Return each checkpoint's good runs and all, and how many began since it was evaluated."""
     home.require_ledger()
     with open_remembered(home.ledger):  # raises where it does not hold
         pass

@@ -35,7 +35,7 @@ def _make_own(folder: Path, siblings: int) -> str:
 
 
 def _make_sample(folder: Path, shapes: list[Shape], siblings: int) -> str:
-    seed = secrets.randbits(64)
+    seed = secrets.randbits(48)
     entries = []
     for number in range(siblings):
         files = reference_files(
@@ -44,4 +44,4 @@ def _make_sample(folder: Path, shapes: list[Shape], siblings: int) -> str:
         entries += json.loads(files.pop("manifest.json"))["tasks"]
         write_files(folder, files)
     write_files(folder, {"manifest.json": json.dumps({"version": 1, "tasks": entries})})
-    return f"{seed:016x}"
+    return f"{seed:012x}"

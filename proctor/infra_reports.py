@@ -1,7 +1,7 @@
 """What there is to tell of a line and its proposals, in plain values and as text."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +31,7 @@ def describe_line(controller: Controller) -> dict[str, Any]:
         "halted_by": line.halted_by,
         "valley": line.valley,
         "alarms": line.alarms,
+        "open_alarms": [vars(alarm) for alarm in line.open_alarms.values()],
         "checkpoints": [
             {
                 "checkpoint": each.id,
@@ -96,6 +97,7 @@ def tell_line(told: Mapping[str, Any]) -> None:
         console.print("the branch is NOT at its active checkpoint; see `proctor infra measure`")
     if told["halted"]:
         console.print(words(f"HALTED by {told['halted_by']}: {told['halted']}"))
+    tell_alarms(told["open_alarms"])
     if told["valley"]:
         passed, steps = told["valley"]["passed"], len(told["valley"]["steps"])
         console.print(words(f"valley {told['valley']['id'][:_SHORT]}: {passed} of {steps} steps"))
@@ -120,6 +122,14 @@ def tell_line(told: Mapping[str, Any]) -> None:
                 for each in told["queue"]
             ],
         )
+
+
+def tell_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
+    """Print what waits for an operator's answer."""
+    for each in alarms:
+        console.print(words(f"ALARM {each['number']}, {each['kind']}: {each['detail']}"))
+    if alarms:
+        console.print("look into them, then: `proctor checkpoints answer ALARM --note ...`")
 
 
 def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> None:

@@ -33,7 +33,7 @@ from proctor.infra_home import (
     hidden_folder,
     open_controller,
 )
-from proctor.infra_reports import applied, describe_proposal, tell_proposal
+from proctor.infra_reports import applied, describe_proposal, tell_alarms, tell_proposal
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, print_json, words
@@ -61,7 +61,7 @@ def review(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the proposals that wait for an operator, with their diffs."""
+    """Show what waits for an operator: alarms, and proposals with their diffs."""
     with open_controller(Home(home), repo, branch=branch) as controller:
         pending = controller.pending()
         if as_json:
@@ -69,6 +69,7 @@ def review(
         else:
             for each in pending:
                 tell_proposal(controller, each, diff=True)
+            tell_alarms([vars(alarm) for alarm in controller.line.open_alarms.values()])
             console.print(f"{len(pending)} wait; approve, reject or revise PROPOSAL --key KEY")
     raise typer.Exit(EXIT_HELD)
 

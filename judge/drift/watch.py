@@ -85,7 +85,7 @@ def watch(
     for each in raised:
         _raise(place, each)
     rollback = None
-    if any(each.kind == BREAKER for each in raised):
+    if any(each.kind == BREAKER for each in found):  # also where one was interrupted after it
         rollback = _break(place, history, limits)
     return Watched(
         history=history, raised=raised, told=tuple(_told(history, limits)), rollback=rollback
@@ -144,6 +144,8 @@ def _charted(history: History, limits: Limits) -> list[Finding]:
             f"{history.complexity[-1]:.2f} times as complex as the original; {against}",
         ),
     }
+    if found[BREAKER][0]:  # which says it all, and takes the evaluation out of the charts
+        return [Finding(BREAKER, found[BREAKER][1])]
     return [Finding(kind, detail) for kind, (raised, detail) in found.items() if raised]
 
 
