@@ -20,6 +20,7 @@ from proctor import (
     campaign_cli,
     checkpoints_cli,
     commands,
+    curate_cli,
     infra_cli,
     keys_cli,
     lineage_cli,
@@ -127,6 +128,7 @@ app.add_typer(transcript_cli.app)
 app.add_typer(verify_cli.app)
 app.add_typer(witness_cli.app)
 app.add_typer(bundle_cli.app)
+app.add_typer(curate_cli.app)
 app.add_typer(lineage_cli.app)
 app.add_typer(notary_cli.app)
 app.add_typer(keys_cli.app)

@@ -50,5 +50,11 @@ INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "bisection.probed": lambda body: f"{body['checkpoint']} is {body['verdict']}",
     "bisection.ended": lambda body: body["reason"],
+    "corpus.opened": lambda body: f"nothing is admitted as of {body['at']} ns",
+    "corpus.admitted": lambda body: f"{body['kind']} {body['name']}: {body['note']}",
+    "corpus.withdrawn": lambda body: f"{body['kind']} {body['name']}: {body['note']}",
+    "export.sealed": lambda body: (
+        f"{body['examples']} examples of {body['kind']} as of entry {body['as_of']}"
+    ),
 }
 """Event name -> teller of its body."""

@@ -319,6 +319,14 @@ COMMENT ON COLUMN decision_rewards.mark IS 'gold or bad, as people said; NULL: u
 COMMENT ON COLUMN decision_rewards.reward IS 'advantage, and a tenth each: plus effect, minus violations, plus gold or minus bad; NULL: its run is not judged';
 
 CREATE VIEW rule_credit AS
+WITH sides AS (
+    SELECT d.run_id, d.number, c.rule, e.side
+    FROM decisions AS d
+    JOIN citations AS c USING (run_id, number)
+    JOIN rule_evaluations AS e
+        ON e.run_id = d.run_id AND e.epoch = d.epoch AND e.rule = c.rule
+)
+
 SELECT
     c.rule,
     e.side,
@@ -335,7 +343,7 @@ SELECT
     AVG(r.reward) AS reward
 FROM decision_rewards AS r
 JOIN citations AS c USING (run_id, number)
-LEFT JOIN rule_evaluations AS e ON e.run_id = r.run_id AND e.epoch = r.epoch AND e.rule = c.rule
+LEFT JOIN sides AS e ON e.run_id = r.run_id AND e.number = r.number AND e.rule = c.rule
 GROUP BY ALL;
 COMMENT ON VIEW rule_credit IS 'What came of each direction that was taken for each rule, by who took it';
 COMMENT ON COLUMN rule_credit.rule IS 'R1 to R7';
