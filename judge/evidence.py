@@ -14,6 +14,7 @@ from uuid import UUID
 
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
+from judge.labels import CHECKPOINTS
 from judge.replay import decode_events
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
@@ -31,6 +32,7 @@ class Evidence:
     size: int  # entries in the ledger
     entries: tuple[VerifiedEntry, ...]  # of the run
     parent: tuple[VerifiedEntry, ...]  # of the run that this one restarts from
+    checkpoints: tuple[VerifiedEntry, ...] = ()  # that record one
 
 
 def parse_run_id(run_id: UUID | str) -> UUID:
@@ -65,30 +67,32 @@ def read_evidence(
     """
     if not config.checks("ledger_verification"):
         everything = _read_unverified(directory)
-        own, parent = _pick(lambda: everything, run)
+        own, parent, checkpoints = _pick(lambda: everything, run)
         head, size, verified = None, len(everything), False
     else:
         with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
-            own, parent = _pick(ledger.entries, run)
+            own, parent, checkpoints = _pick(ledger.entries, run)
             head = None if ledger.head is None else ledger.head.note
             size, verified = ledger.size, True
     if not own:
         raise JudgeError(f"there is no run {run} in {directory}")
-    return Evidence(verified, head, size, own, parent)
+    return Evidence(verified, head, size, own, parent, checkpoints)
 
 
 def _pick(
     entries: Callable[[], Iterable[VerifiedEntry]], run: UUID
-) -> tuple[tuple[VerifiedEntry, ...], tuple[VerifiedEntry, ...]]:
-    """Return the entries of the run and of its parent."""
-    own = tuple(entry for entry in entries() if entry.stream_id == run)
+) -> tuple[tuple[VerifiedEntry, ...], tuple[VerifiedEntry, ...], tuple[VerifiedEntry, ...]]:
+    """Return the entries of the run, of its parent, and those that record checkpoints."""
+    found = [each for each in entries() if each.stream_id == run or each.name in CHECKPOINTS]
+    own = tuple(entry for entry in found if entry.stream_id == run)
+    checkpoints = tuple(entry for entry in found if entry.stream_id != run)
     try:
         parent = UUID(decode_body(own[0].body)["parent_run"]) if own else None
     except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
         parent = None  # none, or the replay will say what is wrong with the first entry
     if parent is None:
-        return own, ()
-    return own, tuple(entry for entry in entries() if entry.stream_id == parent)
+        return own, (), checkpoints
+    return own, tuple(each for each in entries() if each.stream_id == parent), checkpoints
 
 
 def _read_unverified(directory: Path) -> list[VerifiedEntry]:

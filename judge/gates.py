@@ -22,6 +22,7 @@ from judge.config import JudgeConfig
 from judge.coverage import Coverage, install_views, measure_coverage
 from judge.errors import JudgeError, SandboxError, StepError
 from judge.evidence import Evidence
+from judge.labels import label_problem
 from judge.reexecution import reexecute
 from judge.replay import Replay, SavedWeights, decode_events, replay_run
 from judge.report import capped
@@ -156,10 +157,19 @@ class Gates:
         self.replay = replay_run(entries, config=self.config)
         self.coverage = _project_coverage(entries, str(self.run))
         epochs = len(self.replay.measured)
+        started = self.replay.started
+        problem = label_problem(
+            started.checkpoint,
+            started.environment.get("code_sha256"),
+            start=entries[0].index,
+            recorded=self.evidence.checkpoints,
+        )
         return StepOutcome(
             f"{self.evidence.size} entries hold, and the rules of {epochs} epochs were evaluated "
-            "again with the same outcome",
+            "again with the same outcome"
+            + (f"; its label is false: {problem}" if problem is not None else ""),
             {
+                "label": {"checkpoint": started.checkpoint, "problem": problem},
                 "verified": self.evidence.verified,
                 "entries": self.evidence.size,
                 "entries_of_run": len(entries),
