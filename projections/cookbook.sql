@@ -1,0 +1,396 @@
+-- # Runs
+
+-- ## How did each run go?
+-- The newest first; a process score means little where the axis is `unexercised`.
+SELECT
+    run_id, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score,
+    process_score, process_axis
+FROM run_summary
+ORDER BY started_at DESC
+LIMIT 50;
+
+-- ## Which runs go on, and how far are they?
+-- A process that was killed leaves a run that goes on until the next command closes it.
+SELECT run_id, started_at, epochs, epochs_planned, best_val_accuracy
+FROM run_summary
+WHERE state = 'running'
+ORDER BY started_at;
+
+-- ## What was measured in the newest run?
+-- One line for each epoch; NULL was not measurable, NaN was measured.
+SELECT epoch, train_loss, val_loss, val_accuracy, max_layer_grad_norm, dead_share, lr
+FROM epochs
+WHERE run_id = (SELECT ARG_MAX(run_id, idx) FROM run_starts)
+ORDER BY epoch;
+
+-- ## When did a loss stop being a number?
+-- The first epoch of each run whose training loss is NaN or infinite.
+SELECT run_id, MIN(epoch) AS epoch, COUNT(*) AS epochs
+FROM epochs
+WHERE NOT ISFINITE(train_loss)
+GROUP BY run_id
+ORDER BY epoch
+LIMIT 100;
+
+-- ## Which learning rates did best?
+-- A value inside a JSON column; each data set for itself.
+SELECT
+    r.dataset,
+    CAST(r.config ->> '$.lr' AS DOUBLE) AS lr,
+    COUNT(*) AS runs,
+    MEDIAN(s.best_val_accuracy) AS median_accuracy,
+    MAX(s.best_val_accuracy) AS best_accuracy
+FROM runs AS r
+JOIN run_summary AS s USING (run_id)
+GROUP BY ALL
+ORDER BY r.dataset, median_accuracy DESC;
+
+-- ## Which policy does best?
+-- Judged runs only, each data set for itself.
+SELECT
+    dataset,
+    policy_name,
+    COUNT(*) AS runs,
+    COUNT(*) FILTER (verdict = 'failed') AS failed,
+    AVG(accuracy_score) AS accuracy_score,
+    AVG(process_score) FILTER (process_axis = 'exercised') AS process_score
+FROM run_summary
+WHERE verdict IS NOT NULL
+GROUP BY ALL
+ORDER BY dataset, accuracy_score DESC;
+
+-- ## How long did epochs take?
+-- From the times at which the ledger took them, so with all that was decided between.
+WITH steps AS (
+    SELECT
+        stream_id AS run_id,
+        EPOCH(time - LAG(time) OVER (PARTITION BY stream_id ORDER BY version)) AS seconds
+    FROM events
+    WHERE name = 'run.epoch_measured'
+)
+
+SELECT run_id, COUNT(seconds) AS epochs, MEDIAN(seconds) AS median_s, MAX(seconds) AS longest_s
+FROM steps
+GROUP BY run_id
+ORDER BY median_s DESC
+LIMIT 50;
+
+-- ## Where does a run come from?
+-- The runs that it goes on from, the nearest first; here for every run that goes on from another.
+SELECT l.run_id, l.distance, l.ancestor, s.best_val_accuracy
+FROM run_lineage AS l
+JOIN run_summary AS s ON s.run_id = l.ancestor
+WHERE l.distance > 0
+ORDER BY l.run_id, l.distance
+LIMIT 100;
+
+-- # Rules and remedies
+
+-- ## Which rules fire, and when?
+-- In parts of ten epochs.
+SELECT
+    rule,
+    epoch // 10 * 10 AS from_epoch,
+    COUNT(*) AS evaluated,
+    COUNT(*) FILTER (fired) AS fired,
+    AVG(CAST(fired AS INTEGER)) AS share
+FROM rule_evaluations
+GROUP BY ALL
+ORDER BY rule, from_epoch;
+
+-- ## Which firings were not answered?
+-- Without those of rules that are advisory in their run.
+SELECT run_id, rule, COUNT(*) AS firings, MIN(epoch) AS first_epoch
+FROM rule_heatmap
+WHERE fired AND NOT waived AND outcome IS NULL
+GROUP BY run_id, rule
+ORDER BY firings DESC
+LIMIT 100;
+
+-- ## Which layer is behind exploding gradients?
+-- Over all epochs in which R7 fired.
+SELECT x.largest_layer AS layer, COUNT(*) AS epochs, MAX(x.largest_grad_norm) AS largest
+FROM rule_evaluations AS e
+JOIN layer_extremes AS x ON x.run_id = e.run_id AND x.epoch = e.epoch
+WHERE e.rule = 'R7' AND e.fired
+GROUP BY layer
+ORDER BY epochs DESC
+LIMIT 20;
+
+-- ## Which remedies silence the rule that they are for?
+-- Told three epochs later; those that cannot be told yet are not counted.
+SELECT
+    f.rule,
+    d.direction,
+    COUNT(f.worked) AS told,
+    COUNT(*) FILTER (f.worked) AS worked,
+    AVG(CAST(f.worked AS INTEGER)) AS share
+FROM remedy_effects AS f
+JOIN decisions AS d ON d.run_id = f.run_id AND d.number = f.decision
+GROUP BY ALL
+ORDER BY f.rule, told DESC;
+
+-- ## What did the loss do after each kind of remedy?
+-- Validation loss behind the remedy and three epochs on, where both are numbers.
+SELECT
+    d.direction,
+    COUNT(*) AS remedies,
+    AVG(later.val_loss - before.val_loss) AS change,
+    COUNT(*) FILTER (later.val_loss < before.val_loss) AS better
+FROM remedies AS r
+JOIN decisions AS d ON d.run_id = r.run_id AND d.number = r.decision
+JOIN epochs AS before ON before.run_id = r.run_id AND before.epoch = r.epoch
+JOIN epochs AS later ON later.run_id = r.run_id AND later.epoch = r.epoch + 3
+WHERE r.outcome = 'applied' AND ISFINITE(before.val_loss) AND ISFINITE(later.val_loss)
+GROUP BY d.direction
+ORDER BY change;
+
+-- ## What was put off and never made good?
+-- Deferrals that neither a silent rule nor a remedy has cleared.
+SELECT run_id, epoch, rule, deferred_to
+FROM deferrals
+WHERE cleared_epoch IS NULL
+ORDER BY run_id, epoch
+LIMIT 100;
+
+-- ## Which faults are noticed, and put right?
+-- Of those that were put into runs on purpose.
+SELECT
+    name,
+    COUNT(*) AS runs,
+    COUNT(*) FILTER (fired) AS noticed,
+    COUNT(remedied_epoch) AS remedied,
+    AVG(last_val_accuracy) AS last_val_accuracy
+FROM provocation_outcomes
+GROUP BY name
+ORDER BY name;
+
+-- # Decisions and those who make them
+
+-- ## What was decided in the newest run, and why?
+-- In the author's own words, with what became of it.
+SELECT epoch, source, cites, direction, params, outcome, reason, justification
+FROM decision_outcomes
+WHERE run_id = (SELECT ARG_MAX(run_id, idx) FROM decisions)
+ORDER BY number;
+
+-- ## What does a usable answer of each model cost?
+-- A cost counts only the calls whose price is known.
+SELECT
+    model,
+    COUNT(*) AS runs,
+    CAST(SUM(asked) AS BIGINT) AS asked,
+    SUM(usable) / SUM(asked) AS usable_share,
+    SUM(cost) / SUM(usable) AS cost_of_usable,
+    SUM(seconds) / SUM(calls) AS seconds_a_call
+FROM call_summary
+WHERE asked > 0
+GROUP BY model
+ORDER BY usable_share DESC;
+
+-- ## Why could answers not be used?
+-- With an example of each problem.
+SELECT model, outcome, problem, COUNT(*) AS times, ANY_VALUE(response) AS example
+FROM calls
+WHERE model IS NOT NULL AND problem IS NOT NULL
+GROUP BY model, outcome, problem
+ORDER BY times DESC
+LIMIT 50;
+
+-- ## Where did votes disagree?
+-- The decisions on which the agents were least of one mind.
+SELECT t.run_id, v.epoch, v.rule, v.agreement, v.chosen, v.votes
+FROM votes AS v
+JOIN transcripts AS t USING (transcript_id)
+ORDER BY v.agreement, v.idx
+LIMIT 50;
+
+-- # Audits
+
+-- ## Which steps of the audit do runs fail?
+-- Over all finished audits; `not_run` stands behind a step that failed.
+SELECT step, name, status, COUNT(*) AS audits
+FROM audit_steps
+GROUP BY ALL
+ORDER BY step, audits DESC;
+
+-- ## What has to change so that a violation does not come again?
+-- The prompt, the policy (it was told and did it again, or no model was asked), the harness, or a person.
+SELECT cause, kind, rule, COUNT(*) AS times
+FROM violation_causes
+GROUP BY ALL
+ORDER BY times DESC;
+
+-- ## Which runs has no audit looked at?
+-- Among those that have ended.
+SELECT run_id, ended_at, state, best_val_accuracy
+FROM run_summary
+WHERE audit_id IS NULL AND state <> 'running'
+ORDER BY ended_at DESC
+LIMIT 50;
+
+-- # Campaigns
+
+-- ## Did a campaign get better from one attempt to the next?
+-- Attempts that were cut off are left out.
+SELECT
+    campaign_id,
+    number,
+    validation_accuracy,
+    process_score,
+    process_score - LAG(process_score) OVER (PARTITION BY campaign_id ORDER BY number) AS gained,
+    violations,
+    cost,
+    place
+FROM campaign_progress
+WHERE NOT abandoned
+ORDER BY campaign_id, number
+LIMIT 100;
+
+-- # Training data
+
+-- ## Why may runs not become training data?
+-- A run may have several reasons; nothing is let in by default.
+WITH reasons AS (SELECT run_id, UNNEST(why_not) AS reason FROM curated_runs)
+
+SELECT reason, COUNT(*) AS runs
+FROM reasons
+GROUP BY reason
+ORDER BY runs DESC;
+
+-- ## Which runs are tainted, since when, and by what?
+-- `tainted_idx` is the index of the entry since which it follows from the ledger.
+SELECT run_id, checkpoint, tainted_idx, tainted_by, taint_reasons
+FROM run_standing
+WHERE tainted
+ORDER BY tainted_idx
+LIMIT 100;
+
+-- ## What were tainted runs used for?
+-- Later runs, prompts, proposals and checkpoints; for exports ask `proctor curate recall`.
+SELECT used_for, what, run_id, detail
+FROM tainted_uses
+ORDER BY idx
+LIMIT 100;
+
+-- ## Was it tainted already when I exported it?
+-- Runs that could be in an export of their time, and whose taint came only behind it.
+SELECT e.export_id, e.as_of, s.run_id, s.tainted_idx
+FROM exports AS e
+JOIN run_standing AS s ON s.idx <= e.as_of
+WHERE s.tainted AND s.tainted_idx > e.as_of
+ORDER BY e.idx, s.idx
+LIMIT 100;
+
+-- ## Which data and models may enter training data?
+-- The latest word on each; an admission counts only with an operator's signature.
+SELECT o.kind, o.name, o.admitted, o.note, COUNT(r.run_id) AS runs
+FROM origin_standing AS o
+LEFT JOIN run_origins AS r USING (kind, name)
+GROUP BY ALL
+ORDER BY o.kind, o.name;
+
+-- ## What was each answer to a rule worth?
+-- By rule, side and remedy, over all runs.
+SELECT rule, side, direction, decisions, silenced, not_silenced, violations, advantage, reward
+FROM rule_credit
+ORDER BY decisions DESC
+LIMIT 50;
+
+-- # The system that changes itself
+
+-- ## What does each checkpoint stand for?
+-- In the order of the chain; a rollback reaches all that descend from it.
+SELECT
+    line_id, place, checkpoint_id, origin, active, rolled_back, rollback_reason, runs, eligible_runs
+FROM checkpoint_standing
+ORDER BY line_id, idx;
+
+-- ## What became of proposals, and who approved them?
+-- The newest first.
+SELECT created_at, proposer, trigger, tier, status, verdict, approved_by, reason, rationale
+FROM infra_proposals
+ORDER BY idx DESC
+LIMIT 50;
+
+-- ## Which tasks do candidates fail?
+-- Of the reference set, over all proposals.
+SELECT task, COUNT(*) AS asked, COUNT(*) FILTER (NOT success) AS failed, ANY_VALUE(problem) AS problem
+FROM infra_task_scores
+WHERE arm = 'candidate'
+GROUP BY task
+ORDER BY failed DESC, task;
+
+-- ## Which way of searching finds improvements?
+-- Rounds by technique, with what became of what they proposed.
+SELECT
+    r.technique,
+    COUNT(*) AS rounds,
+    COUNT(r.proposal_id) AS proposals,
+    COUNT(*) FILTER (c.outcome = 'promoted') AS promoted,
+    CAST(SUM(r.calls) AS BIGINT) AS calls
+FROM evolution_rounds AS r
+LEFT JOIN infra_conclusions AS c USING (proposal_id)
+GROUP BY r.technique
+ORDER BY promoted DESC;
+
+-- ## Is the line worse than it was promoted for?
+-- What was measured outside of proposals, beside the measurement before it.
+SELECT
+    line_id,
+    task_set,
+    checkpoint_id,
+    success,
+    success - LAG(success) OVER (PARTITION BY line_id, task_set, sha256 ORDER BY idx) AS change
+FROM drift_measurements
+ORDER BY idx;
+
+-- ## Which alarms were raised?
+-- The newest first.
+SELECT t.time, a.line_id, a.kind, a.checkpoint_id, a.detail
+FROM drift_alarms AS a
+JOIN events AS t USING (idx)
+ORDER BY a.idx DESC;
+
+-- ## Which change did it?
+-- Searches along the chain, with the probes that they took.
+SELECT s.bisection_id, s.good, e.culprit, e.posterior, COUNT(p.idx) AS probes, e.reason
+FROM bisections AS s
+LEFT JOIN bisection_ends AS e USING (bisection_id)
+LEFT JOIN bisection_probes AS p USING (bisection_id)
+GROUP BY ALL
+ORDER BY s.bisection_id;
+
+-- # The ledger itself
+
+-- ## What came last?
+-- Any of these indices can be given to `proctor log --entry`, `proctor prove` and `--as-of`.
+SELECT idx, time, name, stream_id, version
+FROM events
+ORDER BY idx DESC
+LIMIT 20;
+
+-- ## How many entries of each kind are there?
+-- With the first and the last of them.
+SELECT name, COUNT(*) AS entries, MIN(time) AS first, MAX(time) AS last
+FROM events
+GROUP BY name
+ORDER BY entries DESC;
+
+-- ## How much happened on each day?
+-- Streams are runs, audits, campaigns, proposals and the like.
+SELECT
+    CAST(time AS DATE) AS day,
+    COUNT(*) AS entries,
+    COUNT(DISTINCT stream_id) AS streams,
+    COUNT(*) FILTER (name = 'run.started') AS runs
+FROM events
+GROUP BY day
+ORDER BY day DESC
+LIMIT 100;
+
+-- ## Which keys were let in, and which taken away?
+-- What stands of it, `proctor keys list` tells.
+SELECT idx, name, (body ->> '$.role') AS role, (body ->> '$.vkey') AS vkey, signed_as, signed_by
+FROM authority_events
+ORDER BY idx;
