@@ -29,6 +29,7 @@ PAGES = (
     slow("docs/how-to/keep-a-head.md"),
     "docs/how-to/prove-an-event.md",
     "docs/how-to/provoke-a-fault.md",
+    "docs/how-to/roll-back.md",
     slow("docs/how-to/rotate-a-key.md"),
     "docs/how-to/second-verifier.md",
     "docs/how-to/witness.md",
