@@ -3,8 +3,6 @@
 What is listed is asked of the projection, and so can be asked as of an earlier index.
 """
 
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +10,7 @@ import typer
 
 from judge.gauntlet.hygiene import roll_back
 from ledger.entries import AuthorKey
+from proctor import checkpoints_bisect_cli, checkpoints_drift_cli
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.infra_home import BRANCH, HERE, BranchOption, RepoOption, open_controller
@@ -29,9 +28,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
 )
-for _part in ("proctor.checkpoints_drift_cli", "proctor.checkpoints_bisect_cli"):
-    with suppress(ModuleNotFoundError):
-        import_module(_part).register(app)
 
 _SHORT = 12  # characters of an id
 _LISTED = "SELECT * FROM checkpoint_standing ORDER BY line_id, idx"
@@ -128,6 +124,10 @@ def rollback(
         if done.advice is not None:
             console.print(words(done.advice))
     raise typer.Exit(EXIT_FOUND if done.advice else EXIT_HELD)
+
+
+checkpoints_drift_cli.register(app)
+checkpoints_bisect_cli.register(app)
 
 
 def _session(home: Home, as_of: int | None) -> Session:
