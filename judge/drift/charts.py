@@ -64,7 +64,7 @@ class Baseline:
     """The original checkpoint's evaluations; (...) each."""
 
     mean: Array
-    reference: Array  # what later ones are measured against: the mean, less half its error
+    reference: Array  # what later ones are measured against: the mean, less its standard error
     sd: Array  # of one evaluation, at most
 
 
@@ -84,7 +84,7 @@ def baseline_of(values: Array | Sequence[float], *, resolution: float) -> Baseli
     variance = values.var(axis=-1, ddof=1) / share
     sd = np.sqrt(variance + resolution**2 * 3 / repeats)
     mean = values.mean(axis=-1)
-    return Baseline(mean=mean, reference=mean - sd / (2 * sqrt(repeats)), sd=sd)
+    return Baseline(mean=mean, reference=mean - sd / sqrt(repeats), sd=sd)
 
 
 def ratchet(

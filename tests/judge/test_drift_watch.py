@@ -17,7 +17,7 @@ from judge.gauntlet.workplace import Workplace
 from proctor.drift_tasks import maker_of
 from proctor.infra_init import git
 
-TASKS = 8
+TASKS = 4
 BASE = baseline_of([0.9] * 20, resolution=0.02)
 
 
