@@ -133,8 +133,14 @@ class Scene:
         group: int = 0,
         acts: bool = True,
         temperature: float | None = None,
+        source: str = "policy",
+        refuse: bool = False,
+        calls: Sequence[tuple[tuple[str, ...], bytes]] = (),
     ) -> str:
-        """Record a run; those of one group are the same until the answer in epoch FIRES."""
+        """Record a run; those of one group are the same until the answer in epoch FIRES.
+
+        `calls` are the rules that a model was asked about, each time, and the request.
+        """
         own = code_of(list(self.parents).index(checkpoint)) if checkpoint in self.parents else "x"
         run = told_run(
             checkpoint=checkpoint,
@@ -144,10 +150,14 @@ class Scene:
             parent=parent,
             group=group,
             acts=acts,
+            source=source,
+            refuse=refuse,
         )
         made: list[Any] = [run]
         if temperature is not None:
-            made.append(self._transcript(run, author, temperature))
+            calls = [(("R7",), request_of(author, f"group {group}: R7 is not finite"))]
+        if calls:
+            made.append(self._transcript(run, author, calls, temperature or 0.0))
         self.log.save(*made)
         self.runs[str(run.id)] = Known(
             checkpoint=checkpoint,
@@ -159,23 +169,26 @@ class Scene:
         )
         return str(run.id)
 
-    def _transcript(self, run: Run, model: str, temperature: float) -> Transcript:
-        asked = [
-            {"role": "system", "content": "answer the due rules"},
-            {"role": "user", "content": f"group {run.config['seed']}: R7 is not finite"},
-        ]
-        request = json.dumps({"model": model, "messages": asked}).encode()
+    def _transcript(
+        self,
+        run: Run,
+        model: str,
+        calls: Sequence[tuple[tuple[str, ...], bytes]],
+        temperature: float,
+    ) -> Transcript:
         transcript = Transcript.start(run.id, policy=run.policy)
-        transcript.add(
-            synthetic_call(
-                model=model,
-                epoch=FIRES,
-                rules=("R7",),
-                request=self.blobs.put(request),
-                request_bytes=len(request),
-                parameters={"temperature": temperature, "seed": 7},
+        for number, (rules, request) in enumerate(calls):
+            transcript.add(
+                synthetic_call(
+                    action="repair" if number else "decide",
+                    model=model,
+                    epoch=FIRES,
+                    rules=rules,
+                    request=self.blobs.put(request),
+                    request_bytes=len(request),
+                    parameters={"temperature": temperature, "seed": 7},
+                )
             )
-        )
         return transcript
 
     def audit(
@@ -319,6 +332,14 @@ def code_of(number: int) -> str:
     return hashlib.sha256(b"code %d" % number).hexdigest()
 
 
+def request_of(model: str, question: str) -> bytes:
+    asked = [
+        {"role": "system", "content": "answer the due rules"},
+        {"role": "user", "content": question},
+    ]
+    return json.dumps({"model": model, "messages": asked}).encode()
+
+
 def told_run(
     *,
     checkpoint: str | None,
@@ -328,6 +349,8 @@ def told_run(
     parent: str | None,
     group: int,
     acts: bool,
+    source: str = "policy",
+    refuse: bool = False,
 ) -> Run:
     config = {"dataset": "shapes", "seed": group, "epochs": 3, "edits": "live", "waived": []}
     run = Run.start(
@@ -354,13 +377,16 @@ def told_run(
             change = ("decrease_lr", PARAMS["decrease_lr"])
             run.decide(
                 Decision(HYPERPARAMETER_CHANGE, ("R7",), *change, f"{author} slows it down"),
-                source="policy",
+                source=source,
             )
+            if refuse:
+                run.refuse_remedy("it cannot be done")
+                continue
             settings = {**SETTINGS, **PARAMS["decrease_lr"]}
             run.apply_remedy([{"what": "lr"}], settings=settings, spec=run.spec)
         else:
             said = f"{author} waits and sees"
-            run.decide(Decision(NO_ACTION, ("R7",), DEFER, {}, said), source="policy")
+            run.decide(Decision(NO_ACTION, ("R7",), DEFER, {}, said), source=source)
     run.end("completed")
     return run
 

@@ -46,6 +46,8 @@ class Query:
             if value is None or value == () or (each.name == "gold" and not value):
                 continue
             told[each.name] = sorted(set(value)) if isinstance(value, tuple) else value
+            if isinstance(value, int) and not isinstance(value, bool):
+                told[each.name] = float(value)  # 1 and 1.0 are one question
         return told
 
     def of_rejected(self) -> "Query":

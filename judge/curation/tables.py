@@ -17,7 +17,17 @@ from ledger.verified_entries import VerifiedEntry
 from projections.projector import projected, read_position
 
 # What decides whether something is kept out: of these, none may be left unread.
-_STANDING = ("audit.", "checkpoint.", "corpus.", "line.", "run.")
+_STANDING = (
+    "audit.",
+    "campaign.",
+    "checkpoint.",
+    "corpus.",
+    "decision.",
+    "export.",
+    "line.",
+    "run.",
+    "transcript.",
+)
 
 
 class VerifiedEntries(Protocol):
