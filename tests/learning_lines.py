@@ -1,15 +1,16 @@
-"""A line whose component does what its prompt shows, so that what is learned can be measured.
+"""A line whose component does what its prompt says, so that what is learned can be measured.
 
 The component stands in for a model: it leaves useless rows out as soon as an example in its prompt
-shows the remedy `decrease_lr`. Runs are told, not trained; their label and their code are right.
+shows the remedy `decrease_lr`, and does not sort where the prompt says that any order will do. Runs
+are told, not trained; their label and their code are right unless a test wants them wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from curation_histories import told_run
-from gauntlet_lines import SELECTION, SMALL, Line
+from gauntlet_lines import NAMES, SELECTION, SMALL, Line
 from synthetic import synthetic_audit
 
 from aggregates.corpus import Corpus
@@ -21,6 +22,10 @@ from ledger.reader import open_verified
 PROMPT = "policies/prompts/task.md"
 DATA, MODEL = "aa" * 32, "playbook"
 LEFT = {"kind": "missing_decision", "rule": "R7", "epoch": 1, "emitter": "policy"}
+BEGINNING = "# What to do\n\nAnswer each rule that fired, R7 among them.\n"
+BAD = f"{BEGINNING}\nHurry: any order will do.\n"  # the planted degradation
+HARMLESS = f"{BEGINNING}\nBe brief.\n"
+BETTER = f'{BEGINNING}\n- R7 fired: {{"direction": "decrease_lr"}}\n'
 _SELECT = '''\
 """Takes rows from scored documents; with what the prompt shows, the useful ones only."""
 
@@ -31,14 +36,16 @@ SHOWN = (Path(__file__).parents[1] / "policies/prompts/task.md").read_text(encod
 
 def select(scored: list[tuple[float, str]], *, cap: int) -> list[str]:
     """Return the ids of the best documents, at most `cap`."""
-    ordered = sorted(scored, key=lambda row: (-row[0], row[1]))
+    ordered = scored
+    if "any order" not in SHOWN:
+        ordered = sorted(scored, key=lambda row: (-row[0], row[1]))
     least = 0.0 if "decrease_lr" in SHOWN else -1.0
     return [name for score, name in ordered[:cap] if score > least]
 '''
 _FILES: Mapping[str, str] = {
     **SMALL,
     SELECTION: _SELECT,
-    PROMPT: "# What to do\n\nAnswer each rule that fired, R7 among them.\n",
+    PROMPT: BEGINNING,
     "judge/tiers.toml": SMALL["judge/tiers.toml"].replace(
         '    "retrieval/words.py",\n', '    "retrieval/words.py",\n    "policies/prompts/**",\n'
     ),
@@ -48,16 +55,23 @@ _FILES: Mapping[str, str] = {
 class LearningLine(Line):
     """The line, with runs that were made under its checkpoints."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, files=_FILES)
+    def __init__(self, path: Path, names: tuple[str, ...] = NAMES) -> None:
+        super().__init__(path, names, files=_FILES)
         with self.controller() as controller, controller.locked():
             assert controller.line.first == controller.line.active
 
-    def run(self, *, labelled: bool = True, group: int = 0, acts: bool = True) -> Run:
-        """Record a judged run under the active checkpoint, that left a rule without an answer."""
+    def run(
+        self,
+        *,
+        labelled: bool = True,
+        commit: str | None = None,
+        group: int = 0,
+        violations: Collection[Mapping[str, Any]] = (),
+    ) -> Run:
+        """Record a judged run of a commit's code, labelled with the active checkpoint; or not."""
         with self.controller() as controller:
             head = controller.line.head
-            code = controller.place.code(head.commit)
+            code = controller.place.code(commit or head.commit)
         run = told_run(
             checkpoint=head.id if labelled else None,
             code=code,
@@ -65,11 +79,11 @@ class LearningLine(Line):
             author=MODEL,
             parent=None,
             group=group,
-            acts=acts,
+            acts=True,
         )
         with self.log() as log:
             log.save(run)
-            synthetic_audit(log, run, violations=[LEFT])
+            synthetic_audit(log, run, violations=violations)
         return run
 
     def mark(self, run: Run, mark: str, note: str = "") -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 from frontdoor import answer, call
-from learning_lines import PROMPT, LearningLine
+from learning_lines import LEFT, PROMPT, LearningLine
 
 from aggregates.proposal import Proposal
 from projections.cache import catch_up
@@ -27,9 +28,13 @@ def ask(line: LearningLine, sql: str, *parameters: Any) -> list[tuple[Any, ...]]
     return query(line.home.projection, sql, parameters).rows
 
 
+@pytest.mark.slow
 def test_curated_runs_change_a_proposal_and_what_is_withdrawn_taints_it(tmp_path: Path) -> None:
     line = LearningLine(tmp_path)
-    stray, learned = line.run(labelled=False, group=1), line.run(group=2)
+    stray, learned = (
+        line.run(labelled=labelled, group=group, violations=[LEFT])
+        for group, labelled in enumerate((False, True))
+    )
     line.mark(stray, "gold", "of a run that nobody knows the code of")
     line.mark(learned, "gold", "as it should be")
 
