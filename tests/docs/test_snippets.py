@@ -23,6 +23,7 @@ def slow(page: str) -> ParameterSet:
 PAGES = (
     "README.md",
     slow("docs/tutorial/first-run.md"),
+    slow("docs/how-to/bisect.md"),
     "docs/how-to/change-the-system.md",
     "docs/how-to/evolve.md",
     "docs/how-to/hand-over-a-bundle.md",
