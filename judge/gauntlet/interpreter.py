@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.namespaces import SHORT
 from judge.landlock import package_folders, program_places, readable_places
 
 PYTHON = "{python}"  # in a command: this interpreter
@@ -76,7 +77,7 @@ class Interpreter:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": str(tree),
-            "TMPDIR": str(scratch),
+            "TMPDIR": str(SHORT),
             **dict.fromkeys(_THREADS, "1"),
         }
 

@@ -21,6 +21,7 @@ DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 TEMPORARY = Path("/tmp")  # noqa: S108 - a folder of the candidate's own, and so is the next
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 TERMINALS = Path("/dev/pts")
+SHORT = Path("/candidate")  # the scratch folder again: the names of sockets have 107 bytes at most
 _IN_MEMORY = {TEMPORARY: 64 * 2**20, SHARED_MEMORY: 256 * 2**20}  # bytes
 _NEW_NS, _NEW_UTS, _NEW_IPC = 0x0002_0000, 0x0400_0000, 0x0800_0000
 _NEW_USER, _NEW_PID, _NEW_NET = 0x1000_0000, 0x2000_0000, 0x4000_0000
@@ -66,8 +67,9 @@ def move_into(root: Path, *, seen: Iterable[Path], written: Path) -> bool:
     for folder, size in _IN_MEMORY.items():
         options = f"mode=1777,size={size},nr_inodes=20k"
         _mount("tmpfs", _made(root, folder), flags=_NOSUID | _NODEV, options=options)
-    _bind(written, root)
-    done = [written]
+    for place in (written, SHORT):
+        _bind(written, root, at=place)
+    done = [written, SHORT]
     for place in sorted({*seen, *map(Path, DEVICES)}):
         if not any(place.is_relative_to(other) for other in done) and place.exists():
             _close(_bind(place, root))
@@ -92,10 +94,10 @@ def _made(root: Path, folder: Path) -> Path:
     return place
 
 
-def _bind(place: Path, root: Path) -> Path:
-    target = root / place.relative_to("/")
+def _bind(place: Path, root: Path, *, at: Path | None = None) -> Path:
+    target = root / (at or place).relative_to("/")
     if place.is_dir():
-        _made(root, place)
+        _made(root, at or place)
     else:
         _made(root, place.parent)
         target.touch()

@@ -29,6 +29,7 @@ from judge.confine import filter_beyond, limit_resources
 from judge.gauntlet.namespaces import (
     DEVICES,
     SHARED_MEMORY,
+    SHORT,
     TEMPORARY,
     TERMINALS,
     become_stranger,
@@ -148,7 +149,7 @@ def _rights(request: Mapping[str, Any]) -> dict[Path, int]:
         **{Path(folder): LIST for folder in request["listed"]},
         **{Path(place): RUN for place in (*request["readable"], request["tree"])},
         **dict.fromkeys(map(Path, DEVICES), USE),
-        **dict.fromkeys((TEMPORARY, SHARED_MEMORY, Path(request["scratch"])), WRITE),
+        **dict.fromkeys((TEMPORARY, SHARED_MEMORY, SHORT, Path(request["scratch"])), WRITE),
         TERMINALS: USE,
     }
 

@@ -302,7 +302,7 @@ def test_reaching_the_host_is_rejected(
     assert outside(source) == dict.fromkeys(nobody, "olleh")
 
 
-def test_sockets_among_a_candidates_own_processes_work(run: Run) -> None:
+def test_sockets_among_a_candidates_own_processes_work(run: Run, scratch: Path) -> None:
     source = """
         import json, os, socket
         said = []
@@ -310,7 +310,7 @@ def test_sockets_among_a_candidates_own_processes_work(run: Run) -> None:
             (socket.AF_INET, ("localhost", 0)),
             (socket.AF_INET6, ("::1", 0)),
             (socket.AF_UNIX, "\\0mine"),
-            (socket.AF_UNIX, os.environ["HOME"] + "/socket"),
+            (socket.AF_UNIX, os.environ["TMPDIR"] + "/" + 90 * "s"),  # 107 bytes is the most
         ):
             with socket.socket(family) as server:
                 server.bind(address)
@@ -325,6 +325,7 @@ def test_sockets_among_a_candidates_own_processes_work(run: Run) -> None:
         print(json.dumps(said))
     """
     assert printed(run(source)) == ["hello"] * 4
+    assert (scratch / (90 * "s")).is_socket()  # the scratch folder, under a short name
 
 
 @pytest.mark.parametrize(
