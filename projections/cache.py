@@ -15,9 +15,10 @@ from pathlib import Path
 
 import duckdb
 
+from projections.bulk import apply_new
 from projections.database_file import WAIT, connected, is_duckdb, pause
 from projections.errors import ProjectionError, TableError
-from projections.projector import create_schema, project, read_position, schema_hash
+from projections.projector import create_schema, read_position, schema_hash
 from projections.source import LedgerSource, open_source
 
 __all__ = ["CatchUp", "catch_up", "rebuild"]
@@ -70,9 +71,9 @@ def _apply(database: Path, ledger: LedgerSource, deadline: float) -> CatchUp:
     try:
         with connected(database, deadline, read_only=False) as connection:
             if fresh:
-                create_schema(connection)
+                create_schema(connection, comments=True)
             start = _start(connection, ledger)
-            applied = project(connection, ledger.entries(start=start), quarantine=True)
+            applied = apply_new(connection, ledger, start=start)
     except (duckdb.Error, TableError) as e:
         if fresh:
             raise ProjectionError(f"{database}: {e}") from e

@@ -11,6 +11,7 @@ I/O: the DuckDB connection; this package's own sources.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,20 +25,26 @@ from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from ledger.authority import AUTHORITY_EVENTS
 from ledger.errors import LedgerError, UnknownEventError
-from ledger.mapper import decode_body
 from ledger.verified_entries import AuthorBlock
+from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError, UnknownNameError
 from projections.infra_rows import Row
 from projections.rows import rows_of
 
 __all__ = [
+    "TYPES",
+    "Columns",
     "ProjectedEvent",
+    "column_types",
     "create_schema",
+    "json_text",
     "project",
     "projected",
     "read_position",
+    "rows_of_entry",
     "schema_hash",
     "table_digests",
+    "transaction",
 ]
 
 BATCH_ROWS = 20_000  # some 30 MB of Python values
@@ -46,11 +53,14 @@ _SQL = tuple(
     _HERE / f"{name}.sql"
     for name in ("schema", "views", "hygiene", "curation", "drift", "bisection")
 )
-_CODE = tuple(_HERE / name for name in ("rows.py", "infra_rows.py", "projector.py"))
+_CODE = tuple(
+    _HERE / name for name in ("bodies.py", "columns.py", "infra_rows.py", "projector.py", "rows.py")
+)
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
+_COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a body a column takes; JSON takes everything.
-_TYPES: dict[str, tuple[type, ...]] = {
+TYPES: dict[str, tuple[type, ...]] = {
     "BIGINT": (int,),
     "BOOLEAN": (bool,),
     "DOUBLE": (float, int),
@@ -58,6 +68,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "TIMESTAMP": (datetime,),
     "VARCHAR": (str,),
 }
+
+
+Columns = dict[str, tuple[str, bool]]
+"""Type and nullability of each column of a table, in order."""
 
 
 class ProjectedEvent(Protocol):
@@ -89,24 +103,25 @@ def schema_hash() -> str:
     return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()
 
 
-def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
+def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = False) -> None:
     """Create tables and views in an empty database, all or nothing, at the ledger's first entry.
 
     Tables lie in the schema `log`. In `main` a view of the same name shows those of a table's rows
     that stand as of the entry whose index the variable `as_of` holds, or all; every other view
-    reads these.
+    reads these. `comments` are for those who ask without our pages: they take longer than the rest.
     """
     schema, *views = (source.read_text(encoding="utf-8") for source in _SQL)
-    with _transaction(connection):
+    said = "".join(_COMMENT.findall(schema)).replace("COMMENT ON TABLE", "COMMENT ON VIEW")
+    if not comments:
+        schema, *views = (_COMMENT.sub("", source) for source in (schema, *views))
+    with transaction(connection):
         connection.execute("CREATE SCHEMA log; USE log")
         connection.execute(schema)
         connection.execute("USE main")
-        for table, columns in _column_types(connection).items():
+        for table, columns in column_types(connection).items():
             then = _AS_OF if "idx" in columns else ""
             connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}")
-        said = (line for line in schema.splitlines() if line.startswith("COMMENT ON "))
-        connection.execute("\n".join(said).replace("COMMENT ON TABLE", "COMMENT ON VIEW"))
-        for source in views:
+        for source in (said, *views) if comments else views:
             connection.execute(source)
         connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
 
@@ -153,7 +168,7 @@ def project(
         if entry.index != next_idx:
             raise ProjectionError(f"entry {next_idx} should follow, not entry {entry.index}")
         try:
-            batch.add(_rows(entry), idx=entry.index)
+            batch.add(rows_of_entry(entry), idx=entry.index)
         except UnknownNameError:
             raise
         except ProjectionError as e:
@@ -183,7 +198,7 @@ class _Batch:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
         self.rows = 0
-        self._types = _column_types(connection)
+        self._types = column_types(connection)
         self._clear()
 
     def add(self, rows: Iterable[Row], *, idx: int) -> None:
@@ -206,8 +221,8 @@ class _Batch:
             if value is None and not nullable:
                 raise ProjectionError(f"entry {idx}: {table}.{column} is missing")
             if value is not None and kind == "JSON":
-                value = _json(value)
-            elif value is not None and type(value) not in _TYPES[kind]:
+                value = json_text(value)
+            elif value is not None and type(value) not in TYPES[kind]:
                 raise ProjectionError(
                     f"entry {idx}: {table}.{column} must be a {kind}, not {value!r:.80}"
                 )
@@ -217,7 +232,7 @@ class _Batch:
     def write(self, next_idx: int, last_hash: str | None) -> None:
         """Write all rows and the position behind them, all or nothing."""
         try:
-            with _transaction(self.connection):
+            with transaction(self.connection):
                 for table, columns in self._columns.items():
                     lists = ", ".join(
                         f"UNNEST(${number}::{self._types[table][column][0]}[])"
@@ -240,7 +255,7 @@ class _Batch:
         self.rows = 0
 
 
-class _transaction:  # noqa: N801 - read as a statement
+class transaction:  # noqa: N801 - read as a statement
     """A transaction that is rolled back when its block raises."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -277,10 +292,11 @@ def _authority_event(entry: ProjectedEvent, body: Mapping[str, Any]) -> dict[str
     }
 
 
-def _rows(entry: ProjectedEvent) -> list[Row]:
+def rows_of_entry(entry: ProjectedEvent) -> list[Row]:
+    """Return the rows of an entry; raises ProjectionError for one that is unknown or malformed."""
     stream = str(entry.stream_id)
     try:
-        body = decode_body(entry.body)
+        body = read_body(entry.body)
         if entry.name in AUTHORITY_EVENTS:
             return [("events", _event(entry)), ("authority_events", _authority_event(entry, body))]
         body = REGISTRY.upcast(entry.name, body)
@@ -294,7 +310,8 @@ def _rows(entry: ProjectedEvent) -> list[Row]:
         raise ProjectionError(f"entry {entry.index} ({entry.name}): {e}") from e
 
 
-def _json(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """Return what a JSON column holds of a value."""
     try:
         return json.dumps(value, allow_nan=False, default=bytes.hex, ensure_ascii=False)
     except ValueError:
@@ -312,9 +329,9 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _column_types(
+def column_types(
     connection: duckdb.DuckDBPyConnection,
-) -> dict[str, dict[str, tuple[str, bool]]]:
+) -> dict[str, Columns]:
     """Return type and nullability of every column of every table that takes a value."""
     rows = connection.execute(
         "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
@@ -322,7 +339,7 @@ def _column_types(
         "WHERE duckdb_tables.schema_name = 'log' "
         "ORDER BY table_name, column_index"
     ).fetchall()
-    types: dict[str, dict[str, tuple[str, bool]]] = {}
+    types: dict[str, Columns] = {}
     for table, column, kind, nullable in rows:
         types.setdefault(table, {})[column] = (kind, nullable)
     return types

@@ -8,7 +8,7 @@ I/O: none.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from types import MappingProxyType
 from uuid import UUID
 
@@ -65,7 +65,7 @@ def _epoch_measured(body: Body, run: str, idx: int) -> Iterator[Row]:
         "epochs",
         {
             **key,
-            **asdict(signals_of(body["epoch"], measured)),
+            **vars(signals_of(body["epoch"], measured)),
             "val_accuracy": measured["validation"]["accuracy"],
             "noise_scale": measured["gradients"].get("noise_scale"),
             **pick(measured["settings"], _SETTINGS),

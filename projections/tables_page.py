@@ -45,7 +45,7 @@ _NAMES = {
 def tables_page() -> str:
     """Return the page as Markdown."""
     with duckdb.connect() as connection:
-        create_schema(connection)
+        create_schema(connection, comments=True)
         return "\n".join((_HEAD, *(line for part in _NAMES for line in _part(connection, part))))
 
 

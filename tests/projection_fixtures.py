@@ -158,7 +158,7 @@ def empty() -> Callable[[], duckdb.DuckDBPyConnection]:
 
     def make() -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()
-        create_schema(connection)
+        create_schema(connection, comments=True)
         return connection
 
     return make

@@ -1,0 +1,129 @@
+"""A ledger's entries into tables, many at a time: processes read and decode, this one writes.
+
+Each process takes every n-th stretch and hands its tables over through a pipe, which holds it back
+until they are wanted: memory does not grow with the ledger.
+
+Trust: as in projector.py; a process that fails only leaves its stretches to this one.
+I/O: reads the ledger; starts processes of this program; the DuckDB connection.
+"""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import duckdb
+
+from projections.projector import Columns, column_types, project
+from projections.source import LedgerSource, open_source
+
+if TYPE_CHECKING:
+    from projections.columns import Stretch
+
+__all__ = ["apply_new", "work"]
+
+STRETCH = 8_000  # entries
+FEW = 10_000  # entries, for which no process is worth its start
+MOST = 8  # processes
+_CHILD = "import sys; sys.path[:] = sys.argv[7:]; from projections.bulk import work; work()"
+
+
+def apply_new(
+    connection: duckdb.DuckDBPyConnection,
+    ledger: LedgerSource,
+    *,
+    start: int,
+    processes: int | None = None,
+) -> int:
+    """Apply what the ledger has from `start` on, and return how many entries that is.
+
+    Malformed entries are set aside as project() does with `quarantine`, and errors are the same.
+    """
+    at, end = start, ledger.size()
+    if processes is None:
+        processes = 0 if end - start < FEW else min(os.cpu_count() or 1, MOST)
+    if processes:
+        _apply_stretches(connection, ledger, start=start, end=end, processes=processes)
+        at = max(start, end)
+    return at - start + project(connection, ledger.entries(start=at), quarantine=True)
+
+
+def _apply_stretches(
+    connection: duckdb.DuckDBPyConnection,
+    ledger: LedgerSource,
+    *,
+    start: int,
+    end: int,
+    processes: int,
+) -> None:
+    from projections.columns import write_stretch  # noqa: PLC0415 - few need what this loads
+
+    types, step = column_types(connection), processes * STRETCH
+    with ExitStack() as stack:
+        pipes = [
+            _started(stack, ledger.directory, types, start=first, end=end, step=step)
+            for first in range(start, start + step, STRETCH)
+        ]
+        for number, at in enumerate(range(start, end, STRETCH)):
+            stop = min(at + STRETCH, end)
+            stretch = _received(pipes[number % processes])
+            if stretch is not None and stretch.count == stop - at:
+                write_stretch(connection, stretch, start=at)
+            else:
+                project(connection, ledger.entries(start=at, stop=stop), quarantine=True)
+
+
+def _started(
+    stack: ExitStack,
+    directory: Path,
+    types: Mapping[str, Columns],
+    *,
+    start: int,
+    end: int,
+    step: int,
+) -> IO[bytes] | None:
+    task = [os.fsdecode(directory), json.dumps(types), *map(str, (start, end, step, STRETCH))]
+    try:
+        # Not by multiprocessing, whose children would import the caller's program anew.
+        worker = subprocess.Popen(  # noqa: S603 - this program's own words
+            [sys.executable, "-c", _CHILD, *task, *sys.path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        return None
+    stack.enter_context(worker)
+    stack.callback(worker.kill)
+    return worker.stdout
+
+
+def _received(pipe: IO[bytes] | None) -> "Stretch | None":
+    """Return a process's next stretch; None where it found something odd, or is no more."""
+    from projections.columns import unpacked  # noqa: PLC0415 - as above
+
+    length = int.from_bytes(pipe.read(8), "big") if pipe else 0
+    data = pipe.read(length) if length and pipe else b""
+    return unpacked(data) if data and len(data) == length else None
+
+
+def work() -> None:
+    """Do every n-th stretch of a ledger; the other end of _started()."""
+    sys.modules["pandas"] = None  # type: ignore[assignment]  # pyarrow would load it, for nothing
+    from projections.columns import packed, stretch_of  # noqa: PLC0415 - behind the line above
+
+    gc.disable()  # nothing here is cyclic
+    directory, types = sys.argv[1], json.loads(sys.argv[2])
+    start, end, step, size = map(int, sys.argv[3:7])
+    with open_source(Path(directory)) as ledger:
+        for at in range(start, end, step):
+            pages = ledger.pages(start=at, stop=min(at + size, end))
+            stretch = stretch_of(pages, types, start=at)
+            data = b"" if stretch is None else packed(stretch)
+            sys.stdout.buffer.write(len(data).to_bytes(8, "big") + data)
+            sys.stdout.buffer.flush()
