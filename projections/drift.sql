@@ -77,7 +77,12 @@ produced AS (
 asked AS (
     SELECT
         s.checkpoint AS checkpoint_id,
-        AVG(c.completion_tokens / TRY_CAST((t.policy ->> '$.max_tokens') AS DOUBLE)) AS used
+        AVG(
+            c.completion_tokens / TRY_CAST(
+                COALESCE(c.parameters ->> '$.max_tokens', c.parameters ->> '$.max_completion_tokens')
+                AS DOUBLE
+            )
+        ) AS used
     FROM run_starts AS s
     JOIN transcripts AS t ON t.run_id = s.run_id
     JOIN calls AS c ON c.transcript_id = t.transcript_id
@@ -102,6 +107,9 @@ SELECT
     c.checkpoint_id,
     c.idx,
     ROW_NUMBER() OVER (PARTITION BY c.line_id ORDER BY c.idx) - 1 AS place,
+    EXISTS (
+        SELECT 1 FROM checkpoint_reach AS b WHERE b.checkpoint_id = c.checkpoint_id
+    ) AS rolled_back,
     COALESCE(e.evaluations, 0) AS evaluations,
     e.reference_success,
     a.used AS budget_utilisation,
@@ -126,6 +134,7 @@ COMMENT ON COLUMN checkpoint_metrics.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_metrics.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_metrics.idx IS 'Ledger index at which it began';
 COMMENT ON COLUMN checkpoint_metrics.place IS 'On its line, from 0; rolled-back ones are counted';
+COMMENT ON COLUMN checkpoint_metrics.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
 COMMENT ON COLUMN checkpoint_metrics.evaluations IS 'Without confirmations';
 COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference tasks that were answered rightly';
 COMMENT ON COLUMN checkpoint_metrics.budget_utilisation IS 'Mean share of the tokens that a model may answer with, over the calls of its runs';
@@ -154,6 +163,7 @@ WITH measured AS (
             proposal_acceptance
         )
     )
+    WHERE NOT rolled_back
 )
 
 SELECT
@@ -162,10 +172,10 @@ SELECT
     COUNT(*) AS checkpoints,
     ARG_MIN(value, place) AS first,
     ARG_MAX(value, place) AS last,
-    REGR_SLOPE(value, place) AS slope
+    CASE WHEN COUNT(*) > 1 THEN REGR_SLOPE(value, place) END AS slope
 FROM measured
 GROUP BY line_id, metric;
-COMMENT ON VIEW metric_trends IS 'How each of the six measures moves along each line';
+COMMENT ON VIEW metric_trends IS 'How each of the six measures moves along the checkpoints of each line that stand';
 COMMENT ON COLUMN metric_trends.line_id IS 'The line';
 COMMENT ON COLUMN metric_trends.metric IS 'Column of checkpoint_metrics';
 COMMENT ON COLUMN metric_trends.checkpoints IS 'That have a value';
