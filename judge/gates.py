@@ -43,6 +43,7 @@ from monitor.loop import Policy
 from monitor.model import ResidualCNN
 from projections.errors import ProjectionError
 from projections.projector import create_schema, project
+from projections.template import copied
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ class Gates:
 def _project_coverage(entries: Sequence[VerifiedEntry], run_id: str) -> Coverage:
     """Build the tables of this run alone, in memory, and ask the coverage views."""
     with duckdb.connect(":memory:") as connection:
-        create_schema(connection)
+        copied(connection, create_schema)
         try:
             # Numbered anew: a projection wants the entries from the first on, without a gap.
             project(connection, [replace(e, index=n) for n, e in enumerate(entries)])

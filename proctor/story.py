@@ -16,6 +16,7 @@ from proctor.output import console, print_table, words
 from proctor.remembering import open_remembered
 from proctor.replay import verified_runs
 from projections.projector import create_schema, project
+from projections.template import copied
 
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
@@ -41,7 +42,7 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         }
         entries = [entry for entry in ledger.entries() if entry.stream_id in {run, *audits}]
     with duckdb.connect(":memory:") as connection:
-        create_schema(connection)
+        copied(connection, create_schema)
         # Numbered anew: a projection wants the entries from the first on, without a gap.
         numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
         project(connection, numbered, quarantine=True)

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from projections.projector import create_schema
+from projections.template import _MADE, template
+
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
@@ -41,7 +44,15 @@ def start_forked(
     command = ["proctor", *map(str, arguments)]
     process = _CONTEXT.Process(
         target=_command,
-        args=(command, dict(environment), out, err, cwd or Path.cwd(), _SERVER._forkserver_address),
+        args=(
+            command,
+            dict(environment),
+            out,
+            err,
+            cwd or Path.cwd(),
+            _SERVER._forkserver_address,
+            template(create_schema),
+        ),
         daemon=True,  # ended at the latest with the tests
     )
     process.start()
@@ -49,7 +60,13 @@ def start_forked(
 
 
 def _command(
-    command: list[str], environment: dict[str, str], out: Path, err: Path, cwd: Path, server: str
+    command: list[str],
+    environment: dict[str, str],
+    out: Path,
+    err: Path,
+    cwd: Path,
+    server: str,
+    tables: Path,
 ) -> None:
     for descriptor, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -62,6 +79,7 @@ def _command(
     _SERVER._forkserver_address = server
     _SERVER.ensure_running = lambda: None  # the tests' own, which forked this process
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # has children
+    _MADE[create_schema] = tables  # by the tests' process: what is forked must not have used DuckDB
     from proctor.cli import main  # noqa: PLC0415 - preloaded
 
     with examinations_forked():
