@@ -13,7 +13,9 @@ __all__ = ["Recipe", "page", "recipes"]
 
 _SOURCE = Path(__file__).with_name("cookbook.sql")
 _PARTS = re.compile(
-    r"^-- # (?P<section>.+)$|^-- ## (?P<title>.+)\n-- (?P<remark>.+)\n(?P<sql>[^;]+;)", re.MULTILINE
+    r"^-- # (?P<section>.+)$"
+    r"|^-- ## (?P<title>.+)\n-- (?P<remark>.+)\n-- = (?P<columns>.+)\n(?P<sql>[^;]+;)",
+    re.MULTILINE,
 )
 _HEAD = """# Cookbook of questions
 
@@ -35,6 +37,7 @@ class Recipe:
     section: str
     title: str
     remark: str
+    columns: tuple[str, ...]  # of the answer
     sql: str
 
 
@@ -46,7 +49,8 @@ def recipes() -> list[Recipe]:
         if part["section"]:
             section = part["section"]
         else:
-            found.append(Recipe(section, part["title"], part["remark"], part["sql"]))
+            columns = tuple(part["columns"].split(", "))
+            found.append(Recipe(section, part["title"], part["remark"], columns, part["sql"]))
     return found
 
 

@@ -2,6 +2,7 @@
 
 -- ## How did each run go?
 -- The newest first; a process score means little where the axis is `unexercised`.
+-- = run_id, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score, process_score, process_axis
 SELECT
     run_id, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score,
     process_score, process_axis
@@ -11,6 +12,7 @@ LIMIT 50;
 
 -- ## Which runs go on, and how far are they?
 -- A process that was killed leaves a run that goes on until the next command closes it.
+-- = run_id, started_at, epochs, epochs_planned, best_val_accuracy
 SELECT run_id, started_at, epochs, epochs_planned, best_val_accuracy
 FROM run_summary
 WHERE state = 'running'
@@ -18,6 +20,7 @@ ORDER BY started_at;
 
 -- ## What was measured in the newest run?
 -- One line for each epoch; NULL was not measurable, NaN was measured.
+-- = epoch, train_loss, val_loss, val_accuracy, max_layer_grad_norm, dead_share, lr
 SELECT epoch, train_loss, val_loss, val_accuracy, max_layer_grad_norm, dead_share, lr
 FROM epochs
 WHERE run_id = (SELECT ARG_MAX(run_id, idx) FROM run_starts)
@@ -25,6 +28,7 @@ ORDER BY epoch;
 
 -- ## When did a loss stop being a number?
 -- The first epoch of each run whose training loss is NaN or infinite.
+-- = run_id, epoch, epochs
 SELECT run_id, MIN(epoch) AS epoch, COUNT(*) AS epochs
 FROM epochs
 WHERE NOT ISFINITE(train_loss)
@@ -34,6 +38,7 @@ LIMIT 100;
 
 -- ## Which learning rates did best?
 -- A value inside a JSON column; each data set for itself.
+-- = dataset, lr, runs, median_accuracy, best_accuracy
 SELECT
     r.dataset,
     CAST(r.config ->> '$.lr' AS DOUBLE) AS lr,
@@ -47,6 +52,7 @@ ORDER BY r.dataset, median_accuracy DESC;
 
 -- ## Which policy does best?
 -- Judged runs only, each data set for itself.
+-- = dataset, policy_name, runs, failed, accuracy_score, process_score
 SELECT
     dataset,
     policy_name,
@@ -61,6 +67,7 @@ ORDER BY dataset, accuracy_score DESC;
 
 -- ## How long did epochs take?
 -- From the times at which the ledger took them, so with all that was decided between.
+-- = run_id, epochs, median_s, longest_s
 WITH steps AS (
     SELECT
         stream_id AS run_id,
@@ -77,6 +84,7 @@ LIMIT 50;
 
 -- ## Where does a run come from?
 -- The runs that it goes on from, the nearest first; here for every run that goes on from another.
+-- = run_id, distance, ancestor, best_val_accuracy
 SELECT l.run_id, l.distance, l.ancestor, s.best_val_accuracy
 FROM run_lineage AS l
 JOIN run_summary AS s ON s.run_id = l.ancestor
@@ -88,6 +96,7 @@ LIMIT 100;
 
 -- ## Which rules fire, and when?
 -- In parts of ten epochs.
+-- = rule, from_epoch, evaluated, fired, share
 SELECT
     rule,
     epoch // 10 * 10 AS from_epoch,
@@ -100,6 +109,7 @@ ORDER BY rule, from_epoch;
 
 -- ## Which firings were not answered?
 -- Without those of rules that are advisory in their run.
+-- = run_id, rule, firings, first_epoch
 SELECT run_id, rule, COUNT(*) AS firings, MIN(epoch) AS first_epoch
 FROM rule_heatmap
 WHERE fired AND NOT waived AND outcome IS NULL
@@ -109,6 +119,7 @@ LIMIT 100;
 
 -- ## Which layer is behind exploding gradients?
 -- Over all epochs in which R7 fired.
+-- = layer, epochs, largest
 SELECT x.largest_layer AS layer, COUNT(*) AS epochs, MAX(x.largest_grad_norm) AS largest
 FROM rule_evaluations AS e
 JOIN layer_extremes AS x ON x.run_id = e.run_id AND x.epoch = e.epoch
@@ -119,6 +130,7 @@ LIMIT 20;
 
 -- ## Which remedies silence the rule that they are for?
 -- Told three epochs later; those that cannot be told yet are not counted.
+-- = rule, direction, told, worked, share
 SELECT
     f.rule,
     d.direction,
@@ -132,6 +144,7 @@ ORDER BY f.rule, told DESC;
 
 -- ## What did the loss do after each kind of remedy?
 -- Validation loss behind the remedy and three epochs on, where both are numbers.
+-- = direction, remedies, change, better
 SELECT
     d.direction,
     COUNT(*) AS remedies,
@@ -147,6 +160,7 @@ ORDER BY change;
 
 -- ## What was put off and never made good?
 -- Deferrals that neither a silent rule nor a remedy has cleared.
+-- = run_id, epoch, rule, deferred_to
 SELECT run_id, epoch, rule, deferred_to
 FROM deferrals
 WHERE cleared_epoch IS NULL
@@ -155,6 +169,7 @@ LIMIT 100;
 
 -- ## Which faults are noticed, and put right?
 -- Of those that were put into runs on purpose.
+-- = name, runs, noticed, remedied, last_val_accuracy
 SELECT
     name,
     COUNT(*) AS runs,
@@ -169,6 +184,7 @@ ORDER BY name;
 
 -- ## What was decided in the newest run, and why?
 -- In the author's own words, with what became of it.
+-- = epoch, source, cites, direction, params, outcome, reason, justification
 SELECT epoch, source, cites, direction, params, outcome, reason, justification
 FROM decision_outcomes
 WHERE run_id = (SELECT ARG_MAX(run_id, idx) FROM decisions)
@@ -176,6 +192,7 @@ ORDER BY number;
 
 -- ## What does a usable answer of each model cost?
 -- A cost counts only the calls whose price is known.
+-- = model, runs, asked, usable_share, cost_of_usable, seconds_a_call
 SELECT
     model,
     COUNT(*) AS runs,
@@ -190,6 +207,7 @@ ORDER BY usable_share DESC;
 
 -- ## Why could answers not be used?
 -- With an example of each problem.
+-- = model, outcome, problem, times, example
 SELECT model, outcome, problem, COUNT(*) AS times, ANY_VALUE(response) AS example
 FROM calls
 WHERE model IS NOT NULL AND problem IS NOT NULL
@@ -199,6 +217,7 @@ LIMIT 50;
 
 -- ## Where did votes disagree?
 -- The decisions on which the agents were least of one mind.
+-- = run_id, epoch, rule, agreement, chosen, votes
 SELECT t.run_id, v.epoch, v.rule, v.agreement, v.chosen, v.votes
 FROM votes AS v
 JOIN transcripts AS t USING (transcript_id)
@@ -209,6 +228,7 @@ LIMIT 50;
 
 -- ## Which steps of the audit do runs fail?
 -- Over all finished audits; `not_run` stands behind a step that failed.
+-- = step, name, status, audits
 SELECT step, name, status, COUNT(*) AS audits
 FROM audit_steps
 GROUP BY ALL
@@ -216,6 +236,7 @@ ORDER BY step, audits DESC;
 
 -- ## What has to change so that a violation does not come again?
 -- The prompt, the policy (it was told and did it again, or no model was asked), the harness, or a person.
+-- = cause, kind, rule, times
 SELECT cause, kind, rule, COUNT(*) AS times
 FROM violation_causes
 GROUP BY ALL
@@ -223,6 +244,7 @@ ORDER BY times DESC;
 
 -- ## Which runs has no audit looked at?
 -- Among those that have ended.
+-- = run_id, ended_at, state, best_val_accuracy
 SELECT run_id, ended_at, state, best_val_accuracy
 FROM run_summary
 WHERE audit_id IS NULL AND state <> 'running'
@@ -233,6 +255,7 @@ LIMIT 50;
 
 -- ## Did a campaign get better from one attempt to the next?
 -- Attempts that were cut off are left out.
+-- = campaign_id, number, validation_accuracy, process_score, gained, violations, cost, place
 SELECT
     campaign_id,
     number,
@@ -251,6 +274,7 @@ LIMIT 100;
 
 -- ## Why may runs not become training data?
 -- A run may have several reasons; nothing is let in by default.
+-- = reason, runs
 WITH reasons AS (SELECT run_id, UNNEST(why_not) AS reason FROM curated_runs)
 
 SELECT reason, COUNT(*) AS runs
@@ -260,6 +284,7 @@ ORDER BY runs DESC;
 
 -- ## Which runs are tainted, since when, and by what?
 -- `tainted_idx` is the index of the entry since which it follows from the ledger.
+-- = run_id, checkpoint, tainted_idx, tainted_by, taint_reasons
 SELECT run_id, checkpoint, tainted_idx, tainted_by, taint_reasons
 FROM run_standing
 WHERE tainted
@@ -268,6 +293,7 @@ LIMIT 100;
 
 -- ## What were tainted runs used for?
 -- Later runs, prompts, proposals and checkpoints; for exports ask `proctor curate recall`.
+-- = used_for, what, run_id, detail
 SELECT used_for, what, run_id, detail
 FROM tainted_uses
 ORDER BY idx
@@ -275,6 +301,7 @@ LIMIT 100;
 
 -- ## Was it tainted already when I exported it?
 -- Runs that could be in an export of their time, and whose taint came only behind it.
+-- = export_id, as_of, run_id, tainted_idx
 SELECT e.export_id, e.as_of, s.run_id, s.tainted_idx
 FROM exports AS e
 JOIN run_standing AS s ON s.idx <= e.as_of
@@ -284,6 +311,7 @@ LIMIT 100;
 
 -- ## Which data and models may enter training data?
 -- The latest word on each; an admission counts only with an operator's signature.
+-- = kind, name, admitted, note, runs
 SELECT o.kind, o.name, o.admitted, o.note, COUNT(r.run_id) AS runs
 FROM origin_standing AS o
 LEFT JOIN run_origins AS r USING (kind, name)
@@ -292,6 +320,7 @@ ORDER BY o.kind, o.name;
 
 -- ## What was each answer to a rule worth?
 -- By rule, side and remedy, over all runs.
+-- = rule, side, direction, decisions, silenced, not_silenced, violations, advantage, reward
 SELECT rule, side, direction, decisions, silenced, not_silenced, violations, advantage, reward
 FROM rule_credit
 ORDER BY decisions DESC
@@ -301,6 +330,7 @@ LIMIT 50;
 
 -- ## What does each checkpoint stand for?
 -- In the order of the chain; a rollback reaches all that descend from it.
+-- = line_id, place, checkpoint_id, origin, active, rolled_back, rollback_reason, runs, eligible_runs
 SELECT
     line_id, place, checkpoint_id, origin, active, rolled_back, rollback_reason, runs, eligible_runs
 FROM checkpoint_standing
@@ -308,6 +338,7 @@ ORDER BY line_id, idx;
 
 -- ## What became of proposals, and who approved them?
 -- The newest first.
+-- = created_at, proposer, trigger, tier, status, verdict, approved_by, reason, rationale
 SELECT created_at, proposer, trigger, tier, status, verdict, approved_by, reason, rationale
 FROM infra_proposals
 ORDER BY idx DESC
@@ -315,6 +346,7 @@ LIMIT 50;
 
 -- ## Which tasks do candidates fail?
 -- Of the reference set, over all proposals.
+-- = task, asked, failed, problem
 SELECT task, COUNT(*) AS asked, COUNT(*) FILTER (NOT success) AS failed, ANY_VALUE(problem) AS problem
 FROM infra_task_scores
 WHERE arm = 'candidate'
@@ -323,6 +355,7 @@ ORDER BY failed DESC, task;
 
 -- ## Which way of searching finds improvements?
 -- Rounds by technique, with what became of what they proposed.
+-- = technique, rounds, proposals, promoted, calls
 SELECT
     r.technique,
     COUNT(*) AS rounds,
@@ -334,37 +367,58 @@ LEFT JOIN infra_conclusions AS c USING (proposal_id)
 GROUP BY r.technique
 ORDER BY promoted DESC;
 
--- ## Is the line worse than it was promoted for?
--- What was measured outside of proposals, beside the measurement before it.
+-- ## Does the line get worse, although each change passed?
+-- Six metrics and the code's size, checkpoint by checkpoint.
+-- = line_id, place, checkpoint_id, reference_success, budget_utilisation, retrieval_precision, production_success, validation_pass, proposal_acceptance, complexity
 SELECT
     line_id,
-    task_set,
+    place,
     checkpoint_id,
-    success,
-    success - LAG(success) OVER (PARTITION BY line_id, task_set, sha256 ORDER BY idx) AS change
-FROM drift_measurements
+    reference_success,
+    budget_utilisation,
+    retrieval_precision,
+    production_success,
+    validation_pass,
+    proposal_acceptance,
+    complexity
+FROM checkpoint_metrics
+ORDER BY line_id, place;
+
+-- ## Which alarms has no operator answered?
+-- The oldest first.
+-- = time, line_id, number, kind, checkpoint_id, detail
+SELECT time, line_id, number, kind, checkpoint_id, detail
+FROM alarms
+WHERE open
 ORDER BY idx;
 
--- ## Which alarms were raised?
--- The newest first.
-SELECT t.time, a.line_id, a.kind, a.checkpoint_id, a.detail
-FROM drift_alarms AS a
-JOIN events AS t USING (idx)
-ORDER BY a.idx DESC;
+-- ## Which checkpoint made it worse, and how sure is that?
+-- Every search along a chain of checkpoints, with what it has come to.
+-- = bisection_id, suspects, probes, likeliest, probability, ended, culprit, rolled_back, reason
+SELECT bisection_id, suspects, probes, likeliest, probability, ended, culprit, rolled_back, reason
+FROM bisection_standing
+ORDER BY idx;
 
--- ## Which change did it?
--- Searches along the chain, with the probes that they took.
-SELECT s.bisection_id, s.good, e.culprit, e.posterior, COUNT(p.idx) AS probes, e.reason
-FROM bisections AS s
-LEFT JOIN bisection_ends AS e USING (bisection_id)
-LEFT JOIN bisection_probes AS p USING (bisection_id)
-GROUP BY ALL
-ORDER BY s.bisection_id;
+-- ## How probable is each suspect?
+-- As of an earlier entry: after an earlier probe.
+-- = bisection_id, number, checkpoint_id, against, probability
+SELECT bisection_id, number, checkpoint_id, against, probability
+FROM bisection_posterior
+ORDER BY bisection_id, probability DESC, number;
+
+-- ## What was saved of a culprit's descendants?
+-- Changes that went back with a culprit and were proposed again without it.
+-- = culprit, original, proposal_id, status
+SELECT s.culprit, s.original, s.proposal_id, p.status
+FROM salvages AS s
+JOIN infra_proposals AS p USING (proposal_id)
+ORDER BY s.idx;
 
 -- # The ledger itself
 
 -- ## What came last?
 -- Any of these indices can be given to `proctor log --entry`, `proctor prove` and `--as-of`.
+-- = idx, time, name, stream_id, version
 SELECT idx, time, name, stream_id, version
 FROM events
 ORDER BY idx DESC
@@ -372,6 +426,7 @@ LIMIT 20;
 
 -- ## How many entries of each kind are there?
 -- With the first and the last of them.
+-- = name, entries, first, last
 SELECT name, COUNT(*) AS entries, MIN(time) AS first, MAX(time) AS last
 FROM events
 GROUP BY name
@@ -379,6 +434,7 @@ ORDER BY entries DESC;
 
 -- ## How much happened on each day?
 -- Streams are runs, audits, campaigns, proposals and the like.
+-- = day, entries, streams, runs
 SELECT
     CAST(time AS DATE) AS day,
     COUNT(*) AS entries,
@@ -391,6 +447,7 @@ LIMIT 100;
 
 -- ## Which keys were let in, and which taken away?
 -- What stands of it, `proctor keys list` tells.
+-- = idx, name, role, vkey, signed_as, signed_by
 SELECT idx, name, (body ->> '$.role') AS role, (body ->> '$.vkey') AS vkey, signed_as, signed_by
 FROM authority_events
 ORDER BY idx;

@@ -1,0 +1,128 @@
+"""The cookbook's questions, asked of a small ledger that has some of everything."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from synthetic import measured, synthetic_proposal, synthetic_run
+
+from aggregates.export import Export
+from aggregates.line import Line
+from aggregates.proposal import Proposal
+from aggregates.registry import REGISTRY
+from ledger.application import LedgerApplication
+from ledger.sqlite import SignedSQLiteRecorder
+from proctor.bench_cookbook import fill, measure
+from projections.cache import catch_up
+from projections.cookbook import Recipe, page, recipes
+from projections.reading import query
+
+pytest_plugins = ("projection_fixtures",)
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cookbook.md"
+
+
+@pytest.fixture(scope="module")
+def asked(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A projection of the ledger that has some of everything, and of what else can go wrong."""
+    folder = tmp_path_factory.mktemp("cookbook")
+    directory = Path(shutil.copytree(written, folder / "ledger"))
+    with LedgerApplication.open(directory, REGISTRY) as log:
+        unanswered = synthetic_run(log, epochs=1, end=None)
+        for epoch in range(1, 5):
+            unanswered.measure_epoch(measured(epoch, exploding=True), {})
+            unanswered.evaluate_rules()
+            if unanswered.fired():
+                break
+        log.save(unanswered)
+        line = Line.open(
+            root="ab" * 20,
+            branch="other",
+            commit="cd" * 20,
+            tree="ef" * 20,
+            manifest="m",
+            reference_set="r",
+            code="c0" * 32,
+        )
+        log.save(line)
+        culprit = synthetic_proposal(log, line)
+        assert culprit.checkpoint is not None
+        made = synthetic_run(log, dead=range(5), checkpoint=culprit.checkpoint)
+        synthetic_run(log, epochs=2, parent_run=str(made.id))
+        assert isinstance(log.recorder, SignedSQLiteRecorder)
+        size = log.recorder.max_notification_id()
+        assert size is not None
+        sealed = Export.seal(
+            kind="sft",
+            as_of=size - 1,
+            head="ab" * 32,
+            query={"of": 1},
+            code="ef" * 32,
+            examples=1,
+            root="01" * 32,
+            sha256="23" * 32,
+            members="45" * 32,
+        )
+        log.save(sealed)
+        line.alarm(commit="ab" * 20, kind="decline", detail="three in a row", tasks=[])
+        line.roll_back(culprit.checkpoint, "it was worse after all")
+        told = {
+            "kind": "salvage",
+            "culprit": culprit.checkpoint,
+            "checkpoint": "c",
+            "proposal": "p",
+        }
+        again = Proposal.submit(
+            line=str(line.id),
+            targets={"component.py": 2},
+            diff="0d" * 32,
+            diff_bytes=120,
+            base=line.head.commit,
+            base_tree=line.head.tree,
+            rationale="without the culprit",
+            trigger="operator_request",
+            proposer="salvage",
+            evidence=[told],
+        )
+        log.save(line, again)
+    catch_up(folder / "p.duckdb", directory)
+    return folder / "p.duckdb"
+
+
+def test_page_has_the_questions() -> None:
+    assert PAGE.read_text() == page()
+    assert len({recipe.title for recipe in recipes()}) == len(recipes()) >= 20
+
+
+@pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.title)
+def test_question_of_the_cookbook_gives_its_columns_and_rows(asked: Path, recipe: Recipe) -> None:
+    answer = query(asked, recipe.sql)
+    assert answer.columns == recipe.columns
+    assert answer.rows != []
+
+
+def test_taint_that_came_behind_an_export_is_told(asked: Path) -> None:
+    sql = {recipe.title: recipe.sql for recipe in recipes()}
+    found = query(asked, sql["Was it tainted already when I exported it?"]).rows
+    (export,) = {row[0] for row in found}
+    sealed_at, as_of = query(
+        asked, "SELECT idx, as_of FROM exports WHERE export_id = ?", [export]
+    ).rows[0]
+    tainted = sql["Which runs are tainted, since when, and by what?"]
+    assert {row[2] for row in found} == {row[0] for row in query(asked, tainted).rows}
+    assert all(row[3] > as_of for row in found)
+    assert query(asked, tainted, as_of=sealed_at).rows == []
+
+
+def test_rows_that_sql_made_up_are_those_of_runs(tmp_path: Path) -> None:
+    assert 4_000 < fill(tmp_path / "x.duckdb", rows=5_000) < 7_000
+    asked = "SELECT COUNT(*), SUM(epochs), COUNT(verdict) FROM run_summary"
+    assert query(tmp_path / "x.duckdb", asked).rows == [(5, 5 * 40, 5)]
+
+
+@pytest.mark.slow
+def test_slowest_question_takes_less_than_a_second_on_ten_million_rows(tmp_path: Path) -> None:
+    found = measure(tmp_path)
+    assert found.rows >= 10_000_000
+    assert list(found.seconds) == [recipe.title for recipe in recipes()]
+    slowest = max(found.processor, key=found.processor.__getitem__)
+    assert found.processor[slowest] < 1.0, f"{slowest}: {found.processor[slowest]:.2f} s"
