@@ -29,6 +29,19 @@ from ledger.tree import Tree
 
 EXPIRES = 2_000_000_000  # s
 CONFINED = ("hidden files", "no network")
+COMPARISONS = [  # as many as the reference set has tasks, and as long
+    {
+        "task_id": f"a-task-of-some-kind-{number}",
+        "stochastic": True,
+        "pairs": 40,
+        "verdict": "unharmed",
+        "success": [0.925, 0.95],
+        "metrics": {name: [0.5 / 3, 0.7 / 3] for name in ("precision", "recall", "bytes")},
+        "evidence": {"better": 1.0 / 3, "harmed": -2.0 / 3},
+        "notes": ["40 pairs: the candidate is right in 38 and the base in 37 of them"],
+    }
+    for number in range(52)
+]
 
 
 @dataclass
@@ -176,7 +189,7 @@ def change(
         regressions=[] if valley is None else ["first"],
         improvements=["first"] if valley is None else [],
         reasons=["it says so"],
-        comparisons=[{"task": "first"}],
+        comparisons=COMPARISONS,
     )
     log.save(proposal)
     checkpoint = line.promote(

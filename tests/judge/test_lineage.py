@@ -94,6 +94,7 @@ def test_preference_leads_from_both_decisions(
 ) -> None:
     text = write_lineage(ledger, scene.examples["pair"])
     assert held(text)
+    assert len(text) < 100_000
     found = [step.entry.name for step in open_lineage(text, vkey=scene.vkey).lineage.steps]
     assert sorted(found) == sorted(
         [*TO_A_RUN, *TO_A_RUN, *PROPOSAL, *PROPOSAL, "proposal.reviewed", *KEYS]
