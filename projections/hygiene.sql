@@ -203,7 +203,7 @@ CREATE VIEW run_taints AS
 WITH RECURSIVE own AS (
     SELECT
         s.run_id,
-        GREATEST(s.idx, r.idx) AS idx,
+        r.idx,
         r.rolled_back_by AS checkpoint_id,
         FORMAT('checkpoint {} was rolled back: {}', r.rolled_back_by, r.reason) AS reason
     FROM run_starts AS s
@@ -211,7 +211,7 @@ WITH RECURSIVE own AS (
     UNION ALL
     SELECT
         o.run_id,
-        GREATEST(o.idx, w.idx),
+        w.idx,
         NULL,
         FORMAT('{} {} was withdrawn: {}', w.kind, w.name, w.note)
     FROM run_origins AS o
@@ -413,7 +413,7 @@ named AS (
     JOIN events AS e ON e.idx = TRY_CAST(t.part ->> '$.index' AS BIGINT)
     UNION
     SELECT s.proposal_id, UNNEST(REGEXP_EXTRACT_ALL(
-        CAST(s.evidence AS VARCHAR),
+        LOWER(CAST(s.evidence AS VARCHAR)),
         '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
     ))
     FROM infra_submissions AS s

@@ -159,7 +159,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         evidence: list[dict[str, Any]] = [
             {"kind": "pattern", "key": "R5"},
             {"kind": "entry", "index": found.size() - 1},
-            {"kind": "run", "run": str(child.id)},
+            {"kind": "run", "run": str(child.id).upper()},
         ]
         later = synthetic_proposal(log, line, rationale="for R5", evidence=evidence)
         assert later.checkpoint is not None
@@ -324,7 +324,8 @@ def test_taint_reaches_proposals_through_their_evidence_and_their_base(told: Tol
     found = {row["proposal_id"]: row for row in rows}
     on_b = found[told.names["on evidence of B"]]
     assert on_b["tainted"]
-    assert told.names["child under A"] in on_b["tainted_sources"]
+    assert told.names["child under A"] in on_b["tainted_sources"]  # by its name
+    assert told.names["told of B"] in on_b["tainted_sources"]  # by an entry of its campaign
     assert on_b["tainted_by"] == [told.names["B"]]
     assert found[told.names["on a proposal on B"]]["tainted"]
     assert found[told.names["changes C"]]["tainted_sources"] == [told.names["C"]]
