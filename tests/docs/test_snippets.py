@@ -33,6 +33,7 @@ PAGES = (
     "docs/how-to/roll-back.md",
     slow("docs/how-to/rotate-a-key.md"),
     "docs/how-to/second-verifier.md",
+    slow("docs/how-to/watch-for-drift.md"),
     "docs/how-to/witness.md",
 )
 
