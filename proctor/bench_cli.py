@@ -1,13 +1,19 @@
 """`proctor bench`: how fast a ledger is on this machine."""
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from proctor.bench import BATCH, CORES, measure
+from proctor.bench_cookbook import CookbookTimes
+from proctor.bench_cookbook import measure as ask_cookbook
+from proctor.bench_projections import NEW, ProjectionBench
+from proctor.bench_projections import measure as project_events
 from proctor.errors import EXIT_HELD
-from proctor.options import JsonOption
+from proctor.home import Home
+from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, print_json, print_table
 
 app = typer.Typer(
@@ -91,3 +97,56 @@ def _against(ratios: dict[str, float], name: str) -> tuple[str, str]:
     if who != "ledger":
         return "", ""
     return f"{ratios[how]:.2f}", f"{_TARGETS[how]:.1f}"
+
+
+@app.command()
+def projections(
+    events: Annotated[
+        int, typer.Option("--events", min=20_000, max=100_000_000, help="Entries of the ledger.")
+    ] = 1_000_000,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
+    ] = Path(),
+    cookbook: Annotated[
+        bool, typer.Option("--cookbook", help="Ask the cookbook, in a file of ten million rows.")
+    ] = False,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Make tables of events like this home's, beside reading and decoding them."""
+    found: ProjectionBench | CookbookTimes
+    if cookbook:
+        with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
+            found = ask_cookbook(Path(name))
+    else:
+        found = project_events(folder, Home(home).ledger, events=events)
+    if as_json:
+        print_json(found)
+    elif isinstance(found, ProjectionBench):
+        _print_projections(found)
+    else:
+        print_table(
+            ("question", "s", "s of processors"),
+            [(q, f"{s:.2f}", f"{found.processor[q]:.2f}") for q, s in found.seconds.items()],
+            title=f"{found.rows:,} rows",
+        )
+    raise typer.Exit(EXIT_HELD)
+
+
+def _print_projections(found: ProjectionBench) -> None:
+    mix = ", ".join(f"{kind} {share:.0%}" for kind, share in found.mix.items())
+    console.print(f"{found.events:,} events of {found.entry_bytes:.0f} bytes: {mix}")
+    print_table(
+        ("", "events/s", "s of processors"),
+        [
+            ("appended", f"{found.append:,.0f}", ""),
+            ("read and decoded", f"{found.bare:,.0f}", f"{found.bare_seconds:.1f}"),
+            ("projected", f"{found.rebuild:,.0f}", f"{found.rebuild_seconds:.1f}"),
+        ],
+    )
+    console.print(f"projected to read and decoded, in rate: {found.ratio:.2f}")
+    for events, peak in found.peak_mib.items():
+        console.print(
+            f"behind {events} events: peak of the writing process {peak:.0f} MiB; "
+            f"{NEW:,} more were caught up in {found.catch_up_seconds[events]:.2f} s"
+        )
