@@ -11,6 +11,7 @@ from frontdoor import answer, call
 from learning_lines import LEFT, PROMPT, LearningLine
 
 from aggregates.proposal import Proposal
+from ledger.paths import LedgerPaths
 from projections.cache import catch_up
 from projections.reading import query
 
@@ -56,8 +57,10 @@ def test_curated_runs_change_a_proposal_and_what_is_withdrawn_taints_it(tmp_path
     assert named == {str(learned.id)}
 
     # 3. The next run is made under the checkpoint that came of it.
-    checkpoint = line.run(group=3).checkpoint
-    assert checkpoint == proposal.checkpoint
+    following = line.run(group=3)
+    assert following.checkpoint == proposal.checkpoint
+    steps = lineage(line, f"{following.id}/1", tmp_path)
+    assert {"checkpoint.promoted", "proposal.evaluated", "export.sealed"} <= steps
     standing = "SELECT tainted, tainted_sources FROM proposal_standing WHERE proposal_id = ?"
     assert ask(line, standing, str(proposal.id)) == [(False, [])]
 
@@ -67,6 +70,18 @@ def test_curated_runs_change_a_proposal_and_what_is_withdrawn_taints_it(tmp_path
     uses = "SELECT used_for FROM tainted_uses WHERE run_id = ? ORDER BY 1"
     assert [row[0] for row in ask(line, uses, str(learned.id))] == ["checkpoint", "proposal"]
     assert evolve(line)["outcome"] == "nothing"
+
+
+def lineage(line: LearningLine, example: str, folder: Path) -> set[str]:
+    """Export, and return the events that lead to one example of it."""
+    file, proof, home = folder / "sft.jsonl", folder / "one.lineage", line.home.path
+    done = call(["curate", "export", "--kind", "sft", "--out", file], home=home)
+    assert done.returncode == 0, done.stderr
+    done = call(["lineage", example, "--export", file, "--out", proof], home=home)
+    assert done.returncode == 0, done.stderr
+    vkey = LedgerPaths(line.home.ledger).vkey
+    held = answer(call(["verify", proof, "--vkey", vkey, "--json"], home=None, cwd=folder))
+    return {step["event"] for step in held["steps"]}
 
 
 def proposal_of(line: LearningLine, name: str) -> Proposal:
