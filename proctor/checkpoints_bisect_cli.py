@@ -96,8 +96,11 @@ def bisect(
         driver.chain(line, good=first, bad=last)  # before anything is run
         with driver.working(place) as folder:
             commits = [line.checkpoints[each].commit for each in (first, last)]
+            known = None if afresh or tasks else driver.chosen_before(place, good=first, bad=last)
             oracle: Oracle
-            if command is None:
+            if command is None and known is not None:
+                oracle = known
+            elif command is None:
                 oracle = probes.tasks_oracle(
                     place, good=commits[0], bad=commits[1], folder=folder, tasks=tasks or ()
                 )

@@ -19,13 +19,13 @@ from aggregates.bisection import Bisection
 from aggregates.canonical import digest
 from aggregates.line import Line
 from judge.bisection.errors import BisectionError
-from judge.bisection.probes import Oracle, Probed, key_of, oracle_of, probe
+from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, probe
 from judge.bisection.reports import probes_of, reason_of, search_of
 from judge.bisection.search import Search, Standing, next_probe, standing
 from judge.gauntlet.confined import discard
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["Question", "chain", "go_on", "open_search", "working"]
+__all__ = ["Question", "chain", "chosen_before", "go_on", "open_search", "working"]
 
 FOLDER = "bisecting"
 _FIRST = 1  # where notifications begin
@@ -134,6 +134,20 @@ def go_on(
         found = _recorded(place, found, order[number], got)
         tell(found)
     return found
+
+
+def chosen_before(place: Workplace, *, good: str, bad: str) -> Tasks | None:
+    """Return the tasks that got worse between two checkpoints, if a search began with them.
+
+    They are not chosen again: a process that carries on must not come to others.
+    """
+    found: Oracle | None = None
+    for event in _events(place):
+        if not isinstance(event, Bisection.Opened) or not event.oracle.get("measured"):
+            continue
+        if (event.line, event.good, event.suspects[-1]) == (str(place.line_id), good, bad):
+            found = oracle_of(event.oracle)
+    return found if isinstance(found, Tasks) else None
 
 
 def _search_id(line: UUID, asked: Mapping[str, Any], number: int) -> UUID:

@@ -10,7 +10,14 @@ from gauntlet_lines import SELECTION
 
 from aggregates.bisection import Bisection
 from aggregates.line import Checkpoint
-from judge.bisection.driver import Question, chain, go_on, open_search, working
+from judge.bisection.driver import (
+    Question,
+    chain,
+    chosen_before,
+    go_on,
+    open_search,
+    working,
+)
 from judge.bisection.errors import BisectionError
 from judge.bisection.probes import Command, command_oracle, probe, tasks_oracle
 from judge.bisection.reports import summary
@@ -123,7 +130,12 @@ def test_tasks_that_got_worse_are_the_oracle_when_none_is_named(
     place: Workplace, line: Chain, tmp_path: Path
 ) -> None:
     good, bad = commits(place, line.ids[0], line.ids[-1])
-    assert tasks_oracle(place, good=good, bad=bad, folder=tmp_path).tasks == ("late-rows",)
+    oracle = tasks_oracle(place, good=good, bad=bad, folder=tmp_path)
+    assert oracle.tasks == ("late-rows",)
+    first, last = line.ids[0], line.ids[-1]
+    assert chosen_before(place, good=first, bad=last) is None
+    open_search(place, Question(oracle=oracle, good=first, bad=last))
+    assert chosen_before(place, good=first, bad=last) == oracle
     with pytest.raises(BisectionError, match=r"sees no task that .* answers and .* does not"):
         tasks_oracle(place, good=good, bad=good, folder=tmp_path)
 
