@@ -34,6 +34,7 @@ from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
 from projections.projector import create_schema, project
 from projections.source import open_source
+from projections.template import copied
 
 ELSE = "e1" * 32  # other code
 
@@ -58,7 +59,7 @@ class Told:
         return run
 
     def read(self) -> None:
-        create_schema(self.connection)
+        copied(self.connection, create_schema)
         with open_source(self.directory) as ledger:
             project(self.connection, ledger.entries(start=0), quarantine=True)
 
@@ -362,7 +363,7 @@ def test_decisions_stand_as_their_run_does(told: Told) -> None:
 def test_standing_is_the_same_as_of_an_entry_and_in_a_ledger_that_ends_there(told: Told) -> None:
     size = int(told.names["size after"])
     with duckdb.connect() as connection, open_source(told.directory) as ledger:
-        create_schema(connection)
+        copied(connection, create_schema)
         entries = (each for each in ledger.entries(start=0) if each.index < size)
         project(connection, entries, quarantine=True)
         for view in ("run_standing", "checkpoint_standing", "proposal_standing", "tainted_uses"):
