@@ -724,13 +724,11 @@ WITH applied AS (
 
 followed AS (
     SELECT
-        a.*,
-        (
-            SELECT MIN(o.epoch) FROM applied AS o
-            WHERE o.run_id = a.run_id AND o.rule = a.rule
-                AND o.decision > a.decision AND o.epoch > a.epoch
+        *,
+        MIN(epoch) OVER (
+            PARTITION BY run_id, rule ORDER BY epoch RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
         ) AS again
-    FROM applied AS a
+    FROM applied
 )
 
 SELECT
