@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -112,9 +113,17 @@ def _received(pipe: IO[bytes] | None) -> "Stretch | None":
     return unpacked(data) if data and len(data) == length else None
 
 
+class _WithoutPandas(MetaPathFinder):
+    """Keeps pandas out of this process: pyarrow would load it for a second, and for nothing."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ImportError(fullname)
+
+
 def work() -> None:
     """Do every n-th stretch of a ledger; the other end of _started()."""
-    sys.modules["pandas"] = None  # type: ignore[assignment]  # pyarrow would load it, for nothing
+    sys.meta_path.insert(0, _WithoutPandas())
     from projections.columns import packed, stretch_of  # noqa: PLC0415 - behind the line above
 
     gc.disable()  # nothing here is cyclic
