@@ -191,30 +191,38 @@ prints AS (
             e.train_loss, e.train_accuracy, e.val_loss, e.val_accuracy, e.gradients_finite,
             e.noise_scale, e.norm_noise_scale, e.signal_to_noise,
             e.lr, e.batch_size, e.accumulation, e.clip_norm,
-            l.parts, a.parts, r.parts
-        ) AS VARCHAR)) AS print
+            l.parts, a.parts
+        ) AS VARCHAR)) AS print,
+        CAST(r.parts AS VARCHAR) AS rules
     FROM epochs AS e
     LEFT JOIN layers AS l USING (run_id, epoch)
     LEFT JOIN activations AS a USING (run_id, epoch)
     LEFT JOIN rules AS r USING (run_id, epoch)
+),
+
+chained AS (
+    SELECT
+        p.run_id,
+        p.epoch,
+        p.rules,
+        SHA256(CAST(ROW(
+            s.config_hash,
+            s.rules_hash,
+            s.spec,
+            s.data,
+            STRING_AGG(p.print, '') OVER (PARTITION BY p.run_id ORDER BY p.epoch)
+        ) AS VARCHAR)) AS measured
+    FROM prints AS p
+    JOIN run_starts AS s USING (run_id)
 )
 
-SELECT
-    p.run_id,
-    p.epoch,
-    SHA256(CAST(ROW(
-        s.config_hash,
-        s.rules_hash,
-        s.spec,
-        s.data,
-        STRING_AGG(p.print, '') OVER (PARTITION BY p.run_id ORDER BY p.epoch)
-    ) AS VARCHAR)) AS state
-FROM prints AS p
-JOIN run_starts AS s USING (run_id);
+SELECT run_id, epoch, measured, SHA256(CAST(ROW(measured, rules) AS VARCHAR)) AS state
+FROM chained;
 COMMENT ON VIEW decision_states IS 'What had been seen at the end of each epoch, as a hash: equal where everything measured is equal to the last bit';
 COMMENT ON COLUMN decision_states.run_id IS 'The run';
 COMMENT ON COLUMN decision_states.epoch IS 'From 0';
-COMMENT ON COLUMN decision_states.state IS 'SHA-256 over configuration, data, model and all measurements up to the epoch';
+COMMENT ON COLUMN decision_states.measured IS 'SHA-256 over configuration, data, model and all measurements up to the epoch';
+COMMENT ON COLUMN decision_states.state IS 'The same with what the rules said of the epoch, which depends on earlier remedies too';
 
 CREATE VIEW decision_marks AS
 SELECT d.run_id, d.number, r.mark, r.note, r.idx, r.signed_by IS NOT NULL AS vouched
@@ -517,7 +525,7 @@ WITH answers AS (
     SELECT
         a.*,
         s.state,
-        n.state AS next_state,
+        n.measured AS followed,
         f.validation_accuracy AS accuracy,
         TRY_CAST(r.data ->> '$.sizes.validation' AS BIGINT) AS examples
     FROM curated_answers AS a
@@ -541,7 +549,7 @@ SELECT
 FROM answers AS c
 JOIN answers AS r ON r.state = c.state AND r.rules = c.rules
 WHERE
-    c.let_in AND c.does <> r.does AND c.next_state IS DISTINCT FROM r.next_state
+    c.let_in AND c.does <> r.does AND c.followed IS DISTINCT FROM r.followed
     AND c.accuracy > r.accuracy;
 COMMENT ON VIEW preference_pairs IS 'Two answers to one state, after which two runs went apart and ended differently; an export asks for a difference above the noise';
 COMMENT ON COLUMN preference_pairs.state IS 'As in decision_states';

@@ -135,6 +135,7 @@ class Scene:
         temperature: float | None = None,
         source: str = "policy",
         refuse: bool = False,
+        effect: bool = True,
         calls: Sequence[tuple[tuple[str, ...], bytes]] = (),
     ) -> str:
         """Record a run; those of one group are the same until the answer in epoch FIRES.
@@ -152,6 +153,7 @@ class Scene:
             acts=acts,
             source=source,
             refuse=refuse,
+            effect=effect,
         )
         made: list[Any] = [run]
         if temperature is not None:
@@ -351,6 +353,7 @@ def told_run(
     acts: bool,
     source: str = "policy",
     refuse: bool = False,
+    effect: bool = True,
 ) -> Run:
     config = {"dataset": "shapes", "seed": group, "epochs": 3, "edits": "live", "waived": []}
     run = Run.start(
@@ -368,7 +371,7 @@ def told_run(
         seen = measured(epoch, diverged=epoch == FIRES)
         seen["train"]["accuracy"] += group / 1_000
         if epoch > FIRES:
-            seen["settings"]["lr"] = 0.01 if acts else 0.1
+            seen["settings"]["lr"] = 0.01 if acts and effect else 0.1
         run.measure_epoch(seen, {})
         run.evaluate_rules()
         if epoch != FIRES:
@@ -405,12 +408,13 @@ def step(scene: Scene, rng: random.Random) -> None:
     if what == "run":
         labels: Sequence[str | None] = [scene.line.active] * 20 + [None, *scene.parents, "no such"]
         author = rng.choice(AUTHORS)
+        parents: Sequence[str | None] = [*[None] * 40, *runs]
         scene.run(
             rng.choice(labels),
             code=rng.choice([None] * 20 + [code_of(99)]),
             data=DATA[rng.random() < 0.1],
             author=author,
-            parent=rng.choice([None] * 40 + runs),
+            parent=rng.choice(parents),
             group=int(rng.random() < 0.3),
             acts=rng.random() < 0.6,
             temperature=0.5 if author == "small" else None,

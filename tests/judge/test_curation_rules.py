@@ -41,14 +41,21 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, dict[str, st
         },
         "by a person": {"author": "small", "calls": [(SEVEN, whole)], "source": "human"},
         "refused": {"refuse": True},
+        "foreign data": {"data": DATA[1]},
     }
     runs = {}
     for group, (name, case) in enumerate(cases.items()):
         runs[name] = scene.run(first, group=group, **case)
         scene.audit(runs[name])
+    runs["after foreign data"] = scene.run(first, group=50, parent=runs["foreign data"])
+    scene.audit(runs["after foreign data"])
     for name, accuracy in (("low", 0.50), ("near", 0.53), ("far", 0.54)):
         runs[name] = scene.run(first, group=99, acts=name != "low")
         scene.audit(runs[name], accuracy=accuracy)
+    for acts in (True, False):  # they do different things, and the trainings stay the same
+        run = scene.run(first, group=98, acts=acts, effect=False)
+        scene.audit(run, accuracy=0.9 if acts else 0.1)
+        runs[f"no effect {acts}"] = run
     return scene, runs
 
 
@@ -57,7 +64,8 @@ def test_example_is_what_was_asked_and_what_was_decided(
 ) -> None:
     scene, runs = drawn
     found = {each.decisions[0][0]: each for each in scene.draw(SFT).examples}
-    assert set(found) == {runs[name] for name in ("playbook", "repaired", "low", "near", "far")}
+    names = ("playbook", "repaired", "low", "near", "far", "no effect True", "no effect False")
+    assert set(found) == {runs[name] for name in names}
     line = json.loads(found[runs["repaired"]].line)
     assert line["messages"][1] == {"content": "R7, again?", "role": "user"}
     made = json.loads(found[runs["playbook"]].line)["messages"][1]["content"]
@@ -65,7 +73,7 @@ def test_example_is_what_was_asked_and_what_was_decided(
     assert "playbook slows it down" not in made  # what was said comes after it was asked
 
 
-def test_pair_needs_more_than_noise(drawn: tuple[Scene, dict[str, str]]) -> None:
+def test_pair_needs_an_effect_and_more_than_noise(drawn: tuple[Scene, dict[str, str]]) -> None:
     scene, runs = drawn
     found = [
         (each.decisions[0][0], each.rejected[0][0]) for each in scene.draw(PREFERENCES).examples
@@ -74,6 +82,16 @@ def test_pair_needs_more_than_noise(drawn: tuple[Scene, dict[str, str]]) -> None
         (runs["far"], runs["low"])
     ]  # near is three points above, and noise is as large
     assert not scene.draw(replace(PREFERENCES, margin=0.05)).examples
+
+
+def test_what_is_not_admitted_keeps_out_what_goes_on_from_it(
+    drawn: tuple[Scene, dict[str, str]],
+) -> None:
+    scene, runs = drawn
+    for name in ("foreign data", "after foreign data"):
+        row = scene.tables().ask("SELECT * FROM curated_runs WHERE run_id = ?", [runs[name]])[0]
+        assert (row["let_in"], row["tainted"]) == (False, False)
+        assert row["why_not"] == [f"data:{DATA[1]} is not admitted"]
 
 
 def test_person_has_to_be_let_in_like_a_model(drawn: tuple[Scene, dict[str, str]]) -> None:

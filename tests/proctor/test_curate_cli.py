@@ -75,7 +75,7 @@ def curate(home: Path) -> Call:
     return call
 
 
-def test_export_is_messages_and_is_sealed_once(
+def test_export_is_sealed_once_and_a_changed_file_is_rejected(
     home: Path, runs: dict[str, str], curate: Call
 ) -> None:
     out, table = home / "sft.jsonl", home / "sft.parquet"
@@ -98,25 +98,26 @@ def test_export_is_messages_and_is_sealed_once(
     )
     assert again["sealed_before"] is not None
     assert table.read_bytes() == out.read_bytes()
-
-
-def test_changed_file_is_rejected_by_its_seal(home: Path, curate: Call) -> None:
-    out = home / "sft.jsonl"
-    curate("export", "--kind", "sft", "--out", out)
     assert curate("verify", out).returncode == 0
     out.write_bytes(out.read_bytes().replace(b"decrease_lr", b"increase_lr", 1))
-    done = curate("verify", out)
-    assert done.returncode == 1
-    assert "no export in the ledger has these bytes" in done.stdout
+    changed = curate("verify", out)
+    assert changed.returncode == 1
+    assert "no export in the ledger has these bytes" in changed.stdout
 
 
-def test_preferences_are_what_to_do_above_what_not_to_do(
-    home: Path, runs: dict[str, str], curate: Call
-) -> None:
-    out = home / "pairs.jsonl"
-    told = answer(curate("export", "--kind", "preferences", "--out", out, "--json"))
-    assert told["examples"] == 2
-    pairs = [json.loads(line) for line in out.read_text().splitlines()]
+def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str]) -> None:
+    with open_verified(home / "ledger") as ledger, open_tables(ledger) as tables:
+        drawn = draw(tables, Query(kind="preferences"), blobs=Home(home).blobs)
+        for asked, expected in (
+            ({"decided_by": ("small",), "min_accuracy": 0.71}, 1),
+            ({"max_temperature": 0.4, "min_process_score": 1.0}, 2),  # no model, not sampled
+            ({"max_temperature": 0.5}, 3),
+            ({"dataset": "shapes", "provoked": True}, 0),
+            ({"gold": True}, 0),
+        ):
+            chosen = Query(kind="sft", **asked)
+            assert len(draw(tables, chosen, blobs=Home(home).blobs).examples) == expected, asked
+    pairs = [json.loads(each.line) for each in drawn.examples]
     assert [pair["id"] for pair in pairs] == [
         f"{runs[better]}/1>{runs['worse']}/1" for better in ("better", "asked")
     ]
@@ -125,22 +126,6 @@ def test_preferences_are_what_to_do_above_what_not_to_do(
         assert [len(pair[part]) for part in ("prompt", "chosen", "rejected")] == [2, 1, 1]
         assert "decrease_lr" in pair["chosen"][0]["content"]
         assert "defer" in pair["rejected"][0]["content"]
-
-
-def test_examples_are_chosen_by_forces(home: Path) -> None:
-    blobs = Home(home).blobs
-    with open_verified(home / "ledger") as ledger, open_tables(ledger) as tables:
-        for asked, expected in (
-            ({"decided_by": ("small",)}, 1),
-            ({"max_temperature": 0.4}, 2),  # who is no model was not sampled
-            ({"max_temperature": 0.5, "min_process_score": 1.0}, 3),
-            ({"min_accuracy": 0.71}, 1),
-            ({"dataset": "cifar10"}, 0),
-            ({"provoked": True}, 0),
-            ({"gold": True}, 0),
-        ):
-            query = Query(kind="sft", **asked)
-            assert len(draw(tables, query, blobs=blobs).examples) == expected, asked
 
 
 def test_withdrawn_origin_calls_its_examples_back(
