@@ -107,7 +107,7 @@ def test_search_is_carried_on_when_it_was_killed(tmp_path: Path) -> None:
     environment = {**os.environ, "PROCTOR_HOME": str(line.home.path), "PROCTOR_STATE": "off"}
     out, err = tmp_path / "out", tmp_path / "err"
     process = start_forked(arguments, environment=environment, out=out, err=err)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while "probe 1:" not in (err.read_text() if err.exists() else ""):
         assert time.monotonic() < deadline
         time.sleep(0.02)
