@@ -34,8 +34,8 @@ COMMENT ON COLUMN alarms.note IS 'What the operator said';
 
 CREATE VIEW production_runs AS
 WITH latest AS (
-    SELECT run_id, ARG_MAX(hard_fail, scored_idx) AS hard_fail
-    FROM audits WHERE scored_idx IS NOT NULL GROUP BY run_id
+    SELECT s.run_id, ARG_MAX(e.hard_fail, e.idx) AS hard_fail
+    FROM audit_starts AS s JOIN audit_scores AS e USING (audit_id) GROUP BY s.run_id
 )
 
 SELECT
