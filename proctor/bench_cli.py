@@ -147,6 +147,6 @@ def _print_projections(found: ProjectionBench) -> None:
     console.print(f"projected to read and decoded, in rate: {found.ratio:.2f}")
     for events, peak in found.peak_mib.items():
         console.print(
-            f"behind {events} events: peak of the writing process {peak:.0f} MiB; "
+            f"behind {events} events: peak of writer and reader {peak:.0f} MiB; "
             f"{NEW:,} more were caught up in {found.catch_up_seconds[events]:.2f} s"
         )

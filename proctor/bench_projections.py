@@ -58,7 +58,7 @@ class ProjectionBench:
     ratio: float  # of the rebuild's rate to the bare one
     bare_seconds: float  # of processors
     rebuild_seconds: float  # of processors
-    peak_mib: dict[str, float]  # of the process that writes, by events
+    peak_mib: dict[str, float]  # of the writer and the largest reader together, by events
     catch_up_seconds: dict[str, float]  # wall clock, for NEW entries behind so many
 
 
@@ -169,7 +169,8 @@ def _timed(do: Callable[[], object]) -> tuple[float, float, float]:
     begin, before = time.perf_counter(), os.times()
     do()
     wall, after = time.perf_counter() - begin, os.times()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    peak = sum(resource.getrusage(who).ru_maxrss for who in whose) / 1024
     return wall, sum(after[:4]) - sum(before[:4]), peak
 
 

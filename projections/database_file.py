@@ -16,6 +16,7 @@ from projections.errors import BusyError, ProjectionError
 
 __all__ = ["CONFIG", "WAIT", "connected", "is_duckdb", "pause"]
 
+WRITER_MEMORY = "1GB"  # DuckDB would otherwise keep what it has written, up to 80% of the machine's
 WAIT = 10.0  # for other processes, in all
 _PAUSE = 0.05  # between two attempts
 # DuckDB would otherwise fetch extensions for files it does not know, and read what SQL names.
@@ -36,7 +37,11 @@ def connected(
     """Hold the file open; raise BusyError when others hold it at the deadline (monotonic)."""
     while True:
         try:
-            connection = duckdb.connect(str(database), read_only=read_only, config=dict(CONFIG))
+            connection = duckdb.connect(
+                str(database),
+                read_only=read_only,
+                config={**CONFIG} if read_only else {**CONFIG, "memory_limit": WRITER_MEMORY},
+            )
             break
         except duckdb.ConnectionException:  # this process has it open in the other mode
             pause(database, deadline)

@@ -58,6 +58,7 @@ _CODE = tuple(
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
+_JSON = json.JSONEncoder(allow_nan=False, default=bytes.hex, ensure_ascii=False)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a body a column takes; JSON takes everything.
 TYPES: dict[str, tuple[type, ...]] = {
@@ -313,7 +314,7 @@ def rows_of_entry(entry: ProjectedEvent) -> list[Row]:
 def json_text(value: Any) -> str:
     """Return what a JSON column holds of a value."""
     try:
-        return json.dumps(value, allow_nan=False, default=bytes.hex, ensure_ascii=False)
+        return _JSON.encode(value)
     except ValueError:
         return json.dumps(_finite(value), default=bytes.hex, ensure_ascii=False)
 
