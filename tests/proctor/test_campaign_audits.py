@@ -117,7 +117,7 @@ def test_judging_an_attempt_that_goes_on_is_rejected_and_spoils_nothing(tmp_path
     assert not attempt["hard_fail"]
     names = [entry["event"] for entry in answer(call_here(["log", "--json"], home=tmp_path))]
     assert names.count("audit.started") == names.count("campaign.attempt_judged") == 1
-    assert call_here(["judge", "latest"], home=tmp_path).returncode == 0
+    _spoil(tmp_path)  # who asks now is given a verdict, on whatever is handed in
 
 
 def test_attempt_is_judged_by_the_campaign_when_others_have_judged_it(home: Path) -> None:
@@ -140,8 +140,9 @@ def test_verdict_on_another_submission_is_told_when_the_campaign_is_replayed(hom
 
 
 def test_audit_of_another_run_is_told_when_the_campaign_is_replayed(home: Path) -> None:
-    assert call_here(["run", *TASK, "--policy", "playbook"], home=home).returncode == 0
-    campaign = _forge(home, answer(call_here(["judge", "--json"], home=home))["audit_id"])
+    other = ["run", *TASK, "epochs=1", "--policy", "playbook"]
+    assert call_here(other, home=home).returncode == 0
+    campaign = _forge(home, _spoil(home))
     done = call_here(["replay", campaign, "--execute", "--json"], home=home)
     found = [(row["place"], row["found"]) for row in answer(done)["differences"]]
     assert done.returncode == 1
@@ -152,14 +153,16 @@ def test_feedback_where_none_is_due_is_told_when_the_campaign_is_replayed(home: 
     told = answer(call_here(PLAYBOOK, home=home))
     records = read_records(Home(home), told["campaign"])
     forged: dict[str, Any] = {told["ranking"][0]: {"attempts": []}}
+    unjudged = replace(records, verdicts={})  # which saves judging it again
     for given, places in ((forged, ["attempt 1 feedback"]), (records.told, [])):
         again = redo_campaign(
             Home(home),
-            replace(records, told=given),
+            replace(unjudged, told=given),
             on_epoch=lambda *_: None,
             say=lambda _: None,
         )
-        assert [difference.place for difference in again.differences] == places
+        found = [difference.place for difference in again.differences]
+        assert found == [*places, "attempt 1 verdict", "ranking.length"]
 
 
 def test_attempt_that_was_cut_off_is_told_beside_the_ranking(tmp_path: Path) -> None:
