@@ -11,7 +11,7 @@ from pathlib import Path
 
 from forked import start_forked
 
-_PATIENCE = 240.0  # seconds
+_PATIENCE = 600.0  # seconds
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ TINY = [
     "epochs=3",
     "threads=1",
 ]
-_PATIENCE = 120.0  # seconds
+_PATIENCE = 600.0  # seconds
 
 
 def call(

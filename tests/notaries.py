@@ -109,7 +109,7 @@ class RunningNotary:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=120)
 
     def start_again(self) -> None:
         self.process = _start(self.arguments)
@@ -277,7 +277,7 @@ def append_honestly(path: str, batches: int, size: int) -> dict[str, Any]:
     }
 
 
-def wait_for(condition: Callable[[], bool], *, seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], *, seconds: float = 60) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + seconds
     while not condition():

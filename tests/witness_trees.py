@@ -113,7 +113,7 @@ def submit_here(url: str, *, forked: bool, seed: int) -> list[str]:
     """Do as submit_at_random(), of a server."""
 
     def add_checkpoint(request: bytes) -> tuple[int, str]:
-        return post(f"{url}/add-checkpoint", request.decode(), timeout=10)
+        return post(f"{url}/add-checkpoint", request.decode(), timeout=60)
 
     return _submit(add_checkpoint, forked=forked, seed=seed)
 

@@ -46,7 +46,7 @@ def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.stdout.startswith("completed False "), done.stderr
@@ -65,7 +65,7 @@ def run_line(
             path.unlink(missing_ok=True)
         _, *arguments = shlex.split(command, comments=True)
         process = start_forked(arguments, environment=environment, out=out, err=err, cwd=cwd)
-        process.join(120)
+        process.join(600)
         assert process.exitcode is not None, command
         return out.read_text(), err.read_text()
     done = subprocess.run(
@@ -75,7 +75,7 @@ def run_line(
         text=True,
         cwd=cwd,
         env=environment,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     return done.stdout, done.stderr

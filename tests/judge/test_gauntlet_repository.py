@@ -224,7 +224,7 @@ def test_hostile_configuration_would_have_been_obeyed(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "repository")
     trace = _hostile(scene)
     subprocess.run(
-        ["git", "add", "--all"], cwd=scene.path, check=False, capture_output=True, timeout=20
+        ["git", "add", "--all"], cwd=scene.path, check=False, capture_output=True, timeout=120
     )
     assert trace.exists()
 

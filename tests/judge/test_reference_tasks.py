@@ -480,7 +480,7 @@ def test_worker_answers_line_by_line_and_leaves_at_the_end(tmp_path: Path) -> No
         capture_output=True,
         text=True,
         check=True,
-        timeout=50,
+        timeout=120,
     )
     ready, *answers = map(json.loads, done.stdout.splitlines())
     assert ready == {"ready": True}
@@ -497,7 +497,7 @@ def test_worker_of_an_unknown_kind_fails(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
+        timeout=120,
     )
     assert done.returncode != 0
     assert not done.stdout

@@ -165,7 +165,7 @@ def test_processes_that_begin_one_ledger_at_once_end_with_one_key(tmp_path: Path
             child.stdin.close()
             child.stdin = None
         for child in children:
-            child.communicate(timeout=30)
+            child.communicate(timeout=120)
         assert [child.returncode for child in children] == [0] * openers
         report = check_ledger(directory)
         assert (report.ok, report.size) == (True, openers), report

@@ -100,4 +100,4 @@ def test_lock_of_another_process_is_waited_for(tmp_path: Path) -> None:
                 writer.wait(timeout=2)
             assert app.recorder.max_notification_id() == 1  # readers are not kept out
             other.execute("ROLLBACK")
-        assert writer.communicate(timeout=30)[0].split() == ["2"]
+        assert writer.communicate(timeout=120)[0].split() == ["2"]

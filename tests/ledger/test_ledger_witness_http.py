@@ -75,7 +75,7 @@ def vkey_in(folder: Path) -> str:
 
 
 def send(url: str, method: str, path: str, body: bytes = b"") -> tuple[int, str, bytes]:
-    with closing(http.client.HTTPConnection(*address(url), timeout=10)) as connection:
+    with closing(http.client.HTTPConnection(*address(url), timeout=60)) as connection:
         connection.request(method, path, body)
         answer = connection.getresponse()
         return answer.status, answer.headers["Content-Type"], answer.read()
@@ -121,7 +121,7 @@ def test_request_that_is_not_possible_is_rejected(
 
 
 def test_slow_and_broken_clients_do_not_hold_up_others(folder: Path) -> None:
-    with serving(folder, timeout=2) as url, ExitStack() as stack:
+    with serving(folder, timeout=4) as url, ExitStack() as stack:
         head = b"POST /add-checkpoint HTTP/1.1\r\nHost: w\r\nContent-Length: 1000\r\n\r\nold"
         slow = [
             stack.enter_context(closing(socket.create_connection(address(url)))) for _ in range(60)
@@ -130,9 +130,9 @@ def test_slow_and_broken_clients_do_not_hold_up_others(folder: Path) -> None:
             client.sendall((b"", b"PO", head)[number % 3])
         before = time.monotonic()
         assert send(url, "POST", "/add-checkpoint", HONEST.request(0, 11))[0] == 200
-        assert time.monotonic() - before < 2
+        assert time.monotonic() - before < 3.5  # seconds
         # Drop by drop does not keep a connection: each is closed after its time.
-        deadline = time.monotonic() + 8
+        deadline = time.monotonic() + 60
         while slow and time.monotonic() < deadline:
             time.sleep(0.4)
             for client in list(slow):
@@ -201,7 +201,7 @@ def test_client_hands_over_rotations_when_the_key_is_refused(url: str, folder: P
         old_size=0,
         request=lambda old: successor.request(old, 11).decode(),
         rotations=[HONEST.rotation_to(successor)],
-        timeout=5,
+        timeout=60,
     )
     assert asked.outcome == "cosigned"
 

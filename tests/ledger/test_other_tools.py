@@ -52,7 +52,7 @@ def openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     program = shutil.which("openssl")
     assert program, "these tests need the program openssl; install it (apt-get install openssl)"
     command = [program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture
@@ -300,7 +300,7 @@ def test_shell_commands_of_the_guide_verify_a_tree_head(home: Path) -> None:
     block = section.partition("```console\n")[2].partition("```")[0]
     script = "\n".join(line[2:] for line in block.splitlines() if line.startswith("$ "))
     done = subprocess.run(
-        ["sh", "-euc", script], cwd=home, capture_output=True, text=True, timeout=30, check=False
+        ["sh", "-euc", script], cwd=home, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == "Signature Verified Successfully\n", done.stderr
 

@@ -454,6 +454,6 @@ def test_bytes_that_are_no_http_at_all_are_a_dropped_connection() -> None:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         settings = ModelSettings(model="m", base_url=url, retries=1)
         answer = ChatClient(settings, KEY).ask(REQUEST)
-        thread.join(5)
+        thread.join(60)
     assert (answer.outcome, len(answer.retries)) == ("dropped", 1)
     assert KEY not in repr(answer)

@@ -33,7 +33,7 @@ class Started:
         """Send a signal; return the exit code and what was said on standard error."""
         assert self.process.pid is not None
         os.kill(self.process.pid, how)
-        self.process.join(60)
+        self.process.join(300)
         return self.process.exitcode, self.errors.read_text()
 
 
@@ -356,7 +356,7 @@ def _start(home: Path, *arguments: str) -> Started:
 def _wait_for_epoch(home: Path, least: int = 4) -> None:
     """Wait until some events are committed: the run is then in the middle of an epoch."""
     database = home / "ledger" / "ledger.sqlite"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if database.exists():
             try:

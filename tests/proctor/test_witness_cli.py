@@ -317,7 +317,7 @@ def test_policy_for_another_ledger_is_rejected_before_anybody_is_asked(
 def test_server_ends_cleanly_when_it_is_told_to(place: Path) -> None:
     with serving(place / "w") as (_, child):
         child.send_signal(signal.SIGTERM)
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=120) == 0
 
 
 def test_witness_key_can_have_a_passphrase(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
