@@ -20,7 +20,7 @@ WRITER_MEMORY = "1GB"  # DuckDB would otherwise keep what it has written, up to 
 WAIT = 10.0  # for other processes, in all
 _PAUSE = 0.05  # between two attempts
 # DuckDB would otherwise fetch extensions for files it does not know, and read what SQL names.
-CONFIG = {
+CONFIG: dict[str, str | int | float | list[str]] = {
     "allow_community_extensions": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -35,13 +35,10 @@ def connected(
     database: Path, deadline: float, *, read_only: bool
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Hold the file open; raise BusyError when others hold it at the deadline (monotonic)."""
+    config = dict(CONFIG) if read_only else {**CONFIG, "memory_limit": WRITER_MEMORY}
     while True:
         try:
-            connection = duckdb.connect(
-                str(database),
-                read_only=read_only,
-                config={**CONFIG} if read_only else {**CONFIG, "memory_limit": WRITER_MEMORY},
-            )
+            connection = duckdb.connect(str(database), read_only=read_only, config=dict(config))
             break
         except duckdb.ConnectionException:  # this process has it open in the other mode
             pause(database, deadline)

@@ -2,10 +2,12 @@
 
 import io
 import math
+import re
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas
@@ -17,6 +19,7 @@ from projections.errors import BusyError, ProjectionError, QueryError
 from projections.reading import Session, arrow_table, query, snapshot, statements
 
 pytest_plugins = ("projection_fixtures",)
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "query.md"
 LAST = "SELECT COUNT(*), MAX(idx) FROM events"
 
 
@@ -188,3 +191,15 @@ def test_clear_error_when_no_python_value_exists_for_an_answer(filled: Path) -> 
 def test_arrow_table_of_no_projection_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ProjectionError, match="no projection yet"):
         arrow_table(tmp_path / "nowhere", "SELECT 1")
+
+
+def test_lines_of_the_guide_give_a_frame(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path(".proctor").mkdir()
+    Path(".proctor/projections.duckdb").write_bytes(filled.read_bytes())
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert len(names["frame"]) == len(query(filled, "FROM epochs", as_of=120).rows) > 0
