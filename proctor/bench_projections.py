@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from uuid import UUID, uuid5
 
@@ -82,10 +83,11 @@ def measure(folder: Path, like: Path, *, events: int) -> ProjectionBench:
         with open_source(many) as source:
             sizes = [len(data) for page in source.pages(start=0, stop=100_000) for _, data in page]
             total = source.size() - NEW
-    kinds = Counter(entry.name.partition(".")[0] for entry in pattern)
+    sample = list(islice(repeated(pattern), 10 * len(pattern)))
+    kinds = Counter(event.topic.partition(".")[0] for event in sample)
     return ProjectionBench(
         events=total,
-        mix={kind: count / len(pattern) for kind, count in kinds.most_common()},
+        mix={kind: count / len(sample) for kind, count in kinds.most_common()},
         entry_bytes=sum(sizes) / len(sizes),
         append=total / append[0],
         bare=total / bare[0],
@@ -127,7 +129,7 @@ def repeated(pattern: list[VerifiedEntry], *, again: str = "") -> Iterator[Store
     names = [stream for stream, kind in streams.items() if kind not in _ONCE]
     told = {Transcript.id_of(stream): stream for stream in names}
     number = 0
-    while True:
+    while kept:
         number += 1
         new = {stream: uuid5(stream, f"{again} {number}") for stream in names}
         for stream in names:
