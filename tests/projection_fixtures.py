@@ -84,8 +84,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         line.measure(commit="a" * 40, set="hidden", sha256="0" * 64, tasks=tasks)
         line.alarm(commit="a" * 40, kind="worse", detail="one task less", tasks=["first"])
         line.answer(1, "the task was wrong")
-        for purpose, weighed in (("baseline", None), ("drift", 12)):
-            code = dict.fromkeys(("files", "lines", "functions", "complexity"), weighed)
+        weighed = dict.fromkeys(("files", "lines", "functions", "complexity"), 12)
+        for purpose, code in (("baseline", None), ("drift", weighed)):
             line.evaluate(
                 line.active,
                 purpose=purpose,
@@ -95,7 +95,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 wrong=["first"],
                 valid=4,
                 precision=0.5,
-                code=code if weighed else None,
+                code=code,
             )
         evolution = Evolution.open(line.id)
         evolution.begin(2, proposer={"name": "tuner"})

@@ -35,7 +35,8 @@ class Story:
         for epoch in range(epochs):
             for precedence, rule in enumerate(PRECEDENCE, start=1):
                 self.connection.execute(
-                    "INSERT INTO log.rule_evaluations VALUES (?, ?, 0, ?, ?, NULL, NULL, NULL, 0, ?)",
+                    "INSERT INTO log.rule_evaluations "
+                    "VALUES (?, ?, 0, ?, ?, NULL, NULL, NULL, 0, ?)",
                     [RUN, epoch, rule, epoch in fired.get(rule, ()), precedence],
                 )
 

@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from policies.chat import Answer, ChatClient
+from policies.chat import ChatClient
+from policies.completion import Answer
 from policies.errors import PolicyError
 from policies.settings import ModelSettings
 from policies.wire import MAX_BODY
