@@ -13,6 +13,7 @@ from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from projections.projector import create_schema, project
 from projections.source import open_source
+from projections.template import copied
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def review(proposal: Proposal, verdict: str) -> None:
 
 def asked(folder: Path, statement: str) -> list[tuple[Any, ...]]:
     connection = duckdb.connect()
-    create_schema(connection)
+    copied(connection, create_schema)
     with open_source(folder / "ledger") as ledger:
         project(connection, ledger.entries(start=0))
     return connection.execute(statement).fetchall()
