@@ -280,16 +280,18 @@ def test_frame_without_a_header_is_rejected(data: bytes) -> None:
         parse_frame(data)
 
 
-def test_ninth_connection_of_a_user_is_rejected_until_one_is_free(notary: RunningNotary) -> None:
-    held = [NotaryClient(notary.socket) for _ in range(8)]
+def test_ninth_connection_of_a_user_is_rejected_until_one_is_free(
+    fresh_notary: RunningNotary,  # which still holds no connection of an earlier test
+) -> None:
+    held = [NotaryClient(fresh_notary.socket) for _ in range(8)]
     with pytest.raises(ForbiddenError, match="has 8 connections already"):
-        NotaryClient(notary.socket)
+        NotaryClient(fresh_notary.socket)
     for client in held:
         client.close()
     deadline = time.monotonic() + 60.0  # seconds
     while True:
         try:
-            NotaryClient(notary.socket).close()
+            NotaryClient(fresh_notary.socket).close()
         except ForbiddenError:  # it has not seen yet that they are gone
             assert time.monotonic() < deadline
             time.sleep(0.05)
