@@ -2,31 +2,27 @@
 
 SQL never names a file: what DuckDB answers comes here, and is written from that.
 
-Trust: what an answer holds is hostile to terminals; nothing that a home keeps is written over.
-I/O: standard output; the file that is named.
+Trust: what an answer holds is hostile to terminals.
+I/O: standard output; a file that is open.
 """
 
 import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
-from io import BufferedWriter
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ledger.files import new_name, replace_durably, sync_file
 from proctor.errors import ProctorError
-from proctor.home import Home
 from proctor.output import as_records, plain, print_json, print_table, visible
 from projections.reading import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Form", "appearing", "form_of", "print_answer", "write_answer"]
+__all__ = ["Form", "form_of", "print_answer", "write_answer"]
 
 
 class Form(StrEnum):
@@ -82,31 +78,6 @@ def write_answer(session: Session, sql: str, *, form: Form, target: BinaryIO) ->
         return len(rows)
     with session.arrow_batches(sql) as batches:
         return (_write_csv if form is Form.CSV else _write_parquet)(batches, target)
-
-
-@contextmanager
-def appearing(path: Path, home: Home) -> Iterator[BufferedWriter]:
-    """Yield a file that takes its name, from one that has it, once it is whole."""
-    _verify_target(path, home)
-    new = new_name(path)
-    try:
-        with new.open("xb") as file:
-            yield file
-            sync_file(file)
-        replace_durably(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-def _verify_target(path: Path, home: Home) -> None:
-    place, kept = path.resolve(), home.path.resolve()
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise ProctorError(f"{path} is not a regular file; name another one")
-    if place.is_relative_to(kept) and (
-        place.relative_to(kept).parts[0] in ("ledger", "runs")
-        or place.name.startswith(home.projection.name)
-    ):
-        raise ProctorError(f"{path} is where the home keeps what is its own; name another file")
 
 
 def _write_parquet(batches: "pa.RecordBatchReader", target: BinaryIO) -> int:

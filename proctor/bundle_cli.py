@@ -21,6 +21,7 @@ from proctor.home import Home
 from proctor.keys_cli import read_private_key, read_vkey_file
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, error_console, print_json, words
+from proctor.outputs import write_output
 from proctor.remembering import open_remembered, recall
 
 app = typer.Typer()
@@ -45,7 +46,7 @@ def prove(
         index = _find(ledger, event)
         proof = write_proof(ledger, index)
     if out is not None:
-        out.write_text(proof, encoding="utf-8")
+        write_output(out, proof, home=place)
     if as_json:
         print_json({"index": index, "out": out, "proof": proof})
     elif out is None:
@@ -106,7 +107,7 @@ def export(
             raise ProctorError("an empty ledger has no tree head to export")
         signer = read_private_key(LedgerPaths(directory).key if key is None else key)
         statement = tree_head_statement(newest.note)
-        dsse.write_text(seal(statement, payload_type=IN_TOTO, key=signer), encoding="utf-8")
+        write_output(dsse, seal(statement, payload_type=IN_TOTO, key=signer), home=Home(home))
         told |= {"dsse": dsse, "size": newest.size}
         if not as_json:
             console.print(f"[green]exported[/] tree head {newest.size} to {words(str(dsse))}")

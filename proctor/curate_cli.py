@@ -29,6 +29,7 @@ from proctor.home import Home, find_run
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, MOST, HomeOption, JsonOption, RunArgument
 from proctor.output import console, error_console, print_json, print_table, words
+from proctor.outputs import verify_target
 from proctor.remembering import open_remembered
 
 app = typer.Typer(
@@ -105,6 +106,9 @@ def export(
         margin=margin,
     )
     place = Home(home)
+    for file in (out, parquet):
+        if file is not None:
+            verify_target(file, home=place)  # nothing is sealed that cannot be handed out
     with _opened(place, as_of) as tables:
         drawn = draw(tables, query, blobs=place.blobs)
         standing = _standing(tables)
@@ -117,7 +121,7 @@ def export(
         made = drawn.seal()
         with place.open_log() as log:
             log.save(made)
-    write_export(drawn, out=out, parquet=parquet)
+    write_export(drawn, out=out, parquet=parquet, home=place)
     told = {
         "export": str(drawn.seal().id),
         "kind": kind,

@@ -17,6 +17,7 @@ from proctor.home import Home
 from proctor.keys_cli import read_vkey_file
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, print_json, print_table, words
+from proctor.outputs import write_output
 from proctor.remembering import open_remembered
 from projections.cache import catch_up
 from projections.reading import query
@@ -51,7 +52,7 @@ def lineage(
         found = find_lineage(ledger, example, line=line)
         text = None if out is None else write_lineage(ledger, example, line=line)
     if out is not None and text is not None:
-        out.write_text(text, encoding="utf-8")
+        write_output(out, text, home=place)
     taints = _taints(place, found)
     if as_json:
         written = {"out": out, "bytes": None if text is None else len(text.encode())}

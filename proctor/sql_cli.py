@@ -10,11 +10,12 @@ import typer
 from ledger.errors import VerificationError
 from ledger.memory import Memory
 from ledger.reader import check_new
-from proctor.answers import Form, appearing, form_of, print_answer, write_answer
+from proctor.answers import Form, form_of, print_answer, write_answer
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import console, print_json, words
+from proctor.outputs import appearing
 from proctor.remembering import memory, open_remembered
 from proctor.sql_shell import shell
 from projections.cache import catch_up

@@ -44,6 +44,7 @@ from proctor.keys_cli import read_vkey_file
 from proctor.lineage_cli import describe_lineage, tell_lineage
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, error_console, plain, print_json, print_table, words
+from proctor.outputs import write_output
 from proctor.remembering import STATE, memory
 
 app = typer.Typer()
@@ -240,7 +241,7 @@ def _verify_ledger(
     if keep is not None:
         if report.head is None:
             raise ProctorError("an empty ledger has no tree head to keep")
-        keep.write_text(report.head.note, encoding="utf-8")
+        write_output(keep, report.head.note)
     findings = _find(check, report, quorum)
     if as_json:
         print_json({**_plain(report), **findings.to_dict()})
@@ -355,7 +356,7 @@ def _write_evidence(check: _Ledger | _Bundle, report: VerificationReport, path: 
         evidence = None  # the ledger fails in itself too, and its tree cannot be relied on
     if evidence is None:
         return None
-    path.write_text(format_evidence(evidence), encoding="utf-8")
+    write_output(path, format_evidence(evidence))
     return evidence.kind
 
 

@@ -40,6 +40,7 @@ from proctor.home import PASSPHRASE, Home
 from proctor.keys_cli import open_vkey
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import console, plain, print_json, print_table, words
+from proctor.outputs import write_output
 from proctor.remembering import open_remembered
 
 app = typer.Typer(
@@ -124,7 +125,7 @@ def sign(
         console.print(f"[red]not cosigned[/]: {words(answer.body.strip())}; see {state}/evidence")
         raise typer.Exit(EXIT_FOUND)
     _granted(answer, request)
-    out.write_text(answer.body, encoding="utf-8")
+    write_output(out, answer.body)
     console.print(f"cosigned; {words(str(out))} goes back to who asked")
 
 
@@ -150,11 +151,11 @@ def request(
         size = parse_tree_head(note).size
         if old > size:
             raise ProctorError(f"the ledger has {size} entries; a witness of {old} has seen others")
-        out.write_text(_requests(ledger, note)(old), encoding="utf-8")
+        write_output(out, _requests(ledger, note)(old), home=Home(home))
         console.print(f"{words(str(out))}: {size} entries, of which it has cosigned {old}")
         if ledger.authority.rotations:
             path = out.with_name(f"{out.name}.rotations")
-            path.write_text("".join(ledger.authority.rotations), encoding="utf-8")
+            write_output(path, "".join(ledger.authority.rotations), home=Home(home))
             console.print(f"the ledger's key was rotated: take {words(str(path))} along")
 
 

@@ -18,9 +18,9 @@ import pytest
 from forked import start_forked
 from frontdoor import TINY, answer, call, call_here
 
-from proctor.answers import appearing
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.outputs import appearing
 
 ASKED = (
     "SELECT idx, name, [1, NULL] AS list, {'a': 'NaN'::DOUBLE} AS struct, 0.1::DOUBLE AS float, "

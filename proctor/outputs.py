@@ -1,0 +1,76 @@
+"""Files that commands write where they are told to: whole or not at all.
+
+A name that is given by mistake must cost nobody a key or a ledger: what a home keeps, keys and
+databases are never written over. Any other file that is there is replaced.
+
+Trust: names come from people.
+I/O: the file that is named.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedWriter
+from pathlib import Path
+
+from ledger.files import new_name, read_bounded, replace_durably, sync_file, write_durably
+from proctor.errors import ProctorError
+from proctor.home import Home
+
+__all__ = ["appearing", "verify_target", "write_output"]
+
+_LOOKED_AT = 4_096  # bytes; a key has fewer
+_VKEY = re.compile(rb"[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/=]+\s*")
+_KEPT = ("infra", "ledger", "runs")  # folders of a home
+
+
+def write_output(path: Path, content: str | bytes, *, home: Home | None = None) -> None:
+    """Let a file appear whole; raises ProctorError as verify_target() does, or OSError."""
+    verify_target(path, home=home)
+    write_durably(path, content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def appearing(path: Path, home: Home) -> Iterator[BufferedWriter]:
+    """Yield a file that takes its name, from one that has it, once it is whole."""
+    verify_target(path, home=home)
+    new = new_name(path)
+    try:
+        with new.open("xb") as file:
+            yield file
+            sync_file(file)
+        replace_durably(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def verify_target(path: Path, *, home: Home | None = None) -> None:
+    """Raise ProctorError unless a file of this name can be written and nothing is lost by it."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ProctorError(f"{path} is not a regular file; name another one")
+    if home is not None and _is_kept(path.resolve(), home):
+        raise ProctorError(f"{path} is where the home keeps what is its own; name another file")
+    if not path.parent.is_dir():
+        raise ProctorError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.exists() and (what := _precious(path)):
+        raise ProctorError(f"{path} is {what}, which is not written over; name another file")
+
+
+def _is_kept(place: Path, home: Home) -> bool:
+    kept = home.path.resolve()
+    return place.is_relative_to(kept) and (
+        place.relative_to(kept).parts[0] in _KEPT or place.name.startswith(home.projection.name)
+    )
+
+
+def _precious(path: Path) -> str | None:
+    if path.stat().st_size > _LOOKED_AT:
+        with path.open("rb") as file:
+            found = file.read(16)
+    else:
+        found = read_bounded(path, most=_LOOKED_AT)
+    if found.startswith(b"-----BEGIN") or _VKEY.fullmatch(found):
+        return "a key"
+    if found.startswith(b"SQLite format 3\0") or found[8:12] == b"DUCK":
+        return "a database"
+    return None
