@@ -1,6 +1,7 @@
 """`proctor infra`: a repository that changes itself, under a gauntlet that it cannot change."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ from proctor.infra_reports import (
     tell_proposal,
 )
 from proctor.options import HOME, HomeOption, JsonOption
-from proctor.output import console, print_json, print_table, words
+from proctor.output import console, error_console, print_json, print_table, words
 
 app = typer.Typer(
     name="infra",
@@ -64,7 +65,9 @@ def init(
     else:
         console.print(words(f"made {folder}, whose branch {BRANCH} is line {line}"))
         console.print(
-            words(f"next: change something, `git -C {folder} diff > change.diff`, ")
+            words(
+                f"next: change something, `git -C {shlex.quote(str(folder))} diff > change.diff`, "
+            )
             + "`proctor infra propose`"
         )
     raise typer.Exit(EXIT_HELD)
@@ -90,14 +93,15 @@ def propose(
     """Put a change on record; `run` takes it through the gauntlet."""
     content = (read_text(diff) or "").encode()
     with open_controller(Home(home), repo, branch=branch) as controller:
-        proposal = controller.submit(
-            content,
-            declared=_declared(controller, content, tiers or []),
-            rationale=rationale,
-            trigger=trigger,
-            proposer=proposer,
-        )
-        _tell(controller, [proposal], as_json=as_json)
+        with controller.locked():  # so that the line stays where the diff was tried
+            proposal = controller.submit(
+                content,
+                declared=_declared(controller, content, tiers or []),
+                rationale=rationale,
+                trigger=trigger,
+                proposer=proposer,
+            )
+        raise typer.Exit(_tell(controller, [proposal], as_json=as_json))
 
 
 @app.command()
@@ -126,7 +130,17 @@ def run(
                     errors.append(ProctorError(f"proposal {each} cannot be judged: {error}"))
         if errors:
             raise errors[0]
-        _tell(controller, done, as_json=as_json)
+        code = _tell(controller, done, as_json=as_json)
+        line = controller.line
+        if line.halt is not None:
+            code = EXIT_FOUND
+            (error_console if as_json else console).print(
+                words(f"the line is halted by proposal {line.halted_by}: {line.halt}; ")
+                + "`proctor infra show` tells it, an operator's `proctor infra resume` answers it"
+            )
+        elif not done and not as_json:
+            console.print("nothing to do: no proposal is queued")
+        raise typer.Exit(code)
 
 
 @app.command()
@@ -287,25 +301,28 @@ def demo(
 
 
 def _declared(controller: Controller, diff: bytes, said: list[str]) -> dict[str, int]:
-    """Return the tiers that were declared; where none were, say what there is to declare."""
+    """Return the tiers that were declared; where none were, say what there is to declare.
+
+    Raises DiffError where the diff makes nothing of the line, declared or not.
+    """
     declared: dict[str, int] = {}
     for each in said:
         path, _, tier = each.rpartition("=")
         if not path or tier not in ("0", "1", "2"):
             raise ProctorError(f"--tier {each}: give a path and its tier, as in lib/rank.py=2")
         declared[path] = int(tier)
+    tree = controller.applied(diff)
     if declared:
         return declared
     place, head = controller.place, controller.line.head
     manifest = place.manifest(head.commit)
-    tree = place.repository.candidate_tree(head.commit, diff)
     touched = [each.path for each in place.repository.changes(head.tree, tree)]
     wanted = " ".join(f"--tier {path}={manifest.tier_of(path)}" for path in touched)
     raise ProctorError(f"a proposal declares the tier of each file that it touches: {wanted}")
 
 
-def _tell(controller: Controller, proposals: list[Proposal], *, as_json: bool) -> None:
-    """Tell what became of proposals, and leave with what that means."""
+def _tell(controller: Controller, proposals: list[Proposal], *, as_json: bool) -> int:
+    """Tell what became of proposals; return the exit code that this means."""
     rows: list[dict[str, Any]] = [
         {**describe_proposal(each), "waits_for": controller.waits(each)} for each in proposals
     ]
@@ -317,4 +334,4 @@ def _tell(controller: Controller, proposals: list[Proposal], *, as_json: bool) -
             more = row["reason"] or row["waits_for"] or "`proctor infra run` carries on"
             console.print(words(f"{row['proposal']} {state}: {more}"))
     bad = any(row["outcome"] not in (None, "promoted") for row in rows)
-    raise typer.Exit(EXIT_FOUND if bad else EXIT_HELD)
+    return EXIT_FOUND if bad else EXIT_HELD

@@ -106,6 +106,21 @@ class Controller:
                 self._examine(proposal)
             return self.place.proposal(proposal.id)
 
+    def applied(self, diff: bytes) -> str:
+        """Return the tree that a diff makes of the line's checkpoint; nothing is recorded.
+
+        Raises DiffError where it makes none, which says where the line is.
+        """
+        line = self.line
+        commit, branch = line.head.commit, self.place.branch
+        try:
+            return self.place.repository.candidate_tree(commit, diff)
+        except DiffError as error:
+            astray = self._astray(line)
+            where = f"{branch!r} at {commit[:12]}"
+            told = str(error).replace(commit, f"the checkpoint of {where}" if astray else where)
+            raise DiffError(f"{told}; {astray}" if astray else told) from error
+
     def carry_on(self, proposal_id: UUID) -> Proposal:
         """Take a proposal on until it is concluded, or waits(); the same call goes on later."""
         with self.locked():
@@ -129,13 +144,8 @@ class Controller:
             return f"the line is halted, see `proctor infra resume`: {line.halt}"
         if proposal.base != line.head.commit or proposal.review in ("reject", "revise"):
             return None  # its end is all that is left
-        head = self.place.repository.head(self.place.branch)
-        if head != line.head.commit:
-            return (
-                f"{self.place.branch!r} is at {head[:12]} and not at its checkpoint "
-                f"{line.head.commit[:12]}: `proctor infra measure` says what it is worth, "
-                "`proctor infra adopt` takes it over"
-            )
+        if astray := self._astray(line):
+            return astray
         if line.valley is not None and not promotion.is_step(line, proposal):
             return f"valley {line.valley['id'][:12]} is open, and this is not its next step"
         return self._waits_for_approval(line, proposal)
@@ -191,6 +201,17 @@ class Controller:
                 yield
             finally:
                 self._held = False
+
+    def _astray(self, line: Line) -> str | None:
+        """Return where the branch is, if that is not its checkpoint; else None."""
+        head = self.place.repository.head(self.place.branch)
+        if head == line.head.commit:
+            return None
+        return (
+            f"{self.place.branch!r} is at {head[:12]} and not at its checkpoint "
+            f"{line.head.commit[:12]}: `proctor infra measure` says what it is worth, "
+            "`proctor infra adopt` takes it over"
+        )
 
     def _waits_for_approval(self, line: Line, proposal: Proposal) -> str | None:
         """Return why a proposal of tier 1 cannot go on without an operator; else None.

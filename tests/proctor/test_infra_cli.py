@@ -135,6 +135,41 @@ def test_halted_line_goes_on_with_an_operators_answer(line: Line) -> None:
     assert "the line is not halted" in infra(line, "resume", *key_of(line), code=2)
 
 
+def test_run_says_that_the_line_is_halted(line: Line) -> None:
+    assert infra(line, "run") == "nothing to do: no proposal is queued\n"
+    diff = written(line, "tiers.diff", line.diff("judge/tiers.toml", lambda text: text + "\n"))
+    (found,) = infra_json(line, "propose", diff, *WHY, "--tier", "judge/tiers.toml=2", code=1)
+    told = infra(line, "run", code=1)
+    for part in (found["proposal"], found["reason"], "`proctor infra resume`"):
+        assert part in told
+    assert infra_json(line, "run", code=1) == []
+    better = written(line, "better.diff", line.diff(SELECTION, THRIFTY))
+    infra(line, "propose", better, *WHY, "--tier", f"{SELECTION}=2")
+    assert f"halted by proposal {found['proposal']}" in infra(line, "run", code=1)
+
+
+@pytest.mark.parametrize("tiers", [(), ("--tier", f"{SELECTION}=2")])
+@pytest.mark.parametrize("state", ["promoting", "halted", "astray"])
+def test_diff_that_does_not_apply_is_rejected(
+    line: Line, state: str, tiers: tuple[str, ...]
+) -> None:
+    checkpoint = line.head()
+    if state == "halted":
+        tier0 = written(line, "tiers.diff", line.diff("judge/tiers.toml", lambda text: text + "\n"))
+        infra(line, "propose", tier0, *WHY, "--tier", "judge/tiers.toml=2", code=1)
+    elif state == "astray":
+        infra(line, "status")  # which puts the line on record where it is
+        line.commit(SELECTION, UNSORTED)
+    stale = line.diff(SELECTION, THRIFTY).replace(b"\n-    ", b"\n-    not so: ")
+    proposals = infra_json(line, "status")["queue"]
+    told = infra(line, "propose", written(line, "stale.diff", stale), *WHY, *tiers, code=2)
+    assert f"'main' at {checkpoint[:12]}: " in told
+    assert ("`proctor infra adopt` takes it over" in told) == (state == "astray")
+    assert infra_json(line, "status")["queue"] == proposals == []
+    code = 0 if state == "halted" else 2
+    assert ("tiers.toml" in infra(line, "show", code=code)) == (state == "halted")
+
+
 def test_what_people_commit_is_an_alarm_until_it_is_taken_over(line: Line) -> None:
     assert infra_json(line, "measure")["alarms"] == []
     baselines = infra_json(line, "baseline", "--into", line.repo / "judge/reference_tasks")
@@ -167,6 +202,11 @@ def test_valley_is_opened_for_listed_diffs(line: Line) -> None:
     steps.append(written(line, "2.diff", b"--- a/x\n+++ b/x\n"))
     infra(line, "valley", *steps, *key_of(line))
     assert "0 of 2 steps" in infra(line, "status")
+
+
+def test_next_commands_quote_the_folder(line: Line) -> None:
+    folder = line.repo.parent / "my sample"
+    assert f"`git -C '{folder}' diff > change.diff`" in infra(line, "init", folder)
 
 
 def test_sample_is_not_written_over_anything(line: Line) -> None:
