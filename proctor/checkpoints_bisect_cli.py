@@ -150,7 +150,14 @@ def salvage_(
 
 
 def find_checkpoint(line: Line, name: str) -> str:
-    """Return the checkpoint that `name` means: an id or a commit, or the beginning of one."""
+    """Return the checkpoint that `name` means: an id or a commit, or the beginning of one.
+
+    `active` is the active one, `latest` the newest, which may have been rolled back.
+    """
+    if name == "active":
+        return line.active
+    if name == "latest":
+        return next(reversed(line.checkpoints))
     sought = name.lower()
     found = [
         each.id
@@ -198,6 +205,9 @@ def _tell_search(told: dict[str, Any]) -> None:
     if told["culprit"] is not None:
         names = ", ".join(told["proposals"]) or "none: people made it"
         console.print(words(f"commit {told['commit']}, proposals: {names}"))
+        if told["believed"]:
+            console.print("next: the same command with `--check-ends`, which probes the ends, too")
+            return
         console.print(
             words(f"next: `proctor checkpoints rollback {told['culprit']} --reason ...`, then ")
             + "`proctor checkpoints salvage` proposes again what came after it"

@@ -9,9 +9,10 @@ Trust: a checkpoint's code is a candidate's; what it prints is bounded and only 
 I/O: the workplace, processes, a folder that is passed in.  Units: seconds, bytes.
 """
 
+import re
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -24,16 +25,31 @@ from judge.bisection.search import Verdict
 from judge.gauntlet.benchmark import export, run_set, run_task
 from judge.gauntlet.confined import Ended, discard, run
 from judge.gauntlet.errors import RepositoryError
+from judge.gauntlet.interpreter import PYTHON
 from judge.gauntlet.measurement import recorded
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["Command", "Oracle", "Probed", "Tasks", "command_oracle", "probe", "tasks_oracle"]
+__all__ = [
+    "Command",
+    "Oracle",
+    "Probed",
+    "Tasks",
+    "command_oracle",
+    "probe",
+    "tasks_oracle",
+    "verify_command",
+]
 
 CANNOT_TEST = 125
 CANNOT_START = (126, 127)
 MAX_FILE = 2**20
 _KEPT = 65_536  # bytes of what was printed
 _FILES, _REPEAT = "{files}", "{repeat}"  # in a command: the given files, from 0 how often before
+_KNOWN = (PYTHON, _FILES, _REPEAT)
+_PLACEHOLDER = re.compile(r"(?<!\$)\{[A-Za-z_]\w*\}")  # ${NAME} is a shell's
+_NAME = re.compile(r"[\w.-]+")
+# A name, and not what a pattern or a name with another placeholder begins with.
+_BELOW_FILES = re.compile(r"\{files\}/+(?=[\w.-]*\w)([\w.-]++)(?![*?\[{])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +113,7 @@ def command_oracle(
         raise BisectionError("the command is empty")
     if len({path.name for path in files}) < len(files):
         raise BisectionError("two files of one name: name them apart")
+    verify_command(argv, files={path.name for path in files})
     stored = {}
     for path in files:
         if not path.is_file() or path.stat().st_size > MAX_FILE:
@@ -109,6 +126,26 @@ def command_oracle(
         seconds=float(tests.seconds if seconds is None else seconds),
         memory_bytes=tests.memory_bytes if memory_bytes is None else memory_bytes,
     )
+
+
+def verify_command(argv: Sequence[str], *, files: Collection[str]) -> None:
+    """Raise BisectionError where a command names what no probe will have.
+
+    An interpreter that does not find its script fails at every checkpoint, as if all were bad.
+    """
+    for part in argv:
+        for name in _PLACEHOLDER.findall(part):
+            if name not in _KNOWN:
+                raise BisectionError(
+                    f"the command names {name}, which is none of {', '.join(_KNOWN)}; what needs "
+                    "braces of its own belongs in a file"
+                )
+        for found in _BELOW_FILES.finditer(part):
+            if not _begins_with_one(part[found.start(1) :], files):
+                raise BisectionError(
+                    f"the command names {found[0]}, which is not given: add --file "
+                    f"{found[1]}, or every checkpoint would seem bad"
+                )
 
 
 def tasks_oracle(
@@ -233,6 +270,10 @@ def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> se
             wanted = [(task, 0) for task in whole.tasks]
             results = list(run_set(wanted, tree, manifest, arm="candidate", scratch=own))
     return {result.task_id for result in results if result.success}
+
+
+def _begins_with_one(text: str, names: Collection[str]) -> bool:
+    return any(text.startswith(name) and not _NAME.match(text, len(name)) for name in names)
 
 
 def _filled(part: str, told: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from aggregates.bisection import Bisection
 from judge.bisection.search import Probe, Search, Verdict, luck, posterior, standing
 
-__all__ = ["probes_of", "reason_of", "search_of", "summary"]
+__all__ = ["believed_of", "probes_of", "reason_of", "search_of", "summary"]
 
 _UNLIKELY = 0.01  # that as many verdicts are wrong
 _NAMED = 5  # checkpoints
@@ -56,12 +56,23 @@ def reason_of(found: Bisection) -> str:
         told += f"; {wrong} of {said} verdicts speak against it"
         if chance < _UNLIKELY:
             told += ", more than the believed error explains: begin again with a larger one"
-    if search.ends_believed and first == last and not found.oracle.get("measured"):
-        if first == 1:
-            told += f"; that {order[0]} is good was believed and not probed"
-        if first == search.suspects:
-            told += "; that it is bad was believed and not probed"
+    believed = believed_of(found)
+    if "good" in believed:
+        told += f"; that {order[0]} is good was believed and not probed"
+    if "bad" in believed:
+        told += "; that it is bad was believed and not probed"
     return told
+
+
+def believed_of(found: Bisection) -> list[str]:
+    """Name the ends, `good` or `bad`, on which the culprit rests although no probe saw them."""
+    search = search_of(found)
+    now = standing(search, probes_of(found))
+    seen = not search.ends_believed or found.oracle.get("measured")
+    if seen or len(now.likely) > 1 or now.probability == 0.0:
+        return []
+    at = {"good": 1, "bad": search.suspects}
+    return [end for end, number in at.items() if now.likely[0] == number]
 
 
 def summary(found: Bisection) -> dict[str, Any]:
@@ -89,5 +100,6 @@ def summary(found: Bisection) -> dict[str, Any]:
         "posterior": now.probability,
         "ended": found.ended,
         "culprit": found.culprit,
+        "believed": believed_of(found) if found.ended else [],
         "reason": reason_of(found) if found.ended else None,
     }

@@ -69,6 +69,8 @@ def test_culprit_is_told_with_its_commit_and_proposal(line: Story) -> None:
     assert shown.returncode == 1
     assert f"{line.ids[CULPRIT]} is the first bad one of 6 suspects" in shown.stdout
     assert f"commit {found['commit']}" in shown.stdout
+    assert found["believed"] == []
+    assert f"next: `proctor checkpoints rollback {line.ids[CULPRIT]}" in shown.stdout
 
 
 def test_search_goes_on_another_time_when_so_many_probes_were_asked_for(line: Story) -> None:
@@ -95,8 +97,41 @@ def test_wrong_usage_is_told(line: Story, arguments: Sequence[str], words: str) 
     assert words in refused(line, "bisect", *arguments).replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("{python} {files}/check.py", "names {files}/check.py, which is not given: add --file"),
+        ("{pithon} check.py", "names {pithon}, which is none of {python}, {files}, {repeat}"),
+    ],
+)
+def test_command_that_names_what_no_probe_has_is_rejected_and_nothing_recorded(
+    line: Story, command: str, words: str
+) -> None:
+    with line.log() as log:
+        before = log.recorder.max_notification_id()
+    assert words in " ".join(refused(line, "bisect", "--command", command).split())
+    with line.log() as log:
+        assert log.recorder.max_notification_id() == before
+
+
+def test_ends_are_to_be_checked_when_the_culprit_rests_on_their_word(line: Story) -> None:
+    ends = ["--good", line.ids[CULPRIT - 1], "--bad", line.ids[CULPRIT]]
+    command = ["checkpoints", *check(line), *ends, "--repo", line.repo]
+    shown = call_here(command, home=line.home.path)
+    assert shown.returncode == 1
+    assert "that it is bad was believed and not probed" in shown.stdout.replace("\n", " ")
+    assert "next: the same command with `--check-ends`" in shown.stdout
+    assert "rollback" not in shown.stdout
+    assert told(line, *command[1:-2], code=1)["believed"] == ["good", "bad"]
+
+
 def test_salvage_is_refused_when_the_culprit_stands(line: Story) -> None:
     assert "stands; `proctor checkpoints rollback`" in refused(line, "salvage", line.ids[CULPRIT])
+
+
+@pytest.mark.parametrize("name", ["active", "latest"])
+def test_salvage_takes_a_name_when_it_is_no_id(line: Story, name: str) -> None:
+    assert f"checkpoint {line.ids[-1]} stands" in refused(line, "salvage", name).replace("\n", " ")
 
 
 @pytest.mark.slow
@@ -132,6 +167,15 @@ def rolled_back(tmp_path_factory: pytest.TempPathFactory) -> Story:
     with line.controller() as controller, controller.locked():
         roll_back(controller.place, line.ids[CULPRIT], "it does not sort")
     return line
+
+
+def test_latest_is_the_newest_when_it_was_rolled_back_and_active_another(
+    rolled_back: Story,
+) -> None:
+    line = rolled_back
+    assert told(line, "salvage", "latest") == []  # nothing came after it
+    stands = refused(line, "salvage", "active").replace("\n", " ")
+    assert f"checkpoint {line.ids[CULPRIT - 1]} stands" in stands
 
 
 def test_what_came_after_a_culprit_is_proposed_again_once(rolled_back: Story) -> None:
