@@ -136,7 +136,8 @@ def run(
             code = EXIT_FOUND
             (error_console if as_json else console).print(
                 words(f"the line is halted by proposal {line.halted_by}: {line.halt}; ")
-                + "`proctor infra show` tells it, an operator's `proctor infra resume` answers it"
+                + f"look at it with `proctor infra show {line.halted_by}`, then an operator answers"
+                " with `proctor infra resume`"
             )
         elif not done and not as_json:
             console.print("nothing to do: no proposal is queued")
