@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from uuid import UUID
 
 from aggregates.line import Checkpoint, Line
@@ -77,6 +78,8 @@ def _loaded_from_elsewhere() -> str | None:
         if name.partition(".")[0] not in PACKAGES:
             continue
         file = getattr(module, "__file__", None)
+        if file is None and _holds_modules_only(module):
+            continue
         wanted = HOUSE.joinpath(*name.split("."))
         if file is None or Path(file).resolve() not in (
             wanted.with_suffix(".py"),
@@ -84,3 +87,9 @@ def _loaded_from_elsewhere() -> str | None:
         ):
             return str(file or name)
     return None
+
+
+def _holds_modules_only(module: ModuleType) -> bool:
+    """Return whether a module is a mere name for what lies below it."""
+    held = [value for name, value in vars(module).items() if not name.startswith("__")]
+    return all(isinstance(value, ModuleType) for value in held)

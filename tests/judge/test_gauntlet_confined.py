@@ -310,7 +310,7 @@ def test_sockets_among_a_candidates_own_processes_work(run: Run, scratch: Path) 
             (socket.AF_INET, ("localhost", 0)),
             (socket.AF_INET6, ("::1", 0)),
             (socket.AF_UNIX, "\\0mine"),
-            (socket.AF_UNIX, os.environ["TMPDIR"] + "/" + 90 * "s"),  # 107 bytes is the most
+            (socket.AF_UNIX, os.environ["TMPDIR"] + "/" + 90 * "s"),  # 107 bytes are the most
         ):
             with socket.socket(family) as server:
                 server.bind(address)
