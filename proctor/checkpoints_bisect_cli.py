@@ -15,7 +15,14 @@ from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.infra_home import BRANCH, HERE, BranchOption, RepoOption, open_controller
+from proctor.infra_home import (
+    BRANCH,
+    HERE,
+    BranchOption,
+    RepoOption,
+    find_checkpoint,
+    open_controller,
+)
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, error_console, print_json, print_table, words
 
@@ -91,8 +98,8 @@ def bisect(
         raise ProctorError("--error is below 0.5, --confidence between 0.5 and 1")
     with open_controller(Home(home), repo, branch=branch) as controller:
         place, line = controller.place, controller.line
-        first = find_checkpoint(line, good) if good is not None else line.first
-        last = find_checkpoint(line, bad) if bad is not None else line.active
+        first = _named(line, good) if good is not None else line.first
+        last = _named(line, bad) if bad is not None else line.active
         driver.chain(line, good=first, bad=last)  # before anything is run
         with driver.working(place) as folder:
             commits = [line.checkpoints[each].commit for each in (first, last)]
@@ -140,7 +147,7 @@ def salvage_(
 ) -> None:
     """Propose again, without the culprit, what was promoted after it and went back with it."""
     with open_controller(Home(home), repo, branch=branch) as controller:
-        checkpoint = find_checkpoint(controller.line, culprit)
+        checkpoint = _named(controller.line, culprit)
         found = salvage(controller, checkpoint, run=run)
     if as_json:
         print_json([each.to_dict() for each in found])
@@ -149,27 +156,9 @@ def salvage_(
     raise typer.Exit(EXIT_HELD)
 
 
-def find_checkpoint(line: Line, name: str) -> str:
-    """Return the checkpoint that `name` means: an id or a commit, or the beginning of one.
-
-    `active` is the active one, `latest` the newest, which may have been rolled back.
-    """
-    if name == "active":
-        return line.active
-    if name == "latest":
-        return next(reversed(line.checkpoints))
-    sought = name.lower()
-    found = [
-        each.id
-        for each in line.checkpoints.values()
-        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
-    ]
-    if len(found) != 1:
-        what = "no checkpoint" if not found else f"{len(found)} checkpoints"
-        raise ProctorError(
-            f"{what} of {len(line.checkpoints)} begin with {name!r}; see `proctor infra status`"
-        )
-    return found[0]
+def _named(line: Line, name: str) -> str:
+    commits = {each.id: each.commit for each in line.checkpoints.values()}
+    return find_checkpoint(commits, [line.active], name)
 
 
 def describe_search(line: Line, found: Bisection) -> dict[str, Any]:

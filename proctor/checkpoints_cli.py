@@ -13,7 +13,14 @@ from ledger.entries import AuthorKey
 from proctor import checkpoints_bisect_cli, checkpoints_drift_cli
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.infra_home import BRANCH, HERE, BranchOption, RepoOption, open_controller
+from proctor.infra_home import (
+    BRANCH,
+    HERE,
+    BranchOption,
+    RepoOption,
+    find_checkpoint,
+    open_controller,
+)
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import as_records, console, print_json, print_table, words
@@ -42,7 +49,10 @@ _USES = """
     JOIN run_standing AS s USING (run_id) WHERE s.checkpoint = ? ORDER BY u.idx, u.what"""
 
 CheckpointArgument = Annotated[
-    str, typer.Argument(metavar="CHECKPOINT", help="An id, the beginning of one, or `active`.")
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT", help="An id or commit, the beginning of one, `active` or `latest`."
+    ),
 ]
 AsOfOption = Annotated[
     int | None,
@@ -71,8 +81,11 @@ def show(
 ) -> None:
     """Tell a checkpoint whole: its proposals, its runs, and what tainted ones were used for."""
     session = _session(Home(home), as_of)
-    found = _find(_ask(session, _LISTED), checkpoint)
-    name = found["checkpoint_id"]
+    listed = {each["checkpoint_id"]: each for each in _ask(session, _LISTED)}
+    commits = {each: row["commit"] for each, row in listed.items()}
+    active = [each for each, row in listed.items() if row["active"]]
+    name = find_checkpoint(commits, active, checkpoint)
+    found = listed[name]
     parts = {
         "proposals": _ask(session, _PROPOSALS, name),
         "runs": _ask(session, _RUNS, name),
@@ -107,11 +120,9 @@ def rollback(
         place = controller.place
         if place.line_id not in place.log.repository:
             raise ProctorError(f"{branch!r} of {repo} is no line of this ledger")
-        known = [
-            {"checkpoint_id": each.id, "active": each.id == controller.line.active}
-            for each in controller.line.checkpoints.values()
-        ]
-        chosen = _find(known, checkpoint)["checkpoint_id"]
+        line = controller.line
+        commits = {each.id: each.commit for each in line.checkpoints.values()}
+        chosen = find_checkpoint(commits, [line.active], checkpoint)
         with controller.locked():
             done = roll_back(place, chosen, reason, author=author)
     if as_json:
@@ -143,20 +154,6 @@ def _session(home: Home, as_of: int | None) -> Session:
 def _ask(session: Session, sql: str, *parameters: Any) -> list[dict[str, Any]]:
     found = session.query(sql, parameters)
     return as_records(found.columns, found.rows)
-
-
-def _find(known: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """Return the checkpoint that `name` means."""
-    if not known:
-        raise ProctorError("there is no checkpoint yet; `proctor infra status` begins a line")
-    if name == "active":
-        found = [each for each in known if each["active"]]
-    else:
-        found = [each for each in known if name and each["checkpoint_id"].startswith(name.lower())]
-    if len(found) != 1:
-        what = "no checkpoint" if not found else f"{len(found)} checkpoints"
-        raise ProctorError(f"{what} of {len(known)} are {name!r}; `proctor checkpoints list`")
-    return found[0]
 
 
 def _row(found: dict[str, Any]) -> tuple[Any, ...]:

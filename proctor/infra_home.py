@@ -5,7 +5,7 @@ infra/LINE/hidden/   siblings of the reference tasks, which no proposal has seen
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -80,6 +80,32 @@ def find_proposal(controller: Controller, name: str) -> UUID:
     if len(found) != 1:
         what = "no proposal" if not found else f"{len(found)} proposals"
         raise ProctorError(f"{what} of {len(ids)} begin with {name!r}; see `proctor infra status`")
+    return found[0]
+
+
+def find_checkpoint(known: Mapping[str, str], active: Iterable[str], name: str) -> str:
+    """Return the checkpoint that `name` means, of commits by checkpoint in their order.
+
+    An id or a commit, or the beginning of one; `active` is the active one, `latest` the newest,
+    which may have been rolled back.
+    """
+    if not known:
+        raise ProctorError("there is no checkpoint yet; `proctor infra status` begins a line")
+    sought = name.lower()
+    if name == "latest":
+        return list(known)[-1]
+    found = list(active) if name == "active" else []
+    found = found or [
+        each
+        for each, commit in known.items()
+        if sought and (each.startswith(sought) or commit.startswith(sought))
+    ]
+    if len(found) != 1:
+        what = "none" if not found else f"{len(found)}"
+        raise ProctorError(
+            f"{what} of the ledger's checkpoints ({len(known)}) can be meant by {name!r}; see "
+            "`proctor checkpoints list`"
+        )
     return found[0]
 
 

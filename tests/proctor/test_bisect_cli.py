@@ -87,7 +87,10 @@ def test_search_goes_on_another_time_when_so_many_probes_were_asked_for(line: St
         (["--command", "true", "--task", "late-rows"], "two ways to probe; give one"),
         (["--seconds", "3"], "--file and --seconds are for --command"),
         (["--command", "true", "--error", "0.5"], "--error is below 0.5"),
-        (["--command", "true", "--good", "nothing"], "no checkpoint of 7 begin with 'nothing'"),
+        (
+            ["--command", "true", "--good", "nothing"],
+            "none of the ledger's checkpoints (7) can be meant by 'nothing'",
+        ),
         (["--command", "'"], "is no command: No closing quotation"),
         (["--command", "true", "--file", "nowhere"], "nowhere is no file"),
         (["--task", "unknown"], "the reference set has no task 'unknown'"),
