@@ -48,8 +48,8 @@ def bisect(
         typer.Option(
             "--command",
             metavar="COMMAND",
-            help="Run in each checkpoint's files: 0 good, 125 cannot be tested, else bad. It may "
-            "name {python}, {files} and {repeat}.",
+            help="Run in each checkpoint's files: 0 good, 125 cannot be tested, 126 or 127 "
+            "cannot be started, else bad. It may name {python}, {files} and {repeat}.",
         ),
     ] = None,
     files: Annotated[
@@ -58,7 +58,7 @@ def bisect(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", help="For the command; by default what the tests have."),
+        typer.Option("--seconds", min=0.1, help="For the command; by default what the tests have."),
     ] = None,
     tasks: Annotated[
         list[str] | None,
@@ -82,7 +82,8 @@ def bisect(
         bool, typer.Option("--afresh", help="Search again, and believe no earlier probe.")
     ] = False,
     most: Annotated[
-        int | None, typer.Option("--most", help="Make so many probes, and go on another time.")
+        int | None,
+        typer.Option("--most", min=1, help="Make so many probes, and go on another time."),
     ] = None,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,

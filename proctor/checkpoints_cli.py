@@ -24,8 +24,7 @@ from proctor.infra_home import (
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import as_records, console, print_json, print_table, words
-from proctor.remembering import open_remembered
-from projections.cache import catch_up
+from proctor.remembering import bring_up_to_date
 from projections.reading import Session
 
 app = typer.Typer(
@@ -143,11 +142,7 @@ checkpoints_bisect_cli.register(app)
 
 def _session(home: Home, as_of: int | None) -> Session:
     """Bring the projection up to date with a ledger that holds, and give it for questions."""
-    home.require_ledger()
-    with open_remembered(home.ledger):  # raises where it does not hold
-        pass
-    home.close_crashed()
-    catch_up(home.projection, home.ledger)
+    bring_up_to_date(home)
     return Session(home.projection, as_of=as_of)
 
 

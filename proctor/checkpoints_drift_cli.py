@@ -24,8 +24,7 @@ from proctor.infra_reports import tell_alarms
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, HomeOption, JsonOption
 from proctor.output import console, print_json, print_table, words
-from proctor.remembering import open_remembered
-from projections.cache import catch_up
+from proctor.remembering import bring_up_to_date
 from projections.reading import query
 
 _PRODUCTION = """
@@ -239,10 +238,7 @@ def _tell_baseline(told: dict[str, Any]) -> None:
 
 def _asked(home: Home) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
     """Return each checkpoint's good runs and all, and how many began since it was evaluated."""
-    home.require_ledger()
-    with open_remembered(home.ledger):  # raises where it does not hold
-        pass
-    catch_up(home.projection, home.ledger)
+    bring_up_to_date(home)
     production = query(home.projection, _PRODUCTION).rows
     since = query(home.projection, _SINCE).rows
     return {name: (good, runs) for name, good, runs in production}, dict(since)

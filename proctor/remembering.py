@@ -13,6 +13,8 @@ from ledger.errors import SignatureError
 from ledger.memory import Memory, Remembered
 from ledger.paths import LedgerPaths
 from ledger.reader import VerifiedLedger, open_verified, read_vkey
+from proctor.home import Home
+from projections.cache import catch_up
 
 STATE = "PROCTOR_STATE"
 
@@ -45,3 +47,13 @@ def open_remembered(directory: Path, *, vkey: str | None = None) -> Iterator[Ver
     kept_head = None if recalled is None else recalled.note
     with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
         yield ledger
+
+
+def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
+    """Bring the projection up to date with a ledger that holds; return how many entries it has."""
+    home.require_ledger()
+    if not unverified:
+        with open_remembered(home.ledger):  # raises where it does not hold
+            pass
+    home.close_crashed()
+    return catch_up(home.projection, home.ledger).position

@@ -16,7 +16,7 @@ from proctor.home import Home
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import console, print_json, words
 from proctor.outputs import appearing
-from proctor.remembering import memory, open_remembered
+from proctor.remembering import bring_up_to_date, memory
 from proctor.sql_shell import shell
 from projections.cache import catch_up
 from projections.errors import BusyError
@@ -59,7 +59,7 @@ def sql(
     if copy is not None:
         if (query, form, output, as_of) != (None, None, None, None):
             raise ProctorError("--snapshot copies everything and asks nothing; give it alone")
-        _prepare(place, unverified=unverified)
+        bring_up_to_date(place, unverified=unverified)
         with appearing(copy, place) as file:
             snapshot(place.projection, file)
             size = file.tell()
@@ -67,7 +67,7 @@ def sql(
     chosen = form_of(form, output, as_json=as_json)
     if query is None and output is not None:
         raise ProctorError("--output is for one answer; give the QUERY too")
-    position = _prepare(place, unverified=unverified)
+    position = bring_up_to_date(place, unverified=unverified)
     if as_of is not None and as_of >= position:
         raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {position - 1}")
     session = Session(place.projection, as_of=as_of)
@@ -106,16 +106,6 @@ def follow(
             if once:
                 raise typer.Exit(EXIT_HELD)
             time.sleep(every)
-
-
-def _prepare(home: Home, *, unverified: bool) -> int:
-    """Bring the projection up to date with a ledger that holds; return how many entries it has."""
-    home.require_ledger()
-    if not unverified:
-        with open_remembered(home.ledger):  # raises where it does not hold
-            pass
-    home.close_crashed()
-    return catch_up(home.projection, home.ledger).position
 
 
 def _look(home: Home, known: Memory, position: int | None, *, as_json: bool) -> int | None:

@@ -140,7 +140,7 @@ SELECT
 FROM (
     SELECT proposal_id, idx, UNNEST(CAST(evidence AS JSON[])) AS told
     FROM infra_submissions
-    WHERE proposer = 'salvage'
+    WHERE proposer = 'salvage' AND JSON_TYPE(evidence) = 'ARRAY'
 )
 WHERE (told ->> '$.kind') = 'salvage';
 COMMENT ON VIEW salvages IS 'Changes that went back with a culprit, and were proposed again without it';

@@ -133,11 +133,8 @@ JOIN entered AS e USING (run_id)
 LEFT JOIN authors AS a USING (run_id)
 LEFT JOIN sampled AS c USING (run_id)
 LEFT JOIN provocations AS p USING (run_id)
-LEFT JOIN (
-    SELECT * FROM audits
-    WHERE scored_idx IS NOT NULL
-    QUALIFY ROW_NUMBER() OVER (PARTITION BY run_id ORDER BY scored_idx DESC) = 1
-) AS u USING (run_id);
+LEFT JOIN counting_audits AS k USING (run_id)
+LEFT JOIN audit_scores AS u ON u.audit_id = k.audit_id;
 COMMENT ON VIEW run_forces IS 'What shaped each run, for choosing among runs: who decided, how it was sampled, where it came from';
 COMMENT ON COLUMN run_forces.run_id IS 'The run';
 COMMENT ON COLUMN run_forces.checkpoint IS 'Version of the infrastructure that the run was made under';
@@ -153,9 +150,9 @@ COMMENT ON COLUMN run_forces.provocation IS 'The fault that was put in on purpos
 COMMENT ON COLUMN run_forces.origins IS 'Tags, each kind:name';
 COMMENT ON COLUMN run_forces.kept_out IS 'Those that are not admitted now';
 COMMENT ON COLUMN run_forces.withdrawn IS 'Whether one of them was admitted or refused once, and stands withdrawn';
-COMMENT ON COLUMN run_forces.accuracy_score IS 'From 0 to 1, of the latest finished audit';
+COMMENT ON COLUMN run_forces.accuracy_score IS 'From 0 to 1, of the audit that counts';
 COMMENT ON COLUMN run_forces.process_score IS 'From 0 to 1, likewise';
-COMMENT ON COLUMN run_forces.validation_accuracy IS 'As the judge measured it in the latest finished audit, as the scores';
+COMMENT ON COLUMN run_forces.validation_accuracy IS 'As the judge measured it in the audit that counts';
 
 -- Two runs are in the same state if all that was measured so far is the same, to the last bit.
 CREATE VIEW decision_states AS
@@ -225,8 +222,17 @@ COMMENT ON COLUMN decision_states.measured IS 'SHA-256 over configuration, data,
 COMMENT ON COLUMN decision_states.state IS 'The same with what the rules said of the epoch, which depends on earlier remedies too';
 
 CREATE VIEW decision_marks AS
-SELECT d.run_id, d.number, r.mark, r.note, r.idx, r.signed_by IS NOT NULL AS vouched
+SELECT
+    d.run_id,
+    d.number,
+    r.mark,
+    r.note,
+    r.idx,
+    r.signed_by IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM revoked_keys AS k WHERE k.key_id = r.signed_by AND t.time >= k.since
+    ) AS vouched
 FROM reviews AS r
+JOIN events AS t ON t.idx = r.idx
 JOIN decisions AS d ON d.idx = r.decision_idx AND d.run_id = r.run_id
 UNION ALL
 SELECT d.run_id, d.number, p.mark, p.note, p.idx, TRUE
@@ -247,12 +253,11 @@ COMMENT ON COLUMN decision_marks.vouched IS 'Signed by an operator, or said when
 
 CREATE VIEW decision_rewards AS
 WITH judged AS (
-    SELECT a.run_id, a.validation_accuracy, s.config_hash, s.spec::VARCHAR AS spec,
+    SELECT k.run_id, a.validation_accuracy, s.config_hash, s.spec::VARCHAR AS spec,
         s.data::VARCHAR AS data
-    FROM audits AS a
+    FROM counting_audits AS k
+    JOIN audit_scores AS a USING (audit_id)
     JOIN run_starts AS s USING (run_id)
-    WHERE a.scored_idx IS NOT NULL
-    QUALIFY ROW_NUMBER() OVER (PARTITION BY a.run_id ORDER BY a.scored_idx DESC) = 1
 ),
 
 against AS (
@@ -272,10 +277,11 @@ effects AS (
 ),
 
 faults AS (
-    SELECT run_id, decision, COUNT(*) AS violations
-    FROM violations
-    WHERE decision IS NOT NULL
-    GROUP BY run_id, decision
+    SELECT k.run_id, v.decision, COUNT(*) AS violations
+    FROM audit_violations AS v
+    JOIN counting_audits AS k USING (audit_id)
+    WHERE v.decision IS NOT NULL
+    GROUP BY k.run_id, v.decision
 ),
 
 marks AS (
@@ -322,7 +328,7 @@ COMMENT ON COLUMN decision_rewards.outcome IS 'applied, refused, restart, deferr
 COMMENT ON COLUMN decision_rewards.author IS 'Who decided; NULL: nobody did';
 COMMENT ON COLUMN decision_rewards.advantage IS 'Validation accuracy of its run, above the mean of judged runs from the same start; NULL: there is no other';
 COMMENT ON COLUMN decision_rewards.effect IS '1: its remedy silenced the rules that it cites; -1: it did not; NULL: cannot be told';
-COMMENT ON COLUMN decision_rewards.violations IS 'That the latest audit found in it; NULL: not audited';
+COMMENT ON COLUMN decision_rewards.violations IS 'That the audit that counts found in it; NULL: not audited';
 COMMENT ON COLUMN decision_rewards.mark IS 'gold or bad, as people said; NULL: unmarked';
 COMMENT ON COLUMN decision_rewards.reward IS 'advantage, and a tenth each: plus effect, minus violations, plus gold or minus bad; NULL: its run is not judged';
 
@@ -419,10 +425,11 @@ WITH reviewed AS (
 ),
 
 found AS (
-    SELECT run_id, decision AS number, LIST(DISTINCT kind ORDER BY kind) AS kinds
-    FROM violations
-    WHERE decision IS NOT NULL
-    GROUP BY run_id, decision
+    SELECT k.run_id, v.decision AS number, LIST(DISTINCT v.kind ORDER BY v.kind) AS kinds
+    FROM audit_violations AS v
+    JOIN counting_audits AS k USING (audit_id)
+    WHERE v.decision IS NOT NULL
+    GROUP BY k.run_id, v.decision
 ),
 
 judged AS (

@@ -99,9 +99,8 @@ def _submitted(
 
     The evidence of before comes along: what taints it taints the new one.
     """
-    place, head = controller.place, controller.line.head
-    diff = place.blobs.get(before.diff)
-    place.repository.candidate_tree(head.commit, diff)
+    diff = controller.place.blobs.get(before.diff)
+    controller.applied(diff)
     return controller.submit(
         diff,
         declared=before.targets,

@@ -15,7 +15,9 @@ from judge.curation.errors import CurationError
 from judge.curation.examples import Blobs, Example, examples
 from judge.curation.query import Query
 from judge.curation.tables import Tables
+from ledger.proofs import leaf_hash
 from ledger.tree import Tree
+from monitor.code import hash_files
 from projections.projector import schema_hash
 
 
@@ -99,17 +101,12 @@ def verify_file(tables: Tables, content: bytes) -> dict[str, Any]:
 def merkle_root(lines: list[bytes]) -> str:
     """Return the root over lines without their line breaks, hexadecimal."""
     tree = Tree()
-    tree.extend([hashlib.sha256(b"\x00" + line).digest() for line in lines])
+    tree.extend([leaf_hash(line) for line in lines])
     return tree.root().hex()
 
 
 @cache
 def code_sha256() -> str:
     """Return the SHA-256 over all that decides which examples there are: this code, the views."""
-    sha = hashlib.sha256(schema_hash().encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        content = path.read_bytes()
-        for part in (path.name.encode(), content):
-            sha.update(len(part).to_bytes(8, "big"))
-            sha.update(part)
-    return sha.hexdigest()
+    own = ((path.name, path.read_bytes()) for path in Path(__file__).parent.glob("*.py"))
+    return hash_files([("schema", schema_hash().encode()), *own])

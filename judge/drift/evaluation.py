@@ -14,6 +14,8 @@ from pathlib import Path
 import lizard
 
 from aggregates.line import Line
+from judge.drift.errors import DriftError
+from judge.drift.history import read_baseline
 from judge.gauntlet.benchmark import export, run_set
 from judge.gauntlet.reference_set import Task, load
 from judge.gauntlet.workplace import Workplace
@@ -40,6 +42,11 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
         folder.mkdir()
         seed = None if make is None else make(folder)
         tasks = place.reference_set(line.head.commit) if make is None else load(folder)
+        if purpose != "baseline" and len(tasks.tasks) != (base := read_baseline(place).tasks):
+            raise DriftError(
+                f"the baseline has {base} tasks in each evaluation, and this one {len(tasks.tasks)}"
+                ": give the same --siblings, or make the baseline anew for another reference set"
+            )
         export(place.repository, commit, manifest, tree)
         wanted = [(task, number) for task in tasks.tasks]
         results = list(run_set(wanted, tree, manifest, arm="base", scratch=scratch))

@@ -53,7 +53,7 @@ class Point:
     value: float
     again: float | None  # what the evaluation said that was to confirm it
     complexity: float | None  # relative to the original's
-    answered: bool  # an operator has answered an alarm since the one before
+    answered: bool  # an operator has answered a ratchet since the one before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def read_history(place: Workplace) -> History:
     points: list[Point] = []
     answered = False
     for event in place.log.events.get(place.line_id):
-        if isinstance(event, Line.AlarmAnswered):
+        if isinstance(event, Line.AlarmAnswered) and event.kind == "ratchet":
             answered = True
         if not isinstance(event, Line.Evaluated) or event.tasks != repeats.tasks:
             continue

@@ -189,8 +189,11 @@ def _raise(place: Workplace, finding: Finding) -> None:
 
 def _break(place: Workplace, history: History, limits: Limits) -> Rollback | None:
     """Roll back all after the last checkpoint that was good; None where that is the original's."""
-    bad = charts.broken(history.values, history.base, limits)
-    good = {each.checkpoint for each, low in zip(history.points, bad, strict=True) if not low}
+    # A second evaluation clears what was low once; the latest word on a checkpoint counts.
+    again = np.where(np.isinf(history.again), -np.inf, history.again)
+    bad = charts.broken(history.values, history.base, limits, again=again)
+    latest = {each.checkpoint: low for each, low in zip(history.points, bad, strict=True)}
+    good = {checkpoint for checkpoint, low in latest.items() if not low}
     line = place.line()
     good.add(line.first)
     culprit, here = None, line.active

@@ -409,6 +409,30 @@ def test_unsigned_audit_is_rejected_where_a_judge_has_a_key(
     assert told.standing("signed")["why_not"] == ["not judged"]  # the key was in other hands
 
 
+def test_unsigned_audit_that_forgets_a_fault_is_rejected(signed: tuple[Told, Keys, Line]) -> None:
+    told, keys, line = signed
+    keys.grant_judge()
+    run = told.run("judged", checkpoint=line.active, judged=False)
+    fault = {
+        "kind": "late",
+        "rule": "R7",
+        "epoch": 0,
+        "decision": 1,
+        "emitter": "policy",
+        "detail": "",
+    }
+    save = partial(told.log.save, author=keys.judge)
+    synthetic_audit(told.log, run, violations=[fault], save=save)
+    synthetic_audit(told.log, run, hard_fail=True)  # and says nothing of it
+    told.read()
+    (forces,) = told.ask("SELECT * FROM run_forces")
+    assert (forces["accuracy_score"], forces["validation_accuracy"]) == (0.9, 0.75)
+    (decision,) = told.ask("SELECT faults FROM curated_decisions WHERE number = 1")
+    assert "late" in str(decision["faults"])
+    (reward,) = told.ask("SELECT violations FROM decision_rewards WHERE number = 1")
+    assert reward["violations"] == 1
+
+
 def test_unsigned_word_that_lets_an_origin_in_again_is_rejected(
     signed: tuple[Told, Keys, Line],
 ) -> None:
