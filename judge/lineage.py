@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from aggregates.line import Line as ChainedLine
 from judge.errors import LineageError
 from judge.gauntlet.approvals import Approval, read_approval
 from judge.gauntlet.errors import ApprovalError
@@ -111,7 +112,7 @@ def trace(
     walk = _Walk(entries, vkeys)
     decisions = [walk.decision(run, number) for run, number in decisions_of(example)]
     for run in dict.fromkeys(entry.stream_id for entry in decisions):
-        walk.run(run, first=min(entry.index for entry in decisions if entry.stream_id == run))
+        walk.run(run, [entry.index for entry in decisions if entry.stream_id == run])
     if line is not None:
         walk.line(line, example, newest=max(entry.index for entry in decisions))
     walk.authors()
@@ -142,9 +143,9 @@ class _Walk:
         self._take(entry, f"decision {number}: {what}{body.get('epoch')}, by {body.get('source')}")
         return entry
 
-    def run(self, run: UUID, *, first: int) -> None:
-        """2. The run that it was made in, and 3. the run's audit."""
-        start, body = self._last("run.started", stream=run, before=first, created=True)
+    def run(self, run: UUID, decisions: Sequence[int]) -> None:
+        """2. The run that they were made in, and 3. an audit of it, later and with every check."""
+        start, body = self._last("run.started", stream=run, before=min(decisions), created=True)
         checkpoint = body.get("checkpoint")
         if not isinstance(checkpoint, str):
             raise LineageError(
@@ -155,11 +156,14 @@ class _Walk:
         self._take(start, f"run {run} under checkpoint {checkpoint}")
         audits = [
             entry
-            for entry, _ in self._all("audit.started", run=str(run))
-            if any(self._all("audit.scored", stream=entry.stream_id))
+            for entry, told in self._all("audit.started", run=str(run), after=max(decisions))
+            if _nothing_disabled(told) and any(self._all("audit.scored", stream=entry.stream_id))
         ]
         if not audits:
-            raise LineageError(f"no audit of run {run} is there", index=start.index)
+            raise LineageError(
+                f"no audit of run {run} after the decision, with every check in force, is there",
+                index=start.index,
+            )
         audit = audits[-1]
         scored, scores = self._last("audit.scored", stream=audit.stream_id, after=audit.index)
         self._check_created(audit)
@@ -178,6 +182,10 @@ class _Walk:
                 break
         else:
             raise LineageError(f"no entry before {before} makes checkpoint {checkpoint}")
+        if ChainedLine.checkpoint_id(entry.stream_id, str(body.get("commit"))) != checkpoint:
+            raise LineageError(
+                f"checkpoint {checkpoint} is not what its line and commit make", index=entry.index
+            )
         if code is None or body.get("code") != code:
             raise LineageError(
                 f"the code of checkpoint {checkpoint} is not what the run ran", index=entry.index
@@ -350,6 +358,8 @@ class _Walk:
     def _granted(self, grant: VerifiedEntry, body: dict[str, Any]) -> Step:
         if grant.stream_id != authority_stream(self.origin):
             raise LineageError("a grant is in another stream", index=grant.index)
+        if grant.author is None or grant.author.role not in ("ledger", "operator"):
+            raise LineageError("a key is let in by the ledger or an operator", index=grant.index)
         return self._take(grant, f"{body.get('role')} key {body.get('vkey')} is let in")
 
     def _take(self, entry: VerifiedEntry, says: str) -> Step:
@@ -420,3 +430,8 @@ def _uuid(text: Any, entry: VerifiedEntry) -> UUID:
         return UUID(text)
     except (ValueError, TypeError, AttributeError) as e:
         raise LineageError(f"{text!r:.90} is no proposal's id", index=entry.index) from e
+
+
+def _nothing_disabled(body: dict[str, Any]) -> bool:
+    config = body.get("config")
+    return isinstance(config, dict) and config.get("disabled") == []

@@ -933,12 +933,14 @@ class Story:
         told = ""
         made = [self.meet("run.decision_made", stream=run, number=n) for run, n in parts]
         for run in dict.fromkeys(run for run, _ in parts):
-            first = min(each.index for each in made if each.entry.stream == run)
-            start = self.meet("run.started", begins=True, stream=run, before=first)
+            own = [each.index for each in made if each.entry.stream == run]
+            start = self.meet("run.started", begins=True, stream=run, before=min(own))
             audits = [
                 each
-                for each in self.all("audit.started", run=hyphened(run))
-                if self.all("audit.scored", stream=each.entry.stream)
+                for each in self.all("audit.started", run=hyphened(run), after=max(own))
+                if isinstance(config := each.body.get("config"), dict)
+                and config.get("disabled") == []
+                and self.all("audit.scored", stream=each.entry.stream)
             ]
             need(audits, "a link is missing: a run's audit")
             audit, stream = audits[-1], audits[-1].entry.stream
@@ -957,6 +959,8 @@ class Story:
         found = [f for n in names for f in self.all(n, before=start.index, checkpoint=wanted)[-1:]]
         need(found, f"a link is missing: checkpoint {wanted!a}")
         point, body = found[0], found[0].body
+        named = uuid.uuid5(uuid.UUID(bytes=point.entry.stream), str(body.get("commit")))
+        need(str(named) == wanted, "the checkpoint is not its line's and commit's", point.index)
         code = environment.get("code_sha256") if isinstance(environment, dict) else None
         ran = type(code) is str and same(body.get("code"), code)
         need(ran, "the checkpoint's code is not what the run ran", point.index)
@@ -1094,7 +1098,9 @@ class Story:
         entry = found.entry
         if entry.name == "key.granted":
             own = entry.stream == self.keys.stream
-            need(own and entry.author, "a grant is in another stream, or nobody's")
+            by = entry.author[0] if entry.author else ""
+            need(own and by, "a grant is in another stream, or nobody's")
+            need(by in ("ledger", "operator"), "a key is let in by the ledger or an operator")
         if not entry.author:
             return
         role, key_id, signature, place = entry.author
