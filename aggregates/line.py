@@ -30,7 +30,7 @@ class Checkpoint:
     commit: str
     tree: str
     proposals: tuple[str, ...]  # none: the line began here
-    rolled_back: str | None = None  # the reason
+    rolled_back: str | None = None  # why it does not stand; the first reason, if there are several
     code: str | None = None  # SHA-256 of what in it decides a run
 
 
@@ -113,6 +113,7 @@ class Line(Aggregate):
 
         def apply(self, aggregate: "Line") -> None:
             """Mark it with its descendants."""
+            aggregate.rollbacks[self.checkpoint] = self.reason
             for checkpoint in aggregate.descendants(self.checkpoint):
                 aggregate.mark(checkpoint, self.reason)
             aggregate.active = self.to
@@ -259,6 +260,7 @@ class Line(Aggregate):
         self.manifest = manifest
         self.reference_set = reference_set
         self.checkpoints: dict[str, Checkpoint] = {}
+        self.rollbacks: dict[str, str] = {}  # by name, each with its own reason
         self.first = checkpoint
         self.active = checkpoint
         self.halt: str | None = None
@@ -371,11 +373,14 @@ class Line(Aggregate):
         return checkpoint
 
     def roll_back(self, checkpoint: str, reason: str) -> str:
-        """Mark a checkpoint and its descendants; return the one that is active from now on."""
+        """Mark a checkpoint and its descendants; return the one that is active from now on.
+
+        One that was marked with an ancestor can be rolled back by name: it is not to come back.
+        """
         found = self.checkpoints.get(checkpoint)
         if found is None or found.parent is None:
             raise InvariantError(f"{checkpoint} is no checkpoint that can be rolled back")
-        if found.rolled_back is not None:
+        if checkpoint in self.rollbacks:
             raise InvariantError(f"checkpoint {checkpoint} is rolled back already")
         active_too = self.active in self.descendants(checkpoint)
         to = found.parent if active_too else self.active

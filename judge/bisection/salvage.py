@@ -55,7 +55,7 @@ def salvage(controller: Controller, culprit: str, *, run: bool) -> list[Salvaged
 
 def _salvaged(controller: Controller, culprit: str, *, run: bool) -> Iterator[Salvaged]:
     line = controller.line
-    bad_too = _rolled_back_for_themselves(controller, line, culprit)
+    bad_too = _rolled_back_for_themselves(line, culprit)
     for checkpoint in line.descendants(culprit)[1:]:
         if checkpoint in bad_too:
             yield _left(checkpoint, "", "it was rolled back for itself, or after one that was")
@@ -142,14 +142,10 @@ def _left(checkpoint: str, original: str, what: str) -> Salvaged:
     )
 
 
-def _rolled_back_for_themselves(controller: Controller, line: Line, culprit: str) -> set[str]:
+def _rolled_back_for_themselves(line: Line, culprit: str) -> set[str]:
     """Return descendants that were rolled back by name, with what descends from those."""
-    found: set[str] = set()
-    below = line.descendants(culprit)[1:]
-    for event in controller.place.log.events.get(line.id):
-        if isinstance(event, Line.RolledBack) and event.checkpoint in below:
-            found.update(line.descendants(event.checkpoint))
-    return found
+    named = [each for each in line.descendants(culprit)[1:] if each in line.rollbacks]
+    return {each for checkpoint in named for each in line.descendants(checkpoint)}
 
 
 def _retry_id(line: UUID, original: str, number: int) -> UUID:

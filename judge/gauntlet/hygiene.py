@@ -37,7 +37,8 @@ def roll_back(
 ) -> Rollback:
     """Mark a checkpoint and its descendants, and bring the branch back to what is active then.
 
-    One that is marked already is not marked again, but the branch is brought after it. Raises
+    One that was rolled back by name is not marked again, but the branch is brought after it. One
+    that went with an ancestor is, for a reason of its own: salvage leaves it alone. Raises
     GauntletError where there is no such line, checkpoint or reason; ConflictError's like, and
     whatever the ledger says of the author's key, from the log. Whoever calls holds the line's lock.
     """
@@ -56,7 +57,7 @@ def roll_back(
             f"checkpoint {checkpoint} is where the line began: there is nothing to go back to; "
             "commit what is right, and `proctor infra adopt` it"
         )
-    if found.rolled_back is None:
+    if checkpoint not in place.line().rollbacks:
         place.save(lambda: [_marked(place, checkpoint, reason)], author=author)
     advice = _bring_back(place)
     line = place.line()
@@ -76,7 +77,7 @@ def _marked(place: Workplace, checkpoint: str, reason: str) -> Line:
     valley = line.valley
     if valley is not None and line.active in line.descendants(checkpoint):
         line.close_valley(f"checkpoint {checkpoint} was rolled back")
-    if line.checkpoints[checkpoint].rolled_back is None:  # somebody may have been quicker
+    if checkpoint not in line.rollbacks:  # somebody may have been quicker
         line.roll_back(checkpoint, reason)
     return line
 

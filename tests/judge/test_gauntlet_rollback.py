@@ -57,6 +57,20 @@ def test_branch_goes_back_with_its_checkpoint_and_all_that_descend(chain: Chain)
     assert chain.head() == chain.commits[0]
 
 
+def test_descendant_is_marked_in_its_own_name_when_an_ancestor_took_it_along(chain: Chain) -> None:
+    _, second, third = chain.ids
+    with chain.working() as controller:
+        roll_back(controller.place, second, "fewer rows")
+        assert controller.line.rollbacks == {second: "fewer rows"}
+        done = roll_back(controller.place, third, "slow besides")
+        line = controller.line
+        assert (done.reached, done.to, line.active) == ((third,), *[chain.ids[0]] * 2)
+        assert line.rollbacks == {second: "fewer rows", third: "slow besides"}
+        assert line.checkpoints[third].rolled_back == "fewer rows"  # since when it does not stand
+        roll_back(controller.place, third, "said twice")
+        assert controller.line.version == line.version
+
+
 def test_branch_stays_where_people_moved_it(chain: Chain) -> None:
     moved = chain.commit(SETTINGS, f"{chain.text(SETTINGS)}\n# by hand\n")
     with chain.working() as controller:

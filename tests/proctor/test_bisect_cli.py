@@ -216,3 +216,16 @@ def _probes(log: Any) -> Iterator[tuple[str, str]]:
         event = log.mapper.to_domain_event(note)
         assert isinstance(event, Bisection.Probed)
         yield event.checkpoint, event.verdict
+
+
+def test_salvage_leaves_what_was_rolled_back_by_name_when_its_ancestor_was_before(
+    rolled_back: Story,
+) -> None:
+    line = rolled_back
+    with line.controller() as controller, controller.locked():
+        roll_back(controller.place, line.ids[5], "it is no better by itself")
+    left = told(line, "salvage", line.ids[CULPRIT])
+    by_itself = [each["checkpoint"] for each in left if "rolled back for itself" in each["what"]]
+    assert by_itself == line.ids[5:]
+    assert [each["proposal"] for each in left[1:]] == [None, None]
+    assert left[0]["checkpoint"] == line.ids[4]
