@@ -102,14 +102,14 @@ def follow(
     with tempfile.TemporaryDirectory(prefix="proctor-follow-") as name:
         known = memory() or Memory(Path(name))
         while True:
-            position = _look(place, known, position, as_json=as_json)
+            position = look(place, known, position, as_json=as_json)
             if once:
                 raise typer.Exit(EXIT_HELD)
             time.sleep(every)
 
 
-def _look(home: Home, known: Memory, position: int | None, *, as_json: bool) -> int | None:
-    """Verify and apply what is new; return how far the projection has come."""
+def look(home: Home, known: Memory, position: int | None, *, as_json: bool) -> int | None:
+    """Verify what is new and apply that much; return how far the projection has come."""
     directory = home.ledger
     report = check_new(directory, memory=known, signatures="newest")
     if not report.ok:
@@ -117,7 +117,7 @@ def _look(home: Home, known: Memory, position: int | None, *, as_json: bool) -> 
     if report.size == position:
         return position
     try:
-        done = catch_up(home.projection, directory)
+        done = catch_up(home.projection, directory, stop=report.size)
     except BusyError:  # somebody asks for long; next time
         return position
     if done.applied or position is None:

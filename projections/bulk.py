@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING
 import duckdb
 
 from projections.projector import Columns, column_types, project
-from projections.source import LedgerSource, open_source
+from projections.source import END, LedgerSource, open_source
 
 if TYPE_CHECKING:
     from projections.columns import Stretch
@@ -39,19 +39,21 @@ def apply_new(
     ledger: LedgerSource,
     *,
     start: int,
+    stop: int = END,
     processes: int | None = None,
 ) -> int:
-    """Apply what the ledger has from `start` on, and return how many entries that is.
+    """Apply what the ledger has from `start` on, before `stop`; return how many entries that is.
 
     Malformed entries are set aside as project() does with `quarantine`, and errors are the same.
     """
-    at, end = start, ledger.size()
+    at, end = start, min(stop, ledger.size())
     if processes is None:
         processes = 0 if end - start < FEW else min(os.cpu_count() or 1, MOST)
     if processes:
         _apply_stretches(connection, ledger, start=start, end=end, processes=processes)
         at = max(start, end)
-    return at - start + project(connection, ledger.entries(start=at), quarantine=True)
+    rest = ledger.entries(start=at, stop=stop)
+    return at - start + project(connection, rest, quarantine=True)
 
 
 def _apply_stretches(

@@ -19,7 +19,7 @@ from projections.bulk import apply_new
 from projections.database_file import WAIT, connected, is_duckdb, pause
 from projections.errors import ProjectionError, TableError
 from projections.projector import create_schema, read_position, schema_hash
-from projections.source import LedgerSource, open_source
+from projections.source import END, LedgerSource, open_source
 
 __all__ = ["CatchUp", "catch_up", "rebuild"]
 
@@ -41,19 +41,20 @@ class _StaleError(Exception):
         self.ours = ours
 
 
-def catch_up(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
+def catch_up(database: Path, directory: Path, *, stop: int = END, wait: float = WAIT) -> CatchUp:
     """Apply to the DuckDB file what the ledger in a directory has since gained.
 
-    Raises BusyError when others hold the file for longer than `wait`, ProjectionError for entries
-    that cannot be applied, LedgerError for a ledger that cannot be read.
+    With `stop`, no entry from this index on: whoever calls has verified those before it. Raises
+    BusyError when others hold the file for longer than `wait`, ProjectionError for entries that
+    cannot be applied, LedgerError for a ledger that cannot be read.
     """
     deadline = time.monotonic() + wait
     with _writing(database, deadline), open_source(directory) as ledger:
         try:
-            return _apply(database, ledger, deadline)
+            return _apply(database, ledger, deadline, stop=stop)
         except _StaleError as why:
             _discard(database, keep=not why.ours)
-            return replace(_apply(database, ledger, deadline), note=f"built anew: {why}")
+            return replace(_apply(database, ledger, deadline, stop=stop), note=f"built anew: {why}")
 
 
 def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
@@ -64,7 +65,7 @@ def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
         return _apply(database, ledger, deadline)
 
 
-def _apply(database: Path, ledger: LedgerSource, deadline: float) -> CatchUp:
+def _apply(database: Path, ledger: LedgerSource, deadline: float, *, stop: int = END) -> CatchUp:
     fresh = not database.exists()
     if not fresh and not is_duckdb(database):
         raise _StaleError("it was no DuckDB file", ours=False)
@@ -73,7 +74,7 @@ def _apply(database: Path, ledger: LedgerSource, deadline: float) -> CatchUp:
             if fresh:
                 create_schema(connection, comments=True)
             start = _start(connection, ledger)
-            applied = apply_new(connection, ledger, start=start)
+            applied = apply_new(connection, ledger, start=start, stop=stop)
     except (duckdb.Error, TableError) as e:
         if fresh:
             raise ProjectionError(f"{database}: {e}") from e

@@ -12,9 +12,9 @@ from ledger.entries import entry_hash
 from ledger.paths import LedgerPaths
 from ledger.verified_entries import VerifiedEntry, parse_entry
 
-__all__ = ["LedgerSource", "open_source"]
+__all__ = ["END", "LedgerSource", "open_source"]
 
-_END = 2**63 - 1
+END = 2**63 - 1  # behind every index
 _PAGE = 1_000  # entries, of at most 64 KiB each
 
 
@@ -36,13 +36,13 @@ class LedgerSource:
             (last,) = connection.execute("SELECT MAX(idx) FROM entries").fetchone()
         return 0 if last is None else int(last) + 1
 
-    def entries(self, *, start: int, stop: int = _END) -> Iterator[VerifiedEntry]:
+    def entries(self, *, start: int, stop: int = END) -> Iterator[VerifiedEntry]:
         """Yield the entries from this index on; raises MalformedError for what is not one."""
         for page in self.pages(start=start, stop=stop):
             for index, entry in page:
                 yield parse_entry(entry, index=index)
 
-    def pages(self, *, start: int, stop: int = _END) -> Iterator[list[tuple[int, bytes]]]:
+    def pages(self, *, start: int, stop: int = END) -> Iterator[list[tuple[int, bytes]]]:
         """Yield entries with their indices, some at a time."""
         while start < stop and (page := self._page(start, limit=min(_PAGE, stop - start))):
             yield page

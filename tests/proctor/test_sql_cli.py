@@ -18,9 +18,13 @@ import pytest
 from forked import start_forked
 from frontdoor import TINY, answer, call, call_here
 
+from aggregates.corpus import Corpus
+from ledger.memory import Memory, Remembered
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.outputs import appearing
+from proctor.sql_cli import look
+from projections.reading import query
 
 ASKED = (
     "SELECT idx, name, [1, NULL] AS list, {'a': 'NaN'::DOUBLE} AS struct, 0.1::DOUBLE AS float, "
@@ -260,6 +264,31 @@ def test_follower_stops_when_an_event_was_edited(copy: Path) -> None:
         file.write(b"\xff")
     done = call_here(["follow", "--once"], home=copy)
     assert (done.returncode, "error:" in done.stderr) == (1, True)
+
+
+class Appending(Memory):
+    """Somebody appends as soon as the ledger was verified."""
+
+    def __init__(self, folder: Path, home: Home) -> None:
+        super().__init__(folder)
+        self.home = home
+
+    def keep(self, new: Remembered, *, after: Remembered | None) -> bool:
+        kept = super().keep(new, after=after)
+        with self.home.open_log() as log:
+            corpus: Corpus = log.repository.get(Corpus.id_of())
+            corpus.admit("model", "somebody", "said meanwhile")
+            log.save(corpus)
+        return kept
+
+
+def test_follower_applies_nothing_that_came_after_it_verified(tmp_path: Path) -> None:
+    home, state = Home(tmp_path / "home"), tmp_path / "state"
+    with home.open_log() as log:
+        log.save(Corpus.open())
+    assert look(home, Appending(state, home), None, as_json=True) == 1
+    assert query(home.projection, "SELECT name FROM events").rows == [("corpus.opened",)]
+    assert look(home, Memory(state), 1, as_json=True) == 2
 
 
 def _looks(out: Path, *, at_least: int) -> list[dict[str, Any]]:

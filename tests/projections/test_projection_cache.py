@@ -94,6 +94,16 @@ def test_nothing_is_applied_when_nothing_is_new(database: Path, directory: Path)
     assert catch_up(database, directory) == CatchUp(0, first.position)
 
 
+def test_nothing_behind_the_stop_is_applied_until_it_is_asked_for(
+    database: Path, directory: Path
+) -> None:
+    assert catch_up(database, directory, stop=5) == CatchUp(5, 5)
+    assert catch_up(database, directory, stop=3) == CatchUp(0, 5)
+    whole = catch_up(database, directory)
+    assert whole.applied == whole.position - 5 > 0
+    assert digests(database) == built(database, directory)
+
+
 def test_rebuild_applies_everything_again(database: Path, directory: Path) -> None:
     assert rebuild(database, directory) == catch_up(database.with_name("x"), directory)
     assert rebuild(database, directory).applied > 0
