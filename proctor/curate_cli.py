@@ -1,7 +1,7 @@
 """`proctor curate`: training data out of the ledger, and back again when what it rests on falls.
 
 Exit code 0: done, or nothing speaks against it. 1: something is to be called back, a run is not let
-in, or a file is not what was sealed.
+in, a file is not what was sealed, or no example is left to export.
 """
 
 import json
@@ -68,14 +68,16 @@ def export(
         typer.Option("--decided-by", metavar="NAME", help="Only answers of these; may be repeated"),
     ] = None,
     max_temperature: Annotated[
-        float | None, typer.Option("--max-temperature", help="At which models were sampled.")
+        float | None,
+        typer.Option("--max-temperature", min=0, help="At which models were sampled."),
     ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="Only runs on it.")] = None,
     min_process_score: Annotated[
-        float | None, typer.Option("--min-process-score", help="Of the runs.")
+        float | None, typer.Option("--min-process-score", min=0, max=1, help="Of the runs.")
     ] = None,
     min_accuracy: Annotated[
-        float | None, typer.Option("--min-accuracy", help="Of the runs, on the validation set.")
+        float | None,
+        typer.Option("--min-accuracy", min=0, max=1, help="Of the runs, on the validation set."),
     ] = None,
     provoked: Annotated[
         bool | None,
@@ -88,12 +90,14 @@ def export(
     ] = False,
     margin: Annotated[
         float,
-        typer.Option("--margin", help="Of preferences: by how much the better run is better."),
+        typer.Option(
+            "--margin", min=0, max=1, help="Of preferences: by how much the better run is better."
+        ),
     ] = MARGIN,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw training data as of an index, and seal what was drawn in the ledger."""
+    """Draw training data as of an index, and seal it in the ledger; exit code 1 if none is left."""
     query = Query(
         kind=kind,
         decided_by=tuple(decided_by or ()),
@@ -116,28 +120,35 @@ def export(
     if as_of is not None:
         with _opened(place, None) as tables:
             sealed, since = _since(place, tables, drawn)
-    if sealed is None:
-        place.blobs.put(drawn.members)
-        made = drawn.seal()
-        with place.open_log() as log:
-            log.save(made)
-    write_export(drawn, out=out, parquet=parquet, home=place)
+    empty = not drawn.examples and sealed is None
+    seal = drawn.seal()
     told = {
-        "export": str(drawn.seal().id),
+        "export": None if empty else str(seal.id),
         "kind": kind,
         "as_of": drawn.as_of,
         "examples": len(drawn.examples),
-        "root": drawn.seal().root,
-        "sha256": drawn.seal().sha256,
+        "root": seal.root,
+        "sha256": seal.sha256,
         "sealed_before": None if sealed is None else sealed["idx"],
         "to_be_called_back": since,
         **standing,
     }
+    if sealed is None and not empty:
+        place.blobs.put(drawn.members)
+        with place.open_log() as log:
+            log.save(seal)
+    if not empty:
+        write_export(drawn, out=out, parquet=parquet, home=place)
     if as_json:
         print_json(told)
     else:
         _tell_export(told)
-    raise typer.Exit(EXIT_HELD)
+    if empty:
+        error_console.print(
+            "no example is left: nothing was sealed or written; ask for less, or see what keeps a "
+            "run out with `proctor curate why RUN`"
+        )
+    raise typer.Exit(EXIT_FOUND if empty else EXIT_HELD)
 
 
 @app.command("list")
@@ -277,10 +288,15 @@ def admit(
     name: _NameArgument,
     key: _KeyOption,
     note: _NoteOption,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="Admit it though no run of this ledger has it yet.")
+    ] = False,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
     """Let an origin into training data; an operator's key in force signs it."""
+    if kind in ORIGINS and not unseen:
+        _verify_seen(Home(home), kind, name)
     _say(Home(home), "admit", kind, name, note=note, key=key, as_json=as_json)
 
 
@@ -295,6 +311,16 @@ def withdraw(
 ) -> None:
     """Take an origin out again, with everything that came of it."""
     _say(Home(home), "withdraw", kind, name, note=note, key=key, as_json=as_json)
+
+
+def _verify_seen(home: Home, kind: str, name: str) -> None:
+    """Raise ProctorError unless some run has this origin: a name that nobody has is a mistake."""
+    with _opened(home, None) as tables:
+        if not tables.ask("SELECT 1 FROM origin_tags WHERE kind = ? AND name = ?", [kind, name]):
+            raise ProctorError(
+                f"no run of this ledger has the {kind} {name!r}: `proctor curate origins` lists "
+                "them, --unseen admits it all the same"
+            )
 
 
 def _say(
@@ -356,7 +382,8 @@ def _tell_export(told: dict[str, Any]) -> None:
     for reason, runs in told["why_not"].items():
         console.print(words(f"  kept out: {runs} runs, {reason}"))
     how = "sealed" if told["sealed_before"] is None else "sealed before, with the same bytes"
-    console.print(words(f"{how}: export {told['export']}, SHA-256 {told['sha256']}"))
+    if told["export"] is not None:
+        console.print(words(f"{how}: export {told['export']}, SHA-256 {told['sha256']}"))
     if told["to_be_called_back"]:
         error_console.print(
             words(f"{told['to_be_called_back']} of them would be kept out now; see `recall`")

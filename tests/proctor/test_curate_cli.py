@@ -155,9 +155,49 @@ def test_origin_is_admitted_with_an_operators_key_only(
         )
     )
     stranger.chmod(0o600)
-    refused = curate("admit", "model", "human", "--note", "me", "--key", stranger)
+    admit = ("admit", "model", "human", "--note", "me", "--unseen")
+    refused = curate(*admit, "--key", stranger)
     assert refused.returncode == 2
-    allowed = curate("admit", "model", "human", "--note", "me", "--key", home / "ada.pem")
+    allowed = curate(*admit, "--key", home / "ada.pem")
     assert allowed.returncode == 0, allowed.stderr
     standing = {row["name"]: row["standing"] for row in answer(curate("origins", "--json"))}
     assert standing["human"] == "admitted"
+
+
+def test_origin_that_no_run_has_is_rejected(home: Path, curate: Call) -> None:
+    signed = ("--note", "ours", "--key", home / "ada.pem")
+    refused = curate("admit", "model", "playboook", *signed)
+    assert refused.returncode == 2
+    said = " ".join(refused.stderr.split())
+    assert "no run of this ledger has the model 'playboook'" in said
+    assert "`proctor curate origins` lists them, --unseen admits it all the same" in said
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--min-process-score", "9"),
+        ("--min-accuracy", "1.5"),
+        ("--margin", "2"),
+        ("--max-temperature", "-1"),
+    ],
+)
+def test_number_that_none_can_have_is_rejected_where_it_is_given(
+    told: Path, wrong: tuple[str, str]
+) -> None:
+    refused = call_here(["curate", "export", "--kind", "sft", *wrong], home=told)
+    assert refused.returncode == 2
+    assert f"Invalid value for '{wrong[0]}'" in refused.stderr
+
+
+def test_export_of_nothing_is_told_and_neither_written_nor_sealed(home: Path, curate: Call) -> None:
+    out = home / "gold.jsonl"
+    with Home(home).open_log() as log:
+        before = log.recorder.max_notification_id()
+    done = curate("export", "--kind", "sft", "--gold", "--out", out, "--json")
+    assert (done.returncode, out.exists()) == (1, False)
+    told = json.loads(done.stdout)
+    assert (told["examples"], told["let_in"], told["export"]) == (0, 3, None)
+    assert "no example is left: nothing was sealed or written" in done.stderr
+    with Home(home).open_log() as log:
+        assert log.recorder.max_notification_id() == before
