@@ -14,6 +14,10 @@ WITH asked AS (
     WHERE c.model IS NOT NULL AND c.outcome = 'usable' AND c.action IN ('decide', 'repair')
 ),
 
+cited AS (
+    SELECT run_id, number, LIST(rule) AS cites FROM citations GROUP BY run_id, number
+),
+
 answered AS (
     SELECT
         d.run_id,
@@ -21,9 +25,10 @@ answered AS (
         MAX(a.number) AS call,
         ARG_MAX(a.model, a.number) AS model,
         ARG_MAX(a.request, a.number) AS request
-    FROM decision_outcomes AS d
+    FROM decisions AS d
+    JOIN cited AS c USING (run_id, number)
     JOIN asked AS a
-        ON a.run_id = d.run_id AND a.epoch = d.epoch AND LIST_HAS_ALL(a.rules, d.cites)
+        ON a.run_id = d.run_id AND a.epoch = d.epoch AND LIST_HAS_ALL(a.rules, c.cites)
     GROUP BY d.run_id, d.number
 )
 
@@ -60,7 +65,11 @@ COMMENT ON COLUMN decision_authors.model IS 'The model that was asked; a person 
 COMMENT ON COLUMN decision_authors.request IS 'SHA-256 of the stored request';
 
 CREATE VIEW origin_tags AS
-SELECT run_id, kind, name FROM run_origins
+WITH authors AS MATERIALIZED (
+    SELECT DISTINCT run_id, source, author, model FROM decision_authors
+)
+
+SELECT run_id, kind, name FROM run_origins WHERE kind = 'model'
 UNION
 SELECT
     run_id,
@@ -68,9 +77,9 @@ SELECT
     COALESCE(data ->> '$.fingerprints.train', data ->> '$.fingerprint')
 FROM run_starts
 UNION
-SELECT run_id, 'model', author FROM decision_authors WHERE source <> 'driver'
+SELECT run_id, 'model', author FROM authors WHERE source <> 'driver'
 UNION
-SELECT run_id, 'model', model FROM decision_authors WHERE model IS NOT NULL;
+SELECT run_id, 'model', model FROM authors WHERE model IS NOT NULL;
 COMMENT ON VIEW origin_tags IS 'All that entered each run: as in run_origins, and whoever made one of its decisions';
 COMMENT ON COLUMN origin_tags.run_id IS 'The run';
 COMMENT ON COLUMN origin_tags.kind IS 'data or model';
@@ -252,10 +261,12 @@ COMMENT ON COLUMN decision_marks.idx IS 'Ledger index of the word';
 COMMENT ON COLUMN decision_marks.vouched IS 'Signed by an operator, or said when it was approved; without it only bad counts';
 
 CREATE VIEW decision_rewards AS
-WITH judged AS (
+WITH counting AS MATERIALIZED (SELECT run_id, audit_id FROM counting_audits),
+
+judged AS (
     SELECT k.run_id, a.validation_accuracy, s.config_hash, s.spec::VARCHAR AS spec,
         s.data::VARCHAR AS data
-    FROM counting_audits AS k
+    FROM counting AS k
     JOIN audit_scores AS a USING (audit_id)
     JOIN run_starts AS s USING (run_id)
 ),
@@ -279,7 +290,7 @@ effects AS (
 faults AS (
     SELECT k.run_id, v.decision, COUNT(*) AS violations
     FROM audit_violations AS v
-    JOIN counting_audits AS k USING (audit_id)
+    JOIN counting AS k USING (audit_id)
     WHERE v.decision IS NOT NULL
     GROUP BY k.run_id, v.decision
 ),
@@ -333,13 +344,7 @@ COMMENT ON COLUMN decision_rewards.mark IS 'gold or bad, as people said; NULL: u
 COMMENT ON COLUMN decision_rewards.reward IS 'advantage, and a tenth each: plus effect, minus violations, plus gold or minus bad; NULL: its run is not judged';
 
 CREATE VIEW rule_credit AS
-WITH sides AS (
-    SELECT d.run_id, d.number, c.rule, e.side
-    FROM decisions AS d
-    JOIN citations AS c USING (run_id, number)
-    JOIN rule_evaluations AS e
-        ON e.run_id = d.run_id AND e.epoch = d.epoch AND e.rule = c.rule
-)
+WITH sides AS (SELECT run_id, epoch, rule, side FROM rule_evaluations WHERE side IS NOT NULL)
 
 SELECT
     c.rule,
@@ -357,7 +362,7 @@ SELECT
     AVG(r.reward) AS reward
 FROM decision_rewards AS r
 JOIN citations AS c USING (run_id, number)
-LEFT JOIN sides AS e ON e.run_id = r.run_id AND e.number = r.number AND e.rule = c.rule
+LEFT JOIN sides AS e ON e.run_id = r.run_id AND e.epoch = r.epoch AND e.rule = c.rule
 GROUP BY ALL;
 COMMENT ON VIEW rule_credit IS 'What came of each direction that was taken for each rule, by who took it';
 COMMENT ON COLUMN rule_credit.rule IS 'R1 to R7';
@@ -377,36 +382,45 @@ COMMENT ON COLUMN rule_credit.reward IS 'Mean over these decisions';
 -- Let in is only what every condition speaks for. A run that has something of another one needs the
 -- other one's origins to be admitted as well.
 CREATE VIEW curated_runs AS
-WITH RECURSIVE upstream AS (
-    SELECT run_id, run_id AS source FROM run_starts
+WITH RECURSIVE sources AS MATERIALIZED (
+    SELECT DISTINCT run_id, source FROM run_sources
+),
+
+kept_out AS (
+    SELECT
+        o.run_id,
+        o.kind || ':' || COALESCE(o.name, 'unknown') AS tag,
+        s.admitted IS FALSE AS withdrawn
+    FROM origin_tags AS o
+    LEFT JOIN origin_standing AS s USING (kind, name)
+    WHERE s.admitted IS NOT TRUE
     UNION
-    SELECT u.run_id, s.source
-    FROM upstream AS u
-    JOIN run_sources AS s ON s.run_id = u.source
+    SELECT s.run_id, k.tag, k.withdrawn
+    FROM kept_out AS k
+    JOIN sources AS s ON s.source = k.run_id
 ),
 
 kept AS (
     SELECT
-        u.run_id,
-        BOOL_OR(f.withdrawn) AS withdrawn,
-        LIST_SORT(LIST_DISTINCT(FLATTEN(LIST(f.kept_out)))) AS tags
-    FROM upstream AS u
-    JOIN run_forces AS f ON f.run_id = u.source
-    GROUP BY u.run_id
+        run_id,
+        BOOL_OR(withdrawn) AS withdrawn,
+        LIST(DISTINCT tag ORDER BY tag) AS tags
+    FROM kept_out
+    GROUP BY run_id
 )
 
 SELECT
     s.run_id,
-    s.eligible IS TRUE AND LEN(s.why_not) = 0 AND LEN(k.tags) = 0 AS let_in,
+    s.eligible IS TRUE AND LEN(s.why_not) = 0 AND k.run_id IS NULL AS let_in,
     s.tainted OR COALESCE(k.withdrawn, FALSE) AS tainted,
     LIST_CONCAT(
         s.why_not,
         CASE WHEN s.eligible IS TRUE OR LEN(s.why_not) > 0 THEN CAST([] AS VARCHAR [])
             ELSE ['not eligible'] END,
-        LIST_TRANSFORM(k.tags, lambda tag: tag || ' is not admitted')
+        LIST_TRANSFORM(COALESCE(k.tags, []), lambda tag: tag || ' is not admitted')
     ) AS why_not
 FROM run_standing AS s
-JOIN kept AS k USING (run_id);
+LEFT JOIN kept AS k USING (run_id);
 COMMENT ON VIEW curated_runs IS 'Which runs training data may be drawn from: nothing that is not spoken for by every condition';
 COMMENT ON COLUMN curated_runs.run_id IS 'The run';
 COMMENT ON COLUMN curated_runs.let_in IS 'Whether it may';
@@ -528,7 +542,7 @@ COMMENT ON COLUMN curated_answers.usable IS 'Whole, and their run is let in: may
 COMMENT ON COLUMN curated_answers.let_in IS 'Whole, and each is let in: may be shown as what to do';
 
 CREATE VIEW preference_pairs AS
-WITH answers AS (
+WITH answers AS MATERIALIZED (
     SELECT
         a.*,
         s.state,
@@ -538,7 +552,8 @@ WITH answers AS (
     FROM curated_answers AS a
     JOIN decision_states AS s ON s.run_id = a.run_id AND s.epoch = a.epoch
     LEFT JOIN decision_states AS n ON n.run_id = a.run_id AND n.epoch = a.epoch + 1
-    JOIN run_forces AS f ON f.run_id = a.run_id
+    JOIN counting_audits AS k ON k.run_id = a.run_id
+    JOIN audit_scores AS f USING (audit_id)
     JOIN run_starts AS r ON r.run_id = a.run_id
     WHERE a.usable
 )
