@@ -56,7 +56,13 @@ class Known:
     acts: bool
     judged: bool = False
     accuracy: float = 0.0
-    bad: bool = False
+    violated: bool = False  # as the latest audit found
+    marked: bool = False  # by people, once and for all
+
+    @property
+    def bad(self) -> bool:
+        """Whether what was decided in it is not to be shown as what to do."""
+        return self.violated or self.marked
 
 
 @dataclass
@@ -220,12 +226,12 @@ class Scene:
         self.log.save(audit)
         self.runs[run].judged = held and exercised
         self.runs[run].accuracy = accuracy
-        self.runs[run].bad = violation or self.runs[run].bad
+        self.runs[run].violated = violation
 
     def mark_bad(self, run: str) -> None:
         index = self.index_of(run, "run.decision_made")
         self.log.save(Review.of(index=index, entry_hash="0" * 64, run=run, mark="bad", note=""))
-        self.runs[run].bad = True
+        self.runs[run].marked = True
 
     def admit(self, kind: str, name: str, *, signed: bool = True) -> None:
         if (kind, name) in self.corpus.admitted:
