@@ -3,7 +3,6 @@
 What is listed is asked of the projection, and so can be asked as of an earlier index.
 """
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,9 +21,9 @@ from proctor.infra_home import (
     open_controller,
 )
 from proctor.keys_cli import read_private_key
-from proctor.options import HOME, MOST, HomeOption, JsonOption
+from proctor.options import HOME, AsOfOption, HomeOption, JsonOption, SigningKeyOption
 from proctor.output import as_records, console, print_json, print_table, words
-from proctor.remembering import bring_up_to_date
+from proctor.remembering import open_session
 from projections.reading import Session
 
 app = typer.Typer(
@@ -53,16 +52,12 @@ CheckpointArgument = Annotated[
         metavar="CHECKPOINT", help="An id or commit, the beginning of one, `active` or `latest`."
     ),
 ]
-AsOfOption = Annotated[
-    int | None,
-    typer.Option("--as-of", min=0, max=MOST, help="As it was after the entry with this index."),
-]
 
 
 @app.command("list")
 def list_(as_of: AsOfOption = None, home: HomeOption = HOME, as_json: JsonOption = False) -> None:
     """List the checkpoints of this ledger's lines, with the runs that were made under each."""
-    found = _ask(_session(Home(home), as_of), _LISTED)
+    found = _ask(open_session(Home(home), as_of=as_of), _LISTED)
     if as_json:
         print_json(found)
     else:
@@ -79,7 +74,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Tell a checkpoint whole: its proposals, its runs, and what tainted ones were used for."""
-    session = _session(Home(home), as_of)
+    session = open_session(Home(home), as_of=as_of)
     listed = {each["checkpoint_id"]: each for each in _ask(session, _LISTED)}
     commits = {each: row["commit"] for each, row in listed.items()}
     active = [each for each, row in listed.items() if row["active"]]
@@ -105,9 +100,7 @@ def show(
 def rollback(
     checkpoint: CheckpointArgument,
     reason: Annotated[str, typer.Option("--reason", help="Why; whoever meets the taint reads it.")],
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The operator's private key, which signs it.")
-    ] = None,
+    key: SigningKeyOption = None,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
@@ -138,12 +131,6 @@ def rollback(
 
 checkpoints_drift_cli.register(app)
 checkpoints_bisect_cli.register(app)
-
-
-def _session(home: Home, as_of: int | None) -> Session:
-    """Bring the projection up to date with a ledger that holds, and give it for questions."""
-    bring_up_to_date(home)
-    return Session(home.projection, as_of=as_of)
 
 
 def _ask(session: Session, sql: str, *parameters: Any) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ The original checkpoint is evaluated again and again, once and for all; later on
 by one and compared with that.
 """
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +21,7 @@ from proctor.home import Home
 from proctor.infra_home import BRANCH, HERE, BranchOption, RepoOption, open_controller
 from proctor.infra_reports import tell_alarms
 from proctor.keys_cli import read_private_key
-from proctor.options import HOME, HomeOption, JsonOption
+from proctor.options import HOME, HomeOption, JsonOption, SigningKeyOption
 from proctor.output import console, print_json, print_table, words
 from proctor.remembering import bring_up_to_date
 from projections.reading import query
@@ -140,9 +139,7 @@ def drift(
 def answer(
     alarm: Annotated[int, typer.Argument(metavar="ALARM", help="Its number.")],
     note: Annotated[str, typer.Option("--note", help="What you found, and what you did.")],
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The operator's private key, which signs it.")
-    ] = None,
+    key: SigningKeyOption = None,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,

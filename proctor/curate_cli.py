@@ -27,7 +27,14 @@ from proctor.curate_files import write_export
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_run
 from proctor.keys_cli import read_private_key
-from proctor.options import HOME, MOST, HomeOption, JsonOption, RunArgument
+from proctor.options import (
+    HOME,
+    AsOfOption,
+    HomeOption,
+    JsonOption,
+    OperatorKeyOption,
+    RunArgument,
+)
 from proctor.output import console, error_console, print_json, print_table, words
 from proctor.outputs import verify_target
 from proctor.remembering import open_remembered
@@ -51,7 +58,6 @@ _NameArgument = Annotated[
     ),
 ]
 _NoteOption = Annotated[str, typer.Option("--note", help="Why.")]
-_KeyOption = Annotated[Path, typer.Option("--key", help="The operator's private key.")]
 
 
 @app.command()
@@ -59,10 +65,7 @@ def export(
     kind: Annotated[str, typer.Option("--kind", help="sft or preferences.")],
     out: Annotated[Path | None, typer.Option("--out", help="Write JSON Lines here.")] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="And Parquet here.")] = None,
-    as_of: Annotated[
-        int | None,
-        typer.Option("--as-of", min=0, max=MOST, help="As after the entry with this index."),
-    ] = None,
+    as_of: AsOfOption = None,
     decided_by: Annotated[
         list[str] | None,
         typer.Option("--decided-by", metavar="NAME", help="Only answers of these; may be repeated"),
@@ -286,7 +289,7 @@ def origins(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
 def admit(
     kind: _KindArgument,
     name: _NameArgument,
-    key: _KeyOption,
+    key: OperatorKeyOption,
     note: _NoteOption,
     unseen: Annotated[
         bool, typer.Option("--unseen", help="Admit it though no run of this ledger has it yet.")
@@ -304,7 +307,7 @@ def admit(
 def withdraw(
     kind: _KindArgument,
     name: _NameArgument,
-    key: _KeyOption,
+    key: OperatorKeyOption,
     note: _NoteOption,
     home: HomeOption = HOME,
     as_json: JsonOption = False,

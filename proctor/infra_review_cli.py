@@ -35,7 +35,7 @@ from proctor.infra_home import (
 )
 from proctor.infra_reports import applied, describe_proposal, tell_alarms, tell_proposal
 from proctor.keys_cli import read_private_key
-from proctor.options import HOME, HomeOption, JsonOption
+from proctor.options import HOME, HomeOption, JsonOption, OperatorKeyOption
 from proctor.output import console, print_json, words
 
 app = typer.Typer()
@@ -43,7 +43,6 @@ app = typer.Typer()
 _DAY = 86_400  # s
 _PROPOSAL, _DIFF, _REVIEW = "proposal.json", "change.diff", "review.json"
 _APPLIED = "applied.diff"  # what the diff does, told by us
-KeyOption = Annotated[Path, typer.Option("--key", help="The operator's private key.")]
 DaysOption = Annotated[
     int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long the word counts.")
 ]
@@ -76,7 +75,7 @@ def review(
 
 @app.command()
 def approve(
-    key: KeyOption,
+    key: OperatorKeyOption,
     proposal: ProposalArgument = "latest",
     days: DaysOption = 7,
     note: NoteOption = "",
@@ -92,7 +91,7 @@ def approve(
 
 @app.command()
 def reject(
-    key: KeyOption,
+    key: OperatorKeyOption,
     proposal: ProposalArgument = "latest",
     days: DaysOption = 7,
     note: NoteOption = "",
@@ -108,7 +107,7 @@ def reject(
 
 @app.command()
 def revise(
-    key: KeyOption,
+    key: OperatorKeyOption,
     proposal: ProposalArgument = "latest",
     days: DaysOption = 7,
     note: NoteOption = "",
@@ -124,7 +123,7 @@ def revise(
 
 @app.command()
 def resume(
-    key: KeyOption,
+    key: OperatorKeyOption,
     days: DaysOption = 7,
     note: NoteOption = "",
     repo: RepoOption = HERE,
@@ -146,7 +145,7 @@ def resume(
 
 @app.command()
 def valley(
-    key: KeyOption,
+    key: OperatorKeyOption,
     diffs: Annotated[
         list[Path], typer.Argument(metavar="DIFF...", help="The steps, in their order.")
     ],
@@ -168,7 +167,7 @@ def valley(
 
 @app.command()
 def adopt(
-    key: KeyOption,
+    key: OperatorKeyOption,
     note: NoteOption = "",
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
@@ -185,7 +184,7 @@ def adopt(
 
 @app.command()
 def admit(
-    key: KeyOption,
+    key: OperatorKeyOption,
     task: Annotated[str, typer.Argument(metavar="TASK", help="One that `anchors` lists.")],
     into: Annotated[
         Path, typer.Option("--into", help="The reference set's folder, in a work tree of yours.")

@@ -30,7 +30,7 @@ from ledger.verified_notes import COSIGNATURE, ED25519, parse_vkey
 from proctor.commands import read_text
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import PASSPHRASE, Home
-from proctor.options import HOME, HomeOption, JsonOption
+from proctor.options import HOME, HomeOption, JsonOption, SigningKeyOption
 from proctor.output import console, print_json, print_table, words
 from proctor.remembering import open_remembered
 
@@ -46,10 +46,6 @@ _ROLES = ("judge", "operator", "witness")
 _KINDS = {ED25519: "a ledger's, judge's or operator's", COSIGNATURE: "a witness's"}
 _NS = 10**9
 _SECOND = timedelta(seconds=1)
-KeyOption = Annotated[
-    Path | None,
-    typer.Option("--key", help="An operator's private key; by default the ledger's own signs."),
-]
 VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="The public key's file.")]
 
 
@@ -116,7 +112,7 @@ def pem(file: VkeyArgument) -> None:
 def grant(
     role: Annotated[str, typer.Argument(metavar="ROLE", help="judge, operator or witness.")],
     file: VkeyArgument,
-    key: KeyOption = None,
+    key: SigningKeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -135,7 +131,7 @@ def revoke(
         str, typer.Option("--since", help="Not to be trusted from then on: now, or ISO 8601.")
     ],
     reason: Annotated[str, typer.Option("--reason", help="Why.")],
-    key: KeyOption = None,
+    key: SigningKeyOption = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Also a key out of force, or the last operator's.")
     ] = False,

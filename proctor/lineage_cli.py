@@ -1,17 +1,22 @@
 """`proctor lineage`: where one training example comes from, as a file that proves it.
 
 Exit code 0: it leads to what let it come about. 1: a link is missing, or what it rests on was
-rolled back or withdrawn since.
+rolled back or withdrawn since. 2: it is no decision of this ledger.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
+from judge.errors import LineageError
 from judge.lineage import Line, Lineage, decisions_of
 from judge.lineage_files import find_lineage, line_of, write_lineage
 from ledger.files import read_bounded
+from ledger.mapper import decode_body
+from ledger.reader import VerifiedLedger
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_vkey_file
@@ -48,8 +53,13 @@ def lineage(
     place = Home(home)
     place.require_ledger()
     line = None if export is None else _line(example, export)
+    decisions = _decisions(example)
     with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:
-        found = find_lineage(ledger, example, line=line)
+        try:
+            found = find_lineage(ledger, example, line=line)
+        except LineageError:
+            _verify_known(ledger, decisions)  # or nothing is missing but the example
+            raise
         text = None if out is None else write_lineage(ledger, example, line=line)
     if out is not None and text is not None:
         write_output(out, text, home=place)
@@ -91,6 +101,26 @@ def _taints(place: Home, found: Lineage) -> list[tuple[str, str]]:
         "SELECT run_id, unnest(taint_reasons) FROM run_standing WHERE run_id IN (SELECT unnest(?))"
     )
     return [(str(run), str(reason)) for run, reason in query(place.projection, asked, [runs]).rows]
+
+
+def _decisions(example: str) -> list[tuple[UUID, int]]:
+    try:
+        return decisions_of(example)
+    except LineageError as error:
+        raise ProctorError(f"{error}; the `id` of a line of an export is one") from error
+
+
+def _verify_known(ledger: VerifiedLedger, decisions: Sequence[tuple[UUID, int]]) -> None:
+    """Raise ProctorError unless the ledger has each of these decisions."""
+    sought = set(decisions)
+    for entry in ledger.entries():
+        if entry.name == "run.decision_made" and any(entry.stream_id == run for run, _ in sought):
+            sought.discard((entry.stream_id, decode_body(entry.body).get("number", 0)))
+    for run, number in sorted(sought):
+        raise ProctorError(
+            f"the ledger has no decision {run}/{number}; the `id` of a line of an export, and "
+            "`proctor log`, say which there are"
+        )
 
 
 def _line(example: str, export: Path) -> Line:

@@ -13,8 +13,10 @@ from ledger.errors import SignatureError
 from ledger.memory import Memory, Remembered
 from ledger.paths import LedgerPaths
 from ledger.reader import VerifiedLedger, open_verified, read_vkey
+from proctor.errors import ProctorError
 from proctor.home import Home
 from projections.cache import catch_up
+from projections.reading import Session
 
 STATE = "PROCTOR_STATE"
 
@@ -57,3 +59,11 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
             pass
     home.close_crashed()
     return catch_up(home.projection, home.ledger).position
+
+
+def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> Session:
+    """Bring the projection up to date and give it for questions, as of an index that there is."""
+    position = bring_up_to_date(home, unverified=unverified)
+    if as_of is not None and as_of >= position:
+        raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {position - 1}")
+    return Session(home.projection, as_of=as_of)

@@ -10,7 +10,7 @@ from ledger.entries import AuthorKey
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_private_key
-from proctor.options import HOME, MOST, HomeOption, JsonOption
+from proctor.options import HOME, MOST, HomeOption, JsonOption, OperatorKeyOption
 from proctor.output import console, print_json, words
 from proctor.remembering import open_remembered
 
@@ -21,7 +21,7 @@ app = typer.Typer()
 def review(
     index: Annotated[int, typer.Argument(min=0, max=MOST, help="Index of the decision's entry.")],
     mark: Annotated[str, typer.Argument(metavar="MARK", help="gold or bad.")],
-    key: Annotated[Path, typer.Option("--key", help="The operator's private key.")],
+    key: OperatorKeyOption,
     note: Annotated[str, typer.Option("--note", help="What is to be said of it.")] = "",
     home: HomeOption = HOME,
     as_json: JsonOption = False,

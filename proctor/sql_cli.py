@@ -13,14 +13,14 @@ from ledger.reader import check_new
 from proctor.answers import Form, form_of, print_answer, write_answer
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.options import HOME, MOST, HomeOption, JsonOption
+from proctor.options import HOME, AsOfOption, HomeOption, JsonOption
 from proctor.output import console, print_json, words
 from proctor.outputs import appearing
-from proctor.remembering import bring_up_to_date, memory
+from proctor.remembering import bring_up_to_date, memory, open_session
 from proctor.sql_shell import shell
 from projections.cache import catch_up
 from projections.errors import BusyError
-from projections.reading import Session, snapshot
+from projections.reading import snapshot
 
 app = typer.Typer()
 
@@ -40,10 +40,7 @@ def sql(
     output: Annotated[
         Path | None, typer.Option("--output", help="Write the answer to this file.")
     ] = None,
-    as_of: Annotated[
-        int | None,
-        typer.Option("--as-of", min=0, max=MOST, help="As after the entry with this index."),
-    ] = None,
+    as_of: AsOfOption = None,
     copy: Annotated[
         Path | None,
         typer.Option("--snapshot", help="Ask nothing; copy the DuckDB file for other tools."),
@@ -67,10 +64,7 @@ def sql(
     chosen = form_of(form, output, as_json=as_json)
     if query is None and output is not None:
         raise ProctorError("--output is for one answer; give the QUERY too")
-    position = bring_up_to_date(place, unverified=unverified)
-    if as_of is not None and as_of >= position:
-        raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {position - 1}")
-    session = Session(place.projection, as_of=as_of)
+    session = open_session(place, as_of=as_of, unverified=unverified)
     if query is None:
         raise typer.Exit(shell(session, form=chosen))
     if output is None:

@@ -2,9 +2,10 @@
 
 import shutil
 from pathlib import Path
+from uuid import UUID
 
 import pytest
-from frontdoor import answer, call
+from frontdoor import answer, call, call_here
 from lineage_scene import LineageScene, make_lineage_scene
 
 from aggregates.line import Line
@@ -60,6 +61,21 @@ def test_missing_link_is_an_error_with_exit_code_1(
     assert done.returncode == 1
     assert message in done.stderr
     assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        ("zz", "an example is RUN/NUMBER or RUN/NUMBER>RUN/NUMBER, not 'zz'"),
+        (f"{UUID(int=7)}/1", f"the ledger has no decision {UUID(int=7)}/1"),
+    ],
+)
+def test_name_of_no_example_is_rejected_as_wrong_input(
+    home: Path, example: str, message: str
+) -> None:
+    done = call_here(["lineage", example], home=home)
+    assert (done.returncode, message in " ".join(done.stderr.split())) == (2, True), done.stderr
+    assert "the `id` of a line of an export" in " ".join(done.stderr.split())
 
 
 def test_lineage_of_what_was_rolled_back_since_is_told_with_exit_code_1(
