@@ -21,12 +21,7 @@ from projections.projector import create_schema
 from projections.template import _MADE, template
 
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        *("proctor.cli", "proctor.jobs", "proctor.campaign_jobs", "proctor.replay"),
-        *("judge.audit", "judge.child"),
-    ]
-)
+_CONTEXT.set_forkserver_preload(["preloaded"])
 _SERVER: Any = forkserver._forkserver  # where it listens is told to nobody else
 
 
@@ -39,8 +34,7 @@ def start_forked(
     cwd: Path | None = None,
 ) -> ForkServerProcess:
     """Start the command in exactly this environment; what it says goes to the two files."""
-    with mock.patch.dict(os.environ, {"COLUMNS": "100"}):  # read when the consoles are made
-        forkserver.ensure_running()
+    _ensure_running()
     command = ["proctor", *map(str, arguments)]
     process = _CONTEXT.Process(
         target=_command,
@@ -57,6 +51,13 @@ def start_forked(
     )
     process.start()
     return process
+
+
+def _ensure_running() -> None:
+    """Start what forks: it reads COLUMNS as it makes the consoles, and finds `preloaded` here."""
+    found = {"COLUMNS": "100", "PYTHONPATH": str(Path(__file__).parent)}
+    with mock.patch.dict(os.environ, found):
+        _SERVER.ensure_running()
 
 
 def _command(
@@ -99,6 +100,7 @@ class _Examination:
     """What of a process judge.sandbox uses."""
 
     def __init__(self, folder: Path) -> None:
+        _ensure_running()
         self.stdout, theirs = _CONTEXT.Pipe(duplex=False)
         self._process = _CONTEXT.Process(target=_examine, args=(folder, theirs), daemon=True)
         self._process.start()
