@@ -11,7 +11,7 @@ from judge.gauntlet.hygiene import roll_back
 from ledger.entries import AuthorKey
 from proctor import checkpoints_bisect_cli, checkpoints_drift_cli
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
-from proctor.home import Home
+from proctor.home import Home, runs_under
 from proctor.infra_home import (
     BRANCH,
     HERE,
@@ -22,7 +22,7 @@ from proctor.infra_home import (
 )
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, AsOfOption, HomeOption, JsonOption, SigningKeyOption
-from proctor.output import as_records, console, print_json, print_table, words
+from proctor.output import as_records, console, counted, print_json, print_table, words
 from proctor.remembering import open_session
 from projections.reading import Session
 
@@ -117,13 +117,18 @@ def rollback(
         chosen = find_checkpoint(commits, [line.active], checkpoint)
         with controller.locked():
             done = roll_back(place, chosen, reason, author=author)
+        runs = len(runs_under(place.log, done.reached))
     if as_json:
-        print_json(done)
+        print_json({**vars(done), "runs": runs})
     else:
         for each in done.reached:
             console.print(words(f"rolled back: {each}"))
         console.print(words(f"active: {done.to}, commit {done.commit}"))
-        console.print("runs under what was rolled back are tainted: `proctor curate recall`")
+        if runs:
+            console.print(
+                f"made under what was rolled back, and tainted: {counted(runs, 'run')}; "
+                "`proctor curate recall` says what they were handed out in"
+            )
         if done.advice is not None:
             console.print(words(done.advice))
     raise typer.Exit(EXIT_FOUND if done.advice else EXIT_HELD)

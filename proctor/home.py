@@ -15,10 +15,11 @@ its lock.
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 from aggregates.registry import REGISTRY
@@ -35,6 +36,7 @@ from ledger.remote_blobs import RemoteBlobs
 from proctor.errors import ProctorError
 
 NOTARY = "PROCTOR_NOTARY"
+Id = TypeVar("Id", str, UUID)
 PASSPHRASE = "PROCTOR_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
 
 
@@ -158,6 +160,12 @@ def run_ids(log: LedgerApplication) -> list[UUID]:
     return [run for run, name in _run_events(log) if name == "run.started"]
 
 
+def runs_under(log: LedgerApplication, checkpoints: Container[str]) -> list[UUID]:
+    """Return the runs that name one of these checkpoints as their label."""
+    starts = ((run, next(iter(log.events.get(run, lte=1)))) for run in run_ids(log))
+    return [run for run, start in starts if getattr(start, "checkpoint", None) in checkpoints]
+
+
 def open_runs(log: LedgerApplication) -> list[UUID]:
     """Return the runs that have started and not ended."""
     runs: dict[UUID, None] = {}
@@ -175,10 +183,16 @@ def find_run(ids: list[UUID], name: str) -> UUID:
         raise ProctorError("the ledger has no run yet; `proctor run` makes one")
     if name == "latest":
         return ids[-1]
-    found = [run for run in ids if name and str(run).startswith(name.lower())]
-    if len(found) != 1:
-        what = "no run" if not found else f"{len(found)} runs"
-        raise ProctorError(f"{what} of {len(ids)} begin with {name!r}; `proctor log` lists them")
+    return find_named(ids, name, noun="run", see="`proctor log` lists them")
+
+
+def find_named(known: Iterable[Id], name: str, *, noun: str, see: str) -> Id:
+    """Return the one id of these that begins with a name; `see` says where people find them."""
+    found = [each for each in known if name and str(each).startswith(name.lower())]
+    if not found:
+        raise ProctorError(f"no {noun} begins with {name!r}; {see}")
+    if len(found) > 1:
+        raise ProctorError(f"{len(found)} {noun}s begin with {name!r}: give more of it; {see}")
     return found[0]
 
 

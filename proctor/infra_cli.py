@@ -36,7 +36,7 @@ from proctor.infra_reports import (
     tell_proposal,
 )
 from proctor.options import HOME, HomeOption, JsonOption
-from proctor.output import console, error_console, print_json, print_table, words
+from proctor.output import console, counted, error_console, print_json, print_table, words
 
 app = typer.Typer(
     name="infra",
@@ -285,7 +285,7 @@ def baseline(
     if as_json:
         print_json({"written": [result.task_id for result in known]})
     else:
-        console.print(words(f"wrote {len(known)} baselines into {into}"))
+        console.print(words(f"wrote {counted(len(known), 'baseline')} into {into}"))
     raise typer.Exit(EXIT_HELD)
 
 
@@ -318,7 +318,9 @@ def _declared(controller: Controller, diff: bytes, said: list[str]) -> dict[str,
     place, head = controller.place, controller.line.head
     manifest = place.manifest(head.commit)
     touched = [each.path for each in place.repository.changes(head.tree, tree)]
-    wanted = " ".join(f"--tier {path}={manifest.tier_of(path)}" for path in touched)
+    wanted = " ".join(
+        f"--tier {shlex.quote(f'{path}={manifest.tier_of(path)}')}" for path in touched
+    )
     raise ProctorError(f"a proposal declares the tier of each file that it touches: {wanted}")
 
 

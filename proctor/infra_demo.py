@@ -4,6 +4,7 @@ A harmful change is refused although the tests pass, a good one gets onto the li
 checkpoints is right, and what is brought in behind the gauntlet's back is noticed.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +50,21 @@ def tell_demo(home: Home, folder: Path, *, as_json: bool) -> int:
     if as_json:
         print_json({"line": str(line), "repository": str(folder), "held": held, "steps": steps})
     elif held:
-        where = f"--home {home.path} --repo {folder}"
-        console.print(words(f"next: proctor infra status {where}"))
-        console.print(words(f"      proctor infra show {steps[2].id} {where}"))
-        console.print(words(f"      proctor infra anchors {where}"))
-        console.print(words(f"      proctor verify --home {home.path}"))
+        for number, command in enumerate(next_commands(home, folder, proposal=str(steps[2].id))):
+            console.print(words(f"{'      ' if number else 'next: '}{command}"))
     return EXIT_HELD if held else EXIT_FOUND
+
+
+def next_commands(home: Home, folder: Path, *, proposal: str) -> tuple[str, ...]:
+    """Return what to do next, to be pasted."""
+    where = f"--home {shlex.quote(str(home.path))}"
+    there = f"{where} --repo {shlex.quote(str(folder))}"
+    return (
+        f"proctor infra status {there}",
+        f"proctor infra show {proposal} {there}",
+        f"proctor infra anchors {there}",
+        f"proctor verify {where}",
+    )
 
 
 def unified(path: str, before: str, after: str) -> bytes:

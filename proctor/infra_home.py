@@ -18,7 +18,7 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository import Repository
 from ledger.authority import Authority
 from proctor.errors import ProctorError
-from proctor.home import Home
+from proctor.home import Home, find_named
 from proctor.output import error_console, on_one_line, words
 from proctor.remembering import open_remembered
 
@@ -76,11 +76,7 @@ def find_proposal(controller: Controller, name: str) -> UUID:
         raise ProctorError("there is no proposal on this line; `proctor infra propose` makes one")
     if name == "latest":
         return ids[-1]
-    found = [each for each in ids if name and str(each).startswith(name.lower())]
-    if len(found) != 1:
-        what = "no proposal" if not found else f"{len(found)} proposals"
-        raise ProctorError(f"{what} of {len(ids)} begin with {name!r}; see `proctor infra status`")
-    return found[0]
+    return find_named(ids, name, noun="proposal", see="see `proctor infra status`")
 
 
 def find_checkpoint(known: Mapping[str, str], active: Iterable[str], name: str) -> str:

@@ -11,7 +11,7 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from ledger.application import LedgerApplication
 from proctor.infra_tellers import INFRA_TELLERS
-from proctor.output import cell, console, print_table, visible, words
+from proctor.output import cell, console, counted, print_table, visible, words
 
 _SHORT = 12  # characters of a hash
 
@@ -90,7 +90,8 @@ def tell_line(told: Mapping[str, Any]) -> None:
     console.print(
         words(
             f"line {told['line']}: branch {told['branch']} at {told['head'][:_SHORT]}, "
-            f"{len(told['checkpoints'])} checkpoints, {told['alarms']} alarms"
+            f"{counted(len(told['checkpoints']), 'checkpoint')}, "
+            f"{counted(told['alarms'], 'alarm')}"
         )
     )
     if not told["at_checkpoint"]:
@@ -99,8 +100,8 @@ def tell_line(told: Mapping[str, Any]) -> None:
         console.print(words(f"HALTED by {told['halted_by']}: {told['halted']}"))
     tell_alarms(told["open_alarms"])
     if told["valley"]:
-        passed, steps = told["valley"]["passed"], len(told["valley"]["steps"])
-        console.print(words(f"valley {told['valley']['id'][:_SHORT]}: {passed} of {steps} steps"))
+        passed, steps = told["valley"]["passed"], counted(len(told["valley"]["steps"]), "step")
+        console.print(words(f"valley {told['valley']['id'][:_SHORT]}: {passed} of {steps}"))
     print_table(
         ("checkpoint", "parent", "commit", "proposals", "state"),
         [

@@ -22,7 +22,7 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
-from proctor.home import Home
+from proctor.home import Home, find_named
 from proctor.infra_home import (
     BRANCH,
     HERE,
@@ -36,7 +36,7 @@ from proctor.infra_home import (
 from proctor.infra_reports import applied, describe_proposal, tell_alarms, tell_proposal
 from proctor.keys_cli import read_private_key
 from proctor.options import HOME, HomeOption, JsonOption, OperatorKeyOption
-from proctor.output import console, print_json, words
+from proctor.output import console, counted, print_json, words
 
 app = typer.Typer()
 
@@ -162,7 +162,7 @@ def valley(
         subjects = reviews.line_subjects(controller.place)
         line = controller.line.id
         controller.open_valley(said.about(line=line, subjects=subjects, steps=steps))
-    _done(f"a valley of {len(steps)} steps is open; propose them in their order")
+    _done(f"a valley of {counted(len(steps), 'step')} is open; propose them in their order")
 
 
 @app.command()
@@ -230,7 +230,7 @@ def export_pending(
             (place / _APPLIED).write_text(applied(controller, each) + "\n", encoding="utf-8")
             text = json.dumps(_carried(controller, each), indent=1, sort_keys=True)
             (place / _PROPOSAL).write_text(text + "\n", encoding="utf-8")
-    _done(f"{len(pending)} proposals are in {folder}")
+    _done(f"{counted(len(pending), 'proposal')} in {folder}")
 
 
 @app.command("import-reviews")
@@ -308,22 +308,22 @@ def _say(
 
 def _sign_there(said: _Word, name: str, pending: Path) -> str:
     """Sign in a folder of export-pending, having looked that its diff is the one that is named."""
-    folders = sorted(path.parent for path in pending.glob(f"*/{_PROPOSAL}"))
-    found = [each for each in folders if name == "latest" or each.name.startswith(name)]
-    if len(found) != 1:
-        raise ProctorError(f"{len(found)} proposals in {pending} begin with {name!r}; name one")
-    diff = sha256((found[0] / _DIFF).read_bytes()).hexdigest()
+    known = sorted(path.parent.name for path in pending.glob(f"*/{_PROPOSAL}"))
+    if name == "latest" and len(known) == 1:
+        (name,) = known
+    folder = pending / find_named(known, name, noun="proposal", see=f"{pending} has each of them")
+    diff = sha256((folder / _DIFF).read_bytes()).hexdigest()
     try:
-        told: Any = json.loads(read_text(found[0] / _PROPOSAL) or "")
+        told: Any = json.loads(read_text(folder / _PROPOSAL) or "")
         line, proposal, subjects = told["line"], told["proposal"], dict(told["subjects"])
         named = subjects["diff"]
     except (KeyError, TypeError, ValueError) as error:
-        raise ProctorError(f"{found[0] / _PROPOSAL} is no exported proposal") from error
+        raise ProctorError(f"{folder / _PROPOSAL} is no exported proposal") from error
     if named != diff:
-        raise ProctorError(f"{found[0] / _DIFF} is not the diff that {_PROPOSAL} names: {named}")
+        raise ProctorError(f"{folder / _DIFF} is not the diff that {_PROPOSAL} names: {named}")
     envelope = said.about(line=line, proposal=proposal, subjects=subjects)
-    (found[0] / _REVIEW).write_text(envelope, encoding="utf-8")
-    return f"signed {said.kind} in {found[0] / _REVIEW}; carry it back to import-reviews"
+    (folder / _REVIEW).write_text(envelope, encoding="utf-8")
+    return f"signed {said.kind} in {folder / _REVIEW}; carry it back to import-reviews"
 
 
 def _carried(controller: Controller, proposal: Proposal) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 They are apart from proctor/commands.py because they need torch, which takes seconds to import.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -64,7 +65,7 @@ def demo(home: Home, *, as_json: bool) -> int:
     tell_story(read_story(home, str(run_id)))
     size = checked.head.size if checked.head else 0
     console.print(f"\nledger: {checked.size} entries, complete to tree head {size}")
-    place = f"--home {home.path} " if home.path != Path(".proctor") else ""
+    place = f"--home {shlex.quote(str(home.path))} " if home.path != Path(".proctor") else ""
     console.print("\nnext:")
     for command, why in (
         ("verify", "check every link and signature with the public key"),

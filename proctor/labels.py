@@ -37,9 +37,12 @@ def find_label(log: LedgerApplication) -> Label:
     """Return the label of what runs here, by what this ledger knows of checkpoints."""
     lines = list(_lines(log))
     if not lines:
-        return _none("this ledger has no line under the gauntlet")
+        return _none(
+            "this ledger has no line under the gauntlet; `proctor infra status --repo .`, in the "
+            "repository that runs here, begins one"
+        )
     if (foreign := _loaded_from_elsewhere()) is not None:
-        return _none(f"{foreign} is loaded, and what is hashed lies in {HOUSE}")
+        return _none(f"{foreign} is loaded, and what is hashed lies in {HOUSE}; run without it")
     code = code_sha256()
     fitting = [
         (each.rolled_back is None, each.id == line.active, place, each)
@@ -48,13 +51,17 @@ def find_label(log: LedgerApplication) -> Label:
         if each.code == code
     ]
     if not fitting:
-        return _none("what runs here is the code of no checkpoint of this ledger")
+        return _none(
+            "what runs here is the code of no checkpoint of this ledger; bring the work tree to "
+            "one, or commit it to the line and `proctor infra adopt` it"
+        )
     chosen: Checkpoint = max(fitting, key=lambda found: found[:3])[-1]
     if chosen.rolled_back is not None:
         return Label(
             chosen.id,
             f"what runs here is checkpoint {chosen.id}, which was rolled back: "
-            f"this run is tainted from its start ({chosen.rolled_back})",
+            f"this run is tainted from its start ({chosen.rolled_back}); bring the work tree to "
+            "one that stands: `proctor checkpoints list`",
         )
     return Label(chosen.id)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
@@ -76,6 +77,13 @@ def cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     return on_one_line(str(value))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which has an s, or ies, unless there is one: 2 entries."""
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+    return f"{number:,} {noun}"
 
 
 def on_one_line(text: str) -> str:

@@ -1,10 +1,13 @@
 """`proctor infra demo`: the story, and what it leaves behind for others to check."""
 
 import json
+import shlex
 from pathlib import Path
 
 from frontdoor import call_here
 
+from proctor.home import Home
+from proctor.infra_demo import next_commands
 from proctor.infra_init import git
 
 
@@ -36,3 +39,12 @@ def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
         chain["id"]
         in call_here(["infra", "status", "--repo", tmp_path / "sample", "--json"], home=home).stdout
     )
+
+
+def test_commands_to_go_on_with_can_be_pasted_when_folders_have_spaces(tmp_path: Path) -> None:
+    home, repo = tmp_path / "my home", tmp_path / "my sample"
+    told = [shlex.split(each) for each in next_commands(Home(home), repo, proposal="7a")]
+    assert told[0] == ["proctor", "infra", "status", "--home", str(home), "--repo", str(repo)]
+    assert [each[2] for each in told[1:-1]] == ["show", "anchors"]
+    assert told[1][3] == "7a"
+    assert told[-1] == ["proctor", "verify", "--home", str(home)]

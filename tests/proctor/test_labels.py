@@ -60,13 +60,17 @@ def test_there_is_no_label_when_the_code_is_of_no_checkpoint(tmp_path: Path) -> 
     other = Line(tmp_path, ("late-rows",))  # a repository of something else
     with other.log() as log:
         assert find_label(log).remark == (
-            "no label, and so no training data: this ledger has no line under the gauntlet"
+            "no label, and so no training data: this ledger has no line under the gauntlet; "
+            "`proctor infra status --repo .`, in the repository that runs here, begins one"
         )
     with other.controller() as controller:
         assert controller.line.active
     found = label(other)
     assert found.checkpoint is None
-    assert "the code of no checkpoint of this ledger" in str(found.remark)
+    assert "the code of no checkpoint of this ledger; bring the work tree to one" in str(
+        found.remark
+    )
+    assert "or commit it to the line and `proctor infra adopt` it" in str(found.remark)
 
 
 def test_label_is_a_checkpoint_that_was_rolled_back_when_that_runs(line: Line) -> None:
@@ -95,6 +99,7 @@ def test_code_that_is_loaded_from_elsewhere_is_rejected(line: Line, tmp_path: Pa
         del sys.modules["policies.foreign"]
     assert found.checkpoint is None
     assert str(foreign) in str(found.remark)
+    assert "run without it" in str(found.remark)
 
 
 def test_run_is_learned_from_until_its_checkpoint_is_rolled_back(line: Line) -> None:
@@ -123,6 +128,7 @@ def test_run_is_learned_from_until_its_checkpoint_is_rolled_back(line: Line) -> 
     )
     assert done.returncode == 0, done.stderr
     assert active in done.stdout
+    assert "made under what was rolled back, and tainted: 1 run; `proctor curate" in done.stdout
     now = shown()
     assert (now["why_not"], now["rolled_back"], now["active"]) == (["tainted"], True, False)
     assert now["taint_reasons"] == [f"checkpoint {active} was rolled back: it was worse"]

@@ -1,13 +1,17 @@
 """Every kind of event is told in a line of its own."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
 from ledger.bodies import encode_body
 from ledger.verified_entries import VerifiedEntry
-from proctor.output import cell, on_one_line
+from proctor.errors import ProctorError
+from proctor.home import find_run
+from proctor.output import cell, counted, on_one_line
 from proctor.replay import tell_entry
 
 pytest_plugins = ("projection_fixtures",)
@@ -30,3 +34,24 @@ def test_event_with_an_odd_body_is_told_as_odd(entries: list[VerifiedEntry]) -> 
 @pytest.mark.parametrize("show", [on_one_line, cell])
 def test_others_words_begin_no_line(show: Callable[[str], str]) -> None:
     assert show("it waits\n   99 run.ended\x1b[2J") == "it waits\\n   99 run.ended\\x1b[2J"
+
+
+def test_nouns_are_plural_unless_there_is_one() -> None:
+    told = [counted(number, "run") for number in (0, 1, 2, 12_000)]
+    assert told == ["0 runs", "1 run", "2 runs", "12,000 runs"]
+    assert [counted(2, noun) for noun in ("entry", "valley")] == ["2 entries", "2 valleys"]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("c", "no run begins with 'c'; `proctor log` lists them"),
+        ("", "no run begins with ''"),
+        ("A", "2 runs begin with 'A': give more of it; `proctor log` lists them"),
+    ],
+)
+def test_name_that_is_not_one_runs_is_rejected(name: str, problem: str) -> None:
+    ids = [UUID(f"{first}{'0' * 30}") for first in ("ab", "ad", "bb")]
+    assert find_run(ids, "ab") == ids[0]
+    with pytest.raises(ProctorError, match=f"^{re.escape(problem)}"):
+        find_run(ids, name)
