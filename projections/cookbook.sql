@@ -120,10 +120,16 @@ LIMIT 100;
 -- ## Which layer is behind exploding gradients?
 -- Over all epochs in which R7 fired.
 -- = layer, epochs, largest
-SELECT x.largest_layer AS layer, COUNT(*) AS epochs, MAX(x.largest_grad_norm) AS largest
-FROM rule_evaluations AS e
-JOIN layer_extremes AS x ON x.run_id = e.run_id AND x.epoch = e.epoch
-WHERE e.rule = 'R7' AND e.fired
+WITH behind AS (
+    SELECT ARG_MAX(layer, grad_norm) AS layer, MAX(grad_norm) AS largest
+    FROM layer_metrics
+    SEMI JOIN (FROM rule_evaluations WHERE rule = 'R7' AND fired) USING (run_id, epoch)
+    WHERE rank >= 2
+    GROUP BY run_id, epoch
+)
+
+SELECT layer, COUNT(*) AS epochs, MAX(largest) AS largest
+FROM behind
 GROUP BY layer
 ORDER BY epochs DESC
 LIMIT 20;

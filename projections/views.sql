@@ -174,16 +174,16 @@ COMMENT ON COLUMN violations.emitter IS 'driver, harness, human or policy';
 COMMENT ON COLUMN violations.detail IS 'In words';
 
 CREATE VIEW decision_outcomes AS
+WITH cited AS (
+    SELECT run_id, number, LIST(rule ORDER BY rule) AS cites FROM citations GROUP BY run_id, number
+)
+
 SELECT
     d.run_id,
     d.number,
     d.epoch,
     d.source,
-    (
-        SELECT LIST(c.rule ORDER BY c.rule)
-        FROM citations AS c
-        WHERE c.run_id = d.run_id AND c.number = d.number
-    ) AS cites,
+    c.cites,
     d.event_type,
     d.direction,
     d.params,
@@ -196,6 +196,7 @@ SELECT
     r.changes,
     r.reason
 FROM decisions AS d
+LEFT JOIN cited AS c ON c.run_id = d.run_id AND c.number = d.number
 LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number;
 COMMENT ON VIEW decision_outcomes IS 'Each decision with the rules that it cites and what became of it';
 COMMENT ON COLUMN decision_outcomes.run_id IS 'The run';
