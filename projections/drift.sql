@@ -2,9 +2,13 @@
 -- which alarms wait for an operator.
 
 CREATE VIEW alarms AS
+WITH numbered AS (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY line_id ORDER BY idx) AS number FROM drift_alarms
+)
+
 SELECT
     a.line_id,
-    ROW_NUMBER() OVER (PARTITION BY a.line_id ORDER BY a.idx) AS number,
+    a.number,
     a.idx,
     t.time,
     a.checkpoint_id,
@@ -13,13 +17,9 @@ SELECT
     r.idx IS NULL AS open,
     r.idx AS answered_idx,
     r.note
-FROM drift_alarms AS a
+FROM numbered AS a
 JOIN events AS t ON t.idx = a.idx
-LEFT JOIN drift_answers AS r
-    ON r.line_id = a.line_id
-        AND r.alarm = (
-            SELECT COUNT(*) FROM drift_alarms AS b WHERE b.line_id = a.line_id AND b.idx <= a.idx
-        );
+LEFT JOIN drift_answers AS r ON r.line_id = a.line_id AND r.alarm = a.number;
 COMMENT ON VIEW alarms IS 'Each alarm with what an operator has said to it';
 COMMENT ON COLUMN alarms.line_id IS 'The line';
 COMMENT ON COLUMN alarms.number IS 'Of the alarm on its line, from 1';
