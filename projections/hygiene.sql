@@ -357,32 +357,6 @@ COMMENT ON COLUMN run_standing.tainted_idx IS 'Ledger index since which it is ta
 COMMENT ON COLUMN run_standing.eligible IS 'Whether it may enter training data, as far as the run itself goes';
 COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, has of an unlabelled run, not judged, did not hold, not exercised, tainted';
 
-CREATE VIEW decision_standing AS
-SELECT
-    d.run_id,
-    d.number,
-    d.idx,
-    d.epoch,
-    s.checkpoint,
-    s.tainted,
-    s.tainted_by,
-    CASE WHEN s.tainted THEN GREATEST(s.tainted_idx, d.idx) END AS tainted_idx,
-    s.eligible,
-    s.why_not
-FROM decisions AS d
-JOIN run_standing AS s USING (run_id);
-COMMENT ON VIEW decision_standing IS 'Each decision with the standing of its run';
-COMMENT ON COLUMN decision_standing.run_id IS 'The run';
-COMMENT ON COLUMN decision_standing.number IS 'From 1 in each run';
-COMMENT ON COLUMN decision_standing.idx IS 'Ledger index of the decision';
-COMMENT ON COLUMN decision_standing.epoch IS 'The epoch that it answers';
-COMMENT ON COLUMN decision_standing.checkpoint IS 'The label of the run';
-COMMENT ON COLUMN decision_standing.tainted IS 'As its run';
-COMMENT ON COLUMN decision_standing.tainted_by IS 'The checkpoints whose rollback taints it';
-COMMENT ON COLUMN decision_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
-COMMENT ON COLUMN decision_standing.eligible IS 'As its run';
-COMMENT ON COLUMN decision_standing.why_not IS 'As of its run';
-
 -- Evidence points to entries of the ledger, or names runs and proposals as they are.
 CREATE VIEW proposal_sources AS
 WITH streams AS (
@@ -572,6 +546,35 @@ COMMENT ON COLUMN checkpoint_standing.tainted_evidence IS 'Whether a proposal th
 COMMENT ON COLUMN checkpoint_standing.runs IS 'Runs that name it as theirs';
 COMMENT ON COLUMN checkpoint_standing.false_labels IS 'Of these, runs that it cannot have been: it was not on record yet, or other code ran';
 COMMENT ON COLUMN checkpoint_standing.eligible_runs IS 'Of these, runs that may be learned from';
+
+CREATE VIEW infra_checkpoints AS
+SELECT
+    c.checkpoint_id,
+    c.line_id,
+    c.idx,
+    c.parent,
+    c.commit,
+    c.origin,
+    c.proposals,
+    t.time AS created_at,
+    c.rolled_back,
+    w.time AS rolled_back_at,
+    c.rollback_reason
+FROM checkpoint_standing AS c
+JOIN events AS t ON t.idx = c.idx
+LEFT JOIN events AS w ON w.idx = c.rolled_back_idx;
+COMMENT ON VIEW infra_checkpoints IS 'Each checkpoint in few words, with times; checkpoint_standing says more';
+COMMENT ON COLUMN infra_checkpoints.checkpoint_id IS 'The checkpoint';
+COMMENT ON COLUMN infra_checkpoints.line_id IS 'The line';
+COMMENT ON COLUMN infra_checkpoints.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_checkpoints.parent IS 'The checkpoint before it; NULL: the line began here';
+COMMENT ON COLUMN infra_checkpoints.commit IS 'What it is in the repository';
+COMMENT ON COLUMN infra_checkpoints.origin IS 'opened, promoted or adopted (committed by people)';
+COMMENT ON COLUMN infra_checkpoints.proposals IS 'That it came with; NULL for where the line began and for what people committed';
+COMMENT ON COLUMN infra_checkpoints.created_at IS 'When it was recorded';
+COMMENT ON COLUMN infra_checkpoints.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
+COMMENT ON COLUMN infra_checkpoints.rolled_back_at IS 'When that was recorded';
+COMMENT ON COLUMN infra_checkpoints.rollback_reason IS 'Why';
 
 CREATE VIEW tainted_uses AS
 SELECT s.source AS run_id, 'run' AS used_for, s.run_id AS what, r.idx, s.how AS detail

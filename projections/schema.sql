@@ -798,7 +798,7 @@ CREATE TABLE checkpoint_starts (
     code VARCHAR,
     origin VARCHAR NOT NULL
 );
-COMMENT ON TABLE checkpoint_starts IS 'Versions of the infrastructure; the view infra_checkpoints is easier to ask';
+COMMENT ON TABLE checkpoint_starts IS 'Versions of the infrastructure; the view checkpoint_standing is easier to ask';
 COMMENT ON COLUMN checkpoint_starts.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_starts.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_starts.idx IS 'Ledger index';
