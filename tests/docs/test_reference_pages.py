@@ -110,3 +110,15 @@ def test_cli_page_shows_the_help_as_it_is(monkeypatch: pytest.MonkeyPatch) -> No
 def test_cli_page_is_what_its_writer_writes(tmp_path: Path) -> None:
     write_reference(tmp_path / "cli.md")
     assert (tmp_path / "cli.md").read_text() == page("cli.md")
+
+
+def test_words_are_sorted_and_each_is_told_once() -> None:
+    found = re.findall(r"^\| (\S.*?) \|", page("glossary.md"), re.MULTILINE)[1:]
+    assert found == sorted(set(found), key=str.lower)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for source in (DOCS.parent / "README.md", *DOCS.rglob("*.md")):
+        text = re.sub(r"```.*?```", "", source.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
+            assert (source.parent / link).exists(), f"{source.relative_to(DOCS)}: {link}"
