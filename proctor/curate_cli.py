@@ -25,7 +25,7 @@ from ledger.entries import AuthorKey
 from ledger.files import read_bounded
 from proctor.curate_files import write_export
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
-from proctor.home import Home, find_run
+from proctor.home import Home, find_named, find_run
 from proctor.keys_cli import read_private_key
 from proctor.options import (
     HOME,
@@ -35,7 +35,7 @@ from proctor.options import (
     OperatorKeyOption,
     RunArgument,
 )
-from proctor.output import console, error_console, print_json, print_table, words
+from proctor.output import console, counted, error_console, print_json, print_table, words
 from proctor.outputs import verify_target
 from proctor.remembering import open_remembered
 
@@ -188,7 +188,7 @@ def recall(
     place = Home(home)
     with _opened(place, None) as tables:
         known = [row["export_id"] for row in tables.ask("SELECT export_id FROM exports")]
-        chosen = None if export is None else _only(known, export)
+        chosen = None if export is None else _sealed(known, export)
         found = list(called_back(tables, blobs=place.blobs, export=chosen))
     if as_json:
         print_json(found)
@@ -201,7 +201,7 @@ def recall(
             ],
         )
     else:
-        console.print(f"nothing is to be called back of {len(known)} exports")
+        console.print(f"nothing is to be called back of {counted(len(known), 'export')}")
     raise typer.Exit(EXIT_FOUND if found else EXIT_HELD)
 
 
@@ -316,6 +316,10 @@ def withdraw(
     _say(Home(home), "withdraw", kind, name, note=note, key=key, as_json=as_json)
 
 
+def _sealed(known: list[str], name: str) -> str:
+    return find_named(known, name, noun="export", see="`proctor curate list` lists them")
+
+
 def _verify_seen(home: Home, kind: str, name: str) -> None:
     """Raise ProctorError unless some run has this origin: a name that nobody has is a mistake."""
     with _opened(home, None) as tables:
@@ -378,12 +382,12 @@ def _standing(tables: Tables) -> dict[str, Any]:
 def _tell_export(told: dict[str, Any]) -> None:
     console.print(
         words(
-            f"{told['examples']} examples from {told['let_in']} of {told['runs']} runs, as of "
-            f"entry {told['as_of']}"
+            f"{counted(told['examples'], 'example')} from {told['let_in']} of "
+            f"{counted(told['runs'], 'run')}, as of entry {told['as_of']}"
         )
     )
     for reason, runs in told["why_not"].items():
-        console.print(words(f"  kept out: {runs} runs, {reason}"))
+        console.print(words(f"  kept out: {counted(runs, 'run')}, {reason}"))
     how = "sealed" if told["sealed_before"] is None else "sealed before, with the same bytes"
     if told["export"] is not None:
         console.print(words(f"{how}: export {told['export']}, SHA-256 {told['sha256']}"))
@@ -391,12 +395,3 @@ def _tell_export(told: dict[str, Any]) -> None:
         error_console.print(
             words(f"{told['to_be_called_back']} of them would be kept out now; see `recall`")
         )
-
-
-def _only(known: list[str], name: str) -> str:
-    found = [each for each in known if name and each.startswith(name.lower())]
-    if len(found) != 1:
-        raise ProctorError(
-            f"{len(found) or 'no'} exports begin with {name!r}; `proctor curate list` lists them"
-        )
-    return found[0]
