@@ -53,7 +53,9 @@ NAMES = frozenset(
     }
 )
 """The events that a lineage is made of."""
+_SHOWN = {"cites", "direction", "event_type", "justification", "params"}  # of a decision
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_SIZE = re.compile("0|[1-9][0-9]{0,17}")
 _DECISION = re.compile(rf"({_UUID})/([1-9][0-9]{{0,8}})")
 
 
@@ -111,10 +113,13 @@ def trace(
     """
     walk = _Walk(entries, vkeys)
     decisions = [walk.decision(run, number) for run, number in decisions_of(example)]
-    for run in dict.fromkeys(entry.stream_id for entry in decisions):
-        walk.run(run, [entry.index for entry in decisions if entry.stream_id == run])
+    shown = list(decisions)
     if line is not None:
-        walk.line(line, example, newest=max(entry.index for entry in decisions))
+        shown += walk.shown(line, example, decisions)
+    for run in dict.fromkeys(entry.stream_id for entry in decisions):
+        walk.run(run, [entry.index for entry in shown if entry.stream_id == run])
+    if line is not None:
+        walk.line(line, newest=max(entry.index for entry in shown))
     walk.authors()
     if whole and (strange := sorted(walk.rest())):
         raise LineageError(f"entry {strange[0]} is no part of this lineage", index=strange[0])
@@ -143,6 +148,36 @@ class _Walk:
         self._take(entry, f"decision {number}: {what}{body.get('epoch')}, by {body.get('source')}")
         return entry
 
+    def shown(
+        self, line: Line, example: str, decisions: Sequence[VerifiedEntry]
+    ) -> list[VerifiedEntry]:
+        """Take and return the decisions that a line shows, each as it is on record.
+
+        The first of an answer is the example's own; others of the same answer follow in its run.
+        """
+        told = _object(line.data, "the line of the export")
+        if told.get("id") != example:
+            named = told.get("id")
+            raise LineageError(f"the line of the export is of another example: {named!r:.90}")
+        taken = []
+        for said, first in zip(_answers(told, count=len(decisions)), decisions, strict=True):
+            at = first.index
+            for place, one in enumerate(said):
+                found = [
+                    entry
+                    for entry, body in self._all("run.decision_made", stream=first.stream_id)
+                    if (entry.index > at or (place == 0 and entry.index == at))
+                    and _decided(body) == one
+                ]
+                if not found or (place == 0 and found[0].index != at):
+                    raise LineageError(
+                        "the line of the export shows what was not decided", index=first.index
+                    )
+                at = found[0].index
+                self._take(found[0], f"shown in the line: {one['direction']}")
+                taken.append(found[0])
+        return taken
+
     def run(self, run: UUID, decisions: Sequence[int]) -> None:
         """2. The run that they were made in, and 3. an audit of it, later and with every check."""
         start, body = self._last("run.started", stream=run, before=min(decisions), created=True)
@@ -154,25 +189,35 @@ class _Walk:
             )
         code = _code(body)
         self._take(start, f"run {run} under checkpoint {checkpoint}")
-        audits = [
-            entry
-            for entry, told in self._all("audit.started", run=str(run), after=max(decisions))
-            if _nothing_disabled(told) and any(self._all("audit.scored", stream=entry.stream_id))
-        ]
-        if not audits:
-            raise LineageError(
-                f"no audit of run {run} after the decision, with every check in force, is there",
-                index=start.index,
-            )
-        audit = audits[-1]
-        scored, scores = self._last("audit.scored", stream=audit.stream_id, after=audit.index)
-        self._check_created(audit)
+        audit, scored, scores = self._audit(run, start, newest=max(decisions))
         if scores.get("hard_fail") is not False:
             raise LineageError(f"the audit of run {run} failed", index=scored.index)
-        self._take(audit, f"audit of run {run}")
+        who = "nobody" if scored.author is None else f"a key of the role {scored.author.role}"
+        self._take(audit, f"audit of run {run}, signed by {who}")
         told = (f"{name} {scores.get(f'{name}_score')}" for name in ("accuracy", "process"))
         self._take(scored, f"it held: {', '.join(told)}")
         self.checkpoint(checkpoint, before=start.index, code=code)
+
+    def _audit(
+        self, run: UUID, start: VerifiedEntry, *, newest: int
+    ) -> tuple[VerifiedEntry, VerifiedEntry, dict[str, Any]]:
+        """Return the last audit of all that was decided, with its score and what that says.
+
+        Where the grant of a judge's key comes before a score, that has to be signed by a judge.
+        """
+        for audit, told in reversed(self._all("audit.started", run=str(run), after=newest)):
+            if audit.stream_version != 1 or not _is_whole(told) or _seen(told, audit) <= newest:
+                continue
+            found = self._all("audit.scored", stream=audit.stream_id, after=audit.index)
+            for scored, scores in reversed(found):
+                by_judge = scored.author is not None and scored.author.role == "judge"
+                if by_judge or not self._all("key.granted", role="judge", before=scored.index):
+                    return audit, scored, scores
+        raise LineageError(
+            f"no audit of run {run} after the decision, with every check in force and signed by a "
+            "judge where there is one, is there",
+            index=start.index,
+        )
 
     def checkpoint(self, checkpoint: str, *, before: int, code: str | None) -> None:
         """4. The checkpoint that the run names, which was there when it began and is what ran."""
@@ -195,6 +240,8 @@ class _Walk:
         what = f"checkpoint {checkpoint}, commit {body.get('commit')}"
         if name == "line.opened":
             self._check_created(entry)
+            if ChainedLine.id_of(str(body.get("root")), str(body.get("branch"))) != entry.stream_id:
+                raise LineageError("a line is not its repository's", index=entry.index)
             self._take(entry, f"{what}: the original baseline")
         elif name == "checkpoint.adopted":
             subjects = {key: body.get(key) for key in ("commit", "tree", "manifest")}
@@ -254,14 +301,8 @@ class _Walk:
                 raise LineageError("the valley's steps were not signed", index=valley.index)
         return branched
 
-    def line(self, line: Line, example: str, *, newest: int) -> None:
-        """8. The export that holds the example, as it was sealed."""
-        try:
-            named = json.loads(line.data).get("id")
-        except (ValueError, AttributeError, RecursionError) as e:
-            raise LineageError("the line of the export is no JSON object") from e
-        if named != example:
-            raise LineageError(f"the line of the export is of another example: {named!r:.90}")
+    def line(self, line: Line, *, newest: int) -> None:
+        """8. The export that holds the line, as it was sealed."""
         fault = "no sealed export is there"
         for seal, body in reversed(self._all("export.sealed", after=newest)):
             try:
@@ -341,7 +382,11 @@ class _Walk:
         proposal: str | None = None,
     ) -> Approval:
         """Check the envelope in an entry, and take the grant of the key that has signed it."""
-        grants = self._all("key.granted", role="operator", before=entry.index)
+        grants = [
+            (grant, told)
+            for grant, told in self._all("key.granted", role="operator", before=entry.index)
+            if not self._is_revoked(told.get("vkey"), after=grant.index, before=entry.index)
+        ]
         operators = [str(grant.get("vkey")) for _, grant in grants]
         try:
             said = read_approval(str(body.get("envelope")), operators=operators)
@@ -351,9 +396,16 @@ class _Walk:
         found = {"kind": said.kind, "line": said.line, "proposal": said.proposal, **said.subjects}
         if any(found.get(key) != value for key, value in wanted.items()):
             raise LineageError(f"entry {entry.index}: the approval is of something else")
+        if entry.time_ns >= said.expires * 10**9:
+            raise LineageError(f"entry {entry.index}: the approval had expired", index=entry.index)
         at = len(operators) - 1 - operators[::-1].index(said.key)
         self._granted(*grants[at])
         return said
+
+    def _is_revoked(self, vkey: Any, *, after: int, before: int) -> bool:
+        """Tell whether a key was revoked between two entries; a file does not show that."""
+        found = self._all("key.revoked", vkey=vkey, after=after, before=before)
+        return any(entry.stream_id == authority_stream(self.origin) for entry, _ in found)
 
     def _granted(self, grant: VerifiedEntry, body: dict[str, Any]) -> Step:
         if grant.stream_id != authority_stream(self.origin):
@@ -432,6 +484,62 @@ def _uuid(text: Any, entry: VerifiedEntry) -> UUID:
         raise LineageError(f"{text!r:.90} is no proposal's id", index=entry.index) from e
 
 
-def _nothing_disabled(body: dict[str, Any]) -> bool:
+def _is_whole(body: dict[str, Any]) -> bool:
+    """Tell whether an audit had every check in force."""
     config = body.get("config")
     return isinstance(config, dict) and config.get("disabled") == []
+
+
+def _seen(body: dict[str, Any], audit: VerifiedEntry) -> int:
+    """Return how many entries an audit has looked at: those under the tree head that it names."""
+    size = [*str(body.get("tree_head")).split("\n"), ""][1]
+    return min(int(size), audit.index) if _SIZE.fullmatch(size) else audit.index
+
+
+def _answers(told: dict[str, Any], *, count: int) -> list[list[dict[str, Any]]]:
+    """Return what a line of an export shows as decided, answer by answer; _SHOWN of each."""
+    try:
+        if count == 1:
+            parts, answers = {"id", "messages"}, [told["messages"][-1]]
+        else:
+            parts = {"chosen", "id", "prompt", "rejected"}
+            (answers,) = map(list, zip(told["chosen"], told["rejected"], strict=True))
+        found = [
+            _object(answer["content"], "an answer in the line of the export") for answer in answers
+        ]
+        alone = all(
+            answer["role"] == "assistant"
+            and set(each) == {"decisions"}
+            and each["decisions"]
+            and all(set(one) == _SHOWN for one in each["decisions"])
+            for answer, each in zip(answers, found, strict=True)
+        )
+    except (IndexError, KeyError, TypeError, ValueError) as e:
+        raise LineageError(f"the line of the export is no example: {e}") from e
+    if set(told) != parts or not alone:
+        raise LineageError("the line of the export shows something beside decisions")
+    return [each["decisions"] for each in found]
+
+
+def _decided(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what an export shows of a decision."""
+    cites = body.get("cites")
+    shown = {name: body.get(name) for name in _SHOWN}
+    return {**shown, "cites": sorted(map(str, cites)) if isinstance(cites, list) else None}
+
+
+def _object(data: Any, what: str) -> dict[str, Any]:
+    """Return a JSON object that names nothing twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("it names something twice")
+        return dict(pairs)
+
+    try:
+        found = json.loads(data, object_pairs_hook=once)
+    except (TypeError, ValueError, RecursionError) as e:
+        raise LineageError(f"{what} is no JSON object: {e}") from e
+    if not isinstance(found, dict):
+        raise LineageError(f"{what} is no JSON object")
+    return found

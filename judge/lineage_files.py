@@ -8,6 +8,7 @@ I/O: none; write_lineage() walks twice over a ledger that was verified.
 import base64
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,10 +23,20 @@ from ledger.rotations import vkeys_along
 from ledger.verified_entries import VerifiedEntry
 from ledger.verified_notes import TreeHead, decode_base64
 
-__all__ = ["TITLE", "OpenedLineage", "find_lineage", "line_of", "open_lineage", "write_lineage"]
+__all__ = [
+    "TITLE",
+    "OpenedLineage",
+    "find_lineage",
+    "line_of",
+    "open_lineage",
+    "remark_on_size",
+    "write_lineage",
+]
 
 TITLE = "proctor/lineage/v1\n"
 _MAX_FILE = 4_000_000  # characters
+_LARGE = 100_000  # bytes that a lineage is meant to have at most
+_LOOKED_AT = NAMES | {"key.revoked"}
 _OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.started"}
 _FORM = re.compile(
     r"proctor/lineage/v1\n"
@@ -58,7 +69,7 @@ def find_lineage(ledger: VerifiedLedger, example: str, *, line: Line | None = No
         if entry.name == "audit.started" and decode_body(entry.body).get("run") in names:
             near.add(entry.stream_id)
         elsewhere = entry.name not in _OF_RUN or entry.stream_id in near
-        return entry.name in NAMES and elsewhere
+        return entry.name in _LOOKED_AT and elsewhere
 
     entries = filter(is_near, ledger.entries())
     vkeys = vkeys_along(ledger.authority.rotations, vkey=ledger.vkey)
@@ -100,6 +111,21 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
         whole=True,
     )
     return OpenedLineage(lineage=lineage, head=head, rotations=rotations, line=line)
+
+
+def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> str | None:
+    """Say what a file that is large is made of, for the most part; None for one that is not."""
+    size = len(text.encode())
+    if size <= large:
+        return None
+    parts: Counter[str] = Counter()
+    for step in opened.lineage.steps:
+        parts[step.entry.name] += len(step.entry.body)
+        parts["key.rotated"] += sum(len(note.encode()) for note in opened.rotations)
+    if opened.line is not None:
+        parts["the line of the export"] = len(opened.line.data)
+    name, most = parts.most_common(1)[0]
+    return f"{size} bytes, more than {large}: some {most * 4 // 3} of them are {name}"
 
 
 def line_of(example: str, lines: Sequence[bytes]) -> Line:

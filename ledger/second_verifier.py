@@ -45,6 +45,8 @@ LIMIT = 1 << 63  # integers stay below
 NOTE_LIMIT = 100_000  # characters
 PROOF_LIMIT = 1_000_000  # characters; each rotation takes some 1,000
 LINEAGE_LIMIT = 4_000_000  # characters
+LINES = uuid.UUID("5b0c4f0e-6f0a-5d8c-9a1e-4a0b0d1f2c3e")  # lineage.md, "Links", 4
+SHOWN = {"cites", "direction", "event_type", "justification", "params"}  # the same, 8
 
 
 class Failed(Exception):  # noqa: N818 - it is the verdict
@@ -928,28 +930,55 @@ class Story:
         need(begun, f"{name} does not begin its stream", found[-1].index)
         return found[-1]
 
-    def tell(self, parts: list[tuple[bytes, int]]) -> str:
+    def tell(self, parts: list[tuple[bytes, int]], shown: list[list[Any]]) -> tuple[str, int]:
         """Follow links 1 to 4 from each decision; say what the example rests on."""
         told = ""
         made = [self.meet("run.decision_made", stream=run, number=n) for run, n in parts]
+        for first, answer in zip(made[: len(shown)], shown, strict=True):
+            made += self.answer(first, answer)
         for run in dict.fromkeys(run for run, _ in parts):
             own = [each.index for each in made if each.entry.stream == run]
             start = self.meet("run.started", begins=True, stream=run, before=min(own))
-            audits = [
-                each
-                for each in self.all("audit.started", run=hyphened(run), after=max(own))
-                if isinstance(config := each.body.get("config"), dict)
-                and config.get("disabled") == []
-                and self.all("audit.scored", stream=each.entry.stream)
-            ]
-            need(audits, "a link is missing: a run's audit")
-            audit, stream = audits[-1], audits[-1].entry.stream
-            need(audit.entry.version == 1, "an audit does not begin its stream", audit.index)
-            scored = self.meet("audit.scored", stream=stream, after=audit.index)
-            need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
-            self.met.add(audit.index)
-            told += f"; run {hyphened(run)}: {self.checkpoint(start)}"
-        return told
+            told += f"; run {hyphened(run)}, {self.audit(run, max(own))}: {self.checkpoint(start)}"
+        return told, max(each.index for each in made)
+
+    def answer(self, first: Found, answer: list[Any]) -> list[Found]:
+        """Find each decision that an answer shows; the first is the example's own."""
+        found = [first]
+        for place, said in enumerate(answer):
+            after = found[-1].index if place else first.index - 1
+            for each in self.all("run.decision_made", stream=first.entry.stream, after=after):
+                body: dict[str, Any] = {name: each.body.get(name) for name in SHOWN}
+                body["cites"] = sorted(map(str, body["cites"]))
+                if body == said:
+                    found.append(each)
+                    break
+            else:
+                raise Failed("the line shows what was not decided", first.index)
+        need(found[1].index == first.index, "the line shows what was not decided", first.index)
+        self.met |= {each.index for each in found}
+        return found
+
+    def audit(self, run: bytes, newest: int) -> str:
+        """Follow link 3; say whose word it is."""
+        for audit in reversed(self.all("audit.started", run=hyphened(run), after=newest)):
+            body, stream = audit.body, audit.entry.stream
+            config, seen = body.get("config"), audit.index
+            size = [*str(body.get("tree_head")).split("\n"), ""][1]
+            if re.fullmatch("0|[1-9][0-9]{0,17}", size):
+                seen = min(seen, int(size))
+            if not isinstance(config, dict) or config.get("disabled") != [] or seen <= newest:
+                continue
+            if audit.entry.version != 1:
+                continue
+            for scored in reversed(self.all("audit.scored", stream=stream, after=audit.index)):
+                role = scored.entry.author[0] if scored.entry.author else "nobody"
+                judges = self.all("key.granted", before=scored.index, role="judge")
+                if role == "judge" or not judges:
+                    need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
+                    self.met |= {audit.index, scored.index}
+                    return f"judged by {role}"
+        raise Failed("a link is missing: an audit of the run, after it, whole, by a judge")
 
     def checkpoint(self, start: Found) -> str:
         """Follow link 4, and what a checkpoint of each kind rests on."""
@@ -968,6 +997,8 @@ class Story:
         said = f"under {wanted}"
         if point.entry.name == "line.opened":
             need(point.entry.version == 1, "a line does not begin its stream", point.index)
+            place = uuid.uuid5(LINES, f"{body.get('root')} {body.get('branch')}")
+            need(place.bytes == point.entry.stream, "a line is not its repository's", point.index)
             return f"{said}, the original baseline"
         if point.entry.name == "checkpoint.adopted":
             subjects = {key: body.get(key) for key in ("commit", "tree", "manifest")}
@@ -1056,12 +1087,12 @@ class Story:
                 and all(about.get(key) == value for key, value in subjects.items())
             )
             need(fits, "it is of something else")
+            need(found.entry.time < said["expires"] * 10**9, "it had expired")
         return key.vkey, about
 
-    def seal(self, example: str, line: tuple[int, bytes, list[bytes]], newest: int) -> str:
+    def seal(self, line: tuple[int, bytes, list[bytes]], newest: int) -> str:
         """Follow link 8."""
         place, data, path = line
-        need(read_json(data.decode()).get("id") == example, "the line is of another example")
         fault = Failed("a link is missing: export.sealed")
         for sealed in reversed(self.all("export.sealed", after=newest)):
             size, root, as_of = (sealed.body.get(key) for key in ("examples", "root", "as_of"))
@@ -1104,8 +1135,9 @@ class Story:
         if not entry.author:
             return
         role, key_id, signature, place = entry.author
-        keys = [(key, -1) for key in self.keys.ledgers] if role == "ledger" else []
-        for grant in self.all("key.granted", before=found.index, role=role):
+        own = role == "ledger"
+        keys = [(key, -1) for key in self.keys.ledgers] if own else []
+        for grant in [] if own else self.all("key.granted", before=found.index, role=role):
             keys.append((parse_key(str(grant.body.get("vkey")), ED25519), grant.index))
         mine = [each for each in keys if sha256(each[0].public) == key_id]
         need(mine, "no grant of its author's key is there")
@@ -1135,7 +1167,33 @@ def read_json(text: Any) -> Any:
         return dict(pairs)
 
     need(type(text) is str, "this is no text")
-    return json.loads(str(text), object_pairs_hook=once)
+    try:
+        return json.loads(str(text), object_pairs_hook=once)
+    except (RecursionError, ValueError) as error:
+        raise Failed(f"a text is no JSON: {error}") from error
+
+
+def read_line(data: bytes, example: str, count: int) -> list[list[Any]]:
+    """Read what an export's line shows: a list of decisions for each of the example's."""
+    told, shown = read_json(data.decode()), list[list[Any]]()
+    names = {"messages"} if count == 1 else {"prompt", "chosen", "rejected"}
+    need(isinstance(told, dict) and set(told) == {"id", *names}, "the line is no example")
+    need(told["id"] == example, "the line is of another example")
+    for name in sorted(names - {"prompt"}):
+        messages = told[name]
+        alone = isinstance(messages, list) and (count == 1 or len(messages) == 1)
+        need(alone and messages and isinstance(messages[-1], dict), "the line shows no answer")
+        need(messages[-1].get("role") == "assistant", "the line shows nobody's answer")
+        said = read_json(messages[-1].get("content"))
+        need(isinstance(said, dict) and set(said) == {"decisions"}, "the line shows no decisions")
+        made: Any = said["decisions"]
+        need(isinstance(made, list) and made, "the line shows no decision")
+        need(
+            all(isinstance(one, dict) and set(one) == SHOWN for one in made),
+            "the line shows more than decisions",
+        )
+        shown.append(made)
+    return shown
 
 
 def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> tuple[str, Head]:
@@ -1162,14 +1220,15 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
             run, _, n = part.partition("/")
             parts.append((unhyphened(run), number(n)))
         need(len(parts) <= 2, "an example has one decision or two")
-        story = Story(proofs)
-        said = story.tell(parts)
+        story, shown, line = Story(proofs), list[list[Any]](), None
         if lines:
             word, n, data = (*lines[0].split(" "), "", "")[:3]
             need(word == "line" and lines[0].count(" ") == 2, "this is no lineage")
             line = (number(n), unbase64(data), [unbase64(each) for each in lines[1:]])
-            made = story.all("run.decision_made")
-            said += story.seal(example[8:], line, max(each.index for each in made))
+            shown = read_line(line[1], example[8:], len(parts))
+        said, newest = story.tell(parts, shown)
+        if line:
+            said += story.seal(line, newest)
         story.authors()
     return f"example {example[8:]}{said}; {len(proofs)} of ", head
 

@@ -13,7 +13,13 @@ import typer
 
 from judge.errors import LineageError
 from judge.lineage import Line, Lineage, decisions_of
-from judge.lineage_files import find_lineage, line_of, write_lineage
+from judge.lineage_files import (
+    find_lineage,
+    line_of,
+    open_lineage,
+    remark_on_size,
+    write_lineage,
+)
 from ledger.files import read_bounded
 from ledger.mapper import decode_body
 from ledger.reader import VerifiedLedger
@@ -21,7 +27,7 @@ from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_vkey_file
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
-from proctor.output import console, print_json, print_table, words
+from proctor.output import console, error_console, print_json, print_table, words
 from proctor.outputs import write_output
 from proctor.remembering import open_remembered
 from projections.cache import catch_up
@@ -60,17 +66,23 @@ def lineage(
         except LineageError:
             _verify_known(ledger, decisions)  # or nothing is missing but the example
             raise
-        text = None if out is None else write_lineage(ledger, example, line=line)
+        text = remark = None
+        if out is not None:
+            text = write_lineage(ledger, example, line=line)
+            remark = remark_on_size(text, open_lineage(text, vkey=ledger.vkey))
     if out is not None and text is not None:
         write_output(out, text, home=place)
     taints = _taints(place, found)
     if as_json:
-        written = {"out": out, "bytes": None if text is None else len(text.encode())}
+        size = None if text is None else len(text.encode())
+        written = {"out": out, "bytes": size, "remark": remark}
         print_json({**describe_lineage(found), **written, "tainted": taints})
     else:
         tell_lineage(found)
         if text is not None:
             console.print(f"{len(text.encode())} bytes in {words(str(out))} prove it")
+        if remark is not None:
+            error_console.print(words(remark))
         for run, reason in taints:
             console.print(f"[red]tainted since[/]: run {words(run)}: {words(reason)}")
     raise typer.Exit(EXIT_FOUND if taints else EXIT_HELD)

@@ -18,6 +18,7 @@ from aggregates.export import Export
 from aggregates.line import Line
 from aggregates.proposal import Proposal
 from aggregates.registry import REGISTRY
+from aggregates.run import Run
 from judge.gauntlet.approvals import make_approval, sign
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
@@ -82,9 +83,11 @@ def make_lineage_scene(folder: Path) -> LineageScene:
         line = synthetic_line(log)
         scene.line = line.id
 
+        by_judge = _Signed(log, AuthorKey("judge", judge))
+
         def judged(name: str) -> None:
             run = synthetic_run(log, dead=range(3), checkpoint=line.active)
-            synthetic_audit(_Signed(log, AuthorKey("judge", judge)), run)
+            synthetic_audit(by_judge, run)
             scene.runs[name], scene.examples[name] = run.id, f"{run.id}/1"
 
         judged("baseline")
@@ -101,15 +104,15 @@ def make_lineage_scene(folder: Path) -> LineageScene:
         change(log, line, "down", tier=2, valley="v" * 64)
         judged("valley")
         unlabelled = synthetic_run(log, dead=range(3))
-        synthetic_audit(log, unlabelled)
+        synthetic_audit(by_judge, unlabelled)
         scene.examples["unlabelled"] = f"{unlabelled.id}/1"
         unjudged = synthetic_run(log, dead=range(3), checkpoint=line.active)
         scene.examples["unjudged"] = f"{unjudged.id}/1"
         failed = synthetic_run(log, dead=range(3), checkpoint=line.active)
-        synthetic_audit(log, failed, hard_fail=True)
+        synthetic_audit(by_judge, failed, hard_fail=True)
         scene.examples["failed"] = f"{failed.id}/1"
         elsewhere = synthetic_run(log, dead=range(3), checkpoint=str(line.id))
-        synthetic_audit(log, elsewhere)
+        synthetic_audit(by_judge, elsewhere)
         scene.examples["unknown checkpoint"] = f"{elsewhere.id}/1"
         change(log, line, "up", tier=2, code="another")
         judged("other code")
@@ -127,7 +130,8 @@ def word(kind: str, line: Line, key: Ed25519PrivateKey, **more: Any) -> str:
         "reference_set": line.reference_set,
         **more.pop("subjects", {}),
     }
-    payload = make_approval(kind, line=str(line.id), subjects=subjects, expires=EXPIRES, **more)
+    more.setdefault("expires", EXPIRES)
+    payload = make_approval(kind, line=str(line.id), subjects=subjects, **more)
     return sign(payload, key)
 
 
@@ -221,13 +225,30 @@ def adopt(log: LedgerApplication, line: Line, key: Ed25519PrivateKey) -> None:
     log.save(line)
 
 
+def line_of_export(log: LedgerApplication, example: str) -> bytes:
+    """Return what an export says of an example."""
+    answers = []
+    for part in example.split(">"):
+        run, _, number = part.partition("/")
+        decided: Run = log.repository.get(UUID(run))
+        said = vars(decided.decisions[int(number) - 1].decision)
+        content = json.dumps({"decisions": [said]})
+        answers.append([{"content": content, "role": "assistant"}])
+    told = {"messages": answers[0]}
+    if len(answers) > 1:
+        told = {"prompt": [], "chosen": answers[0], "rejected": answers[1]}
+    return json.dumps({"id": example, **told}, sort_keys=True).encode()
+
+
 def seal(log: LedgerApplication, scene: LineageScene, names: list[str]) -> None:
     """Hand out examples, as JSON Lines with their ids."""
-    lines = [
-        json.dumps({"id": scene.examples[name], "messages": []}, sort_keys=True).encode()
-        for name in names
-    ]
+    lines = [line_of_export(log, scene.examples[name]) for name in names]
     scene.exported.write_bytes(b"".join(line + b"\n" for line in lines))
+    seal_lines(log, lines)
+
+
+def seal_lines(log: LedgerApplication, lines: list[bytes]) -> None:
+    """Seal lines as an export, whatever they say."""
     tree = Tree()
     for line in lines:
         tree.append(leaf_hash(line))
@@ -236,12 +257,12 @@ def seal(log: LedgerApplication, scene: LineageScene, names: list[str]) -> None:
         Export.seal(
             kind="sft",
             as_of=as_of,
-            head="cd" * 32,
+            head=f"{as_of:064x}",
             query={},
             code="ef" * 32,
             examples=len(lines),
             root=tree.root().hex(),
-            sha256=hashlib.sha256(scene.exported.read_bytes()).hexdigest(),
+            sha256=hashlib.sha256(b"".join(line + b"\n" for line in lines)).hexdigest(),
             members="45" * 32,
         )
     )

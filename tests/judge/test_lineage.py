@@ -20,7 +20,13 @@ from synthetic import synthetic_run
 
 from aggregates.registry import REGISTRY
 from judge.errors import LineageError
-from judge.lineage_files import find_lineage, line_of, open_lineage, write_lineage
+from judge.lineage_files import (
+    find_lineage,
+    line_of,
+    open_lineage,
+    remark_on_size,
+    write_lineage,
+)
 from ledger.application import LedgerApplication
 from ledger.errors import ConsistencyError, SignatureError, VerificationError
 from ledger.proof_files import open_proof, write_proof, write_proofs
@@ -87,6 +93,18 @@ def test_lineage_leads_from_the_decision_to_the_keys(
     found = open_lineage(text, vkey=scene.vkey).lineage
     assert sorted(step.entry.name for step in found.steps) == sorted([*TO_A_RUN, *rest, *KEYS])
     assert len(text) < 100_000
+
+
+def test_large_lineage_is_remarked_on_with_what_it_is_made_of(
+    scene: LineageScene, ledger: VerifiedLedger
+) -> None:
+    text = write_lineage(ledger, scene.examples["pair"])
+    opened = open_lineage(text, vkey=scene.vkey)
+    assert remark_on_size(text, opened) is None
+    told = remark_on_size(text, opened, large=50_000)
+    assert re.fullmatch(
+        r"7\d{4} bytes, more than 50000: some 4\d{4} of them are proposal.evaluated", str(told)
+    )
 
 
 def test_preference_leads_from_both_decisions(
