@@ -216,7 +216,7 @@ def verify(
     content = read_bounded(file, most=_MAX_FILE)
     with _opened(place, None) as tables:
         try:
-            sealed = verify_file(tables, content)
+            sealed = verify_file(tables, content, blobs=place.blobs)
         except CurationError as error:
             if as_json:
                 print_json({"sealed": False, "problem": str(error)})
@@ -230,6 +230,7 @@ def verify(
         "entry": sealed["idx"],
         "as_of": sealed["as_of"],
         "examples": sealed["examples"],
+        "drawn_again": sealed["drawn"],
         "to_be_called_back": len(found),
     }
     if as_json:

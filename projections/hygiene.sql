@@ -33,19 +33,41 @@ COMMENT ON COLUMN checkpoint_descent.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_descent.ancestor IS 'Itself, or one before it in the chain';
 
 -- Whoever descends from what was rolled back is reached, whether it came before the rollback or after.
+-- A line begins without a gauntlet and without an operator: one that begins with code that is rolled
+-- back on another, and stands nowhere there, is reached with all that descend from it.
 CREATE VIEW checkpoint_reach AS
+WITH own AS (
+    SELECT d.checkpoint_id, r.checkpoint_id AS rolled_back_by, r.idx, r.reason, r.signed_by
+    FROM checkpoint_descent AS d
+    JOIN checkpoint_rollbacks AS r ON r.checkpoint_id = d.ancestor
+),
+
+standing AS (
+    SELECT line_id, code FROM checkpoint_starts
+    WHERE checkpoint_id NOT IN (SELECT checkpoint_id FROM own)
+),
+
+again AS (
+    SELECT d.checkpoint_id, o.rolled_back_by, o.idx, o.reason, o.signed_by
+    FROM checkpoint_starts AS b
+    JOIN checkpoint_starts AS c ON c.code = b.code AND c.line_id <> b.line_id
+    JOIN own AS o ON o.checkpoint_id = c.checkpoint_id
+    JOIN checkpoint_descent AS d ON d.ancestor = b.checkpoint_id
+    ANTI JOIN standing AS s ON s.line_id = c.line_id AND s.code = c.code
+    WHERE b.origin = 'opened'
+)
+
 SELECT
-    d.checkpoint_id,
-    r.checkpoint_id AS rolled_back_by,
-    MIN(r.idx) AS idx,
-    ARG_MIN(r.reason, r.idx) AS reason,
-    ARG_MIN({'key': r.signed_by}, r.idx)['key'] AS signed_by
-FROM checkpoint_descent AS d
-JOIN checkpoint_rollbacks AS r ON r.checkpoint_id = d.ancestor
-GROUP BY d.checkpoint_id, r.checkpoint_id;
-COMMENT ON VIEW checkpoint_reach IS 'What each rollback reaches: the checkpoint and all that descend from it';
+    checkpoint_id,
+    rolled_back_by,
+    MIN(idx) AS idx,
+    ARG_MIN(reason, idx) AS reason,
+    ARG_MIN({'key': signed_by}, idx)['key'] AS signed_by
+FROM (FROM own UNION ALL FROM again)
+GROUP BY checkpoint_id, rolled_back_by;
+COMMENT ON VIEW checkpoint_reach IS 'What each rollback reaches: the checkpoint, lines that begin with its code, and all that descend from either';
 COMMENT ON COLUMN checkpoint_reach.checkpoint_id IS 'A checkpoint that is reached';
-COMMENT ON COLUMN checkpoint_reach.rolled_back_by IS 'The checkpoint that was rolled back: it, or one that it descends from';
+COMMENT ON COLUMN checkpoint_reach.rolled_back_by IS 'The checkpoint that was rolled back: it, one that it descends from, or one whose code a line begins with';
 COMMENT ON COLUMN checkpoint_reach.idx IS 'Ledger index of the rollback';
 COMMENT ON COLUMN checkpoint_reach.reason IS 'Why';
 COMMENT ON COLUMN checkpoint_reach.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';
@@ -79,7 +101,7 @@ SELECT
     ANY_VALUE(idx) AS idx,
     ANY_VALUE(checkpoint) AS checkpoint,
     ANY_VALUE(checkpoint) IS NOT NULL AS labelled,
-    COALESCE(BOOL_OR(before), FALSE) AS label_known,
+    COALESCE(BOOL_OR(before), FALSE) AND COUNT(DISTINCT idx) = 1 AS label_known,
     COALESCE(BOOL_AND(COALESCE(checkpoint_code = code, FALSE)), FALSE) AS label_matches,
     COALESCE(BOOL_OR(before AND active = checkpoint), FALSE) AS label_active
 FROM known
@@ -89,13 +111,36 @@ COMMENT ON COLUMN run_labels.run_id IS 'The run';
 COMMENT ON COLUMN run_labels.idx IS 'Ledger index of its start';
 COMMENT ON COLUMN run_labels.checkpoint IS 'As its start says; NULL: it says none';
 COMMENT ON COLUMN run_labels.labelled IS 'Whether it says one';
-COMMENT ON COLUMN run_labels.label_known IS 'Whether that checkpoint was on record before the run began';
+COMMENT ON COLUMN run_labels.label_known IS 'Whether that checkpoint was on record before the run began, which it did once';
 COMMENT ON COLUMN run_labels.label_matches IS 'Whether the code that ran is the code that is on record for the checkpoint';
 COMMENT ON COLUMN run_labels.label_active IS 'Whether it was the active one of its line when the run began; a work tree may lag behind';
 
--- Where a judge's key has been granted, an audit counts from then on if such a key has signed it.
+-- Where a judge's key has been granted, an audit counts from then on if such a key has signed it. It
+-- is of the run that its stream begins with, as that was at the tree head that was looked at: where
+-- something was added to the run since, or to its transcript, nobody has judged that.
 CREATE VIEW counting_audits AS
-WITH granted AS (
+WITH begun AS (
+    SELECT
+        *,
+        LEAST(idx, TRY_CAST(SPLIT_PART(tree_head, CHR(10), 2) AS BIGINT)) AS seen
+    FROM audit_starts
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY audit_id ORDER BY idx) = 1
+),
+
+streams AS (
+    SELECT run_id AS stream_id, run_id FROM run_starts
+    UNION
+    SELECT transcript_id, run_id FROM transcripts
+),
+
+last AS (
+    SELECT s.run_id, MAX(e.idx) AS idx
+    FROM events AS e
+    JOIN streams AS s USING (stream_id)
+    GROUP BY s.run_id
+),
+
+granted AS (
     SELECT MIN(idx) AS idx FROM authority_events
     WHERE name = 'key.granted' AND (body ->> '$.role') = 'judge'
 ),
@@ -120,18 +165,20 @@ finished AS (
             SELECT 1 FROM revoked_keys AS k WHERE k.key_id = e.signed_by AND t.time >= k.since
         ) AS signed,
         n.idx IS NOT NULL AS wanted
-    FROM audit_starts AS s
+    FROM begun AS s
     JOIN audit_scores AS e USING (audit_id)
     JOIN events AS t ON t.idx = e.idx
     LEFT JOIN gates AS g USING (audit_id)
     LEFT JOIN granted AS n ON n.idx < e.idx
+    LEFT JOIN last AS l ON l.run_id = s.run_id
+    WHERE COALESCE(l.idx < s.seen, TRUE)
 )
 
 SELECT run_id, audit_id, idx, held, exercised, signed
 FROM finished
 WHERE signed OR NOT wanted
 QUALIFY ROW_NUMBER() OVER (PARTITION BY run_id ORDER BY idx DESC) = 1;
-COMMENT ON VIEW counting_audits IS 'The audit of each run that counts: the latest that is finished and, where a judge has a key, signed';
+COMMENT ON VIEW counting_audits IS 'The audit of each run that counts: the latest that is finished, of all that is on record of the run, and, where a judge has a key, signed';
 COMMENT ON COLUMN counting_audits.run_id IS 'The run';
 COMMENT ON COLUMN counting_audits.audit_id IS 'The audit';
 COMMENT ON COLUMN counting_audits.idx IS 'Ledger index of its scores';

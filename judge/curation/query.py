@@ -4,6 +4,7 @@ I/O: none.  Units: accuracies and scores from 0 to 1.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -35,6 +36,21 @@ class Query:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise CurationError(f"{name} is a finite number from 0, not {value!r}")
+
+    @classmethod
+    def of(cls, kind: str, told: Mapping[str, Any]) -> "Query":
+        """Return the query that to_dict() tells so; raises CurationError where there is none."""
+        try:
+            words: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in told.items()
+            }
+            query = cls(kind=kind, **words)
+        except TypeError as error:
+            raise CurationError(f"{told!r:.200} is no query: {error}") from error
+        if query.to_dict() != dict(told):
+            raise CurationError(f"{told!r:.200} is no query as exports tell it")
+        return query
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is asked, as the seal records it: what is not asked is left out."""

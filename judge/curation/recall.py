@@ -36,11 +36,11 @@ def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterat
     """
     runs = {row["run_id"]: (row["tainted"], row["why_not"]) for row in tables.ask(_RUNS)}
     faults = {(row["run_id"], row["number"]): row["faults"] for row in tables.ask(_FAULTS)}
-    for sealed in tables.ask("SELECT export_id, members FROM exports ORDER BY idx"):
+    for sealed in tables.ask("SELECT export_id, members, examples FROM exports ORDER BY idx"):
         if export is not None and sealed["export_id"] != export:
             continue
         try:
-            members = read_members(blobs.get(sealed["members"]))
+            members = read_members(blobs.get(sealed["members"]), examples=sealed["examples"])
         except (CurationError, LedgerError) as error:
             yield Recalled(sealed["export_id"], None, tainted=True, why=(str(error),))
             continue
@@ -57,16 +57,32 @@ def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterat
                 yield Recalled(sealed["export_id"], member["id"], tainted=tainted, why=tuple(why))
 
 
-def read_members(content: bytes) -> list[dict[str, Any]]:
-    """Return what a list of members says; raises CurationError if it says nothing."""
+def read_members(content: bytes, *, examples: int) -> list[dict[str, Any]]:
+    """Return what a list of so many members says; raises CurationError if it does not say it.
+
+    Each has the decisions that its id begins with: of an example that names none nothing would ever
+    be called back.
+    """
     try:
         members = [json.loads(line) for line in content.splitlines()]
         for member in members:
-            shown = [*member["decisions"], *member.get("rejected", [])]
-            if not isinstance(member["id"], str) or not all(
-                isinstance(run, str) and isinstance(number, int) for run, number in shown
+            parts = [member["decisions"], *([member["rejected"]] if "rejected" in member else [])]
+            named = ">".join(f"{part[0][0]}/{part[0][1]}" for part in parts)
+            if member["id"] != named or not all(
+                isinstance(run, str) and isinstance(number, int)
+                for part in parts
+                for run, number in part
             ):
                 raise ValueError(f"{member!r:.80} is no member")  # noqa: TRY301 - one way out
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (
+        AttributeError,
+        IndexError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise CurationError(f"the list of its examples cannot be read: {error}") from error
+    if len(members) != examples:
+        raise CurationError(f"the list of its examples has {len(members)}, and it has {examples}")
     return members

@@ -5,7 +5,8 @@ I/O: reads blobs.
 """
 
 import hashlib
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from aggregates.export import Export
 from judge.curation.errors import CurationError
 from judge.curation.examples import Blobs, Example, examples
 from judge.curation.query import Query
+from judge.curation.recall import read_members
 from judge.curation.tables import Tables
 from ledger.proofs import leaf_hash
 from ledger.tree import Tree
@@ -80,22 +82,64 @@ def find_seal(tables: Tables, drawn: Drawn) -> dict[str, Any] | None:
     return rows[0]
 
 
-def verify_file(tables: Tables, content: bytes) -> dict[str, Any]:
-    """Return the seal of an export's JSON Lines; raises CurationError if none is of these bytes."""
+def verify_file(tables: Tables, content: bytes, *, blobs: Blobs) -> dict[str, Any]:
+    """Return the seal of an export's JSON Lines, with whether they were drawn again (`drawn`).
+
+    Anybody can append a seal. So what the same code sealed is drawn again as of then, and has to
+    come to these bytes; of other code only what the list of members says is compared. Raises
+    CurationError if no seal is of these bytes, or none holds; BlobError as draw() does.
+    """
     digest = hashlib.sha256(content).hexdigest()
-    rows = tables.ask("SELECT * FROM exports WHERE sha256 = ? ORDER BY idx LIMIT 1", [digest])
-    if not rows:
-        raise CurationError(
-            f"no export in the ledger has these bytes (SHA-256 {digest}): the file was changed, "
-            "or it was never sealed here"
-        )
+    rows = tables.ask("SELECT * FROM exports WHERE sha256 = ? ORDER BY idx", [digest])
+    fault = CurationError(
+        f"no export in the ledger has these bytes (SHA-256 {digest}): the file was changed, "
+        "or it was never sealed here"
+    )
+    for row in rows:
+        try:
+            return {**row, "drawn": _holds(tables, row, content, blobs)}
+        except CurationError as error:
+            fault = CurationError(
+                f"the seal in entry {row['idx']} was not made by this program: {error}"
+            )
+    raise fault
+
+
+def _holds(tables: Tables, row: dict[str, Any], content: bytes, blobs: Blobs) -> bool:
+    """Raise CurationError if a seal does not fit what it is of; tell if that was drawn again."""
     lines = content.split(b"\n")[:-1]
-    if len(lines) != rows[0]["examples"] or merkle_root(lines) != rows[0]["root"]:
+    if len(lines) != row["examples"] or merkle_root(lines) != row["root"]:
         raise CurationError(
-            f"the seal in entry {rows[0]['idx']} states another root or number of examples than "
-            "the bytes that it names have: it was not made by this program"
+            "it states another root or number of examples than the bytes that it names have"
         )
-    return rows[0]
+    members = read_members(blobs.get(row["members"]), examples=row["examples"])
+    if [member["id"] for member in members] != [_id_of(line) for line in lines]:
+        raise CurationError("its list of members is of other examples")
+    query = Query.of(row["kind"], json.loads(row["query"]))
+    asked = {"kind": row["kind"], "head": row["head"], "query": query.to_dict()}
+    if str(Export.id_of(code=row["code"], **asked)) != row["export_id"]:
+        raise CurationError("its id is of another question")
+    if row["code"] != code_sha256():
+        return False
+    then = replace(tables, as_of=row["as_of"], head=row["head"])
+    tables.connection.execute(f"SET VARIABLE as_of = {row['as_of']:d}")
+    try:
+        again = draw(then, query, blobs=blobs)
+    finally:
+        tables.connection.execute("RESET VARIABLE as_of")
+    if (again.lines, again.seal().members) != (content, row["members"]):
+        raise CurationError(
+            f"what it asks comes to other examples as of entry {row['as_of']}: "
+            f"{len(again.examples)} of them"
+        )
+    return True
+
+
+def _id_of(line: bytes) -> Any:
+    try:
+        return json.loads(line)["id"]
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise CurationError(f"a line is no example: {line[:80]!r}") from error
 
 
 def merkle_root(lines: list[bytes]) -> str:
