@@ -143,7 +143,7 @@ LEFT JOIN authors AS a USING (run_id)
 LEFT JOIN sampled AS c USING (run_id)
 LEFT JOIN provocations AS p USING (run_id)
 LEFT JOIN counting_audits AS k USING (run_id)
-LEFT JOIN audit_scores AS u ON u.audit_id = k.audit_id;
+LEFT JOIN audit_scores AS u ON u.audit_id = k.audit_id AND u.idx = k.idx;
 COMMENT ON VIEW run_forces IS 'What shaped each run, for choosing among runs: who decided, how it was sampled, where it came from';
 COMMENT ON COLUMN run_forces.run_id IS 'The run';
 COMMENT ON COLUMN run_forces.checkpoint IS 'Version of the infrastructure that the run was made under';
@@ -261,13 +261,13 @@ COMMENT ON COLUMN decision_marks.idx IS 'Ledger index of the word';
 COMMENT ON COLUMN decision_marks.vouched IS 'Signed by an operator, or said when it was approved; without it only bad counts';
 
 CREATE VIEW decision_rewards AS
-WITH counting AS MATERIALIZED (SELECT run_id, audit_id FROM counting_audits),
+WITH counting AS MATERIALIZED (SELECT run_id, audit_id, idx FROM counting_audits),
 
 judged AS (
     SELECT k.run_id, a.validation_accuracy, s.config_hash, s.spec::VARCHAR AS spec,
         s.data::VARCHAR AS data
     FROM counting AS k
-    JOIN audit_scores AS a USING (audit_id)
+    JOIN audit_scores AS a USING (audit_id, idx)
     JOIN run_starts AS s USING (run_id)
 ),
 
@@ -290,7 +290,7 @@ effects AS (
 faults AS (
     SELECT k.run_id, v.decision, COUNT(*) AS violations
     FROM audit_violations AS v
-    JOIN counting AS k USING (audit_id)
+    JOIN counting AS k USING (audit_id, idx)
     WHERE v.decision IS NOT NULL
     GROUP BY k.run_id, v.decision
 ),
@@ -441,7 +441,7 @@ WITH reviewed AS (
 found AS (
     SELECT k.run_id, v.decision AS number, LIST(DISTINCT v.kind ORDER BY v.kind) AS kinds
     FROM audit_violations AS v
-    JOIN counting_audits AS k USING (audit_id)
+    JOIN counting_audits AS k USING (audit_id, idx)
     WHERE v.decision IS NOT NULL
     GROUP BY k.run_id, v.decision
 ),
@@ -553,7 +553,7 @@ WITH answers AS MATERIALIZED (
     JOIN decision_states AS s ON s.run_id = a.run_id AND s.epoch = a.epoch
     LEFT JOIN decision_states AS n ON n.run_id = a.run_id AND n.epoch = a.epoch + 1
     JOIN counting_audits AS k ON k.run_id = a.run_id
-    JOIN audit_scores AS f USING (audit_id)
+    JOIN audit_scores AS f USING (audit_id, idx)
     JOIN run_starts AS r ON r.run_id = a.run_id
     WHERE a.usable
 )
