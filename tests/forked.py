@@ -22,6 +22,7 @@ from projections.template import _MADE, template
 
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["preloaded"])
+COMMAND = "from proctor.cli import main; main()"
 _SERVER: Any = forkserver._forkserver  # where it listens is told to nobody else
 
 
@@ -32,13 +33,17 @@ def start_forked(
     out: Path,
     err: Path,
     cwd: Path | None = None,
+    code: str = COMMAND,
 ) -> ForkServerProcess:
-    """Start the command in exactly this environment; what it says goes to the two files."""
+    """Start the command, or other code, in exactly this environment; what it says goes to the two
+    files.
+    """
     _ensure_running()
     command = ["proctor", *map(str, arguments)]
     process = _CONTEXT.Process(
         target=_command,
         args=(
+            code,
             command,
             dict(environment),
             out,
@@ -61,6 +66,7 @@ def _ensure_running() -> None:
 
 
 def _command(
+    code: str,
     command: list[str],
     environment: dict[str, str],
     out: Path,
@@ -81,10 +87,8 @@ def _command(
     _SERVER.ensure_running = lambda: None  # the tests' own, which forked this process
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # has children
     _MADE[create_schema] = tables  # by the tests' process: what is forked must not have used DuckDB
-    from proctor.cli import main  # noqa: PLC0415 - preloaded
-
     with examinations_forked():
-        main()
+        exec(code, {"__name__": "__main__"})
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from forked import start_forked
+from forked import COMMAND, start_forked
 
 from proctor.cli import main
 
@@ -34,12 +34,16 @@ def call(
     home: Path | None,
     cwd: Path | None = None,
     state: Path | None = None,
+    code: str = COMMAND,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command; without a `state` folder it remembers nothing from one call to the next."""
+    """Run the command; without a `state` folder it remembers nothing from one call to the next.
+
+    Other `code` may stand in its place.
+    """
     with tempfile.TemporaryDirectory(prefix="proctor-call-") as name:
         out, err = Path(name, "out"), Path(name, "err")
         process = start_forked(
-            arguments, environment=_environment(home, state), out=out, err=err, cwd=cwd
+            arguments, environment=_environment(home, state), out=out, err=err, cwd=cwd, code=code
         )
         process.join(_PATIENCE)
         if process.is_alive():
@@ -50,21 +54,6 @@ def call(
         return subprocess.CompletedProcess(
             [*map(str, arguments)], process.exitcode, out.read_text(), err.read_text()
         )
-
-
-def call_afresh(
-    arguments: Sequence[str | Path], *, home: Path, **options: Any
-) -> subprocess.CompletedProcess[str]:
-    """Do what call() does in an interpreter that is started for it, as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "proctor", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=_environment(home, None),
-        timeout=_PATIENCE,
-        check=False,
-        **options,
-    )
 
 
 def _environment(home: Path | None, state: Path | None) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 from forked import start_forked
+from frontdoor import call
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,14 +42,7 @@ PAGES = (
 def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
     text = (ROOT / "docs/how-to/own-policy.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=600,
-        check=False,
-    )
+    done = call([], home=None, cwd=tmp_path, code=code)
     assert done.stdout.startswith("completed False "), done.stderr
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import shutil
 import signal
 import sqlite3
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import start_forked
-from frontdoor import TINY, answer, call, call_afresh, call_here
+from forked import COMMAND, start_forked
+from frontdoor import TINY, answer, call, call_here
 
 PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 COMMANDS = ("demo", "judge", "log", "replay", "run", "show", "sql", "verify")
@@ -399,17 +398,19 @@ def test_running_run_is_left_alone_by_other_commands(tmp_path: Path) -> None:
         started.end(signal.SIGKILL)
 
 
-def _limit_file_size() -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+LIMIT_FILE_SIZE = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+"""
 
 
 def test_full_disk_is_one_clear_error_and_the_ledger_still_holds(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    done = call_afresh(
+    done = call(
         ["run", *TINY[:-2], "threads=1", "epochs=500"],
         home=home,
-        preexec_fn=_limit_file_size,
+        code=f"{LIMIT_FILE_SIZE}{COMMAND}",
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
