@@ -13,7 +13,8 @@ from judge.drift import charts
 from judge.drift.charts import Limits
 from judge.drift.history import FEWEST, Repeats, read_baseline
 from judge.drift.simulation import Plan, evaluations_needed, simulate
-from judge.drift.watch import Watched, measure_baseline, watch
+from judge.drift.watch import Watched, is_due, measure_baseline, watch
+from judge.drift.watch import answer as answer_alarm
 from ledger.entries import AuthorKey
 from proctor.drift_tasks import maker_of
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
@@ -109,7 +110,7 @@ def drift(
     production, since = _asked(place)
     with open_controller(place, repo, branch=branch) as controller, controller.locked():
         line = controller.line
-        due = (line.active, "drift") not in line.evaluations or since.get(line.active, 0) >= every
+        due = is_due(controller.place, begun=since.get(line.active, 0), every=every)
         make = maker_of(controller.place.reference_set(line.head.commit), siblings)
         found = watch(controller.place, make=make, production=production, measure=due and not show)
         line, repeats = controller.line, read_baseline(controller.place)
@@ -152,14 +153,8 @@ def answer(
         if alarm not in place.line().open_alarms:
             known = ", ".join(map(str, place.line().open_alarms)) or "none is"
             raise ProctorError(f"alarm {alarm} is not open; open: {known}")
-
-        def make() -> list[Any]:
-            line = place.line()
-            line.answer(alarm, note)
-            return [line]
-
-        place.save(make, author=author)
-        left = [vars(each) for each in place.line().open_alarms.values()]
+        answered = answer_alarm(place, alarm, note, author=author)
+        left = [vars(each) for each in answered.open_alarms.values()]
     if as_json:
         print_json({"answered": alarm, "open": left})
     else:

@@ -19,7 +19,7 @@ SELECT
     r.note
 FROM numbered AS a
 JOIN events AS t ON t.idx = a.idx
-LEFT JOIN drift_answers AS r ON r.line_id = a.line_id AND r.alarm = a.number;
+LEFT JOIN drift_answers AS r ON r.line_id = a.line_id AND r.alarm = a.number AND r.idx > a.idx;
 COMMENT ON VIEW alarms IS 'Each alarm with what an operator has said to it';
 COMMENT ON COLUMN alarms.line_id IS 'The line';
 COMMENT ON COLUMN alarms.number IS 'Of the alarm on its line, from 1';
@@ -32,10 +32,24 @@ COMMENT ON COLUMN alarms.open IS 'Whether it waits for an operator';
 COMMENT ON COLUMN alarms.answered_idx IS 'Ledger index of the answer; NULL: there is none';
 COMMENT ON COLUMN alarms.note IS 'What the operator said';
 
+-- Which audits count is as in counting_audits, but for what came to a run after its audit: an audit
+-- that failed speaks against a run that goes on, too.
 CREATE VIEW production_runs AS
-WITH latest AS (
+WITH granted AS (
+    SELECT MIN(idx) AS idx FROM authority_events
+    WHERE name = 'key.granted' AND (body ->> '$.role') = 'judge'
+),
+
+begun AS (
+    SELECT audit_id, ARG_MIN(run_id, idx) AS run_id FROM audit_starts GROUP BY audit_id
+),
+
+latest AS (
     SELECT s.run_id, ARG_MAX(e.hard_fail, e.idx) AS hard_fail
-    FROM audit_starts AS s JOIN audit_scores AS e USING (audit_id) GROUP BY s.run_id
+    FROM begun AS s
+    JOIN audit_scores AS e USING (audit_id)
+    ANTI JOIN granted AS g ON g.idx < e.idx AND e.signed_by IS NULL
+    GROUP BY s.run_id
 )
 
 SELECT
@@ -51,7 +65,7 @@ COMMENT ON VIEW production_runs IS 'Runs that have ended under a checkpoint; tho
 COMMENT ON COLUMN production_runs.run_id IS 'The run';
 COMMENT ON COLUMN production_runs.checkpoint_id IS 'That it is labelled with';
 COMMENT ON COLUMN production_runs.started_idx IS 'Ledger index of its start';
-COMMENT ON COLUMN production_runs.success IS 'Completed, and no audit found that it did not hold';
+COMMENT ON COLUMN production_runs.success IS 'Completed, and the latest audit did not find that it did not hold; where a judge has a key, the latest signed one';
 
 CREATE VIEW checkpoint_metrics AS
 WITH evaluated AS (

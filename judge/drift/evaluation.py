@@ -20,7 +20,7 @@ from judge.gauntlet.benchmark import export, run_set
 from judge.gauntlet.reference_set import Task, load
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["Maker", "evaluate", "weigh_code"]
+__all__ = ["Maker", "count_tasks", "evaluate", "weigh_code"]
 
 Maker = Callable[[Path], str]
 """Writes a reference set into an empty folder and returns what it was made from."""
@@ -73,6 +73,15 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
 
     place.save(record)
     return 1.0 - len(wrong) / len(results)
+
+
+def count_tasks(place: Workplace, make: Maker | None) -> int:
+    """Return how many tasks one evaluation has."""
+    if make is None:
+        return len(place.reference_set(place.line().head.commit).tasks)
+    with place.scratch() as scratch:
+        make(scratch)
+        return len(load(scratch).tasks)
 
 
 def _name(task: Task, *, made: bool) -> str:

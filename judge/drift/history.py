@@ -1,8 +1,11 @@
 """What has been measured along a line, laid out for the charts.
 
 Only checkpoints that are still in force count: what was rolled back is no part of the chain. And
-only evaluations with as many tasks as those of the baseline, since others have another deviation.
+only evaluations with as many tasks as those of the baseline, since others have another deviation;
+of the checkpoint that was active then, since others say nothing of where the line was. The
+reference stays: what is added to a baseline after something was compared with it is no part of it.
 
+Trust: evaluations are believed as they are on record; what cannot be one is left out.
 I/O: reads the line's events.  Units: shares.
 """
 
@@ -28,6 +31,7 @@ class Repeats:
     values: tuple[float, ...]
     tasks: int  # of one evaluation
     complexity: int | None  # of its code
+    compared: bool  # something was compared with them, and they are not added to
 
     @property
     def sd(self) -> float:
@@ -86,20 +90,26 @@ class History:
         return np.array([point.answered for point in self.points], dtype=bool)
 
 
-def read_baseline(place: Workplace) -> Repeats:
-    """Return the original checkpoint's evaluations as they are on record."""
-    found = [
-        event
-        for event in place.log.events.get(place.line_id)
-        if isinstance(event, Line.Evaluated) and event.purpose == "baseline"
-    ]
-    tasks = found[-1].tasks if found else 1
-    same = [event for event in found if event.tasks == tasks]
+def read_baseline(place: Workplace, *, tasks: int | None = None) -> Repeats:
+    """Return the original checkpoint's evaluations as they are on record.
+
+    Of several baselines the one of so many tasks; by default the latest that is whole.
+    """
+    first, events = place.line().first, _evaluations(place)
+    compared = {event.tasks: at for at, event in reversed(events) if event.purpose == "drift"}
+    found: dict[int, list[Line.Evaluated]] = {}
+    for at, event in events:
+        counts = event.purpose == "baseline" and event.checkpoint == first
+        if counts and tasks in (None, event.tasks) and at < compared.get(event.tasks, at + 1):
+            found[event.tasks] = [*found.pop(event.tasks, []), event]
+    whole = [each for each in found.values() if len(each) >= FEWEST]
+    same = (whole or list(found.values()) or [[]])[-1]
     code = same[-1].code if same else None
     return Repeats(
         values=tuple(event.right / event.tasks for event in same),
-        tasks=tasks,
+        tasks=same[-1].tasks if same else 1,
         complexity=None if code is None else code["complexity"],
+        compared=tasks in compared or bool(same and same[-1].tasks in compared),
     )
 
 
@@ -107,29 +117,52 @@ def read_history(place: Workplace) -> History:
     """Return the evaluations of checkpoints in force, the oldest first; DriftError without base."""
     repeats, line = read_baseline(place), place.line()
     points: list[Point] = []
-    answered = False
-    for event in place.log.events.get(place.line_id):
-        if isinstance(event, Line.AlarmAnswered) and event.kind == "ratchet":
-            answered = True
-        if not isinstance(event, Line.Evaluated) or event.tasks != repeats.tasks:
+    answered, active = False, ""
+    kinds: list[str] = []  # of alarms, in their order
+    evaluations = dict(_evaluations(place))
+    for at, event in enumerate(place.log.events.get(place.line_id)):
+        if isinstance(event, Line.Opened | Line.Promoted | Line.Adopted):
+            active = event.checkpoint
+        elif isinstance(event, Line.RolledBack):
+            active = event.to
+        elif isinstance(event, Line.DriftAlarmed):
+            kinds.append(event.kind)
+        elif isinstance(event, Line.AlarmAnswered):
+            answered |= kinds[event.alarm - 1] == "ratchet"
+        found = evaluations.get(at)
+        if found is None or found.tasks != repeats.tasks or found.checkpoint != active:
             continue
-        if line.checkpoints[event.checkpoint].rolled_back is not None:
+        if line.checkpoints[active].rolled_back is not None:
             continue
-        value = event.right / event.tasks
-        if event.purpose == "confirmation" and points and points[-1].again is None:
-            points[-1] = replace(points[-1], again=value)
-        if event.purpose == "drift":
+        value, last = found.right / found.tasks, points[-1] if points else None
+        confirms = found.purpose == "confirmation" and last is not None and last.again is None
+        if confirms and last is not None and last.checkpoint == active:
+            points[-1] = replace(last, again=value)
+        if found.purpose == "drift":
             points.append(
                 Point(
-                    checkpoint=event.checkpoint,
+                    checkpoint=active,
                     value=value,
                     again=None,
-                    complexity=_relative(event.code, repeats.complexity),
+                    complexity=_relative(found.code, repeats.complexity),
                     answered=answered,
                 )
             )
             answered = False
     return History(base=repeats.baseline(), points=tuple(points))
+
+
+def _evaluations(place: Workplace) -> list[tuple[int, Line.Evaluated]]:
+    """Return what can be an evaluation of this line, with its place among the line's events."""
+    known = place.line().checkpoints
+    return [
+        (at, event)
+        for at, event in enumerate(place.log.events.get(place.line_id))
+        if isinstance(event, Line.Evaluated)
+        and event.checkpoint in known
+        and 0 <= event.right <= event.tasks
+        and event.tasks > 0
+    ]
 
 
 def _relative(code: Mapping[str, int] | None, original: int | None) -> float | None:

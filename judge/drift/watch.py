@@ -14,12 +14,23 @@ import numpy as np
 from aggregates.line import Line
 from judge.drift import charts
 from judge.drift.charts import Limits
-from judge.drift.evaluation import Maker, evaluate
+from judge.drift.errors import DriftError
+from judge.drift.evaluation import Maker, count_tasks, evaluate
 from judge.drift.history import History, Repeats, read_baseline, read_history
 from judge.gauntlet.hygiene import Rollback, roll_back
 from judge.gauntlet.workplace import Workplace
+from ledger.entries import AuthorKey
 
-__all__ = ["Finding", "Production", "Watched", "look", "measure_baseline", "watch"]
+__all__ = [
+    "Finding",
+    "Production",
+    "Watched",
+    "answer",
+    "is_due",
+    "look",
+    "measure_baseline",
+    "watch",
+]
 
 BREAKER = "circuit breaker"
 Production = Mapping[str, tuple[int, int]]
@@ -47,14 +58,49 @@ class Watched:
 def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> Repeats:
     """Evaluate the original checkpoint until there are so many repeats, and return them.
 
-    Each is recorded at once: whoever is interrupted goes on where it was.
+    Each is recorded at once: whoever is interrupted goes on where it was. Raises DriftError where
+    something was compared with this baseline already.
     """
-    first = place.line().first
-    while len(read_baseline(place).values) < repeats:
-        number = len(read_baseline(place).values) + 1
+    first, tasks = place.line().first, count_tasks(place, make)
+    while (number := len((known := read_baseline(place, tasks=tasks)).values)) < repeats:
+        if known.compared:
+            raise DriftError(
+                f"evaluations of {tasks} tasks were compared with this baseline, and it stays what "
+                f"it is: {number} repeats; another number of --siblings makes another"
+            )
         share = evaluate(place, first, purpose="baseline", make=make)
-        place.tell(first, f"baseline {number} of {repeats}: {share:.1%}")
-    return read_baseline(place)
+        place.tell(first, f"baseline {number + 1} of {repeats}: {share:.1%}")
+    return known
+
+
+def is_due(place: Workplace, *, begun: int, every: int, limits: Limits | None = None) -> bool:
+    """Tell whether the active checkpoint is to be evaluated; DriftError where there is no baseline.
+
+    It is if it never was, if `every` runs or more were `begun` under it since, or if the second
+    evaluation of one that lay far below is missing: whoever stops a process before it leaves it so.
+    """
+    history, active = read_history(place), place.line().active
+    never = all(point.checkpoint != active for point in history.points)
+    return never or begun >= every or _is_pending(history, limits or Limits(), active)
+
+
+def answer(place: Workplace, alarm: int, note: str, *, author: AuthorKey | None) -> Line:
+    """Answer an alarm and return the line; DriftError where an operator has a key and none signs.
+
+    Raises InvariantError where it is not open, and whatever the log says of the author's key.
+    """
+    if author is None and place.authority().operated:
+        raise DriftError(
+            f"alarm {alarm} waits for an operator, whose key signs the answer: give it with --key"
+        )
+
+    def make() -> list[Line]:
+        line = place.line()
+        line.answer(alarm, note)
+        return [line]
+
+    place.save(make, author=author)
+    return place.line()
 
 
 def watch(
@@ -73,9 +119,10 @@ def watch(
     read_baseline(place).baseline()  # before anything is run
     line = place.line()
     if measure:
-        share = evaluate(place, line.active, purpose="drift", make=make)
-        place.tell(line.active, f"evaluated: {share:.1%}")
-        if _doubtful(read_history(place), limits):
+        if not _is_pending(read_history(place), limits, line.active):
+            share = evaluate(place, line.active, purpose="drift", make=make)
+            place.tell(line.active, f"evaluated: {share:.1%}")
+        if _is_pending(read_history(place), limits, line.active):
             share = evaluate(place, line.active, purpose="confirmation", make=make)
             place.tell(line.active, f"evaluated again, for it lay far below: {share:.1%}")
     history = read_history(place)
@@ -160,12 +207,13 @@ def _told(history: History, limits: Limits) -> list[Finding]:
     return [Finding("velocity", what)]
 
 
-def _doubtful(history: History, limits: Limits) -> bool:
+def _is_pending(history: History, limits: Limits, active: str) -> bool:
     """Tell whether the latest evaluation is so low that a second one has to say so, too."""
-    last = history.points[-1]
+    if not history.points or history.points[-1].checkpoint != active:
+        return False
     low = charts.beyond(history.values, history.base, limits)[-1]
     low |= charts.broken(history.values, history.base, limits)[-1]
-    return bool(low) and last.again is None
+    return bool(low) and history.points[-1].again is None
 
 
 def _chain(line: Line, production: Production) -> list[tuple[int, int]]:
