@@ -128,3 +128,17 @@ def test_slowest_question_takes_less_than_a_second_on_ten_million_rows(tmp_path:
     taken = {title: min(wall, found.processor[title]) for title, wall in found.seconds.items()}
     slowest = max(taken, key=taken.__getitem__)
     assert taken[slowest] < 1.0, f"{slowest}: {taken[slowest]:.2f} s"
+
+
+@pytest.mark.slow
+def test_early_index_costs_the_same_when_nine_times_as_much_came_behind_it(tmp_path: Path) -> None:
+    then = 120_000
+    took, stood = [], []
+    for rows in (1_000_000, 10_000_000):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        found = measure(folder, rows=rows, as_of=then)
+        took.append(sum(found.processor.values()))
+        stood.append(query(folder / "cookbook.duckdb", "FROM run_summary ORDER BY ALL", as_of=then))
+    assert stood[0] == stood[1]
+    assert took[1] < 1.5 * took[0]
