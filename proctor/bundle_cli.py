@@ -20,7 +20,7 @@ from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_private_key, read_vkey_file
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
-from proctor.output import console, error_console, print_json, words
+from proctor.output import console, counted, error_console, print_json, words
 from proctor.outputs import write_output
 from proctor.remembering import open_remembered, recall
 
@@ -99,7 +99,8 @@ def export(
         }
         if not as_json:
             console.print(
-                f"[green]exported[/] {done.head.size} entries and {done.blobs} blobs to "
+                f"[green]exported[/] {counted(done.head.size, 'entry')} and "
+                f"{counted(done.blobs, 'blob')} to "
                 f"{words(str(bundle))}"
             )
     if dsse is not None:
@@ -148,8 +149,8 @@ def import_(
         )
     else:
         console.print(
-            f"[green]held[/]: {done.size} entries, {done.new} of them new, and {done.blobs} blobs "
-            f"are in {words(str(home))}, to be read"
+            f"[green]held[/]: {counted(done.size, 'entry')}, {done.new} of them new, and "
+            f"{counted(done.blobs, 'blob')} are in {words(str(home))}, to be read"
         )
         for name in others[:10]:
             error_console.print(f"left out, for it is no part of a bundle: {words(name)}")

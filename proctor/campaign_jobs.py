@@ -16,7 +16,7 @@ from proctor.campaign_run import CutOff, Harness, Task
 from proctor.errors import EXIT_HELD
 from proctor.home import Home
 from proctor.jobs import judge_here, print_cut_off, provoked, read_config, verify_ready
-from proctor.output import console, print_json, print_table, words
+from proctor.output import console, counted, print_json, print_table, words
 from proctor.policies import HUMAN, PolicyChoice, make_policies
 from proctor.progress import watching
 from proctor.transcript_log import read_tally
@@ -137,4 +137,5 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
     print_table(columns, [[attempt[column] for column in columns] for attempt in ranked])
     print_cut_off(found["abandoned"])
     cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
-    console.print(f"{found['calls']} calls, {found['tokens']} tokens, cost {cost}")
+    spent = f"{counted(found['calls'], 'call')}, {counted(found['tokens'], 'token')}"
+    console.print(f"{spent}, cost {cost}")

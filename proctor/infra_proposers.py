@@ -42,6 +42,7 @@ from policies.tuner import (
     used,
 )
 from proctor.infra_patterns import History
+from proctor.output import counted
 from proctor.transcript_log import TranscriptLog
 
 MODE = "gauntlet_evolution"
@@ -173,7 +174,10 @@ class TunerProposer:
             f"made {LEAST_SAVING:.0%} shorter without a model"
         )
         if left_out:
-            reason += f"; {left_out} runs are not learned from (`proctor curate why RUN`)"
+            verb = "is" if left_out == 1 else "are"
+            reason += (
+                f"; {counted(left_out, 'run')} {verb} not learned from (`proctor curate why RUN`)"
+            )
         return Wanted(outcome="nothing", last=True, reason=reason)
 
 

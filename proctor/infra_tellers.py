@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from proctor.output import counted
+
 _SHORT = 12  # characters of a hash
 
 
@@ -33,7 +35,7 @@ INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "checkpoint.adopted": lambda body: f"{body['commit'][:_SHORT]}, made by people",
     "checkpoint.rolled_back": lambda body: f"{body['checkpoint']}: {body['reason']}",
-    "valley.opened": lambda body: f"{len(body['steps'])} steps",
+    "valley.opened": lambda body: counted(len(body["steps"]), "step"),
     "valley.closed": lambda body: body["reason"],
     "task.admitted": lambda body: body["task"],
     "drift.measured": lambda body: (
@@ -46,7 +48,7 @@ INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"{body['right']} of {body['tasks']} right"
     ),
     "bisection.opened": lambda body: (
-        f"{len(body['suspects'])} suspects after {body['good']}, error {body['error']:g}"
+        f"{counted(len(body['suspects']), 'suspect')} after {body['good']}, error {body['error']:g}"
     ),
     "bisection.probed": lambda body: f"{body['checkpoint']} is {body['verdict']}",
     "bisection.ended": lambda body: body["reason"],
@@ -54,7 +56,7 @@ INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "corpus.admitted": lambda body: f"{body['kind']} {body['name']}: {body['note']}",
     "corpus.withdrawn": lambda body: f"{body['kind']} {body['name']}: {body['note']}",
     "export.sealed": lambda body: (
-        f"{body['examples']} examples of {body['kind']} as of entry {body['as_of']}"
+        f"{counted(body['examples'], 'example')} of {body['kind']} as of entry {body['as_of']}"
     ),
 }
 """Event name -> teller of its body."""

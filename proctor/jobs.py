@@ -38,7 +38,7 @@ from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_run, run_ids
 from proctor.keys_cli import read_private_key
-from proctor.output import cell, console, error_console, print_json, print_table, words
+from proctor.output import cell, console, counted, error_console, print_json, print_table, words
 from proctor.policies import HUMAN, PolicyChoice, make_policies, read_pairs
 from proctor.progress import watching
 from proctor.remembering import memory, open_remembered
@@ -64,7 +64,7 @@ def demo(home: Home, *, as_json: bool) -> int:
         return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
     tell_story(read_story(home, str(run_id)))
     size = checked.head.size if checked.head else 0
-    console.print(f"\nledger: {checked.size} entries, complete to tree head {size}")
+    console.print(f"\nledger: {counted(checked.size, 'entry')}, complete to tree head {size}")
     place = f"--home {shlex.quote(str(home.path))} " if home.path != Path(".proctor") else ""
     console.print("\nnext:")
     for command, why in (
@@ -318,8 +318,9 @@ def _print_report(report: AuditReport) -> None:
     console.print(
         f"accuracy score {scores.accuracy_score:.3f} (test accuracy {cell(scores.test_accuracy)}, "
         f"target {cell(scores.target_accuracy)})\n"
-        f"process score  {scores.process_score:.3f} ({len(report.violations)} violations in "
-        f"{scores.obligations} obligations, {axis})"
+        f"process score  {scores.process_score:.3f} "
+        f"({counted(len(report.violations), 'violation')} in "
+        f"{counted(scores.obligations, 'obligation')}, {axis})"
     )
     if not report.executed:
         console.print(
@@ -336,8 +337,8 @@ def _print_campaign(again: CampaignAgain) -> None:
     _print_differences("differences of the campaign", again.differences)
     verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
     console.print(
-        f"campaign {again.campaign}: {len(again.attempts)} attempts trained and judged again, "
-        f"feedback and ranking derived again: {verdict}"
+        f"campaign {again.campaign}: {counted(len(again.attempts), 'attempt')} trained and "
+        f"judged again, feedback and ranking derived again: {verdict}"
     )
 
 
@@ -355,16 +356,20 @@ def print_cut_off(attempts: Sequence[Mapping[str, Any]]) -> None:
 def _print_run(again: RunAgain) -> None:
     found = again.comparison
     console.print(
-        f"run {found.run_id} done again, {found.epochs} epochs"
+        f"run {found.run_id} done again, {counted(found.epochs, 'epoch')}"
         + ("" if found.whole else " (as far as it was recorded)")
     )
     verdict = "[green]the same, bit for bit[/]" if found.same else f"[red]{found.total} differ[/]"
-    console.print(f"{found.values} values in {found.events} events: {verdict}")
+    console.print(
+        f"{counted(found.values, 'value')} in {counted(found.events, 'event')}: {verdict}"
+    )
     _print_differences("differences", found.differences)
     _print_differences("environment", found.environment)
     if again.calls or again.policy:
         follow = "[red]do not follow[/]" if again.policy else "[green]follow[/]"
-        console.print(f"decisions {follow} from what is recorded of {again.calls} calls to a model")
+        console.print(
+            f"decisions {follow} from what is recorded of {counted(again.calls, 'call')} to a model"
+        )
         _print_differences("policy", again.policy)
 
 

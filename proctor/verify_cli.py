@@ -43,7 +43,7 @@ from proctor.home import Home
 from proctor.keys_cli import read_vkey_file
 from proctor.lineage_cli import describe_lineage, tell_lineage
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
-from proctor.output import console, error_console, plain, print_json, print_table, words
+from proctor.output import console, counted, error_console, plain, print_json, print_table, words
 from proctor.outputs import write_output
 from proctor.remembering import STATE, memory
 
@@ -247,7 +247,7 @@ def _verify_ledger(
         print_json({**_plain(report), **findings.to_dict()})
         return findings.code
     size = report.head.size if report.head else 0
-    console.print(f"[green]held[/]: {report.size} entries, complete to tree head {size}")
+    console.print(f"[green]held[/]: {counted(report.size, 'entry')}, complete to tree head {size}")
     if report.unread:
         console.print(f"of them {report.unread} were verified before, and not read again")
     if head is not None:
@@ -295,16 +295,19 @@ class _Findings:
             console.print("[red]not witnessed[/]: no tree head meets the policy's quorum")
         elif self.witnessed is not None:
             short = "" if self.witnessed.size == self.size else ": the rest is yet to be witnessed"
-            console.print(f"witnessed to {self.witnessed.size} of {self.size} entries{short}")
+            console.print(
+                f"witnessed to {self.witnessed.size} of {counted(self.size, 'entry')}{short}"
+            )
         for size, name in self.witnessed.false if self.witnessed else ():
             console.print(
                 f"[red]forged or damaged[/]: a line in the name of {words(name)}, under the "
-                f"tree head of {size} entries; it counts as none"
+                f"tree head of {counted(size, 'entry')}; it counts as none"
             )
         for each, first, count in self.suspicions:
             since = ns_to_datetime(each.revocation.since).isoformat()
             console.print(
-                f"[red]suspect[/]: {count} entries from {first} on rest on the {each.key.role} key "
+                f"[red]suspect[/]: {counted(count, 'entry')} from {first} on "
+                f"{'rests' if count == 1 else 'rest'} on the {each.key.role} key "
                 f"{words(each.key.vkey)}, not to be trusted since {since}: "
                 f"{words(each.revocation.reason)}"
             )

@@ -39,7 +39,7 @@ from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import PASSPHRASE, Home
 from proctor.keys_cli import open_vkey
 from proctor.options import HOME, MOST, HomeOption, JsonOption
-from proctor.output import console, plain, print_json, print_table, words
+from proctor.output import console, counted, plain, print_json, print_table, words
 from proctor.outputs import write_output
 from proctor.remembering import open_remembered
 
@@ -152,7 +152,9 @@ def request(
         if old > size:
             raise ProctorError(f"the ledger has {size} entries; a witness of {old} has seen others")
         write_output(out, _requests(ledger, note)(old), home=Home(home))
-        console.print(f"{words(str(out))}: {size} entries, of which it has cosigned {old}")
+        console.print(
+            f"{words(str(out))}: {counted(size, 'entry')}, of which it has cosigned {old}"
+        )
         if ledger.authority.rotations:
             path = out.with_name(f"{out.name}.rotations")
             write_output(path, "".join(ledger.authority.rotations), home=Home(home))
@@ -188,7 +190,7 @@ def add(
     if as_json:
         print_json({"size": found.size, "seconds": found.seconds})
     else:
-        console.print(f"the tree head of {found.size} entries bears the cosignature")
+        console.print(f"the tree head of {counted(found.size, 'entry')} bears the cosignature")
 
 
 @app.command()

@@ -37,8 +37,7 @@ def test_others_words_begin_no_line(show: Callable[[str], str]) -> None:
 
 
 def test_nouns_are_plural_unless_there_is_one() -> None:
-    told = [counted(number, "run") for number in (0, 1, 2, 12_000)]
-    assert told == ["0 runs", "1 run", "2 runs", "12,000 runs"]
+    assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
     assert [counted(2, noun) for noun in ("entry", "valley")] == ["2 entries", "2 valleys"]
 
 
