@@ -6,8 +6,8 @@ SELECT bisection_id, 0 AS number, good AS checkpoint_id FROM bisections
 UNION ALL
 SELECT
     bisection_id,
-    UNNEST(RANGE(1, LEN(CAST(suspects AS VARCHAR[])) + 1)) AS number,
-    UNNEST(CAST(suspects AS VARCHAR[])) AS checkpoint_id
+    UNNEST(RANGE(1, LEN(TRY_CAST(suspects AS VARCHAR[])) + 1)) AS number,
+    UNNEST(TRY_CAST(suspects AS VARCHAR[])) AS checkpoint_id
 FROM bisections;
 COMMENT ON VIEW bisection_suspects IS 'The chain that each search goes along';
 COMMENT ON COLUMN bisection_suspects.bisection_id IS 'The search';
@@ -20,7 +20,7 @@ CREATE VIEW bisection_posterior AS
 WITH hypotheses AS (
     SELECT bisection_id, number, checkpoint_id FROM bisection_suspects
     UNION ALL
-    SELECT bisection_id, LEN(CAST(suspects AS VARCHAR[])) + 1, NULL FROM bisections
+    SELECT bisection_id, LEN(TRY_CAST(suspects AS VARCHAR[])) + 1, NULL FROM bisections
 ),
 
 verdicts AS (
@@ -92,7 +92,7 @@ SELECT
     b.bisection_id,
     b.idx,
     b.line_id,
-    LEN(CAST(b.suspects AS VARCHAR[])) AS suspects,
+    LEN(TRY_CAST(b.suspects AS VARCHAR[])) AS suspects,
     b.error,
     COALESCE(p.probes, 0) AS probes,
     COALESCE(p.known, 0) AS known,
@@ -101,7 +101,7 @@ SELECT
     l.probability,
     e.idx IS NOT NULL AS ended,
     e.culprit,
-    CAST(e.candidates AS VARCHAR[]) AS candidates,
+    TRY_CAST(e.candidates AS VARCHAR[]) AS candidates,
     (
         SELECT LIST(c.proposal_id ORDER BY c.proposal_id)
         FROM checkpoint_proposals AS c WHERE c.checkpoint_id = e.culprit

@@ -20,8 +20,8 @@ from aggregates.canonical import digest
 from aggregates.line import Line
 from judge.bisection.errors import BisectionError
 from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, probe
-from judge.bisection.reports import probes_of, reason_of, search_of
-from judge.bisection.search import Search, Standing, next_probe, standing
+from judge.bisection.reports import culprit_of, fault_of, probes_of, reason_of, search_of
+from judge.bisection.search import Standing, next_probe, standing
 from judge.gauntlet.confined import discard
 from judge.gauntlet.workplace import Workplace
 
@@ -76,7 +76,8 @@ def working(place: Workplace) -> Iterator[Path]:
 def open_search(place: Workplace, question: Question, *, afresh: bool = False) -> Bisection:
     """Return the search for an answer: the one that there is, or a new one.
 
-    With `afresh` one that has ended is not enough; a new one is made, and believes no other.
+    With `afresh` only one that was made so and has not ended is carried on; a new one believes no
+    other. Raises BisectionError where what there is was not written by this program.
     """
     line = place.line()
     asked: dict[str, Any] = {
@@ -92,7 +93,8 @@ def open_search(place: Workplace, question: Question, *, afresh: bool = False) -
         number += 1
     if (found_id := _search_id(line.id, asked, number)) in repository:
         found: Bisection = repository.get(found_id)
-        if not (afresh and found.ended):
+        if not afresh or (number > 0 and not found.ended):
+            _verify(found, asked)
             return found
         found_id = _search_id(line.id, asked, number + 1)
     place.log.save(Bisection.open(line=str(line.id), search_id=found_id, **asked))
@@ -120,7 +122,7 @@ def go_on(
         probes = probes_of(found)
         now = standing(search, probes)
         if now.over:
-            return _ended(place, found, search, now)
+            return _ended(place, found, now)
         if made == most:
             return found
         number = next_probe(search, probes)
@@ -154,11 +156,28 @@ def _search_id(line: UUID, asked: Mapping[str, Any], number: int) -> UUID:
     return uuid5(line, f"bisection {digest(asked)} {number}")
 
 
+def _asked(found: Bisection) -> dict[str, Any]:
+    names = ("good", "suspects", "oracle", "error", "confidence", "ends_believed")
+    return {name: getattr(found, name) for name in names}
+
+
 def _is_afresh(found: Bisection) -> bool:
     """Tell whether a search was made although there was one with the same question."""
-    names = ("good", "suspects", "oracle", "error", "confidence", "ends_believed")
-    asked = {name: getattr(found, name) for name in names}
-    return bool(found.id != _search_id(UUID(found.line), asked, 0))
+    return bool(found.id != _search_id(UUID(found.line), _asked(found), 0))
+
+
+def _verify(found: Bisection, asked: Mapping[str, Any]) -> None:
+    """Raise BisectionError where a search under a question's id is none that we would have made.
+
+    Ids follow from the question, and anybody who writes to the ledger can be there first.
+    """
+    fault = fault_of(found)
+    if digest(_asked(found)) != digest(asked):
+        fault = "asks something else than its id says"
+    if fault is not None:
+        raise BisectionError(
+            f"search {found.id} {fault}: it was not written by this program; `--afresh` asks again"
+        )
 
 
 def _known(place: Workplace, found: Bisection) -> dict[tuple[str, int], Probed]:
@@ -171,9 +190,9 @@ def _known(place: Workplace, found: Bisection) -> dict[tuple[str, int], Probed]:
         elif event.originator_id in alike and event.originator_id != found.id:
             where = f"{event.originator_id}/{event.number}"
             evidence = {"from": where, **event.evidence}
-            if event.verdict in ("bad", "good"):
-                place_of = (event.checkpoint, event.evidence["repeat"])
-                told[place_of] = Probed(verdict=event.verdict, evidence=evidence)
+            repeat = event.evidence.get("repeat")
+            if event.verdict in ("bad", "good") and type(repeat) is int:
+                told[event.checkpoint, repeat] = Probed(verdict=event.verdict, evidence=evidence)
     return told
 
 
@@ -192,13 +211,12 @@ def _recorded(place: Workplace, found: Bisection, checkpoint: str, got: Probed) 
     return found
 
 
-def _ended(place: Workplace, found: Bisection, search: Search, now: Standing) -> Bisection:
+def _ended(place: Workplace, found: Bisection, now: Standing) -> Bisection:
     order = (found.good, *found.suspects)
     inside = [order[number] for number in now.likely if number < len(order)]
-    one = len(now.likely) == 1 and 1 <= now.likely[0] <= search.suspects
     possible = now.probability > 0.0
     found.end(
-        culprit=inside[0] if one and possible else None,
+        culprit=culprit_of(found),
         candidates=inside if possible else [],
         posterior=now.probability,
         reason=reason_of(found),

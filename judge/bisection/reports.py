@@ -6,10 +6,18 @@ I/O: none.
 from collections.abc import Mapping
 from typing import Any
 
-from aggregates.bisection import Bisection
+from aggregates.bisection import VERDICTS, Bisection
 from judge.bisection.search import Probe, Search, Verdict, luck, posterior, standing
 
-__all__ = ["believed_of", "probes_of", "reason_of", "search_of", "summary"]
+__all__ = [
+    "believed_of",
+    "culprit_of",
+    "fault_of",
+    "probes_of",
+    "reason_of",
+    "search_of",
+    "summary",
+]
 
 _UNLIKELY = 0.01  # that as many verdicts are wrong
 _NAMED = 5  # checkpoints
@@ -30,6 +38,25 @@ def probes_of(found: Bisection) -> list[Probe]:
     numbers = {name: number for number, name in enumerate((found.good, *found.suspects))}
     said: Mapping[str, Verdict] = {"bad": "bad", "good": "good", "skip": "skip"}
     return [(numbers[checkpoint], said[verdict]) for checkpoint, verdict in found.probes]
+
+
+def culprit_of(found: Bisection) -> str | None:
+    """Return the one suspect that a recorded search's verdicts come to, if they do."""
+    search = search_of(found)
+    now = standing(search, probes_of(found))
+    one = len(now.likely) == 1 and 1 <= now.likely[0] <= search.suspects
+    return found.suspects[now.likely[0] - 1] if one and now.over and now.probability else None
+
+
+def fault_of(found: Bisection) -> str | None:
+    """Say what of a recorded search cannot be; None if nothing is."""
+    probed = {name for name, _ in found.probes}
+    said = {verdict for _, verdict in found.probes}
+    if not (probed <= {found.good, *found.suspects} and said <= set(VERDICTS)):
+        return "has probes of what is no suspect of it"
+    if found.ended and found.culprit != (seen := culprit_of(found)):
+        return f"ended with {found.culprit or 'nobody'}, and its probes say {seen or 'nobody'}"
+    return None
 
 
 def reason_of(found: Bisection) -> str:
