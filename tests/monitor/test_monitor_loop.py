@@ -4,14 +4,13 @@ import hashlib
 import importlib.util
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import torch
+from frontdoor import answer, call
 from tiny_training import STUCK, TINY, MemoryBlobs, ScriptedPolicy, Trained, train_tiny
 
 from aggregates.decisions import Decision, Observation, Said
@@ -115,14 +114,8 @@ def test_run_is_the_same_in_another_process() -> None:
         "print(json.dumps([run.measured, sorted(run.blobs)]))"
     )
     here = train_tiny(("widen", {"factor": 2}), settings=STUCK)
-    there = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parent.parent,
-    )
-    assert json.loads(there.stdout) == json.loads(json.dumps([here.measured, sorted(here.blobs)]))
+    there = call([], home=None, code=code)
+    assert answer(there) == json.loads(json.dumps([here.measured, sorted(here.blobs)]))
 
 
 def test_run_differs_with_another_seed() -> None:
