@@ -312,6 +312,10 @@ unlabelled AS (
 
 missing AS (
     SELECT run_id FROM run_sources WHERE source NOT IN (SELECT run_id FROM run_starts)
+    UNION ALL
+    SELECT s.run_id FROM run_starts AS s
+    ANTI JOIN attempts AS a ON a.campaign_id = s.campaign AND a.run_id = s.run_id
+    WHERE s.campaign IS NOT NULL
 ),
 
 found AS (

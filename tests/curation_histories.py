@@ -142,6 +142,7 @@ class Scene:
         source: str = "policy",
         refuse: bool = False,
         effect: bool = True,
+        campaign: str | None = None,
         calls: Sequence[tuple[tuple[str, ...], bytes]] = (),
     ) -> str:
         """Record a run; those of one group are the same until the answer in epoch FIRES.
@@ -160,6 +161,7 @@ class Scene:
             source=source,
             refuse=refuse,
             effect=effect,
+            campaign=campaign,
         )
         made: list[Any] = [run]
         if temperature is not None:
@@ -360,6 +362,7 @@ def told_run(
     source: str = "policy",
     refuse: bool = False,
     effect: bool = True,
+    campaign: str | None = None,
 ) -> Run:
     config = {"dataset": "shapes", "seed": group, "epochs": 3, "edits": "live", "waived": []}
     run = Run.start(
@@ -371,6 +374,7 @@ def told_run(
         environment={"code_sha256": code},
         policy={"name": author},
         parent_run=parent,
+        campaign=campaign,
         checkpoint=checkpoint,
     )
     for epoch in range(3):

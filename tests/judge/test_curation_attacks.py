@@ -16,6 +16,7 @@ from curation_histories import DATA, SFT, Scene, code_of, request_of
 from synthetic import synthetic_call
 
 from aggregates.audit import STEPS, Audit
+from aggregates.campaign import Campaign
 from aggregates.corpus import Corpus
 from aggregates.decisions import HYPERPARAMETER_CHANGE
 from aggregates.export import Export
@@ -155,6 +156,7 @@ def grounds(tmp_path_factory: pytest.TempPathFactory) -> Grounds:
     dodge_taint(made)
     admit_oneself(made)
     made.run("honest to the end")
+    score_again(made)
     return made
 
 
@@ -191,6 +193,20 @@ def borrow_audits(made: Grounds) -> None:
     )
 
 
+def score_again(made: Grounds) -> None:
+    """A score of one's own beside the one that the judge has signed."""
+    run: Run = made.scene.log.repository.get(UUID(made.runs["honest to the end"]))
+    audit = made.judge(run)
+    told: dict[str, Any] = {
+        "process_axis_exercised": True,
+        "test_accuracy": 0.99,
+        "validation_accuracy": 0.99,
+    }
+    told |= {"obligations": 1, "decisions": 1, "violations": [], "hard_fail": False}
+    told |= {"accuracy_score": 0.99, "process_score": 0.99}
+    append(made.scene.log, audit.id, Audit.Scored, **told)
+
+
 def forge_labels(made: Grounds) -> None:
     scene, log = made.scene, made.scene.log
     active = scene.line.active
@@ -212,6 +228,18 @@ def forge_labels(made: Grounds) -> None:
     made.run("of an unlabelled run", parent=str(unlabelled.id))
     made.run("of a run that is not here", parent=str(UUID(int=7)))
     made.run("of a parent in capitals", parent=made.runs["honest"].upper())
+    campaign = Campaign.start(config={}, attempts=9, policy={"name": "playbook"}, feedback=True)
+    made.run("of a campaign that does not know it", campaign=str(campaign.id))
+    first = made.run("of a campaign", campaign=str(campaign.id))
+    campaign.start_attempt(str(first.id))
+    campaign.judge_attempt(str(first.id), str(made.judge(first).id))
+    campaign.give_feedback({"scores": [0.5]})
+    campaign.start_attempt(str(unlabelled.id))
+    campaign.judge_attempt(str(unlabelled.id), str(made.judge(unlabelled).id))
+    campaign.give_feedback({"scores": [0.5]})
+    told = made.run("told of an unlabelled run", campaign=str(campaign.id))
+    campaign.start_attempt(str(told.id))
+    log.save(campaign)
 
 
 def dodge_taint(made: Grounds) -> None:
@@ -259,6 +287,7 @@ HONEST = (
     "asked before its audit",
     "whose audit was borrowed",
     "of a line begun with what stands",
+    "of a campaign",
 )
 REJECTED = {
     "decided on after its audit": "not judged",
@@ -273,6 +302,8 @@ REJECTED = {
     "of an unlabelled run": "has of an unlabelled run",
     "of a run that is not here": "has of an unlabelled run",
     "of a parent in capitals": "has of an unlabelled run",
+    "of a campaign that does not know it": "has of an unlabelled run",
+    "told of an unlabelled run": "has of an unlabelled run",
     "under what was rolled back": "tainted",
     "gone on from it": "tainted",
     "gone on from that": "tainted",
@@ -315,6 +346,27 @@ def drawn(grounds: Grounds) -> Drawn:
     grounds.scene.blobs.put(made.members)
     grounds.scene.log.save(made.seal())
     return made
+
+
+def test_score_beside_the_signed_one_is_rejected(grounds: Grounds) -> None:
+    tables, run = grounds.scene.tables(), grounds.runs["honest to the end"]
+    forces = "SELECT accuracy_score, validation_accuracy FROM run_forces WHERE run_id = ?"
+    assert tables.ask(forces, [run]) == [{"accuracy_score": 0.5, "validation_accuracy": 0.5}]
+
+
+def test_export_as_of_before_a_rollback_is_called_back(tmp_path: Path) -> None:
+    """Asked as of then it is what it was then, and it is on record with what came since."""
+    scene = judged_scene(tmp_path)
+    scene.promote()
+    made = Grounds(scene)
+    run = made.run("under what will be rolled back")
+    before = scene.tables().as_of
+    scene.roll_back(scene.line.active)
+    drawn = scene.draw_again(SFT, as_of=before, anew=False)
+    scene.blobs.put(drawn.members)
+    scene.log.save(drawn.seal())
+    (found,) = recall(scene.tables(), blobs=scene.blobs)
+    assert (found.example, found.tainted) == (f"{run.id}/1", True)
 
 
 def sealed_by_hand(grounds: Grounds, drawn: Drawn, lines: list[bytes], **told: Any) -> bytes:
