@@ -26,19 +26,19 @@ INSERT INTO log.events BY NAME
 SELECT
     first + o AS idx,
     TIMESTAMP '2026-01-01' + TO_SECONDS(first + o) AS time,
-    CASE WHEN o < 96 THEN run_id WHEN o < 109 THEN audit_id ELSE transcript_id END AS stream_id,
-    CASE WHEN o < 96 THEN o + 1 WHEN o < 109 THEN o - 95 ELSE o - 108 END AS version,
+    CASE WHEN o < 96 THEN run_id WHEN o < 103 THEN transcript_id ELSE audit_id END AS stream_id,
+    CASE WHEN o < 96 THEN o + 1 WHEN o < 103 THEN o - 95 ELSE o - 102 END AS version,
     CASE
         WHEN o = 0 THEN 'run.started'
         WHEN o < 81 THEN ['run.rules_evaluated', 'run.epoch_measured'][1 + o % 2]
         WHEN o < 93 THEN ['run.remedy_applied', 'run.decision_made'][1 + o % 2]
         WHEN o < 95 THEN 'run.weights_saved'
         WHEN o = 95 THEN 'run.ended'
-        WHEN o = 96 THEN 'audit.started'
-        WHEN o < 108 THEN 'audit.step_completed'
-        WHEN o = 108 THEN 'audit.scored'
-        WHEN o = 109 THEN 'transcript.opened'
-        ELSE 'transcript.call_made'
+        WHEN o = 96 THEN 'transcript.opened'
+        WHEN o < 103 THEN 'transcript.call_made'
+        WHEN o = 103 THEN 'audit.started'
+        WHEN o < 115 THEN 'audit.step_completed'
+        ELSE 'audit.scored'
     END AS name
 FROM made, RANGE(116) AS t(o)
 UNION ALL
@@ -150,25 +150,25 @@ SELECT run_id, 39 AS epoch, first + 93 + w AS idx, ['best', 'last'][1 + w] AS ki
 FROM made, RANGE(2) AS t(w);
 
 INSERT INTO log.audit_starts BY NAME
-SELECT audit_id, first + 96 AS idx, run_id, 'note' AS tree_head, '{"disabled": []}' AS config,
+SELECT audit_id, first + 103 AS idx, run_id, 'note' AS tree_head, '{"disabled": []}' AS config,
     '{}' AS environment
 FROM made;
 
 INSERT INTO log.audit_steps BY NAME
-SELECT audit_id, s AS step, first + 96 + s AS idx, 'step ' || s AS name,
+SELECT audit_id, s AS step, first + 103 + s AS idx, 'step ' || s AS name,
     IF(s = 7 AND n % 20 = 0, 'failed', IF(s > 7 AND n % 3 = 0, 'violations', 'passed')) AS status,
     '' AS summary, '{}' AS evidence
 FROM made, RANGE(1, 12) AS t(s);
 
 INSERT INTO log.audit_scores BY NAME
-SELECT audit_id, first + 108 AS idx, n % 20 = 0 AS hard_fail, chance(n, 0, 1) AS accuracy_score,
+SELECT audit_id, first + 115 AS idx, n % 20 = 0 AS hard_fail, chance(n, 0, 1) AS accuracy_score,
     chance(n, 0, 2) AS process_score, n % 4 > 0 AS process_axis_exercised,
     0.8 AS test_accuracy, 0.7 + chance(n, 0, 3) / 5 AS validation_accuracy,
     10 AS obligations, 6 AS decisions
 FROM made;
 
 INSERT INTO log.audit_violations BY NAME
-SELECT audit_id, p AS place, first + 108 AS idx, 'kind' || n % 7 AS kind, 'R' || 1 + n % 7 AS rule,
+SELECT audit_id, p AS place, first + 115 AS idx, 'kind' || n % 7 AS kind, 'R' || 1 + n % 7 AS rule,
     5 * p AS epoch, p AS decision, ['policy', 'harness'][1 + n % 2] AS emitter, '' AS detail
 FROM made, RANGE(1, 4) AS t(p) WHERE n % 3 = 0;
 
@@ -183,7 +183,7 @@ SELECT campaign_id, n % 10 + 1 AS number, first AS idx, run_id,
 FROM made;
 
 INSERT INTO log.judged_attempts BY NAME
-SELECT campaign_id, n % 10 + 1 AS number, first + 108 AS idx, run_id, audit_id FROM made;
+SELECT campaign_id, n % 10 + 1 AS number, first + 115 AS idx, run_id, audit_id FROM made;
 
 INSERT INTO log.campaign_ends BY NAME
 SELECT campaign_id, MAX(first) + 117 AS idx, 'finished' AS reason,
@@ -196,12 +196,12 @@ SELECT campaign_id, n % 10 + 1 AS number, first AS idx,
 FROM made WHERE n % 10 > 0;
 
 INSERT INTO log.transcripts BY NAME
-SELECT transcript_id, first + 109 AS idx, run_id, 'iterative_self_refine' AS mode,
+SELECT transcript_id, first + 96 AS idx, run_id, 'iterative_self_refine' AS mode,
     JSON_OBJECT('model', 'model' || n % 5, 'rung', 'json_schema') AS policy
 FROM made;
 
 INSERT INTO log.calls BY NAME
-SELECT transcript_id, k AS number, first + 109 + k AS idx, e AS epoch, 'decider' AS agent,
+SELECT transcript_id, k AS number, first + 96 + k AS idx, e AS epoch, 'decider' AS agent,
     'decide' AS action, JSON_ARRAY(rule) AS rules, 'model' || n % 5 AS model, 'e' AS endpoint,
     'json_schema' AS rung, '{"temperature": 0.2, "seed": null}' AS parameters,
     MD5(run_id || k) AS request, 1000 AS request_bytes, MD5(run_id || -k) AS response,
