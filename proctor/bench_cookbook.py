@@ -39,14 +39,8 @@ class CookbookTimes:
         return max(self.seconds, key=self.seconds.__getitem__)
 
 
-def measure(
-    folder: Path, *, rows: int = ROWS, rounds: int = 3, as_of: int | None = None
-) -> CookbookTimes:
-    """Ask every question of the cookbook in a made-up file of about so many rows.
-
-    What is in the file as of an index is the same in every file that goes so far: 120 entries a
-    run.
-    """
+def measure(folder: Path, *, rows: int = ROWS, rounds: int = 3) -> CookbookTimes:
+    """Ask every question of the cookbook in a made-up file of about so many rows."""
     database = folder / "cookbook.duckdb"
     filled = fill(database, rows=rows)
     seconds: dict[str, float] = {}
@@ -55,7 +49,7 @@ def measure(
         walls, works = [], []
         for _ in range(rounds):
             wall, work = time.perf_counter(), time.process_time()
-            query(database, recipe.sql, as_of=as_of)
+            query(database, recipe.sql)
             walls.append(time.perf_counter() - wall)
             works.append(time.process_time() - work)
         seconds[recipe.title], processor[recipe.title] = min(walls), min(works)
