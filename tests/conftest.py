@@ -16,15 +16,38 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("suite", deadline=None, database=None)
 settings.load_profile("suite")
 
-# What takes longest, first: whole files go to one process, and what comes last leaves the other
-# without work. A name that is missing here costs time only.
+# What takes longest, first: a file goes to one process whole, and a dear one at the end would leave
+# the others without work. Where a name is missing here or is too much, that costs time only.
 _DEAR = (
     "test_snippets.py",
     "test_gate_attacks.py",
+    "test_cli.py",
+    "test_notary_cli.py",
+    "test_ten_seeds.py",
+    "test_live_rules.py",
+    "test_notary_privilege.py",
+    "test_ledger_bulk.py",
+    "test_gauntlet_controller.py",
+    "test_infra_evolve.py",
+    "test_campaign_cli.py",
+    "test_coverage_views.py",
+    "test_infra_patterns.py",
+    "test_second_verifier.py",
+    "test_campaign_audits.py",
+    "test_five_cheats.py",
+    "test_gauntlet_suite.py",
+    "test_human.py",
 )
+_CHEAP = ("ledger", "policies", "aggregates")  # the other files of these folders are short
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the dear files first, and leave all others in their order."""
-    place = {name: at for at, name in enumerate(_DEAR)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+    """Put the dear files first and the cheap folders last, and leave the rest in its order."""
+    dear = {name: at for at, name in enumerate(_DEAR)}
+    cheap = {name: at for at, name in enumerate(_CHEAP, start=len(_DEAR) + 1)}
+
+    def place(item: pytest.Item) -> int:
+        path = item.path
+        return dear.get(path.name, cheap.get(path.parent.name, len(_DEAR)))
+
+    items.sort(key=place)

@@ -49,7 +49,7 @@ CASES = [
     Case("R1", "high", "decrease_lr", {"lr": 3.0, "warm_up_epochs": 0, "epochs": 4}),
     Case("R1", "low", "increase_lr", {"lr": 1e-4, "epochs": 4}),
     Case("R1", "plateau", "decrease_lr", {"train_examples": 40, "batch_size": 20, "epochs": 18}),
-    Case("R2", "low", "increase_batch_size", {"batch_size": 1, "train_examples": 150, "epochs": 4}),
+    Case("R2", "low", "increase_batch_size", {"batch_size": 1, "train_examples": 100, "epochs": 4}),
     Case("R2", "high", "decrease_batch_size", {"batch_size": 150, "lr": 0.02, "epochs": 4}),
     Case("R3", "plateau", "stop", {"train_examples": 40, "batch_size": 20, "epochs": 20}),
     Case("R4", "stalled", "add_block", {"channels": 2, "width": 2, "lr": 0.001, "epochs": 5}),
@@ -76,14 +76,27 @@ CASES = [
             "blocks": 16,
             "lr": 0.01,
             "epochs": 4,
+            "train_examples": 128,
         },
     ),
-    Case("R7", "high", "decrease_lr", {"norm": "none", "blocks": 10, "lr": 0.01, "epochs": 4}),
+    Case(
+        "R7",
+        "high",
+        "decrease_lr",
+        {"norm": "none", "blocks": 10, "lr": 0.01, "epochs": 4, "train_examples": 128},
+    ),
     Case(
         "R7",
         "not_finite",
         "decrease_lr",
-        {"norm": "none", "blocks": 16, "lr": 10.0, "warm_up_epochs": 0, "epochs": 2},
+        {
+            "norm": "none",
+            "blocks": 16,
+            "lr": 10.0,
+            "warm_up_epochs": 0,
+            "epochs": 2,
+            "train_examples": 128,
+        },
     ),
 ]
 
