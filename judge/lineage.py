@@ -188,7 +188,9 @@ class _Walk:
                 index=start.index,
             )
         code = _code(body)
-        self._take(start, f"run {run} under checkpoint {checkpoint}")
+        parent = body.get("parent_run")
+        more = "" if parent is None else f"; it goes on from run {parent}, which is not shown"
+        self._take(start, f"run {run} under checkpoint {checkpoint}{more}")
         audit, scored, scores = self._audit(run, start, newest=max(decisions))
         if scores.get("hard_fail") is not False:
             raise LineageError(f"the audit of run {run} failed", index=scored.index)
@@ -205,13 +207,13 @@ class _Walk:
 
         Where the grant of a judge's key comes before a score, that has to be signed by a judge.
         """
-        for audit, told in reversed(self._all("audit.started", run=str(run), after=newest)):
+        for audit, told in reversed(self._all("audit.started", run=str(run))):
             if audit.stream_version != 1 or not _is_whole(told) or _seen(told, audit) <= newest:
                 continue
             found = self._all("audit.scored", stream=audit.stream_id, after=audit.index)
             for scored, scores in reversed(found):
-                by_judge = scored.author is not None and scored.author.role == "judge"
-                if by_judge or not self._all("key.granted", role="judge", before=scored.index):
+                wanted = self._all("key.granted", role="judge", before=scored.index)
+                if self._is_judged(scored) or not wanted:
                     return audit, scored, scores
         raise LineageError(
             f"no audit of run {run} after the decision, with every check in force and signed by a "
@@ -385,7 +387,7 @@ class _Walk:
         grants = [
             (grant, told)
             for grant, told in self._all("key.granted", role="operator", before=entry.index)
-            if not self._is_revoked(told.get("vkey"), after=grant.index, before=entry.index)
+            if not self._is_revoked(str(told.get("vkey")), "operator", entry, granted=grant.index)
         ]
         operators = [str(grant.get("vkey")) for _, grant in grants]
         try:
@@ -402,10 +404,27 @@ class _Walk:
         self._granted(*grants[at])
         return said
 
-    def _is_revoked(self, vkey: Any, *, after: int, before: int) -> bool:
-        """Tell whether a key was revoked between two entries; a file does not show that."""
-        found = self._all("key.revoked", vkey=vkey, after=after, before=before)
-        return any(entry.stream_id == authority_stream(self.origin) for entry, _ in found)
+    def _is_revoked(self, vkey: str, role: str, entry: VerifiedEntry, *, granted: int = -1) -> bool:
+        """Tell whether a key was revoked before an entry, or is not to be trusted since before.
+
+        A file does not show that; whoever makes one has the ledger.
+        """
+        return any(
+            revoked.index < entry.index or _natural(body.get("since")) <= entry.time_ns
+            for revoked, body in self._all("key.revoked", role=role, vkey=vkey, after=granted)
+            if revoked.stream_id == authority_stream(self.origin)
+        )
+
+    def _is_judged(self, scored: VerifiedEntry) -> bool:
+        """Tell whether a judge has signed a score whose key is to be trusted for that time."""
+        author = scored.author
+        if author is None or author.role != "judge":
+            return False
+        return not any(
+            sha256(_public_key(str(body["vkey"]))).digest() == author.key_id
+            and self._is_revoked(str(body["vkey"]), "judge", scored, granted=grant.index)
+            for grant, body in self._all("key.granted", role="judge", before=scored.index)
+        )
 
     def _granted(self, grant: VerifiedEntry, body: dict[str, Any]) -> Step:
         if grant.stream_id != authority_stream(self.origin):

@@ -939,7 +939,10 @@ class Story:
         for run in dict.fromkeys(run for run, _ in parts):
             own = [each.index for each in made if each.entry.stream == run]
             start = self.meet("run.started", begins=True, stream=run, before=min(own))
-            told += f"; run {hyphened(run)}, {self.audit(run, max(own))}: {self.checkpoint(start)}"
+            parent = start.body.get("parent_run")
+            told += f"; run {hyphened(run)}"
+            told += "" if parent is None else f" (it goes on from {parent!a}, which is not shown)"
+            told += f", {self.audit(run, max(own))}: {self.checkpoint(start)}"
         return told, max(each.index for each in made)
 
     def answer(self, first: Found, answer: list[Any]) -> list[Found]:
@@ -961,7 +964,7 @@ class Story:
 
     def audit(self, run: bytes, newest: int) -> str:
         """Follow link 3; say whose word it is."""
-        for audit in reversed(self.all("audit.started", run=hyphened(run), after=newest)):
+        for audit in reversed(self.all("audit.started", run=hyphened(run))):
             body, stream = audit.body, audit.entry.stream
             config, seen = body.get("config"), audit.index
             size = [*str(body.get("tree_head")).split("\n"), ""][1]

@@ -43,8 +43,8 @@ assert SPEC
 assert SPEC.loader
 SECOND = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(SECOND)
-OPERATOR, OUR_JUDGE, LOST = (
-    Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (7, 8, 9)
+OPERATOR, OUR_JUDGE, LOST, LOST_JUDGE = (
+    Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (7, 8, 9, 10)
 )
 BY_JUDGE = AuthorKey("judge", OUR_JUDGE)
 JUDGED = ("judge", "ada")  # the keys that a judge's word leads to
@@ -87,8 +87,20 @@ class Grounds:
     honest: bytes = b""  # line of an export
     lines: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # others, and their seals
 
-    def run(self, name: str, *, checkpoint: str | None = None, judged: bool = True) -> Run:
-        made = synthetic_run(self.log, dead=range(3), checkpoint=checkpoint or self.line.first)
+    def run(
+        self,
+        name: str,
+        *,
+        checkpoint: str | None = None,
+        judged: bool = True,
+        parent_run: str | None = None,
+    ) -> Run:
+        made = synthetic_run(
+            self.log,
+            dead=range(3),
+            checkpoint=checkpoint or self.line.first,
+            parent_run=parent_run,
+        )
         self.examples[name] = f"{made.id}/1"
         if judged:
             self.judge(name, made)
@@ -176,6 +188,15 @@ def judge_too_little(made: Grounds) -> None:
     made.judge(name, made.run(name, judged=False), at=str(made.log.recorder.tree_head()))
     name = "judged by nobody"
     made.judge(name, made.run(name, judged=False), by=None)
+    name = "gone on from another"
+    parent = made.examples["honest"].partition("/")[0]
+    made.judge(name, made.run(name, judged=False, parent_run=parent))
+    name = "judged with a lost key"
+    key = vkey("eve", public_bytes(LOST_JUDGE))
+    by_operator = AuthorKey("operator", OPERATOR)
+    made.log.recorder.grant_key(key, role="judge", author=by_operator)
+    made.judge(name, made.run(name, judged=False), by=AuthorKey("judge", LOST_JUDGE))
+    made.log.recorder.revoke_key(key, role="judge", since=1, reason="lost", author=by_operator)
     name = "scored again by nobody"
     audit = made.judge(name, made.run(name, judged=False), held=False)
     made.append(audit, Audit.Scored, **SCORES, hard_fail=False, accuracy_score=1, process_score=1)
@@ -354,6 +375,20 @@ def test_audit_by_nobody_beside_a_judges_is_rejected(forger: Forger, readers: Re
     mine, theirs = forger.story("judged by nobody"), forger.story("honest", *JUDGED)
     readers.refused(forger.file(f"{honest}>{alone}", mine | theirs), **NO_AUDIT)
     assert "judged by nobody: under" in readers.held(forger.file(alone, mine))
+
+
+def test_run_that_goes_on_from_another_is_told_of(forger: Forger, readers: Readers) -> None:
+    name = "gone on from another"
+    said = readers.held(forger.file(forger.grounds.examples[name], forger.story(name, *JUDGED)))
+    assert "goes on from" in said
+    steps = find_lineage(forger.ledger, forger.grounds.examples[name]).steps
+    assert any("which is not shown" in step.says for step in steps)
+
+
+def test_judge_whose_key_was_not_to_be_trusted_then_is_rejected(forger: Forger) -> None:
+    with pytest.raises(LineageError, match=NO_AUDIT["first"]):
+        find_lineage(forger.ledger, forger.grounds.examples["judged with a lost key"])
+    assert find_lineage(forger.ledger, forger.grounds.examples["honest"])  # the honest control
 
 
 def test_word_by_a_key_that_was_revoked_before_is_rejected(forger: Forger) -> None:
