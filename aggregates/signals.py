@@ -66,9 +66,11 @@ def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
 
 
 def _get(value: Mapping[str, Any], key: str, kind: type) -> Any:
-    if not isinstance(value, Mapping) or key not in value:
+    if (type(value) is not dict and not isinstance(value, Mapping)) or key not in value:
         raise MeasurementError(f"the measured part lacks {key!r}")
     found = value[key]
+    if type(found) is kind:
+        return found
     if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
         raise MeasurementError(f"measured {key!r} must be a {kind.__name__}, not {found!r}")
     return found

@@ -17,9 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ledger.errors import MalformedError, SignatureError
 
-__all__ = ["AuthorBlock", "VerifiedEntry", "parse_entry", "verify_author"]
+__all__ = ["AuthorBlock", "VerifiedEntry", "parse_entry", "split_entry", "verify_author"]
 
 _LIMIT = 2**63  # integers stay below it
+_ROLE = 64  # bytes of a role, at most
+_HEAD = struct.Struct(">BQ16sQQ32s")
 
 
 @dataclass(frozen=True)
@@ -48,36 +50,50 @@ class VerifiedEntry:
 
 def parse_entry(data: bytes, *, index: int) -> VerifiedEntry:
     """Take an entry's bytes apart; `index` is where they lie, for the error message."""
+    parts = split_entry(data, index=index)
+    return VerifiedEntry(
+        index=parts[0],
+        time_ns=parts[3],
+        stream_id=UUID(bytes=parts[1]),
+        stream_version=parts[2],
+        name=parts[6],
+        body=parts[7],
+        author=_author(parts[5], index=index),
+        previous=parts[4],
+        entry_hash=hashlib.sha256(b"\x00" + data).digest(),
+    )
+
+
+def split_entry(
+    data: bytes, *, index: int
+) -> tuple[int, bytes, int, int, bytes, bytes, str, bytes]:
+    """Return an entry's index, stream, version, time, previous hash, author block, name and body.
+
+    The author block is as it stands. Raises MalformedError as parse_entry() does.
+    """
     if not isinstance(data, bytes) or not 77 <= len(data) <= 65_535:
         raise MalformedError(
             f"entry {index} is not a byte string of a possible length", index=index
         )
-    if data[0] != 1:
-        raise MalformedError(f"entry {index} has format {data[0]}, not 1", index=index)
-    own_index, stream_id, stream_version, time_ns, previous = struct.unpack(
-        ">Q16sQQ32s", data[1:73]
-    )
+    version, own_index, stream_id, stream_version, time_ns, previous = _HEAD.unpack_from(data)
+    if version != 1:
+        raise MalformedError(f"entry {index} has format {version}, not 1", index=index)
     if own_index >= _LIMIT or stream_version >= _LIMIT or time_ns >= _LIMIT:
         raise MalformedError(f"entry {index} has an integer of 2^63 or more", index=index)
     try:
-        rest = _Bytes(data, at=73)
-        author = _author(rest.take(rest.number(1)))
-        name = rest.text(rest.number(1))
-        body = rest.take(rest.number(2))
-        rest.end()
-    except (_CutShortError, UnicodeDecodeError) as e:
+        author_end = 74 + data[73]
+        name_end = author_end + 1 + data[author_end]
+        body_end = name_end + 2 + (data[name_end] << 8 | data[name_end + 1])
+        name = data[author_end + 1 : name_end].decode("utf-8")
+    except (IndexError, UnicodeDecodeError) as e:
         raise MalformedError(f"entry {index} is malformed: {e}", index=index) from e
-    return VerifiedEntry(
-        index=own_index,
-        time_ns=time_ns,
-        stream_id=UUID(bytes=stream_id),
-        stream_version=stream_version,
-        name=name,
-        body=body,
-        author=author,
-        previous=previous,
-        entry_hash=hashlib.sha256(b"\x00" + data).digest(),
-    )
+    if body_end != len(data) or not name:
+        raise MalformedError(
+            f"entry {index} is malformed: its parts do not come to its length, or it has no name",
+            index=index,
+        )
+    author, body = data[74:author_end], data[name_end + 2 :]
+    return own_index, stream_id, stream_version, time_ns, previous, author, name, body
 
 
 def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> None:
@@ -109,45 +125,14 @@ def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> No
         ) from e
 
 
-class _CutShortError(Exception):
-    """A length that the bytes do not bear out."""
-
-
-class _Bytes:
-    """Reads a byte string from front to end and never past it."""
-
-    def __init__(self, data: bytes, *, at: int) -> None:
-        self._data = data
-        self._at = at
-
-    def take(self, length: int) -> bytes:
-        end = self._at + length
-        if end > len(self._data):
-            raise _CutShortError(f"it ends before byte {end}")
-        part = self._data[self._at : end]
-        self._at = end
-        return part
-
-    def number(self, length: int) -> int:
-        return int.from_bytes(self.take(length), "big")
-
-    def text(self, length: int) -> str:
-        if length == 0:
-            raise _CutShortError("a text in it is empty")
-        return self.take(length).decode("utf-8")
-
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise _CutShortError("bytes follow its end")
-
-
-def _author(block: bytes) -> AuthorBlock | None:
+def _author(block: bytes, *, index: int) -> AuthorBlock | None:
     if not block:
         return None
-    rest = _Bytes(block, at=0)
-    role_length = rest.number(1)
-    if role_length > 64:
-        raise _CutShortError("its author's role is too long")
-    author = AuthorBlock(role=rest.text(role_length), key_id=rest.take(32), signature=rest.take(64))
-    rest.end()
-    return author
+    length = block[0]
+    if length == 0 or length > _ROLE or len(block) != 1 + length + 96:
+        raise MalformedError(f"entry {index} is malformed: its author block", index=index)
+    try:
+        role = block[1 : 1 + length].decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise MalformedError(f"entry {index} is malformed: {e}", index=index) from e
+    return AuthorBlock(role=role, key_id=block[1 + length :][:32], signature=block[-64:])

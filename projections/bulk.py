@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["apply_new", "work"]
 
 STRETCH = 8_000  # entries
+BATCH = 64_000  # entries in a transaction: DuckDB packs full groups of rows at once, and only once
 FEW = 10_000  # entries, for which no process is worth its start
 MOST = 8  # processes
 _CHILD = "import sys; sys.path[:] = sys.argv[7:]; from projections.bulk import work; work()"
@@ -64,7 +65,7 @@ def _apply_stretches(
     end: int,
     processes: int,
 ) -> None:
-    from projections.columns import write_stretch  # noqa: PLC0415 - few need what this loads
+    from projections.columns import joined, write_stretch  # noqa: PLC0415 - few need what this loads
 
     types, step = column_types(connection), processes * STRETCH
     with ExitStack() as stack:
@@ -72,13 +73,21 @@ def _apply_stretches(
             _started(stack, ledger.directory, types, start=first, end=end, step=step)
             for first in range(start, start + step, STRETCH)
         ]
+        waiting: list[Stretch] = []
+        written = start
         for number, at in enumerate(range(start, end, STRETCH)):
             stop = min(at + STRETCH, end)
             stretch = _received(pipes[number % processes])
-            if stretch is not None and stretch.count == stop - at:
-                write_stretch(connection, stretch, start=at)
-            else:
+            fits = stretch is not None and stretch.count == stop - at
+            if fits and stretch is not None:
+                waiting.append(stretch)
+            if waiting and (not fits or stop == end or stop - written >= BATCH):
+                write_stretch(connection, joined(waiting), start=written)
+                written += sum(each.count for each in waiting)
+                waiting = []
+            if not fits:
                 project(connection, ledger.entries(start=at, stop=stop), quarantine=True)
+                written = stop
 
 
 def _started(

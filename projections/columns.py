@@ -1,26 +1,37 @@
-"""Stretches of entries as Arrow tables: what projector.py does row by row, checked by columns.
+"""Stretches of entries as Arrow tables: what projector.py does row by row, by columns.
 
-Both take their rows from the same functions. A stretch in which anything at all is odd becomes no
-tables: the projector then takes it entry by entry, and says what is wrong with which.
+Both read the same definitions. A stretch in which anything at all is odd becomes no tables: the
+projector then takes it entry by entry, and says what is wrong with which.
 
 Trust: as in projector.py.
 I/O: the DuckDB connection.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import msgpack
+import numpy as np
 import pyarrow as pa
 
+from aggregates.errors import AggregateError
+from aggregates.registry import REGISTRY
+from ledger.authority import AUTHORITY_EVENTS
+from ledger.entries import entry_hash
 from ledger.errors import LedgerError
-from ledger.verified_entries import parse_entry
+from ledger.verified_entries import AuthorBlock, parse_entry, split_entry
+from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError
+from projections.mapping import Body, Rows
 from projections.projector import TYPES, Columns, json_text, rows_of_entry, transaction
+from projections.rows import ROWS
 
-__all__ = ["Stretch", "packed", "stretch_of", "unpacked", "write_stretch"]
+__all__ = ["Stretch", "joined", "packed", "stretch_of", "unpacked", "write_stretch"]
 
 _ARROW = {
     "BIGINT": pa.int64(),
@@ -32,6 +43,8 @@ _ARROW = {
     "VARCHAR": pa.string(),
 }
 _NONE = type(None)
+_NEWEST = {event_type.name: event_type.version for event_type in REGISTRY}
+Page = Sequence[tuple[int, bytes]]
 
 
 @dataclass
@@ -43,56 +56,159 @@ class Stretch:
     tables: dict[str, pa.Table] = field(default_factory=dict)
 
 
+@dataclass
+class _Kind:
+    """Events of one name, as columns."""
+
+    bodies: list[Body] = field(default_factory=list)
+    streams: list[str] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+    authors: list[AuthorBlock | None] = field(default_factory=list)
+
+
 class _OddError(Exception):
     """Something does not fit; the projector knows what."""
 
 
 def stretch_of(
-    pages: Iterable[Sequence[tuple[int, bytes]]], types: Mapping[str, Columns], *, start: int
+    pages: Iterable[Page], types: Mapping[str, Columns], *, start: int
 ) -> Stretch | None:
     """Return the tables of entries (index, bytes) from `start` on, or None where one is odd."""
-    at, last_hash = start, ""
-    parts: dict[str, list[pa.Table]] = {}
+    at, last = start, b""
+    parts: dict[str, list[pa.Table]] = defaultdict(list)
     try:
         for page in pages:
-            rows: dict[str, list[dict[str, Any]]] = {}
-            for index, data in page:
-                entry = parse_entry(data, index=index)
-                if (index, entry.index) != (at, at):
-                    return None
-                for table, row in rows_of_entry(entry):
-                    rows.setdefault(table, []).append(row)
-                at += 1
-                last_hash = entry.entry_hash.hex()
-            for table, found in rows.items():
-                parts.setdefault(table, []).append(_table(found, types[table]))
-    except (_OddError, LedgerError, ProjectionError, KeyError):
+            for table, rows in _tables(page, types, start=at):
+                parts[table].append(rows)
+            at += len(page)
+            last = page[-1][1]
+    except (
+        AggregateError,
+        AttributeError,
+        KeyError,
+        LedgerError,
+        OverflowError,
+        ProjectionError,
+        TypeError,
+        ValueError,
+        pa.ArrowException,
+        _OddError,
+    ):
         return None
     tables = {table: pa.concat_tables(found) for table, found in parts.items()}
-    return Stretch(at - start, last_hash, tables)
+    return Stretch(at - start, entry_hash(last).hex(), tables)
 
 
-def _table(rows: list[dict[str, Any]], types: Columns) -> pa.Table:
-    if set(map(len, rows)) != {len(types)}:
+def _tables(
+    page: Page, types: Mapping[str, Columns], *, start: int
+) -> Iterable[tuple[str, pa.Table]]:
+    kinds: dict[str, _Kind] = defaultdict(_Kind)
+    events: list[tuple[int, int, str, int, str]] = []
+    rare: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    texts: dict[bytes, str] = {}
+    for at, (index, data) in enumerate(page, start):
+        own, stream_id, version, time_ns, _, author, name, encoded = split_entry(data, index=index)
+        if not own == index == at:
+            raise _OddError
+        if name in AUTHORITY_EVENTS:
+            for table, row in rows_of_entry(parse_entry(data, index=index)):
+                rare[table].append(row)
+            continue
+        stream = texts.get(stream_id)
+        if stream is None:
+            stream = texts[stream_id] = str(UUID(bytes=stream_id))
+        body = read_body(encoded)
+        newest = body.get("v")
+        if type(newest) is not int or newest != _NEWEST.get(name):
+            body = REGISTRY.upcast(name, body)
+        kind = kinds[name]
+        kind.bodies.append(body)
+        kind.streams.append(stream)
+        kind.indices.append(index)
+        kind.authors.append(parse_entry(data, index=index).author if author else None)
+        events.append((index, time_ns // 1_000, stream, version, name))
+    for table, found in rare.items():
+        columns = {
+            column: _array([row[column] for row in found], *types[table][column])
+            for column in found[0]
+        }
+        yield table, _table(columns, types, table)
+    if events:
+        yield "events", _events(events, types)
+    for name, kind in kinds.items():
+        for told in ROWS[name]:
+            rows = _rows(told, kind, types[told.table])
+            if rows is not None:
+                yield told.table, _table(rows, types, told.table)
+
+
+def _events(events: list[tuple[int, int, str, int, str]], types: Mapping[str, Columns]) -> pa.Table:
+    """Return what projector.py's _event() says of each entry."""
+    names = ("idx", "time", "stream_id", "version", "name")
+    columns = {
+        column: pa.array(values, _ARROW[types["events"][column][0]])  # the time as microseconds
+        for column, values in zip(names, zip(*events, strict=True), strict=True)
+    }
+    return _table(columns, types, "events")
+
+
+def _rows(told: Rows, kind: _Kind, types: Columns) -> dict[str, pa.Array] | None:
+    """Return the columns of these events' rows in one table, None if there are no rows."""
+    outer: dict[str, list[Any]] = {
+        "idx": kind.indices,
+        **{column: [value] * len(kind.bodies) for column, value in told.always.items()},
+        **{column: [body[key] for body in kind.bodies] for column, key in told.body.items()},
+    }
+    if told.stream is not None:
+        outer[told.stream] = kind.streams
+    if told.signer is not None:
+        outer["signed_by"] = [told.signed_by(author) for author in kind.authors]
+    columns = {column: _array(values, *types[column]) for column, values in outer.items()}
+    if told.parts is None:
+        return columns
+    parts = [told.parts(*each) for each in zip(kind.bodies, kind.streams, strict=True)]
+    counts = np.fromiter(map(len, parts), np.int64, len(parts))
+    if not counts.any():
+        return None
+    if (counts != 1).any():
+        which = pa.array(np.repeat(np.arange(len(parts)), counts))
+        columns = {column: values.take(which) for column, values in columns.items()}
+    flat = list(chain.from_iterable(parts))
+    for column, key in told.part.items():
+        columns[column] = _array([part[key] for part in flat], *types[column])
+    if told.place is not None:
+        first = np.repeat(np.cumsum(counts) - counts, counts)
+        columns[told.place] = pa.array(np.arange(len(flat)) - first, _ARROW[types[told.place][0]])
+    return columns
+
+
+def _array(values: list[Any], kind: str, nullable: bool) -> pa.Array:
+    found = set(map(type, values))
+    if _NONE in found:
+        if not nullable:
+            raise _OddError
+        found.discard(_NONE)
+    if kind == "JSON":
+        values = [None if value is None else json_text(value) for value in values]
+    elif not found.issubset(TYPES[kind]):
         raise _OddError
-    columns = {}
-    for column, (kind, nullable) in types.items():
-        values: list[Any] = [row[column] for row in rows]
-        if kind == "JSON":
-            if not nullable and None in values:
-                raise _OddError
-            values = [None if value is None else json_text(value) for value in values]
-        else:
-            found = set(map(type, values))
-            if nullable:
-                found.discard(_NONE)
-            if not found.issubset(TYPES[kind]):
-                raise _OddError
-        try:
-            columns[column] = pa.array(values, _ARROW[kind], from_pandas=False)
-        except (pa.ArrowException, OverflowError, ValueError) as e:
-            raise _OddError from e
-    return pa.table(columns)
+    return pa.array(values, _ARROW[kind], from_pandas=False)
+
+
+def _table(columns: dict[str, pa.Array], types: Mapping[str, Columns], table: str) -> pa.Table:
+    if columns.keys() != types[table].keys():
+        raise _OddError
+    return pa.table({column: columns[column] for column in types[table]})
+
+
+def joined(stretches: Sequence[Stretch]) -> Stretch:
+    """Return stretches that follow each other as one."""
+    parts: dict[str, list[pa.Table]] = defaultdict(list)
+    for stretch in stretches:
+        for table, rows in stretch.tables.items():
+            parts[table].append(rows)
+    tables = {table: pa.concat_tables(found) for table, found in parts.items()}
+    return Stretch(sum(each.count for each in stretches), stretches[-1].last_hash, tables)
 
 
 def write_stretch(connection: duckdb.DuckDBPyConnection, stretch: Stretch, *, start: int) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import duckdb
+import orjson
 
 from aggregates import signals
 from aggregates.errors import AggregateError
@@ -28,8 +29,9 @@ from ledger.errors import LedgerError, UnknownEventError
 from ledger.verified_entries import AuthorBlock
 from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError, UnknownNameError
-from projections.infra_rows import Row
+from projections.mapping import Row
 from projections.rows import rows_of
+from projections.template import copied
 
 __all__ = [
     "TYPES",
@@ -54,11 +56,11 @@ _SQL = tuple(
     for name in ("schema", "views", "hygiene", "curation", "drift", "bisection")
 )
 _CODE = tuple(
-    _HERE / name for name in ("bodies.py", "columns.py", "infra_rows.py", "projector.py", "rows.py")
+    _HERE / f"{name}.py"
+    for name in ("bodies", "columns", "infra_rows", "mapping", "projector", "rows")
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
-_JSON = json.JSONEncoder(allow_nan=False, default=bytes.hex, ensure_ascii=False)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a body a column takes; JSON takes everything.
 TYPES: dict[str, tuple[type, ...]] = {
@@ -133,7 +135,7 @@ def projected(
     """Return a database in memory that holds these entries; raises as project() does."""
     connection = duckdb.connect(":memory:")
     try:
-        create_schema(connection)
+        copied(connection, create_schema)
         project(connection, entries, quarantine=quarantine)
     except BaseException:
         connection.close()
@@ -313,10 +315,10 @@ def rows_of_entry(entry: ProjectedEvent) -> list[Row]:
 
 def json_text(value: Any) -> str:
     """Return what a JSON column holds of a value."""
-    try:
-        return _JSON.encode(value)
-    except ValueError:
-        return json.dumps(_finite(value), default=bytes.hex, ensure_ascii=False)
+    text = orjson.dumps(value, default=bytes.hex)
+    if b"null" in text:  # it may have been a number that JSON does not have
+        text = orjson.dumps(_finite(value), default=bytes.hex)
+    return text.decode()
 
 
 def _finite(value: Any) -> Any:

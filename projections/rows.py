@@ -1,259 +1,218 @@
-"""One event in, its rows out: what each kind of event means to the tables.
+"""What each kind of event means to the tables: one event in, its rows out.
 
-Bodies are those of each event's newest version. A row maps column to value; values keep the types
-of the body, and whoever inserts them checks these against the columns.
+Bodies are those of each event's newest version. Values keep the types of the body, and whoever
+inserts them checks these against the columns.
 
-Trust: bodies may be malformed; KeyError, TypeError and MeasurementError are the caller's to expect.
+Trust: as in mapping.py.
 I/O: none.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from types import MappingProxyType
 from uuid import UUID
 
 from aggregates.rules import PRECEDENCE
-from aggregates.signals import signals_of
+from aggregates.signals import EpochSignals, signals_of
 from aggregates.transcript import Call, Transcript
 from ledger.verified_entries import AuthorBlock
-from projections.infra_rows import INFRA_ROWS, Body, Row, pick
+from projections.infra_rows import INFRA_ROWS
+from projections.mapping import Body, Row, Rows, rows
+
+__all__ = ["ROWS", "rows_of"]
 
 _SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
-_START = ("config_hash", "rules_hash", "parent_run", "campaign", "checkpoint")
-_START_JSON = ("config", "rules", "spec", "policy", "data", "environment")
-_LAYER = ("rank", "grad_norm", "update_ratio", "epoch_update_ratio")
-_ACTIVATION = ("units", "dead_units", "sparsity", "p50", "p99")
-_SCORES = (
-    "hard_fail",
-    "accuracy_score",
-    "process_score",
-    "process_axis_exercised",
-    "test_accuracy",
-    "validation_accuracy",
-    "obligations",
-    "decisions",
-)
-_TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_SIGNALS = tuple(field.name for field in fields(EpochSignals))
 _CALL = ("number", *(field.name for field in fields(Call) if field.name != "usage"))
+_TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
+_VIOLATION = ("rule", "epoch", "decision", "emitter", "detail")
 
 
 def rows_of(
     name: str, body: Body, *, stream: str, idx: int, author: AuthorBlock | None = None
 ) -> Iterator[Row]:
     """Yield the rows of one event; raises KeyError for a kind that has no rows defined."""
-    signed_table, role = _SIGNED.get(name, ("", ""))
-    for table, values in _BY_NAME[name](body, stream, idx):
-        if table == signed_table:
-            signed = author is not None and author.role == role
-            values["signed_by"] = author.key_id.hex() if author and signed else None
-        yield table, values
+    for told in ROWS[name]:
+        yield from told.of(body, stream, idx, author)
 
 
-def _run_started(body: Body, run: str, idx: int) -> Iterator[Row]:
-    yield "run_starts", {"run_id": run, "idx": idx, **pick(body, (*_START, *_START_JSON))}
-
-
-def _provoked(body: Body, run: str, idx: int) -> Iterator[Row]:
-    told = {column: body[column] for column in ("name", "seed", "changes", "expects")}
-    yield "provocations", {"run_id": run, "idx": idx, **told}
-
-
-def _epoch_measured(body: Body, run: str, idx: int) -> Iterator[Row]:
+def _epoch(body: Body, run: str) -> list[Body]:  # noqa: ARG001
     measured = body["measured"]
-    key = {"run_id": run, "epoch": body["epoch"], "idx": idx}
-    yield (
-        "epochs",
-        {
-            **key,
-            **vars(signals_of(body["epoch"], measured)),
-            "val_accuracy": measured["validation"]["accuracy"],
-            "noise_scale": measured["gradients"].get("noise_scale"),
-            **pick(measured["settings"], _SETTINGS),
-            "reported": body["reported"],
-        },
-    )
-    for table, part, columns in (
-        ("layer_metrics", "layers", _LAYER),
-        ("activation_metrics", "activations", _ACTIVATION),
-    ):
-        for place, layer in enumerate(measured[part]):
-            named = {"place": place, "layer": layer["name"]}
-            yield table, {**key, **named, **pick(layer, columns)}
+    signals = vars(signals_of(body["epoch"], measured))
+    settings = {column: measured["settings"][column] for column in _SETTINGS}
+    noise = measured["gradients"].get("noise_scale")
+    accuracy = measured["validation"]["accuracy"]
+    return [{**signals, **settings, "noise_scale": noise, "val_accuracy": accuracy}]
 
 
-def _rules_evaluated(body: Body, run: str, idx: int) -> Iterator[Row]:
-    columns = ("fired", "side", "value", "ema", "streak")
-    for rule, evaluation in body["evaluations"].items():
-        yield (
-            "rule_evaluations",
-            {
-                "run_id": run,
-                "epoch": body["epoch"],
-                "idx": idx,
-                "rule": rule,
-                **pick(evaluation, columns),
-                "precedence": PRECEDENCE.index(rule) + 1,
-            },
-        )
+def _evaluations(body: Body, run: str) -> list[Body]:  # noqa: ARG001
+    return [
+        {**evaluation, "rule": rule, "precedence": _PRECEDENCE.get(rule)}
+        for rule, evaluation in body["evaluations"].items()
+    ]
 
 
-def _decision_made(body: Body, run: str, idx: int) -> Iterator[Row]:
-    columns = (
-        "number",
-        "epoch",
-        "source",
-        "event_type",
-        "direction",
-        "params",
-        "justification",
-    )
-    deferred_to = body["params"].get("deferred_to")
-    told = {"deferred_to": deferred_to, **pick(body, columns)}
-    yield "decisions", {"run_id": run, "idx": idx, **told}
-    for rule in body["cites"]:
-        yield "citations", {"run_id": run, "number": body["number"], "idx": idx, "rule": rule}
+def _violations(body: Body, audit: str) -> list[Body]:  # noqa: ARG001
+    return [
+        {"kind": violation["kind"], **{column: violation.get(column) for column in _VIOLATION}}
+        for violation in body["violations"]
+    ]
 
 
-def _remedy(outcome: str, *columns: str) -> Callable[[Body, str, int], Iterator[Row]]:
-    def rows(body: Body, run: str, idx: int) -> Iterator[Row]:
-        empty = {"changes": None, "reason": None, "settings": None, "spec": None}
-        told = pick(body, ("decision", "epoch", *columns))
-        yield "remedies", {"run_id": run, "idx": idx, "outcome": outcome, **empty, **told}
-
-    return rows
-
-
-def _weights_saved(body: Body, run: str, idx: int) -> Iterator[Row]:
-    columns = ("epoch", "kind", "sha256", "size", "spec", "probe")
-    yield "weights", {"run_id": run, "idx": idx, **pick(body, columns)}
-
-
-def _run_ended(body: Body, run: str, idx: int) -> Iterator[Row]:
-    columns = ("reason", "detail", "deliverables")
-    yield "run_ends", {"run_id": run, "idx": idx, **pick(body, columns)}
-
-
-def _campaign_started(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = {
-        **pick(body, ("mode", "config", "policy", "feedback")),
-        "max_attempts": body["attempts"],
-    }
-    yield "campaign_starts", {"campaign_id": campaign, "idx": idx, **told}
-
-
-def _attempt_started(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = {"run_id": body["run"], **pick(body, ("number", "parent_run"))}
-    yield "attempts", {"campaign_id": campaign, "idx": idx, **told}
-
-
-def _attempt_abandoned(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = {"run_id": body["run"], **pick(body, ("number", "reason"))}
-    yield "abandoned_attempts", {"campaign_id": campaign, "idx": idx, **told}
-
-
-def _attempt_judged(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = {"run_id": body["run"], "audit_id": body["audit"], "number": body["number"]}
-    yield "judged_attempts", {"campaign_id": campaign, "idx": idx, **told}
-
-
-def _feedback_given(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = pick(body, ("number", "feedback"))
-    yield "feedback", {"campaign_id": campaign, "idx": idx, **told}
-
-
-def _campaign_ended(body: Body, campaign: str, idx: int) -> Iterator[Row]:
-    told = pick(body, ("reason", "ranking"))
-    yield "campaign_ends", {"campaign_id": campaign, "idx": idx, **told}
-
-
-def _audit_started(body: Body, audit: str, idx: int) -> Iterator[Row]:
-    told = {"run_id": body["run"], **pick(body, ("tree_head", "config", "environment"))}
-    yield "audit_starts", {"audit_id": audit, "idx": idx, **told}
-
-
-def _step_completed(body: Body, audit: str, idx: int) -> Iterator[Row]:
-    told = pick(body, ("step", "name", "status", "summary", "evidence"))
-    yield "audit_steps", {"audit_id": audit, "idx": idx, **told}
-
-
-def _audit_scored(body: Body, audit: str, idx: int) -> Iterator[Row]:
-    yield "audit_scores", {"audit_id": audit, "idx": idx, **pick(body, _SCORES)}
-    optional = ("rule", "epoch", "decision", "emitter", "detail")
-    for place, violation in enumerate(body["violations"]):
-        told = {column: violation.get(column) for column in optional}
-        yield (
-            "audit_violations",
-            {"audit_id": audit, "place": place, "idx": idx, "kind": violation["kind"], **told},
-        )
-
-
-def _decision_reviewed(body: Body, review: str, idx: int) -> Iterator[Row]:
-    told = {"run_id": body["run"], "decision_idx": body["index"]}
-    yield (
-        "reviews",
-        {"review_id": review, "idx": idx, **told, **pick(body, ("entry_hash", "mark", "note"))},
-    )
-
-
-def _transcript_started(body: Body, transcript: str, idx: int) -> Iterator[Row]:
+def _transcript(body: Body, transcript: str) -> list[Body]:
     if str(Transcript.id_of(UUID(body["run"]))) != transcript:
         raise ValueError(f"transcript {transcript} is not the one of run {body['run']}")
-    told = {"run_id": body["run"], **pick(body, ("mode", "policy"))}
-    yield "transcripts", {"transcript_id": transcript, "idx": idx, **told}
+    return [body]
 
 
-def _call_made(body: Body, transcript: str, idx: int) -> Iterator[Row]:
-    tokens = {column: (body["usage"] or {}).get(column) for column in _TOKENS}
-    yield "calls", {"transcript_id": transcript, "idx": idx, **pick(body, _CALL), **tokens}
+def _tokens(body: Body, transcript: str) -> list[Body]:  # noqa: ARG001
+    return [{column: (body["usage"] or {}).get(column) for column in _TOKENS}]
 
 
-def _vote_counted(body: Body, transcript: str, idx: int) -> Iterator[Row]:
-    columns = ("epoch", "rule", "votes", "chosen", "agreement", "calls")
-    yield "votes", {"transcript_id": transcript, "idx": idx, **pick(body, columns)}
+def _remedy(outcome: str, columns: str) -> tuple[Rows, ...]:
+    told = f"decision epoch {columns}"
+    missing = dict.fromkeys({"changes", "reason", "settings", "spec"} - set(columns.split()))
+    return (rows("remedies", "run_id", told, always={"outcome": outcome, **missing}),)
 
 
-def _proposal_reviewed(body: Body, transcript: str, idx: int) -> Iterator[Row]:
-    columns = ("epoch", "proposed", "verdict", "decision", "mark", "note")
-    yield "proposal_reviews", {"transcript_id": transcript, "idx": idx, **pick(body, columns)}
-
-
-_BY_NAME: Mapping[str, Callable[[Body, str, int], Iterator[Row]]] = MappingProxyType(
+ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
     {
-        "run.started": _run_started,
-        "run.provoked": _provoked,
-        "run.epoch_measured": _epoch_measured,
-        "run.rules_evaluated": _rules_evaluated,
-        "run.decision_made": _decision_made,
-        "run.remedy_applied": _remedy("applied", "changes", "settings", "spec"),
+        "run.started": (
+            rows(
+                "run_starts",
+                "run_id",
+                "config_hash rules_hash parent_run campaign checkpoint "
+                "config rules spec policy data environment",
+            ),
+        ),
+        "run.provoked": (rows("provocations", "run_id", "name seed changes expects"),),
+        "run.epoch_measured": (
+            rows(
+                "epochs",
+                "run_id",
+                "reported",
+                parts=_epoch,
+                part=" ".join((*_SIGNALS, "val_accuracy", "noise_scale", *_SETTINGS)),
+            ),
+            rows(
+                "layer_metrics",
+                "run_id",
+                "epoch",
+                parts=lambda body, _: body["measured"]["layers"],
+                part="layer=name rank grad_norm update_ratio epoch_update_ratio",
+                place="place",
+            ),
+            rows(
+                "activation_metrics",
+                "run_id",
+                "epoch",
+                parts=lambda body, _: body["measured"]["activations"],
+                part="layer=name units dead_units sparsity p50 p99",
+                place="place",
+            ),
+        ),
+        "run.rules_evaluated": (
+            rows(
+                "rule_evaluations",
+                "run_id",
+                "epoch",
+                parts=_evaluations,
+                part="rule fired side value ema streak precedence",
+            ),
+        ),
+        "run.decision_made": (
+            rows(
+                "decisions",
+                "run_id",
+                "number epoch source event_type direction params justification",
+                parts=lambda body, _: [{"deferred_to": body["params"].get("deferred_to")}],
+                part="deferred_to",
+            ),
+            rows(
+                "citations",
+                "run_id",
+                "number",
+                parts=lambda body, _: [{"rule": rule} for rule in body["cites"]],
+                part="rule",
+            ),
+        ),
+        "run.remedy_applied": _remedy("applied", "changes settings spec"),
         "run.remedy_refused": _remedy("refused", "reason"),
         "run.restart_scheduled": _remedy("restart", "spec"),
-        "run.weights_saved": _weights_saved,
-        "run.ended": _run_ended,
-        "campaign.started": _campaign_started,
-        "campaign.attempt_started": _attempt_started,
-        "campaign.attempt_abandoned": _attempt_abandoned,
-        "campaign.attempt_judged": _attempt_judged,
-        "campaign.feedback_given": _feedback_given,
-        "campaign.ended": _campaign_ended,
-        "audit.started": _audit_started,
-        "audit.step_completed": _step_completed,
-        "audit.scored": _audit_scored,
-        "decision.reviewed": _decision_reviewed,
-        "transcript.started": _transcript_started,
-        "transcript.call_made": _call_made,
-        "transcript.vote_counted": _vote_counted,
-        "transcript.proposal_reviewed": _proposal_reviewed,
+        "run.weights_saved": (rows("weights", "run_id", "epoch kind sha256 size spec probe"),),
+        "run.ended": (rows("run_ends", "run_id", "reason detail deliverables"),),
+        "campaign.started": (
+            rows(
+                "campaign_starts",
+                "campaign_id",
+                "mode config policy feedback max_attempts=attempts",
+            ),
+        ),
+        "campaign.attempt_started": (
+            rows("attempts", "campaign_id", "run_id=run number parent_run"),
+        ),
+        "campaign.attempt_abandoned": (
+            rows("abandoned_attempts", "campaign_id", "run_id=run number reason"),
+        ),
+        "campaign.attempt_judged": (
+            rows("judged_attempts", "campaign_id", "run_id=run audit_id=audit number"),
+        ),
+        "campaign.feedback_given": (rows("feedback", "campaign_id", "number feedback"),),
+        "campaign.ended": (rows("campaign_ends", "campaign_id", "reason ranking"),),
+        "audit.started": (
+            rows("audit_starts", "audit_id", "run_id=run tree_head config environment"),
+        ),
+        "audit.step_completed": (
+            rows("audit_steps", "audit_id", "step name status summary evidence"),
+        ),
+        "audit.scored": (
+            rows(
+                "audit_scores",
+                "audit_id",
+                "hard_fail accuracy_score process_score process_axis_exercised test_accuracy "
+                "validation_accuracy obligations decisions",
+                signer="judge",
+            ),
+            rows(
+                "audit_violations",
+                "audit_id",
+                "",
+                parts=_violations,
+                part=" ".join(("kind", *_VIOLATION)),
+                place="place",
+            ),
+        ),
+        "decision.reviewed": (
+            rows(
+                "reviews",
+                "review_id",
+                "run_id=run decision_idx=index entry_hash mark note",
+                signer="operator",
+            ),
+        ),
+        "transcript.started": (
+            rows(
+                "transcripts",
+                "transcript_id",
+                "",
+                parts=_transcript,
+                part="run_id=run mode policy",
+            ),
+        ),
+        "transcript.call_made": (
+            rows("calls", "transcript_id", " ".join(_CALL), parts=_tokens, part=" ".join(_TOKENS)),
+        ),
+        "transcript.vote_counted": (
+            rows("votes", "transcript_id", "epoch rule votes chosen agreement calls"),
+        ),
+        "transcript.proposal_reviewed": (
+            rows(
+                "proposal_reviews",
+                "transcript_id",
+                "epoch proposed verdict decision mark note",
+            ),
+        ),
         **INFRA_ROWS,
     }
 )
-# Where a signature counts: in which table, and by whom.
-_SIGNED = MappingProxyType(
-    {
-        "audit.scored": ("audit_scores", "judge"),
-        "checkpoint.rolled_back": ("checkpoint_rollbacks", "operator"),
-        "corpus.admitted": ("corpus_origins", "operator"),
-        "corpus.withdrawn": ("corpus_origins", "operator"),
-        "decision.reviewed": ("reviews", "operator"),
-    }
-)
-EVENT_NAMES = frozenset(_BY_NAME)

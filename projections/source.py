@@ -15,7 +15,8 @@ from ledger.verified_entries import VerifiedEntry, parse_entry
 __all__ = ["END", "LedgerSource", "open_source"]
 
 END = 2**63 - 1  # behind every index
-_PAGE = 1_000  # entries, of at most 64 KiB each
+_PAGE = 4_000  # entries
+_PAGE_BYTES = 8 << 20
 
 
 class LedgerSource:
@@ -49,11 +50,17 @@ class LedgerSource:
             start = page[-1][0] + 1
 
     def _page(self, start: int, *, limit: int) -> list[tuple[int, bytes]]:
+        page, size = [], 0
         with self._database.transaction(write=False) as connection:
-            return connection.execute(
+            for index, entry in connection.execute(
                 "SELECT idx, entry FROM entries WHERE idx >= ? ORDER BY idx LIMIT ?",
                 (start, limit),
-            ).fetchall()
+            ):
+                page.append((index, entry))
+                size += len(entry) if isinstance(entry, bytes) else 0
+                if size >= _PAGE_BYTES:
+                    break
+        return page
 
 
 @contextmanager

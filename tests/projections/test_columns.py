@@ -180,6 +180,28 @@ def test_body_that_msgpack_alone_would_pass_is_rejected(value: object) -> None:
         read_body(msgpack.packb({"v": 1, "value": value}))
 
 
+@pytest.mark.parametrize(
+    ("honest", "other"),
+    [
+        (b"\x01", b"\xcc\x01"),
+        (b"\x01", b"\xd0\x01"),
+        (b"\xff", b"\xd0\xff"),
+        (b"\xcf" + (2**40).to_bytes(8, "big"), b"\xd3" + (2**40).to_bytes(8, "big")),
+        (b"\xcb" + bytes(8), b"\xca" + bytes(4)),
+        (b"\xa1a", b"\xd9\x01a"),
+        (b"\xd9\x20" + b"a" * 32, b"\xda\x00\x20" + b"a" * 32),
+        (b"\xc4\x01a", b"\xc5\x00\x01a"),
+        (b"\x91\x01", b"\xdc\x00\x01\x01"),
+        (b"\x81\xa1k\x01", b"\xde\x00\x01\xa1k\x01"),
+        (b"\x81\xa1k\x01", b"\x82\xa1k\x02\xa1k\x01"),
+    ],
+)
+def test_body_in_another_encoding_is_rejected(honest: bytes, other: bytes) -> None:
+    assert read_body(b"\x81\xa1v" + honest) == decode_body(b"\x81\xa1v" + honest)
+    with pytest.raises(MalformedError, match="only permitted encoding"):
+        read_body(b"\x81\xa1v" + other)
+
+
 def test_body_deeper_than_allowed_is_rejected() -> None:
     value: object = 1
     for _ in range(MAX_DEPTH - 1):

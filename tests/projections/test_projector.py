@@ -16,7 +16,7 @@ from ledger.bodies import decode_body, encode_body
 from ledger.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError, TableError
 from projections.projector import project, read_position, table_digests
-from projections.rows import EVENT_NAMES
+from projections.rows import ROWS
 
 pytest_plugins = ("projection_fixtures",)
 
@@ -74,13 +74,13 @@ def test_digests_differ_when_one_value_differs(
 
 
 def test_every_registered_event_has_rows_defined() -> None:
-    assert {event_type.name for event_type in REGISTRY} == EVENT_NAMES
+    assert {event_type.name for event_type in REGISTRY} == ROWS.keys()
 
 
 def test_every_table_has_rows_when_the_ledger_has_every_event(
     entries: Entries, empty: Empty
 ) -> None:
-    assert {entry.name for entry in entries} == EVENT_NAMES | {"key.granted"}
+    assert {entry.name for entry in entries} == ROWS.keys() | {"key.granted"}
     connection = empty()
     project(connection, entries)
     counts = {
@@ -170,7 +170,7 @@ def test_entry_of_a_newer_version_is_rejected(entries: Entries, empty: Empty) ->
         ("run.epoch_measured", {"measured": []}, "lacks"),
         ("run.rules_evaluated", {"evaluations": {"R9": {}}}, "lacks 'fired'"),
         ("audit.scored", {"violations": [{"rule": "R1"}]}, "lacks 'kind'"),
-        ("audit.scored", {"violations": ["R1"]}, "attribute"),
+        ("audit.scored", {"violations": ["R1"]}, "indices"),
     ],
 )
 def test_body_that_does_not_fit_is_rejected(
