@@ -5,6 +5,7 @@ rolled back or withdrawn since. 2: it is no decision of this ledger.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -30,8 +31,7 @@ from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, error_console, print_json, print_table, words
 from proctor.outputs import write_output
 from proctor.remembering import open_remembered
-from projections.cache import catch_up
-from projections.reading import query
+from projections.projector import projected
 
 app = typer.Typer()
 
@@ -70,9 +70,9 @@ def lineage(
         if out is not None:
             text = write_lineage(ledger, example, line=line)
             remark = remark_on_size(text, open_lineage(text, vkey=ledger.vkey))
+        taints = _taints(ledger, found)
     if out is not None and text is not None:
         write_output(out, text, home=place)
-    taints = _taints(place, found)
     if as_json:
         size = None if text is None else len(text.encode())
         written = {"out": out, "bytes": size, "remark": remark}
@@ -105,14 +105,18 @@ def tell_lineage(found: Lineage) -> None:
     print_table(("entry", "event", "says"), rows, title=f"example {found.example}")
 
 
-def _taints(place: Home, found: Lineage) -> list[tuple[str, str]]:
-    """Return what came later: each run with the reason why nothing of it is to be used."""
+def _taints(ledger: VerifiedLedger, found: Lineage) -> list[tuple[str, str]]:
+    """Return what came later: each run with the reason why nothing of it is to be used.
+
+    By the entries that were verified: the DuckDB file of a home is no evidence.
+    """
     runs = list(dict.fromkeys(str(run) for run, _ in decisions_of(found.example)))
-    catch_up(place.projection, place.ledger)
     asked = (
         "SELECT run_id, unnest(taint_reasons) FROM run_standing WHERE run_id IN (SELECT unnest(?))"
     )
-    return [(str(run), str(reason)) for run, reason in query(place.projection, asked, [runs]).rows]
+    with closing(projected(ledger.entries(), quarantine=True)) as connection:
+        rows = connection.execute(asked, [runs]).fetchall()
+    return [(str(run), str(reason)) for run, reason in rows]
 
 
 def _decisions(example: str) -> list[tuple[UUID, int]]:

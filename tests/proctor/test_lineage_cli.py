@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from uuid import UUID
 
+import duckdb
 import pytest
 from frontdoor import answer, call, call_here
 from lineage_scene import LineageScene, make_lineage_scene
@@ -11,6 +12,7 @@ from lineage_scene import LineageScene, make_lineage_scene
 from aggregates.line import Line
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
+from proctor.home import Home
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,9 @@ def test_lineage_of_what_was_rolled_back_since_is_told_with_exit_code_1(
         adopted = next(each.id for each in line.checkpoints.values() if each.commit == "c0" * 20)
         line.roll_back(adopted, "it was worse after all")
         log.save(line)
+    assert call_here(["sql", "SELECT 1"], home=later).returncode == 0
+    with duckdb.connect(Home(later).projection) as cache:  # which is no evidence
+        cache.execute("DELETE FROM log.checkpoint_rollbacks")
     done = call(["lineage", after, "--out", tmp_path / "one.lineage"], home=later)
     assert done.returncode == 1, done
     assert "tainted since" in done.stdout
