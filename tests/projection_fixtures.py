@@ -31,6 +31,7 @@ from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verified_entries import VerifiedEntry
 from projections.projector import create_schema
 from projections.source import open_source
+from projections.template import copied
 
 
 @pytest.fixture(scope="session")
@@ -158,7 +159,11 @@ def empty() -> Callable[[], duckdb.DuckDBPyConnection]:
 
     def make() -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()
-        create_schema(connection, comments=True)
+        copied(connection, _define)
         return connection
 
     return make
+
+
+def _define(connection: duckdb.DuckDBPyConnection) -> None:
+    create_schema(connection, comments=True)

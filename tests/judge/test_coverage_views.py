@@ -11,6 +11,7 @@ import pytest
 from aggregates.rules import CALIBRATED, PRECEDENCE
 from judge.coverage import Coverage, Violation, install_views, measure_coverage
 from projections.projector import create_schema
+from projections.template import copied
 
 RUN = "a run"
 
@@ -86,7 +87,7 @@ class Story:
 @pytest.fixture(scope="module")
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(":memory:") as connection:
-        create_schema(connection)
+        copied(connection, create_schema)
         install_views(connection)
         yield connection
 

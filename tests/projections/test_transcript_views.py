@@ -27,6 +27,7 @@ from ledger.application import LedgerApplication
 from ledger.bodies import encode_body
 from projections.projector import create_schema, project
 from projections.source import open_source
+from projections.template import copied
 
 pytest_plugins = ("projection_fixtures",)
 
@@ -44,7 +45,7 @@ def ask(log: LedgerApplication, tmp_path: Path) -> Ask:
 
     def answer(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with duckdb.connect() as connection, open_source(tmp_path / "ledger") as source:
-            create_schema(connection)
+            copied(connection, create_schema)
             project(connection, source.entries(start=0))
             return connection.execute(sql, parameters).fetchall()
 
@@ -102,7 +103,7 @@ def test_transcript_of_another_run_is_unreadable(log: LedgerApplication, tmp_pat
     for run, rows in ((transcript.run, 1), (str(uuid4()), 0), ("x", 0)):
         entry = replace(honest, body=encode_body({**body, "run": run}))
         with duckdb.connect() as connection:
-            create_schema(connection)
+            copied(connection, create_schema)
             project(connection, [*entries[:-1], entry], quarantine=True)
             assert connection.execute("SELECT COUNT(*) FROM transcripts").fetchall() == [(rows,)]
             assert connection.execute("SELECT COUNT(*) FROM unreadable").fetchall() == [(1 - rows,)]
@@ -211,7 +212,7 @@ def test_strategy_views_say_what_the_functions_say() -> None:
     phases_told: set[Any] = set()
     effects_told: set[Any] = set()
     with duckdb.connect() as connection:
-        create_schema(connection)
+        copied(connection, create_schema)
         for number in range(60):
             run, epochs = f"run {number}", random.choice([1, 5, 6, 15, 20, 40])
             likely = random.choice([0.0, 0.1, 0.5])
