@@ -130,7 +130,9 @@ def tell_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
     for each in alarms:
         console.print(words(f"ALARM {each['number']}, {each['kind']}: {each['detail']}"))
     if alarms:
-        console.print("look into them, then: `proctor checkpoints answer ALARM --note ... --key KEY`")
+        console.print(
+            "look into them, then: `proctor checkpoints answer ALARM --note ... --key KEY`"
+        )
 
 
 def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> None:
