@@ -29,6 +29,7 @@ from ledger.remote import RemoteRecorder
 
 ROOT = Path(__file__).parents[1]
 NOTARY, HONEST, HOSTILE, JUDGE, READER, STRANGER = range(20_001, 20_007)
+_TRY = "import importlib.util, ledger.sqlite, duckdb; importlib.util.find_spec('torch').loader"
 _START = "from proctor.notary_cli import app; app(prog_name='notary')"
 
 
@@ -38,7 +39,7 @@ def find_interpreter() -> str | None:
     for path in (Path(sys.executable), _system_interpreter()):
         try:
             done = subprocess.run(
-                [path, "-c", "import duckdb, ledger.sqlite, torch"],
+                [path, "-c", _TRY],
                 user=STRANGER,
                 group=STRANGER,
                 extra_groups=[],
