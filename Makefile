@@ -8,8 +8,8 @@ STAMP  := $(VENV)/.installed
 demo: setup
 	$(BIN)/proctor demo
 
-# The tests of a file stay together, as they share what is expensive; the files with the cheapest
-# tests come last, so that no process waits long for the other.
+# The tests of a file stay together, as they share what is expensive; tests/conftest.py puts the
+# dear files first, so that no process waits long for the other.
 test: setup lint
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
