@@ -264,6 +264,14 @@ def dodge_taint(made: Grounds) -> None:
     after.promote(proposals=["p"], code=code_of(98), **commits, **sums)
     log.save(after)
     made.run("grown on a line begun with it", checkpoint=after.active, code=code_of(98))
+    back = scene.promote()
+    code_back = code_of(list(scene.parents).index(back))
+    scene.roll_back(back)
+    scene.line.promote(commit="5" * 40, tree="5" * 40, proposals=["p"], code=code_back, **sums)
+    there = line_elsewhere(4, code=code_back)
+    log.save(scene.line, there)
+    made.run("of a line begun with what came back", checkpoint=there.first, code=code_back)
+    scene.promote()
     commits["commit"] = scene.line.checkpoints[bad].commit
     again = {"checkpoint": bad, "parent": original, "proposals": ["p"], "code": code}
     append(log, scene.line.id, Line.Promoted, **again, **commits, **sums)
@@ -287,6 +295,7 @@ HONEST = (
     "asked before its audit",
     "whose audit was borrowed",
     "of a line begun with what stands",
+    "of a line begun with what came back",
     "of a campaign",
 )
 REJECTED = {
