@@ -6,6 +6,7 @@ Units: norms in parameter units, shares from 0 to 1, losses in nats.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan, nan
 from statistics import median
 from typing import Any
 
@@ -42,10 +43,11 @@ def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
 
     Raises MeasurementError naming the field that is missing or of the wrong kind.
     """
-    weights = [layer for layer in _get(measured, "layers", list) if _get(layer, "rank", int) >= 2]
-    activations = _get(measured, "activations", list)
-    units = sum(_get(layer, "units", int) for layer in activations)
-    dead = sum(_get(layer, "dead_units", int) for layer in activations)
+    layers, activations = _get(measured, "layers", list), _get(measured, "activations", list)
+    ranks = _each(layers, "rank", int)
+    weights = [layer for layer, rank in zip(layers, ranks, strict=True) if rank >= 2]
+    units = sum(_each(activations, "units", int))
+    dead = sum(_each(activations, "dead_units", int))
     train, gradients = _get(measured, "train", dict), _get(measured, "gradients", dict)
     norms = _numbers(weights, "grad_norm")
     return EpochSignals(
@@ -83,15 +85,26 @@ def _optional(value: Mapping[str, Any], key: str) -> float | None:
     return found
 
 
+def _each(layers: Sequence[Mapping[str, Any]], key: str, kind: type) -> list[Any]:
+    """Return _get() of each, in a fraction of its time where nothing is odd."""
+    try:
+        found = [layer[key] for layer in layers]
+        plain = {kind}.issuperset(map(type, found))
+    except (IndexError, KeyError, TypeError):
+        plain = False
+    return found if plain else [_get(layer, key, kind) for layer in layers]
+
+
 def _numbers(layers: Sequence[Mapping[str, Any]], key: str) -> list[float]:
-    return [number for layer in layers if (number := _optional(layer, key)) is not None]
+    measured = [layer for layer in layers if key not in layer or layer[key] is not None]
+    return _each(measured, key, float)
 
 
 def _reduce(how: Callable[[list[float]], float], numbers: list[float]) -> float | None:
     if not numbers:
         return None
-    if any(number != number for number in numbers):  # noqa: PLR0124 - NaN has no order
-        return float("nan")
+    if any(map(isnan, numbers)):  # which has no order
+        return nan
     return how(numbers)
 
 
