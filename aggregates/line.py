@@ -499,6 +499,9 @@ class Line(Aggregate):
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Take a checkpoint into the chain as the active one; for events to call."""
+        known = self.checkpoints.get(checkpoint.id)
+        if known is not None:  # promote() refuses it; an event that repeats one clears no mark
+            checkpoint = replace(checkpoint, rolled_back=known.rolled_back)
         self.checkpoints[checkpoint.id] = checkpoint
         self.active = checkpoint.id
 
