@@ -1,14 +1,21 @@
 """A line of checkpoints, as its events say."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from aggregates.errors import InvariantError
 from aggregates.line import Line
 
-SUMS = {"manifest": "3" * 64, "reference_set": "4" * 64}
-SECOND = {"commit": "b" * 40, "tree": "b" * 40, "code": "5" * 64, "proposals": ["p"], **SUMS}
+SUMS: dict[str, Any] = {"manifest": "3" * 64, "reference_set": "4" * 64}
+SECOND: dict[str, Any] = {
+    "commit": "b" * 40,
+    "tree": "b" * 40,
+    "code": "5" * 64,
+    "proposals": ["p"],
+    **SUMS,
+}
 
 
 def test_checkpoint_that_is_put_on_record_again_keeps_its_mark() -> None:
