@@ -3,10 +3,11 @@
 Writers take turns at a lock file beside it, which also covers its replacement.
 
 Trust: a file that is damaged, foreign, of another schema or ahead of its ledger is replaced.
-I/O: the DuckDB file with its neighbours .lock, .old and .wal; reads the ledger.  Units: seconds.
+I/O: the DuckDB file, its neighbours .lock, .new, .old and .wal; reads the ledger.  Units: seconds.
 """
 
 import fcntl
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,9 @@ import duckdb
 from projections.bulk import apply_new
 from projections.database_file import WAIT, connected, is_duckdb, pause
 from projections.errors import ProjectionError, TableError
-from projections.projector import create_schema, read_position, schema_hash
+from projections.projector import create_documented, read_position, schema_hash
 from projections.source import END, LedgerSource, open_source
+from projections.template import template
 
 __all__ = ["CatchUp", "catch_up", "rebuild"]
 
@@ -69,10 +71,11 @@ def _apply(database: Path, ledger: LedgerSource, deadline: float, *, stop: int =
     fresh = not database.exists()
     if not fresh and not is_duckdb(database):
         raise _StaleError("it was no DuckDB file", ours=False)
+    copied = fresh and _copied(database)
     try:
         with connected(database, deadline, read_only=False) as connection:
-            if fresh:
-                create_schema(connection, comments=True)
+            if fresh and not copied:
+                create_documented(connection)
             start = _start(connection, ledger)
             applied = apply_new(connection, ledger, start=start, stop=stop)
     except (duckdb.Error, TableError) as e:
@@ -80,6 +83,19 @@ def _apply(database: Path, ledger: LedgerSource, deadline: float, *, stop: int =
             raise ProjectionError(f"{database}: {e}") from e
         raise _StaleError(f"it was damaged or foreign ({_first_line(e)})", ours=False) from e
     return CatchUp(applied, start + applied)
+
+
+def _copied(database: Path) -> bool:
+    """Begin the file as a copy of an empty one, if there is room for such files."""
+    new = database.with_name(f"{database.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        shutil.copyfile(template(create_documented), new)
+        new.replace(database)
+    except (OSError, duckdb.Error):
+        new.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSource) -> int:

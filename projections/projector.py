@@ -38,6 +38,7 @@ __all__ = [
     "Columns",
     "ProjectedEvent",
     "column_types",
+    "create_documented",
     "create_schema",
     "json_text",
     "project",
@@ -127,6 +128,11 @@ def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = Fal
         for source in (said, *views) if comments else views:
             connection.execute(source)
         connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
+
+
+def create_documented(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create tables, views and their comments, as create_schema() does."""
+    create_schema(connection, comments=True)
 
 
 def projected(

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from projections.projector import create_schema
-from projections.template import _MADE, template
+from projections.projector import create_documented, create_schema
+from projections.template import _MADE, Define, template
 
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["preloaded"])
@@ -50,7 +50,7 @@ def start_forked(
             err,
             cwd or Path.cwd(),
             _SERVER._forkserver_address,
-            template(create_schema),
+            {define: template(define) for define in (create_documented, create_schema)},
         ),
         daemon=True,  # ended at the latest with the tests
     )
@@ -73,7 +73,7 @@ def _command(
     err: Path,
     cwd: Path,
     server: str,
-    tables: Path,
+    made: Mapping[Define, Path],
 ) -> None:
     for descriptor, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -86,7 +86,7 @@ def _command(
     _SERVER._forkserver_address = server
     _SERVER.ensure_running = lambda: None  # the tests' own, which forked this process
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # has children
-    _MADE[create_schema] = tables  # by the tests' process: what is forked must not have used DuckDB
+    _MADE.update(made)  # by the tests' process: what is forked must not have used DuckDB
     with examinations_forked():
         exec(code, {"__name__": "__main__"})
 

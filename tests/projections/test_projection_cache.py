@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from ledger.errors import StorageError
 from ledger.paths import LedgerPaths
+from projections import template
 from projections.cache import CatchUp, catch_up, rebuild
 from projections.errors import BusyError, ProjectionError
 from projections.projector import table_digests
@@ -53,6 +55,18 @@ def held(database: Path) -> Iterator[None]:
         yield
     finally:
         process.communicate(b"\n")
+
+
+def test_file_is_the_same_when_there_is_no_room_for_temporary_files(
+    database: Path, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catch_up(database, written)
+    monkeypatch.setattr(template, "_MADE", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    other = tmp_path / "other.duckdb"
+    catch_up(other, written)
+    assert digests(other) == digests(database)
+    assert [path.name for path in tmp_path.glob("other*")] == ["other.duckdb", "other.duckdb.lock"]
 
 
 @pytest.mark.parametrize("seed", range(3))
