@@ -12,9 +12,12 @@ import json
 import os
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.abc import MetaPathFinder
+from itertools import cycle, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -69,15 +72,19 @@ def _apply_stretches(
 
     types, step = column_types(connection), processes * STRETCH
     with ExitStack() as stack:
+        receiver = stack.enter_context(ThreadPoolExecutor(1))
         pipes = [
             _started(stack, ledger.directory, types, start=first, end=end, step=step)
             for first in range(start, start + step, STRETCH)
         ]
+        coming = (receiver.submit(_received, pipe) for pipe in cycle(pipes))
+        ahead = deque(islice(coming, BATCH // STRETCH))  # or readers would wait for DuckDB
         waiting: list[Stretch] = []
         written = start
-        for number, at in enumerate(range(start, end, STRETCH)):
+        for at in range(start, end, STRETCH):
             stop = min(at + STRETCH, end)
-            stretch = _received(pipes[number % processes])
+            ahead.append(next(coming))
+            stretch = ahead.popleft().result()
             fits = stretch is not None and stretch.count == stop - at
             if fits and stretch is not None:
                 waiting.append(stretch)

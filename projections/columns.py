@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -154,10 +155,10 @@ def _events(events: list[tuple[int, int, str, int, str]], types: Mapping[str, Co
 
 def _rows(told: Rows, kind: _Kind, types: Columns) -> dict[str, pa.Array] | None:
     """Return the columns of these events' rows in one table, None if there are no rows."""
-    outer: dict[str, list[Any]] = {
+    outer: dict[str, Sequence[Any]] = {
         "idx": kind.indices,
         **{column: [value] * len(kind.bodies) for column, value in told.always.items()},
-        **{column: [body[key] for body in kind.bodies] for column, key in told.body.items()},
+        **_values(kind.bodies, told.body),
     }
     if told.stream is not None:
         outer[told.stream] = kind.streams
@@ -174,15 +175,23 @@ def _rows(told: Rows, kind: _Kind, types: Columns) -> dict[str, pa.Array] | None
         which = pa.array(np.repeat(np.arange(len(parts)), counts))
         columns = {column: values.take(which) for column, values in columns.items()}
     flat = list(chain.from_iterable(parts))
-    for column, key in told.part.items():
-        columns[column] = _array([part[key] for part in flat], *types[column])
+    for column, values in _values(flat, told.part).items():
+        columns[column] = _array(values, *types[column])
     if told.place is not None:
         first = np.repeat(np.cumsum(counts) - counts, counts)
         columns[told.place] = pa.array(np.arange(len(flat)) - first, _ARROW[types[told.place][0]])
     return columns
 
 
-def _array(values: list[Any], kind: str, nullable: bool) -> pa.Array:
+def _values(sources: Sequence[Body], columns: Mapping[str, str]) -> dict[str, Sequence[Any]]:
+    """Return what mapping.py's named() says of each map, by columns."""
+    if len(columns) < 2:
+        return {column: [source[key] for source in sources] for column, key in columns.items()}
+    picked = map(itemgetter(*columns.values()), sources)
+    return dict(zip(columns, zip(*picked, strict=True), strict=True))
+
+
+def _array(values: Sequence[Any], kind: str, nullable: bool) -> pa.Array:
     found = set(map(type, values))
     if _NONE in found:
         if not nullable:

@@ -62,6 +62,7 @@ _CODE = tuple(
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
+_STRICT = json.JSONEncoder(allow_nan=False, default=bytes.hex)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What of a body a column takes; JSON takes everything.
 TYPES: dict[str, tuple[type, ...]] = {
@@ -323,7 +324,10 @@ def json_text(value: Any) -> str:
     """Return what a JSON column holds of a value."""
     text = orjson.dumps(value, default=bytes.hex)
     if b"null" in text:  # it may have been a number that JSON does not have
-        text = orjson.dumps(_finite(value), default=bytes.hex)
+        try:
+            _STRICT.encode(value)
+        except ValueError:
+            text = orjson.dumps(_finite(value), default=bytes.hex)
     return text.decode()
 
 

@@ -15,7 +15,7 @@ from ledger.verified_entries import VerifiedEntry, parse_entry
 __all__ = ["END", "LedgerSource", "open_source"]
 
 END = 2**63 - 1  # behind every index
-_PAGE = 4_000  # entries
+_PAGE = 8_000  # entries
 _PAGE_BYTES = 8 << 20
 
 
