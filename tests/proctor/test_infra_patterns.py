@@ -62,8 +62,15 @@ def learned(log: LedgerApplication, line: Line) -> Callable[..., Run]:
         corpus.admit(kind, name, "made here")
     log.save(corpus, author=AuthorKey("operator", operator))
 
-    def make(*, violations: Collection[Mapping[str, Any]] = (), **how: Any) -> Run:
+    def make(
+        *,
+        violations: Collection[Mapping[str, Any]] = (),
+        said: Callable[[Run], object] | None = None,  # before it is judged
+        **how: Any,
+    ) -> Run:
         run = synthetic_run(log, checkpoint=line.active, dead=range(3), **how)
+        if said is not None:
+            said(run)
         synthetic_audit(log, run, violations=violations)
         return run
 
@@ -142,8 +149,8 @@ def test_nothing_is_learned_from_runs_that_curation_keeps_out(
 ) -> None:
     mark_first_decision(log, synthetic_run(log, dead=range(3)), "gold")
     unlabelled = synthetic_run(log, dead=range(3), seed=2)
-    synthetic_audit(log, unlabelled, violations=[LEFT])
     synthetic_transcript(log, unlabelled, [synthetic_call("unusable", problem="no JSON")])
+    synthetic_audit(log, unlabelled, violations=[LEFT])
     mark_first_decision(log, unlabelled, "bad")
     assert (read(), History(home, line.id).examples()) == ({}, [])
     assert History(home, line.id).kept_out() == 2
@@ -168,7 +175,7 @@ def test_unusable_answers_are_counted_by_their_problem(
 ) -> None:
     problems = ["epoch 3 is none", "epoch 12 is none", "no JSON"]
     calls = [synthetic_call("unusable", problem=problem) for problem in problems]
-    synthetic_transcript(log, learned(), [synthetic_call(), *calls])
+    learned(said=lambda run: synthetic_transcript(log, run, [synthetic_call(), *calls]))
     counts = {key: pattern.count for key, pattern in read().items()}
     assert counts == {"answer unusable epoch N is none": 2, "answer unusable no JSON": 1}
 
@@ -190,24 +197,27 @@ def test_marks_are_read_from_both_kinds_of_reviews(
     learned: Callable[..., Run],
     read: Callable[[], dict[str, Pattern]],
 ) -> None:
-    run = learned()
+    waits = Decision(NO_ACTION, ("R2", "R1"), "defer", {}, "they wait")
+
+    def approve(run: Run) -> None:
+        transcript = synthetic_transcript(log, run)
+        transcript.review_proposal(
+            epoch=2, proposed=waits, verdict="approve", decision=waits, mark="bad"
+        )
+        log.save(transcript)
+
+    run = learned(said=approve)
     for mark, note in (("gold", "as it should be"), ("bad", "too late")):
         mark_first_decision(log, run, mark, note)
-    transcript = synthetic_transcript(log, run)
-    waits = Decision(NO_ACTION, ("R2", "R1"), "defer", {}, "they wait")
-    transcript.review_proposal(
-        epoch=2, proposed=waits, verdict="approve", decision=waits, mark="bad"
-    )
-    log.save(transcript)
     examples = History(home, line.id).examples()
     assert [(each.mark, each.rule, each.direction) for each in examples] == [
-        ("gold", "R5", "swap_activation"),
-        ("bad", "R5", "swap_activation"),
         ("bad", "R1", "defer"),
         ("bad", "R2", "defer"),
+        ("gold", "R5", "swap_activation"),
+        ("bad", "R5", "swap_activation"),
     ]
-    assert examples[0].side == "high"
-    assert examples[1].note == "too late"
+    assert examples[2].side == "high"
+    assert examples[3].note == "too late"
     assert set(read()) == {"review R1 defer", "review R2 defer", "review R5 swap_activation"}
 
 
