@@ -12,6 +12,8 @@ from typing import Any
 
 from aggregates.errors import MeasurementError
 
+_NUMBERS = frozenset({float, type(None)})
+
 
 @dataclass(frozen=True)
 class EpochSignals:
@@ -87,17 +89,24 @@ def _optional(value: Mapping[str, Any], key: str) -> float | None:
 
 def _each(layers: Sequence[Mapping[str, Any]], key: str, kind: type) -> list[Any]:
     """Return _get() of each, in a fraction of its time where nothing is odd."""
-    try:
-        found = [layer[key] for layer in layers]
-        plain = {kind}.issuperset(map(type, found))
-    except (IndexError, KeyError, TypeError):
-        plain = False
-    return found if plain else [_get(layer, key, kind) for layer in layers]
+    found = _found(layers, key)
+    plain = {kind}.issuperset(map(type, found))
+    return found if plain and found else [_get(layer, key, kind) for layer in layers]
 
 
 def _numbers(layers: Sequence[Mapping[str, Any]], key: str) -> list[float]:
-    measured = [layer for layer in layers if key not in layer or layer[key] is not None]
-    return _each(measured, key, float)
+    """Return _optional() of each that is a number, likewise."""
+    found = _found(layers, key)
+    if not found or not _NUMBERS.issuperset(map(type, found)):
+        found = [_optional(layer, key) for layer in layers]
+    return [number for number in found if number is not None]
+
+
+def _found(layers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+    try:
+        return [layer[key] for layer in layers]
+    except (IndexError, KeyError, TypeError):  # _get() says what is wrong
+        return []
 
 
 def _reduce(how: Callable[[list[float]], float], numbers: list[float]) -> float | None:

@@ -13,11 +13,11 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.abc import MetaPathFinder
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -33,6 +33,8 @@ __all__ = ["apply_new", "work"]
 
 STRETCH = 8_000  # entries
 BATCH = 64_000  # entries in a transaction: DuckDB packs full groups of rows at once, and only once
+BATCH_BYTES = 64 << 20
+AHEAD = BATCH // STRETCH  # stretches that are taken from readers, which would wait for DuckDB
 FEW = 10_000  # entries, for which no process is worth its start
 MOST = 8  # processes
 _CHILD = "import sys; sys.path[:] = sys.argv[7:]; from projections.bulk import work; work()"
@@ -68,7 +70,8 @@ def _apply_stretches(
     end: int,
     processes: int,
 ) -> None:
-    from projections.columns import joined, write_stretch  # noqa: PLC0415 - few need what this loads
+    # Few need what this loads.
+    from projections.columns import joined, unpacked, write_stretch  # noqa: PLC0415
 
     types, step = column_types(connection), processes * STRETCH
     with ExitStack() as stack:
@@ -78,23 +81,31 @@ def _apply_stretches(
             for first in range(start, start + step, STRETCH)
         ]
         coming = (receiver.submit(_received, pipe) for pipe in cycle(pipes))
-        ahead = deque(islice(coming, BATCH // STRETCH))  # or readers would wait for DuckDB
+        ahead: deque[Future[bytes]] = deque()
         waiting: list[Stretch] = []
-        written = start
+        written, size = start, 0
         for at in range(start, end, STRETCH):
             stop = min(at + STRETCH, end)
-            ahead.append(next(coming))
-            stretch = ahead.popleft().result()
+            while not ahead or (len(ahead) < AHEAD and _bytes_of(ahead) < BATCH_BYTES):
+                ahead.append(next(coming))
+            data = ahead.popleft().result()
+            stretch = unpacked(data) if data else None
             fits = stretch is not None and stretch.count == stop - at
             if fits and stretch is not None:
                 waiting.append(stretch)
-            if waiting and (not fits or stop == end or stop - written >= BATCH):
+                size += len(data)
+            full = size >= BATCH_BYTES or stop - written >= BATCH
+            if waiting and (full or not fits or stop == end):
                 write_stretch(connection, joined(waiting), start=written)
                 written += sum(each.count for each in waiting)
-                waiting = []
+                waiting, size = [], 0
             if not fits:
                 project(connection, ledger.entries(start=at, stop=stop), quarantine=True)
                 written = stop
+
+
+def _bytes_of(ahead: Iterable[Future[bytes]]) -> int:
+    return sum(len(each.result()) for each in ahead if each.done())
 
 
 def _started(
@@ -122,13 +133,11 @@ def _started(
     return worker.stdout
 
 
-def _received(pipe: IO[bytes] | None) -> "Stretch | None":
-    """Return a process's next stretch; None where it found something odd, or is no more."""
-    from projections.columns import unpacked  # noqa: PLC0415 - as above
-
+def _received(pipe: IO[bytes] | None) -> bytes:
+    """Return a process's next stretch; nothing where it found something odd, or is no more."""
     length = int.from_bytes(pipe.read(8), "big") if pipe else 0
     data = pipe.read(length) if length and pipe else b""
-    return unpacked(data) if data and len(data) == length else None
+    return data if len(data) == length else b""
 
 
 class _WithoutPandas(MetaPathFinder):

@@ -18,7 +18,7 @@ from ledger.errors import MalformedError
 from ledger.verified_entries import VerifiedEntry
 from projections import bulk
 from projections.bodies import read_body
-from projections.columns import stretch_of, write_stretch
+from projections.columns import stretch_of, unpacked, write_stretch
 from projections.projector import Columns, column_types, project, table_digests
 from projections.source import open_source
 
@@ -82,10 +82,8 @@ def test_process_hands_over_all_of_its_stretches(written: Path, types: dict[str,
     with ExitStack() as stack, open_source(written) as ledger:
         size = ledger.size()
         pipe = bulk._started(stack, written, types, start=0, end=size, step=bulk.STRETCH)
-        stretch = bulk._received(pipe)
-        assert stretch is not None
-        assert stretch.count == size
-        assert bulk._received(pipe) is None
+        assert unpacked(bulk._received(pipe)).count == size
+        assert bulk._received(pipe) == b""
 
 
 @pytest.mark.parametrize(
