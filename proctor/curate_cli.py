@@ -113,9 +113,9 @@ def export(
         margin=margin,
     )
     place = Home(home)
-    for file in (out, parquet):
-        if file is not None:
-            verify_target(file, home=place)  # nothing is sealed that cannot be handed out
+    for file, other in ((out, parquet), (parquet, out)):
+        if file is not None:  # nothing is sealed that cannot be handed out
+            verify_target(file, home=place, others=(other,))
     with _opened(place, as_of) as tables:
         drawn = draw(tables, query, blobs=place.blobs)
         standing = _standing(tables)

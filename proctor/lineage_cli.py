@@ -29,7 +29,7 @@ from proctor.home import Home
 from proctor.keys_cli import read_vkey_file
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, error_console, print_json, print_table, words
-from proctor.outputs import write_output
+from proctor.outputs import verify_target, write_output
 from proctor.remembering import open_remembered
 from projections.projector import projected
 
@@ -58,6 +58,8 @@ def lineage(
     """Walk from an example to decision, run, checkpoint, evaluation, approval and key."""
     place = Home(home)
     place.require_ledger()
+    if out is not None:
+        verify_target(out, home=place, others=(export, vkey))
     line = None if export is None else _line(example, export)
     decisions = _decisions(example)
     with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:

@@ -8,7 +8,7 @@ I/O: the file that is named.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedWriter
 from pathlib import Path
@@ -44,16 +44,29 @@ def appearing(path: Path, home: Home) -> Iterator[BufferedWriter]:
         new.unlink(missing_ok=True)
 
 
-def verify_target(path: Path, *, home: Home | None = None) -> None:
-    """Raise ProctorError unless a file of this name can be written and nothing is lost by it."""
+def verify_target(
+    path: Path, *, home: Home | None = None, others: Iterable[Path | None] = ()
+) -> None:
+    """Raise ProctorError unless a file of this name can be written and nothing is lost by it.
+
+    `others` are files that the same command reads or writes, too.
+    """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise ProctorError(f"{path} is not a regular file; name another one")
     if home is not None and _is_kept(path.resolve(), home):
         raise ProctorError(f"{path} is where the home keeps what is its own; name another file")
+    if any(other is not None and _is_same(path, other) for other in others):
+        raise ProctorError(f"{path} is named twice, for two files; name another one")
     if not path.parent.is_dir():
         raise ProctorError(f"{path}: there is no folder {path.parent}; make it first")
     if path.exists() and (what := _precious(path)):
         raise ProctorError(f"{path} is {what}, which is not written over; name another file")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.resolve() == other.resolve()
 
 
 def _is_kept(place: Path, home: Home) -> bool:

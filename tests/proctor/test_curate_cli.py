@@ -201,3 +201,14 @@ def test_export_of_nothing_is_told_and_neither_written_nor_sealed(home: Path, cu
     assert "no example is left: nothing was sealed or written" in done.stderr
     with Home(home).open_log() as log:
         assert log.recorder.max_notification_id() == before
+
+
+def test_one_name_for_two_files_is_rejected_before_anything_is_sealed(
+    home: Path, curate: Call
+) -> None:
+    (home / "there").mkdir()
+    for name in ("both", "there/../both"):
+        done = curate("export", "--kind", "sft", "--out", home / "both", "--parquet", home / name)
+        assert (done.returncode, "is named twice" in done.stderr) == (2, True), done.stderr
+    assert not (home / "both").exists()
+    assert "sealed" not in curate("list").stdout

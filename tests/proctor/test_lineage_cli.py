@@ -98,3 +98,14 @@ def test_lineage_of_what_was_rolled_back_since_is_told_with_exit_code_1(
     assert "tainted since" in done.stdout
     assert (tmp_path / "one.lineage").exists()
     assert call(["lineage", before], home=later).returncode == 0  # the honest control
+
+
+def test_lineage_over_the_export_that_it_reads_is_rejected(
+    scene: LineageScene, home: Path, tmp_path: Path
+) -> None:
+    export = tmp_path / "sft.jsonl"
+    export.write_bytes(scene.exported.read_bytes())
+    example = scene.examples["tier one"]
+    done = call_here(["lineage", example, "--export", export, "--out", export], home=home)
+    assert (done.returncode, "is named twice" in done.stderr) == (2, True), done.stderr
+    assert export.read_bytes() == scene.exported.read_bytes()
