@@ -1,4 +1,4 @@
-"""Event bodies, read as `decode_body` of the ledger reads them and in a tenth of its time.
+"""Event bodies, read as `decode_body` of the ledger reads them and in a fraction of its time.
 
 What is plainly good is told by the same two means, from within C: it holds nothing but what most
 bodies hold, and encoded again it is the same bytes. Whatever else it is, decode_body() decides.
