@@ -12,7 +12,7 @@ Trust: ledger and submission are hostile; the vkey, the kept head and the log ar
 I/O: reads the ledger and the test set; that of judge/gates.py; appends to the log.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +30,8 @@ from judge.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, r
 from judge.scores import accuracy_score, choose_target, process_score
 from ledger.entries import AuthorKey
 from ledger.errors import VerificationError
+from monitor.computing import computing_as
+from monitor.config import RunConfig
 from monitor.environment import describe_environment
 
 _MAX_VIOLATIONS = 150  # in the audit's last event; its evidence has the total
@@ -94,7 +96,7 @@ class _Hearing:
         self.run = run
         self.config = config
         self.tree_head: str | None = None
-        self.environment = describe_environment(threads=1, device="cpu")
+        self.environment: Mapping[str, Any] = describe_environment(RunConfig())
         self.results: list[StepResult] = []
         self.violations: list[Violation] = []
         self.scores = Scores(
@@ -117,13 +119,13 @@ class _Hearing:
             self.config,
             evidence=evidence,
             directory=directory,
-            environment=self.environment,
             redo=redo,
         )
         try:
             outcome = gates.ledger()
         except StepError as error:
             return self.refuse(error)
+        self.environment = gates.environment
         steps: tuple[Callable[[], StepOutcome], ...] = (
             gates.deliverables,
             gates.load_model,
@@ -137,7 +139,7 @@ class _Hearing:
             self._test_accuracy,
             self._score,
         )
-        with own_model.computing_as(gates.replay.config.threads):
+        with computing_as(gates.replay.config, strict=False):
             for name, step in zip(STEPS, steps, strict=True):
                 if name != "ledger" and any(r.status == "failed" for r in self.results):
                     self._add(name, StepOutcome("an earlier step did not hold", status="not_run"))

@@ -38,6 +38,7 @@ from judge.submission import (
 from ledger.mapper import decode_body
 from ledger.verified_entries import VerifiedEntry
 from monitor.datasets import Splits
+from monitor.environment import describe_environment, other_kind
 from monitor.errors import ConfigurationError
 from monitor.loop import Policy
 from monitor.model import ResidualCNN
@@ -66,6 +67,7 @@ class StepOutcome:
 class Gates:
     """The gates of one run: each step leaves what the later ones need."""
 
+    environment: Mapping[str, Any]  # in which the judge computes
     replay: Replay
     coverage: Coverage
     submission: Submission
@@ -81,14 +83,12 @@ class Gates:
         *,
         evidence: Evidence,
         directory: Path,
-        environment: Mapping[str, Any],
         redo: Redo | None,
     ) -> None:
         self.run = run
         self.config = config
         self.evidence = evidence
         self.directory = directory
-        self.environment = environment
         self.redo = redo
 
     # Step 1
@@ -156,6 +156,7 @@ class Gates:
         """Replay the run from its verified entries; to be done before all other steps."""
         entries = self.evidence.entries
         self.replay = replay_run(entries, config=self.config)
+        self.environment = describe_environment(self.replay.config)
         self.coverage = _project_coverage(entries, str(self.run))
         epochs = len(self.replay.measured)
         started = self.replay.started
@@ -228,13 +229,17 @@ class Gates:
     # Step 7
     def probe(self) -> StepOutcome:
         """Measure the model on our own data, and train the run again if that was asked for."""
+        recorded = self.replay.started.environment
         self.splits = own_model.load_data(self.replay.config)
-        own_model.verify_data(self.splits, self.replay.started.data)
-        if self.replay.started.data.get("sizes") != dict(self.splits.sizes):
-            raise StepError("the data here is not what the run records: sizes differ")
-        alike = own_model.same_kind(self.replay.started.environment, self.environment)
-        tolerance = self.config.probe_tolerance if alike else self.config.probe_tolerance_elsewhere
-        evidence: dict[str, Any] = {"same_kind_of_machine": alike, "tolerance": tolerance}
+        own_model.verify_data(self.splits, self.replay, self.environment)
+        differs = other_kind(recorded, self.environment)
+        strict = not differs and self.replay.config.device == "cpu"  # the judge's own device
+        tolerance = self.config.probe_tolerance if strict else self.config.probe_tolerance_elsewhere
+        evidence: dict[str, Any] = {
+            "same_kind_of_machine": not differs,
+            "differs": list(differs),
+            "tolerance": tolerance,
+        }
         measured = self.replay.measured[self.saved.epoch]
         if self.config.checks("probe"):
             found = own_model.compare_probe(
@@ -248,25 +253,21 @@ class Gates:
                 self.model, self.splits, measured, tolerance=tolerance
             )
         summary = "gradient norms, loss and accuracy of the weights are those that were logged"
-        done = evidence["executed"] = self._execute(alike=alike)
-        if self.redo is None:
-            return StepOutcome(f"{summary}; nothing was trained again", evidence)
-        again = f"{done.get('epochs', 0)} epochs were trained again"
-        if not done["done"]:
-            again += f", which proves nothing: {done['reason']}"
-        return StepOutcome(f"{summary}; {again}", evidence)
+        executed = evidence["executed"] = self._execute(differs)
+        return StepOutcome(f"{summary}; {executed['summary']}", evidence)
 
-    def _execute(self, *, alike: bool) -> dict[str, Any]:
+    def _execute(self, differs: Sequence[str]) -> dict[str, Any]:
         """Train again, as far as the submitted weights at least; what differs was never made.
 
-        On another kind of machine it is evidence that gates nothing.
+        Equal values prove the record on any machine. Other values disprove it on the same kind of
+        machine alone: elsewhere they are inconclusive, evidence that gates nothing.
         """
         if self.redo is None:
-            return {"done": False, "reason": "nothing was trained again"}
+            return {"done": False, "summary": "nothing was trained again"}
         until = len(self.replay.measured) - 1
         if self.saved.kind == "best":
             until = self.saved.epoch + self.redo.draw(until + 1 - self.saved.epoch)
-        reason = "" if alike else "the run was made on another kind of machine"
+        why = f"the run was made with another {' and '.join(differs)}"
         try:
             found = reexecute(
                 decode_events(self.evidence.entries),
@@ -274,23 +275,26 @@ class Gates:
                 until_epoch=until,
             )
         except JudgeError as error:
-            if alike:
+            if not differs:
                 raise StepError(str(error)) from error
-            return {"done": False, "reason": f"{reason}, and {error}"}
+            return {"done": False, "summary": f"not trained again: {why}, and {error}"}
         evidence = {
-            "done": alike,
-            "reason": reason,
+            "done": found.same or not differs,
             "epochs": found.epochs,
             "values": found.values,
             "differ": found.total,
             "first": found.differences[0].to_dict() if found.differences else None,
         }
-        if alike and not found.same:
-            raise StepError(
-                f"trained again, {found.total} of {found.values} values differ from the record",
-                executed=evidence,
-            )
-        return evidence
+        again = f"{found.epochs} epoch{'s' * (found.epochs != 1)} trained again"
+        if found.same:
+            return {**evidence, "summary": f"{again}: {found.values} values are the same"}
+        if differs:
+            apart = f"{found.total} of {found.values} values differ"
+            return {**evidence, "summary": f"{again}, inconclusive: {apart}, and {why}"}
+        raise StepError(
+            f"trained again, {found.total} of {found.values} values differ from the record",
+            executed=evidence,
+        )
 
     def _weights_are_as_measured(self) -> bool:
         """Return whether no remedy lies between the epoch's measurement and the save."""

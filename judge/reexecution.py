@@ -17,10 +17,13 @@ from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
 from judge.compare import Difference, differences
 from judge.errors import JudgeError
+from judge.own_model import OUTDATED, data_is_outdated
 from ledger.application import LedgerApplication
+from monitor.code import code_sha256
 from monitor.config import RunConfig
+from monitor.environment import other_kind
 from monitor.errors import MonitorError
-from monitor.loop import Policy, train
+from monitor.loop import Policy, prepare, train
 
 _IGNORED = frozenset(  # of every event: what the library adds, and what time it took
     {"originator_id", "originator_topic", "originator_version", "timestamp"}
@@ -50,6 +53,7 @@ class Comparison:
     total: int  # differences
     differences: tuple[Difference, ...]  # the first of them
     environment: tuple[Difference, ...]  # versions, machine and code, then and now
+    kind: tuple[str, ...]  # what of it decides the bits and differs
 
     @property
     def same(self) -> bool:
@@ -104,6 +108,10 @@ def reexecute(
     log = LedgerApplication.in_memory(REGISTRY)
     try:
         config = RunConfig.from_dict(started.config)
+        splits = prepare(config)
+        here = {"code_sha256": code_sha256()}
+        if data_is_outdated(config, started.data, started.environment, splits, here):
+            raise JudgeError(OUTDATED)
         train(
             config if whole else replace(config, epochs=last + 1),
             policy,
@@ -114,6 +122,7 @@ def reexecute(
             campaign=started.campaign,
             checkpoint=started.checkpoint,
             run_id=started.originator_id,
+            splits=splits,
             on_epoch=on_epoch,
         )
     except MonitorError as error:
@@ -144,6 +153,7 @@ def _compare(
         total=len(found),
         differences=tuple(found[:_SHOWN]),
         environment=tuple(differences(recorded[0].environment, again[0].environment)),
+        kind=other_kind(recorded[0].environment, again[0].environment),
     )
 
 

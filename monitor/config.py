@@ -17,6 +17,7 @@ from aggregates.errors import ProvocationError, SpecError
 from aggregates.provocations import CATALOGUE, MAX_SEED, Fault, fault_of
 from aggregates.rules import PROFILES, RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, NORMS, BlockSpec, ModelSpec
+from monitor.dispatch import FAST, NUMERICS, PORTABLE
 from monitor.errors import ConfigurationError
 
 EDITS = ("live", "restart")
@@ -73,7 +74,8 @@ class RunConfig:
     profile: str = _choice("calibrated", tuple(sorted(PROFILES)))
     edits: str = _choice("live", EDITS)
     waived: tuple[str, ...] = ()  # rules that are advisory
-    threads: int = _whole(2, 1, 1_024)
+    threads: int = _whole(2, 1, 1_024)  # from_dict() takes 1 where numerics is portable
+    numerics: str = _choice(FAST, NUMERICS)  # portable: the same bits on every x86-64 CPU
     target_accuracy: float = _number(0.8, 0.0, 1.0)
     device: str = _choice("cpu", DEVICES)
     provocation: str | None = _choice(None, tuple(CATALOGUE))  # a fault that is put in on purpose
@@ -86,6 +88,11 @@ class RunConfig:
         if self.batch_size > self.max_batch_size:
             raise ConfigurationError(
                 f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
+            )
+        if self.numerics == PORTABLE and (self.threads != 1 or self.device != "cpu"):
+            raise ConfigurationError(
+                "portable numerics need threads = 1 and device = cpu, "
+                f"not threads = {self.threads} and device = {self.device}"
             )
         try:
             fault_of(asdict(self))
@@ -103,7 +110,8 @@ class RunConfig:
         waived = value.get("waived", ())
         if not isinstance(waived, list | tuple):
             raise ConfigurationError(f"waived must be a list of rules, not {waived!r}")
-        return cls(**{**value, "waived": tuple(waived)})
+        one_thread = {"threads": 1} if value.get("numerics") == PORTABLE else {}
+        return cls(**{**one_thread, **value, "waived": tuple(waived)})
 
     @classmethod
     def from_toml(cls, path: Path) -> "RunConfig":
@@ -118,8 +126,14 @@ class RunConfig:
             raise ConfigurationError(f"{path}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.started holds them; a provocation only where there is one."""
+        """Return plain values, as run.started holds them.
+
+        A provocation is there only where there is one, and numerics only where they are not fast:
+        configurations that were recorded before these keys existed keep their hash.
+        """
         plain = {**asdict(self), "waived": list(self.waived)}
+        if self.numerics == FAST:
+            del plain["numerics"]
         if self.provocation is None:
             del plain["provocation"], plain["provocation_seed"]
         return plain

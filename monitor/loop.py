@@ -8,10 +8,8 @@ I/O: reads the dataset; appends to the log and the blob store that are passed in
 """
 
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -24,6 +22,7 @@ from aggregates.rules import PRECEDENCE, PROFILES
 from aggregates.run import Run
 from aggregates.spec import ModelSpec, apply_edit
 from ledger.errors import LedgerError
+from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.datasets import Splits, load_splits, normalise
 from monitor.diagnostics import EpochWatch
@@ -78,7 +77,7 @@ def train(
     or, from the log, LedgerError; a run that was opened has then been closed as failed, and as
     interrupted if the reason was no error of ours (Ctrl-C).
     """
-    with _deterministic(config):
+    with computing_as(config):
         splits = splits or prepare(config)
         spec = spec or config.spec(len(splits.classes))
         if spec.classes != len(splits.classes):
@@ -100,7 +99,7 @@ def train(
                 "sizes": dict(splits.sizes),
                 "fingerprints": dict(splits.fingerprints),
             },
-            environment=describe_environment(threads=config.threads, device=config.device),
+            environment=describe_environment(config),
             policy={"name": policy.name, **policy.describe()},
             parent_run=parent_run,
             campaign=campaign,
@@ -295,19 +294,3 @@ def _place_before_restart(said: Said) -> int:
     if said.decision.edit is None:
         return -len(PRECEDENCE)
     return -min(PRECEDENCE.index(rule) for rule in said.decision.cites)
-
-
-@contextmanager
-def _deterministic(config: RunConfig) -> Iterator[None]:
-    """Make torch deterministic with the configured threads; restore both afterwards."""
-    if config.device == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads nothing else
-    threads = torch.get_num_threads()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    torch.set_num_threads(config.threads)
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(deterministic)
-        torch.set_num_threads(threads)

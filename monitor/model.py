@@ -7,13 +7,14 @@ no bias. Every activation is a module of its own, so that hooks see each place a
 I/O: none.  Shapes: input (B, 3, 32, 32), logits (B, classes).
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from aggregates.spec import BlockSpec, Edit, ModelSpec, apply_edit
-from monitor.seeds import generator
+from monitor.seeds import generator, normal_draws
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "gelu": nn.GELU,
@@ -62,10 +63,9 @@ class ResidualCNN(nn.Module):
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if parameter.dim() >= 2:
-                    fan_in = parameter[0].numel()
-                    parameter.normal_(
-                        0.0, (2.0 / fan_in) ** 0.5, generator=generator(seed, salt, name)
-                    )
+                    deviation = math.sqrt(2.0 / parameter[0].numel())
+                    drawn = normal_draws(parameter.shape, generator(seed, salt, name))
+                    parameter.copy_(drawn * deviation)
             self.head.bias.zero_()
 
     def spec(self) -> ModelSpec:

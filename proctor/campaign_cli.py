@@ -7,6 +7,8 @@ import typer
 
 from proctor.home import Home
 from proctor.options import HOME, HomeOption, JsonOption
+from proctor.process import start_for
+from proctor.run_settings import provoked, read_config
 
 app = typer.Typer()
 
@@ -63,17 +65,17 @@ def campaign(
     as_json: JsonOption = False,
 ) -> None:
     """Attempt one task several times; the same command carries on, or tells how it ended."""
+    chosen = provoked(read_config(config, settings or []), provoke, provoke_seed)
+    start_for(chosen)
     from proctor import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(
         campaign_jobs.campaign(
             Home(home),
-            settings or [],
-            config=config,
+            chosen,
             attempts=attempts,
             policy=policy,
             policy_settings=sets or [],
-            provoke=(provoke, provoke_seed),
             feedback=feedback,
             name=name,
             as_json=as_json,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -10,12 +9,13 @@ from aggregates.campaign import Campaign
 from aggregates.run import Run
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
+from monitor.config import RunConfig
 from monitor.loop import prepare
 from proctor.campaign_feedback import read_verdict
 from proctor.campaign_run import CutOff, Harness, Task
 from proctor.errors import EXIT_HELD
 from proctor.home import Home
-from proctor.jobs import judge_here, print_cut_off, provoked, read_config, verify_ready
+from proctor.jobs import judge_here, print_cut_off, verify_ready
 from proctor.output import console, counted, print_json, print_table, words
 from proctor.policies import HUMAN, PolicyChoice, make_policies
 from proctor.progress import watching
@@ -24,22 +24,19 @@ from proctor.transcript_log import read_tally
 
 def campaign(
     home: Home,
-    settings: list[str],
+    config: RunConfig,
     *,
-    config: Path | None,
     attempts: int,
     policy: str,
     policy_settings: list[str],
-    provoke: tuple[str | None, int],
     feedback: bool,
     name: str,
     as_json: bool,
 ) -> int:
     """Begin a campaign, carry it on, or tell how it ended."""
-    chosen = provoked(read_config(config, settings), *provoke)
     choice = PolicyChoice.read(policy, policy_settings)
-    task = Task(chosen, choice.to_dict(), attempts, feedback, name)
-    splits = prepare(chosen)
+    task = Task(config, choice.to_dict(), attempts, feedback, name)
+    splits = prepare(config)
     verify_ready(home, choice, campaign=True)
     with home.open_log() as log:
         opened = task.open(log)

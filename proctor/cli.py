@@ -5,13 +5,14 @@ Exit codes: 0 held, 1 something was found, 2 wrong usage or input, 130 interrupt
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from aggregates.errors import AggregateError
 from judge.errors import JudgeError
 from ledger.errors import LedgerError, PassphraseError, VerificationError
+from monitor.config import RunConfig
 from monitor.errors import MonitorError
 from policies.errors import PolicyError
 from proctor import (
@@ -43,8 +44,20 @@ from proctor.errors import EXIT_FOUND, EXIT_INTERRUPTED, EXIT_USAGE, ProctorErro
 from proctor.home import PASSPHRASE, Home
 from proctor.options import HOME, MOST, HomeOption, JsonOption, RunArgument
 from proctor.output import error_console, print_json, words
+from proctor.process import start_as_recorded, start_for
+from proctor.run_settings import provoked, read_config
 from projections.errors import ProjectionError
 
+# A start that goes wrong: a learning rate sixty times the default, and no warm-up.
+DEMO: dict[str, Any] = {
+    "lr": 3.0,
+    "warm_up_epochs": 0,
+    "train_examples": 1_500,
+    "epochs": 8,
+    "channels": 16,
+    "width": 16,
+    "numerics": "portable",
+}
 app = typer.Typer(
     name="proctor",
     help="Runs, records and judges how a model is trained, in a signed ledger that anyone can "
@@ -61,9 +74,11 @@ app = typer.Typer(
 @app.command()
 def demo(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
     """Train a small model from a bad start, judge it, verify the ledger: the main job, once."""
+    config = RunConfig.from_dict(DEMO)
+    start_for(config)
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    raise typer.Exit(jobs.demo(Home(home), as_json=as_json))
+    raise typer.Exit(jobs.demo(Home(home), config, as_json=as_json))
 
 
 @app.command()
@@ -78,16 +93,16 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Train a model under watch; every fired rule is decided on, everything is recorded."""
+    chosen = provoked(read_config(config, settings or []), provoke, provoke_seed)
+    start_for(chosen)
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(
         jobs.run(
             Home(home),
-            settings or [],
-            config=config,
+            chosen,
             policy=policy,
             policy_settings=sets or [],
-            provoke=(provoke, provoke_seed),
             as_json=as_json,
         )
     )
@@ -114,6 +129,7 @@ def judge(
     as_json: JsonOption = False,
 ) -> None:
     """Audit a run in eleven steps and give two scores; exit code 1 on a hard fail."""
+    start_as_recorded(Home(home), run)
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(
@@ -170,6 +186,7 @@ def replay(
     """Tell the events of a run or a campaign, or do it again from its events alone."""
     if not execute:
         raise typer.Exit(commands.replay(Home(home), run, at=at, as_json=as_json))
+    start_as_recorded(Home(home), run)
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(jobs.execute(Home(home), run, as_json=as_json))

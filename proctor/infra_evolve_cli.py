@@ -28,6 +28,7 @@ from proctor.infra_patterns import History
 from proctor.infra_proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
 from proctor.options import HOME, MOST, HomeOption, JsonOption
 from proctor.output import console, print_json, print_table, words
+from proctor.run_settings import read_pairs
 
 TUNER, OPENAI = "tuner", "openai"
 CANDIDATES = "candidates"  # below a line's folder
@@ -117,7 +118,6 @@ def _proposer(
     policy: str, pairs: list[str], home: Home, controller: Controller, *, reset: bool
 ) -> Iterator[Proposer]:
     from policies.chat import ChatClient  # noqa: PLC0415 - openai and torch take seconds to load
-    from proctor.policies import read_pairs  # noqa: PLC0415
 
     given = read_pairs(pairs)
     if reset:

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
-from aggregates.provocations import apply_to_config
 from aggregates.run import Run
 from judge.audit import audit_run
 from judge.compare import Difference
@@ -22,7 +21,7 @@ from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
 from ledger.paths import LedgerPaths
 from ledger.reader import check_ledger
-from monitor.config import IMAGE_FOLDER, RunConfig
+from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
 from policies.recorded import RecordedPolicy
@@ -39,7 +38,7 @@ from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_run, run_ids
 from proctor.keys_cli import read_private_key
 from proctor.output import cell, console, counted, error_console, print_json, print_table, words
-from proctor.policies import HUMAN, PolicyChoice, make_policies, read_pairs
+from proctor.policies import HUMAN, PolicyChoice, make_policies
 from proctor.progress import watching
 from proctor.remembering import memory, open_remembered
 from proctor.replay import read_recording
@@ -47,13 +46,10 @@ from proctor.story import print_violations, read_story, tell_story
 from proctor.training import Attempt, train_run
 
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
-# A start that goes wrong: sixty times the default learning rate, and no warm-up.
-DEMO: dict[str, Any] = {"lr": 3.0, "warm_up_epochs": 0}
 
 
-def demo(home: Home, *, as_json: bool) -> int:
+def demo(home: Home, config: RunConfig, *, as_json: bool) -> int:
     """Do the main job once."""
-    config = RunConfig.from_dict(DEMO)
     splits = prepare(config)
     with home.open_log() as log:
         (run_id,) = _train(home, log, config, PolicyChoice("playbook"), splits)
@@ -79,22 +75,14 @@ def demo(home: Home, *, as_json: bool) -> int:
 
 
 def run(
-    home: Home,
-    settings: list[str],
-    *,
-    config: Path | None,
-    policy: str,
-    policy_settings: list[str],
-    provoke: tuple[str | None, int],
-    as_json: bool,
+    home: Home, config: RunConfig, *, policy: str, policy_settings: list[str], as_json: bool
 ) -> int:
     """Train."""
-    chosen = provoked(read_config(config, settings), *provoke)
     choice = PolicyChoice.read(policy, policy_settings)
-    splits = prepare(chosen)
-    verify_ready(home, choice, campaign=chosen.edits != "live")
+    splits = prepare(config)
+    verify_ready(home, choice, campaign=config.edits != "live")
     with home.open_log() as log:
-        runs = _train(home, log, chosen, choice, splits)
+        runs = _train(home, log, config, choice, splits)
     stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
     if as_json:
         print_json({"runs": stories})
@@ -184,27 +172,6 @@ def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool) -> None:
     if paths.database.exists() and paths.vkey.exists():
         with open_remembered(home.ledger):
             pass  # it has been verified
-
-
-def read_config(path: Path | None, settings: list[str]) -> RunConfig:
-    """Return the configuration of a file, changed by KEY=VALUE settings.
-
-    Raises ConfigurationError naming the key.
-    """
-    chosen: dict[str, Any] = {} if path is None else RunConfig.from_toml(path).to_dict()
-    chosen |= read_pairs(settings)
-    dataset = chosen.get("dataset")
-    if isinstance(dataset, str) and dataset.startswith(IMAGE_FOLDER) and dataset != IMAGE_FOLDER:
-        # Recorded as an absolute path: judge and replay may be called from elsewhere.
-        chosen["dataset"] = IMAGE_FOLDER + str(Path(dataset.removeprefix(IMAGE_FOLDER)).resolve())
-    return RunConfig.from_dict(chosen)
-
-
-def provoked(config: RunConfig, name: str | None, seed: int) -> RunConfig:
-    """Return the configuration with a fault of the catalogue in it; None leaves it as it is."""
-    if name is None:
-        return config
-    return RunConfig.from_dict(apply_to_config(config.to_dict(), name, seed))
 
 
 def _train(
@@ -360,6 +327,8 @@ def _print_run(again: RunAgain) -> None:
         + ("" if found.whole else " (as far as it was recorded)")
     )
     verdict = "[green]the same, bit for bit[/]" if found.same else f"[red]{found.total} differ[/]"
+    if found.kind and not found.same:
+        verdict += f"; inconclusive, since the run was made with another {' and '.join(found.kind)}"
     console.print(
         f"{counted(found.values, 'value')} in {counted(found.events, 'event')}: {verdict}"
     )

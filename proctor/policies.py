@@ -9,7 +9,6 @@ the terminal.
 
 import os
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,7 @@ from policies.human import HumanPolicy, Terminal
 from policies.language_model import LanguageModelPolicy
 from policies.mixed import MixedPolicy
 from policies.settings import ModelSettings
-from proctor.errors import ProctorError
+from proctor.run_settings import read_pairs
 from proctor.training import MakePolicy, Prepared
 from proctor.transcript_log import RecordedAnswers, TranscriptLog
 
@@ -116,22 +115,3 @@ def model_policy(
         answers=answers,
         feedback=feedback,
     )
-
-
-def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
-    """Return KEY=VALUE settings; a value is read as TOML, and else taken as text."""
-    read: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise ProctorError(f"{pair!r} is not KEY=VALUE, as in lr=0.3")
-        read[key] = _read_value(text)
-    return read
-
-
-def _read_value(text: str) -> Any:
-    try:
-        found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    return found["value"] if set(found) == {"value"} else text

@@ -22,7 +22,7 @@ from monitor.loop import prepare
 from proctor.campaign_replay import read_records, redo_campaign
 from proctor.campaign_run import Harness, Task
 from proctor.home import Home
-from proctor.jobs import read_config
+from proctor.run_settings import read_config
 from proctor.policies import PolicyChoice, make_policies
 from proctor.progress import watching
 

@@ -1,0 +1,63 @@
+"""How this process computes: deterministic, with so many threads, portable or fast.
+
+Source: docs/explanation/determinism.md.  I/O: none.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+
+from monitor.config import RunConfig
+from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES, current_variables
+from monitor.errors import ConfigurationError
+
+
+@contextmanager
+def computing_as(config: RunConfig, *, strict: bool = True) -> Iterator[None]:
+    """Compute as the configuration says for a while.
+
+    Portable numerics leave oneDNN and NNPACK out, which choose their kernels by the CPU. Raises
+    ConfigurationError if `strict` and the process was not started for what is asked for.
+    """
+    if config.numerics == PORTABLE and strict:
+        require_portable()
+    if config.device == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads nothing else
+    threads = torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(config.threads)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with _without_dispatchers() if config.numerics == PORTABLE else nullcontext():
+            yield
+    finally:
+        torch.use_deterministic_algorithms(deterministic)
+        torch.set_num_threads(threads)
+
+
+def require_portable() -> None:
+    """Raise ConfigurationError unless this process was started for portable numerics."""
+    if (
+        current_variables() == PORTABLE_VARIABLES
+        and torch.backends.cpu.get_cpu_capability() == "DEFAULT"
+    ):
+        return
+    settings = " ".join(f"{name}={value}" for name, value in PORTABLE_VARIABLES.items())
+    raise ConfigurationError(
+        'numerics = "portable" needs a process that was started for it. The proctor command does '
+        f"that by itself; for Python, set these variables before it starts: {settings}"
+    )
+
+
+@contextmanager
+def _without_dispatchers() -> Iterator[None]:
+    """Leave out the libraries that choose a kernel by the CPU and have no portable setting."""
+    onednn = torch.backends.mkldnn.set_flags(False)[0]  # flags() would warn about GPUs
+    nnpack = torch.backends.nnpack.set_flags(False)[0]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(onednn)
+        torch.backends.nnpack.set_flags(nnpack)

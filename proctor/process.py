@@ -1,0 +1,90 @@
+"""The process of a command that trains or judges: started again where its code paths are others.
+
+The numeric libraries choose their code paths as they are loaded (monitor/dispatch.py). A command
+that needs other paths than this process would take replaces itself, before torch is loaded, by the
+same command with the right environment. Its process id, terminal and exit code stay the same.
+
+I/O: replaces the process (execve).
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from ledger.errors import LedgerError
+from ledger.mapper import decode_body
+from monitor.code import HOUSE
+from monitor.config import RunConfig
+from monitor.dispatch import (
+    PORTABLE,
+    PORTABLE_VARIABLES,
+    current_variables,
+    describe_cpu,
+    environment_with,
+    variables_for,
+)
+from proctor.errors import ProctorError
+from proctor.home import Home, find_run
+from proctor.remembering import open_remembered
+from proctor.replay import verified_campaigns, verified_runs
+
+_STARTED = "PROCTOR_STARTED_AGAIN"  # tells the new process that it is one
+# The current folder is no place to import from, so -P; the packages may lie in no site folder.
+_CODE = "import sys; sys.argv[0] = 'proctor'; sys.path.append({house!r}); {main}"
+_MAIN = "from proctor.cli import main; main()"
+
+
+def start_for(config: RunConfig) -> None:
+    """Go on in a process that computes as the configuration says."""
+    if config.numerics == PORTABLE:
+        _start_with(PORTABLE_VARIABLES)
+
+
+def start_as_recorded(home: Home, name: str) -> None:
+    """Go on in a process that computes as a recorded run did, whatever this one's variables are.
+
+    `name` is that of a run or a campaign. Nothing happens where it is not found, the ledger does
+    not hold, or the run was made on another CPU: the command itself says so.
+    """
+    try:
+        environment = _recorded_environment(home, name)
+    except (LedgerError, OSError, ProctorError):
+        return
+    variables = variables_for(environment, here=describe_cpu())
+    if variables is not None:
+        _start_with(variables)
+
+
+def _recorded_environment(home: Home, name: str) -> Mapping[str, Any] | None:
+    with open_remembered(home.ledger) as ledger:
+        chosen = find_run([*verified_campaigns(ledger), *verified_runs(ledger)], name)
+        for entry in ledger.entries():
+            if entry.name != "run.started":
+                continue
+            body = decode_body(entry.body)
+            if entry.stream_id == chosen or body.get("campaign") == str(chosen):
+                found = body.get("environment")
+                return found if isinstance(found, Mapping) else None
+    return None
+
+
+def _start_with(variables: Mapping[str, str]) -> None:
+    again = os.environ.pop(_STARTED, None)  # no process that this one starts is to inherit it
+    if current_variables() == variables:
+        return
+    if again is not None:
+        raise ProctorError(
+            f"this process could not be started with {dict(variables)}: its environment changes "
+            "while Python starts, which a sitecustomize module or a wrapper may do"
+        )
+    _replace({**environment_with(variables), _STARTED: "1"})
+
+
+def _replace(environment: Mapping[str, str]) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    code = _CODE.format(house=str(HOUSE), main=_MAIN)
+    os.execve(  # noqa: S606 - this interpreter, with the arguments it was given
+        sys.executable, [sys.executable, "-P", "-c", code, *sys.argv[1:]], dict(environment)
+    )

@@ -1,0 +1,53 @@
+"""What a run is configured with at the command line, read without loading torch.
+
+I/O: reads the configuration file.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aggregates.provocations import apply_to_config
+from monitor.config import IMAGE_FOLDER, RunConfig
+from proctor.errors import ProctorError
+
+
+def read_config(path: Path | None, settings: Sequence[str]) -> RunConfig:
+    """Return the configuration of a file, changed by KEY=VALUE settings.
+
+    Raises ConfigurationError naming the key.
+    """
+    chosen: dict[str, Any] = {} if path is None else RunConfig.from_toml(path).to_dict()
+    chosen |= read_pairs(settings)
+    dataset = chosen.get("dataset")
+    if isinstance(dataset, str) and dataset.startswith(IMAGE_FOLDER) and dataset != IMAGE_FOLDER:
+        # Recorded as an absolute path: judge and replay may be called from elsewhere.
+        chosen["dataset"] = IMAGE_FOLDER + str(Path(dataset.removeprefix(IMAGE_FOLDER)).resolve())
+    return RunConfig.from_dict(chosen)
+
+
+def provoked(config: RunConfig, name: str | None, seed: int) -> RunConfig:
+    """Return the configuration with a fault of the catalogue in it; None leaves it as it is."""
+    if name is None:
+        return config
+    return RunConfig.from_dict(apply_to_config(config.to_dict(), name, seed))
+
+
+def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return KEY=VALUE settings; a value is read as TOML, and else taken as text."""
+    read: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise ProctorError(f"{pair!r} is not KEY=VALUE, as in lr=0.3")
+        read[key] = _read_value(text)
+    return read
+
+
+def _read_value(text: str) -> Any:
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return found["value"] if set(found) == {"value"} else text

@@ -1,0 +1,85 @@
+"""Three short portable runs, each with a remedy: `python golden_portable.py` prints their digests.
+
+The process has to be started for portable numerics (monitor.dispatch.PORTABLE_VARIABLES). A digest
+covers every measured value, the rules, the remedies and the weights.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
+
+from tiny_training import Trained, train_tiny
+
+from aggregates.canonical import digest
+
+_BASE: dict[str, Any] = {
+    "train_examples": 160,
+    "val_examples": 64,
+    "test_examples": 64,
+    "epochs": 4,
+    "batch_size": 16,
+    "channels": 6,
+    "blocks": 2,
+    "width": 5,
+    "stem_stride": 2,
+    "numerics": "portable",
+}
+# name -> settings, the remedy that the first firing gets
+RUNS: dict[str, tuple[dict[str, Any], tuple[str, dict[str, Any]]]] = {
+    "learning rate": (
+        {"lr": 1e-6, "warm_up_epochs": 0, "clip_norm": 1.0},
+        ("increase_lr", {"lr": 1e-5}),
+    ),
+    "batch size and gelu": (
+        {"lr": 1e-6, "warm_up_epochs": 0, "activation": "gelu", "accumulation": 2, "batch_size": 8},
+        ("cycle_lr", {"lr_min": 1e-5, "lr_max": 5e-2, "epochs": 2}),
+    ),
+    "prelu and momentum": (
+        {"lr": 1e-6, "warm_up_epochs": 0, "activation": "prelu", "momentum": 0.5},
+        ("increase_lr", {"lr": 1e-5}),
+    ),
+}
+
+
+def digest_of(trained: Trained) -> str:
+    """Return the SHA-256 over what was measured, decided and done, and over all weights."""
+    told = []
+    for kind, body in trained.bodies():
+        if kind == "Run.Started":
+            body = {key: body[key] for key in ("config_hash", "rules_hash", "spec", "data")}
+        told.append([kind, {key: value for key, value in body.items() if key not in _LEFT_OUT}])
+        if "reported" in body:
+            told[-1][1]["reported"] = {**body["reported"], "seconds": 0.0}
+    weights = sorted(hashlib.sha256(blob).hexdigest() for blob in trained.blobs.values())
+    return digest({"events": _plain(told), "weights": weights})
+
+
+_LEFT_OUT = ("originator_id", "originator_version", "originator_topic", "timestamp", "environment")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in which floats are their exact digits, NaN and infinities included."""
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def main() -> None:
+    found = {}
+    for name, (settings, remedy) in RUNS.items():
+        trained = train_tiny(remedy, settings={**_BASE, **settings})
+        assert trained.run.remedies, f"{name}: no remedy was applied"
+        found[name] = digest_of(trained)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
