@@ -6,6 +6,7 @@ Source: docs/explanation/determinism.md.  I/O: none.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -54,10 +55,11 @@ def require_portable() -> None:
 @contextmanager
 def _without_dispatchers() -> Iterator[None]:
     """Leave out the libraries that choose a kernel by the CPU and have no portable setting."""
-    onednn = torch.backends.mkldnn.set_flags(False)[0]  # flags() would warn about GPUs
-    nnpack = torch.backends.nnpack.set_flags(False)[0]
+    libraries: tuple[Any, ...] = (torch.backends.mkldnn, torch.backends.nnpack)
+    # flags() of the first would warn about GPUs on the way back
+    before = [library.set_flags(False)[0] for library in libraries]
     try:
         yield
     finally:
-        torch.backends.mkldnn.set_flags(onednn)
-        torch.backends.nnpack.set_flags(nnpack)
+        for library, enabled in zip(libraries, before, strict=True):
+            library.set_flags(enabled)

@@ -12,9 +12,9 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
-from tiny_training import Trained, train_tiny
+from tiny_training import Trained, train_tiny  # noqa: E402 - the path comes first
 
-from aggregates.canonical import digest
+from aggregates.canonical import digest  # noqa: E402
 
 _BASE: dict[str, Any] = {
     "train_examples": 160,
@@ -49,11 +49,12 @@ def digest_of(trained: Trained) -> str:
     """Return the SHA-256 over what was measured, decided and done, and over all weights."""
     told = []
     for kind, body in trained.bodies():
+        kept = {key: value for key, value in body.items() if key not in _LEFT_OUT}
         if kind == "Run.Started":
-            body = {key: body[key] for key in ("config_hash", "rules_hash", "spec", "data")}
-        told.append([kind, {key: value for key, value in body.items() if key not in _LEFT_OUT}])
-        if "reported" in body:
-            told[-1][1]["reported"] = {**body["reported"], "seconds": 0.0}
+            kept = {key: body[key] for key in ("config_hash", "rules_hash", "spec", "data")}
+        if "reported" in kept:
+            kept["reported"] = {**kept["reported"], "seconds": 0.0}
+        told.append((kind, kept))
     weights = sorted(hashlib.sha256(blob).hexdigest() for blob in trained.blobs.values())
     return digest({"events": _plain(told), "weights": weights})
 

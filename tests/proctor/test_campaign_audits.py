@@ -22,9 +22,9 @@ from monitor.loop import prepare
 from proctor.campaign_replay import read_records, redo_campaign
 from proctor.campaign_run import Harness, Task
 from proctor.home import Home
-from proctor.run_settings import read_config
 from proctor.policies import PolicyChoice, make_policies
 from proctor.progress import watching
+from proctor.run_settings import read_config
 
 TASK = [
     *("train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
