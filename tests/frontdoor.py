@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,15 +35,21 @@ def call(
     cwd: Path | None = None,
     state: Path | None = None,
     code: str = COMMAND,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command; without a `state` folder it remembers nothing from one call to the next.
 
-    Other `code` may stand in its place.
+    Other `code` may stand in its place. `variables` are added to its environment.
     """
     with tempfile.TemporaryDirectory(prefix="proctor-call-") as name:
         out, err = Path(name, "out"), Path(name, "err")
         process = start_forked(
-            arguments, environment=_environment(home, state), out=out, err=err, cwd=cwd, code=code
+            arguments,
+            environment={**_environment(home, state), **(variables or {})},
+            out=out,
+            err=err,
+            cwd=cwd,
+            code=code,
         )
         process.join(_PATIENCE)
         if process.is_alive():

@@ -1,20 +1,18 @@
-"""Three short portable runs, each with a remedy: `python golden_portable.py` prints their digests.
+"""Three short portable runs, each with a remedy, and one digest of each.
 
-The process has to be started for portable numerics (monitor.dispatch.PORTABLE_VARIABLES). A digest
-covers every measured value, the rules, the remedies and the weights.
+A digest covers every measured value, the rules, the remedies and the weights. `python tests/
+golden_portable.py` prints them for this version of the code.
 """
 
 import hashlib
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
+from portable import in_portable_process
+from tiny_training import Trained, train_tiny
 
-from tiny_training import Trained, train_tiny  # noqa: E402 - the path comes first
-
-from aggregates.canonical import digest  # noqa: E402
+from aggregates.canonical import digest
+from monitor.errors import ConfigurationError
 
 _BASE: dict[str, Any] = {
     "train_examples": 160,
@@ -73,14 +71,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def main() -> None:
+def digests() -> dict[str, str]:
+    """Train the runs, in a portable process, and return their digests."""
     found = {}
     for name, (settings, remedy) in RUNS.items():
         trained = train_tiny(remedy, settings={**_BASE, **settings})
         assert trained.run.remedies, f"{name}: no remedy was applied"
         found[name] = digest_of(trained)
-    print(json.dumps(found))
+    return found
+
+
+def refusal() -> str:
+    """Return what a portable training says in a process that was not started for it."""
+    try:
+        train_tiny(settings=_BASE)
+    except ConfigurationError as error:
+        return str(error)
+    return ""
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(in_portable_process("golden_portable", "digests"), indent=4))

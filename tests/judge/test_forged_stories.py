@@ -217,18 +217,34 @@ def test_audit_says_that_nothing_was_trained_again(honest_report: AuditReport) -
     assert honest_report.step("probe").summary.endswith("; nothing was trained again")
 
 
-def test_training_again_proves_nothing_when_the_machine_is_another(
+def elsewhere(event: Any) -> dict[str, Any]:
+    """Say that the run was made on another CPU."""
+    cpu = {"name": "another", "features": [], "caches": []}
+    made = isinstance(event, Run.Started)
+    return {"environment": {**event.environment, "cpu": cpu}} if made else {}
+
+
+def test_other_values_are_inconclusive_when_the_run_was_made_on_another_cpu(
     tampered: Callable[[], Case],
 ) -> None:
-    def elsewhere(event: Any) -> dict[str, Any]:
-        made = isinstance(event, Run.Started)
-        return {"environment": {**event.environment, "torch": "0.1"}} if made else {}
-
-    case = rewrite(tampered(), elsewhere)
+    another = measured("train", "loss", value=lambda old: old * (1 + 1e-9))
+    case = rewrite(tampered(), lambda event: {**elsewhere(event), **(another(event) or {})})
     report = case.audit(config=off(*UNNAMED), redo=Redo(recorded, lambda _: 0))
     assert failed(report) is None
     assert not report.executed
-    assert "which proves nothing: the run was made on another kind" in report.step("probe").summary
+    words = report.step("probe").summary
+    assert "inconclusive: 1 of" in words
+    assert words.endswith("values differ, and the run was made with another cpu")
+
+
+def test_equal_values_prove_a_run_that_was_made_on_another_cpu(
+    tampered: Callable[[], Case],
+) -> None:
+    case = rewrite(tampered(), elsewhere)
+    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded, lambda _: 0))
+    assert failed(report) is None
+    assert report.executed
+    assert report.step("probe").evidence["differs"] == ["cpu"]
 
 
 # Steps 10 and 11
