@@ -181,8 +181,10 @@ PROFILES: Mapping[str, RulesConfig] = MappingProxyType(
 
 def version_of(rules: RulesConfig) -> int | None:
     """Return the number of the profile's version (from 1), None for rules that are no version."""
-    versions = VERSIONS.get(rules.profile, ())
-    return versions.index(rules) + 1 if rules in versions else None
+    for versions in VERSIONS.values():
+        if rules in versions:
+            return versions.index(rules) + 1
+    return None
 
 
 @dataclass(frozen=True)
