@@ -32,13 +32,17 @@ class EpochSignals:
     norm_noise_scale: float | None  # mean squared over variance of the total norm between steps
     dead_share: float | None  # share of units that never rose above zero
     sparsity: float | None  # mean share of activations that are exactly zero
+    # Ends of the 90% interval of signal_to_noise; None where the measurement says nothing.
+    signal_to_noise_low: float | None = None
+    signal_to_noise_high: float | None = None
 
 
 def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
     """Read the rules' signals from an epoch's measured part.
 
     `measured` holds (see docs/reference/events.md): train {loss, accuracy, examples, steps},
-    validation {loss, accuracy, examples}, gradients {finite, signal_to_noise, norm_noise_scale},
+    validation {loss, accuracy, examples}, gradients {finite, signal_to_noise, norm_noise_scale,
+    and where they were measured signal_to_noise_low, signal_to_noise_high},
     layers [{name, rank, grad_norm, update_ratio, epoch_update_ratio}],
     activations [{name, units, dead_units, sparsity, p50, p99}], settings {lr, batch_size,
     accumulation, clip_norm}.
@@ -66,6 +70,8 @@ def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
         norm_noise_scale=_optional(gradients, "norm_noise_scale"),
         dead_share=dead / units if units else None,
         sparsity=_reduce(_mean, _numbers(activations, "sparsity")),
+        signal_to_noise_low=_if_there(gradients, "signal_to_noise_low"),
+        signal_to_noise_high=_if_there(gradients, "signal_to_noise_high"),
     )
 
 
@@ -85,6 +91,11 @@ def _optional(value: Mapping[str, Any], key: str) -> float | None:
         return None
     found: float = _get(value, key, float)
     return found
+
+
+def _if_there(value: Mapping[str, Any], key: str) -> float | None:
+    """Return _optional(), or None where the key is missing: earlier ledgers lack it."""
+    return _optional(value, key) if key in value else None
 
 
 def _each(layers: Sequence[Mapping[str, Any]], key: str, kind: type) -> list[Any]:

@@ -213,7 +213,9 @@ WIDEN_R2 = Decision("architecture_change", ("R2",), "widen", {"factor": 2}, "for
 ADD_R1 = Decision("architecture_change", ("R1",), "add_block", {}, "for R1")
 LOWER_R1 = Decision("hyperparameter_change", ("R1",), "decrease_lr", {"lr": 1.0}, "for R1")
 NOT_R2 = Decision("rule_triggered_no_action", ("R2",), "defer", {}, "no usable answer")
-TOO_FAST: dict[str, Any] = {**TINY, "lr": 10.0, "warm_up_epochs": 0, "epochs": 3}  # R1, R2 fire
+TOO_FAST: dict[str, Any] = {**TINY, "lr": 10.0, "warm_up_epochs": 0, "epochs": 3}
+# In this profile two rules fire, R1 and R2, whatever the interval of R2's signal.
+TOO_FAST["profile"] = "document"
 
 
 @pytest.mark.parametrize("says", [(ADD_R1, WIDEN_R2), (WIDEN_R2, ADD_R1)])
@@ -421,14 +423,17 @@ def test_submission_holds_the_best_weights_and_a_model_that_takes_them(tmp_path:
     about = json.loads(files["run_config.json"])
     assert about["mode"] == "iterative_self_refine"
     assert about["run"] == str(trained.run.id)
-    assert RunConfig.from_dict(about["config"]).hash == about["config_hash"]
+    started, weights = about["started_from"], about["weights"]
+    assert RunConfig.from_dict(started["config"]).hash == started["config_hash"]
+    assert started["spec"] == trained.run.initial_spec.to_dict()
+    assert not {"config", "spec"} & set(about)
     spec = importlib.util.spec_from_file_location("submitted", directory / "model.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     model = module.load_model()
-    assert model.spec().to_dict() == about["spec"]
+    assert model.spec().to_dict() == weights["spec"]
     load_weights(model, files["weights.safetensors"])
 
 
