@@ -97,7 +97,7 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "").removesuffix("_")
+        name = getattr(func, "__name__", "").strip("_")
         if name in _UNITS_SECOND:
             self._second = True
         elif name in _UNITS_LAST:

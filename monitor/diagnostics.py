@@ -188,10 +188,9 @@ class EpochWatch:
 
     def _by_step(self, losses: list[float]) -> list[float]:
         """Return the loss of each step, the mean over its batches."""
-        starts = [0, *self._ends[:-1]]
         return [
             sum(losses[start:end]) / max(end - start, 1)
-            for start, end in zip(starts, self._ends, strict=True)
+            for start, end in zip([0, *self._ends], self._ends, strict=False)
         ]
 
     def _layers(self) -> list[dict[str, Any]]:
