@@ -8,7 +8,7 @@ Source: docs/reference/rules.md.  I/O: none.  Units: epochs from 0; see EpochSig
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -42,6 +42,11 @@ RULE_CLASSES: Mapping[str, str] = MappingProxyType(
 PRECEDENCE = tuple(RULE_CLASSES)  # first goes first
 
 
+def _added(default: Any) -> Any:
+    """Declare a field that the first rules did not have; the default is their behaviour."""
+    return field(default=default, metadata={"added": True})
+
+
 @dataclass(frozen=True)
 class RulesConfig:
     """Signals, thresholds and windows of the rules; frozen, and named by its hash in every run."""
@@ -68,10 +73,25 @@ class RulesConfig:
     persistence: int = 3  # consecutive epochs
     action_window: int = 2  # epochs within which a firing must be decided on
     deferral_limit: int = 7  # epochs within which a deferral must clear: one for each rule
+    band_needs_value: bool = _added(False)  # the epoch's own value is outside the band, too
+    r2_needs_interval: bool = _added(False)  # and the whole 90% interval of the signal-to-noise
+    r2_stall_epochs: int = _added(0)  # epochs without progress that R2 low needs; 0 asks for none
+    r2_stall_gain: float = _added(0.0)  # share by which training loss must fall to be progress
+    r7_validation: bool = _added(False)  # a validation loss that is not finite fires R7
+    r7_at_once: float | None = _added(None)  # gradient norm above which R7 fires in that epoch
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.started holds them."""
-        return asdict(self)
+        """Return plain values, as run.started holds them.
+
+        A field that was added later is left out at its default, so that rules recorded before it
+        existed keep their hash.
+        """
+        legacy = {
+            item.name
+            for item in fields(self)
+            if "added" in item.metadata and getattr(self, item.name) == item.default
+        }
+        return {name: value for name, value in asdict(self).items() if name not in legacy}
 
     @property
     def hash(self) -> str:
@@ -79,6 +99,8 @@ class RulesConfig:
         return digest(self.to_dict())
 
 
+# The versions of the profiles. One that is on the main branch is never changed: recorded runs name
+# it by its hash. A change of thresholds is another version.
 DOCUMENT = RulesConfig(
     profile="document",
     restart_after_remedy=False,
@@ -100,7 +122,7 @@ DOCUMENT = RulesConfig(
     r4_ceiling=0.99,
 )
 # Midpoints between ten healthy and ten faulty runs: docs/explanation/threshold-study.md.
-CALIBRATED = RulesConfig(
+CALIBRATED_1 = RulesConfig(
     profile="calibrated",
     restart_after_remedy=True,
     r1_signal="update_ratio",
@@ -120,9 +142,49 @@ CALIBRATED = RulesConfig(
     r4_saturation_gap=0.01,
     r4_ceiling=0.90,
 )
-PROFILES: Mapping[str, RulesConfig] = MappingProxyType(
-    {"calibrated": CALIBRATED, "document": DOCUMENT}
+CALIBRATED = RulesConfig(
+    profile="calibrated",
+    restart_after_remedy=True,
+    r1_signal="update_ratio",
+    r1_low=1.4e-4,
+    r1_high=1.1e-2,
+    r2_signal="signal_to_noise",
+    r2_low=0.14,
+    r2_high=2.6,
+    r5_signal="dead_share",
+    r5_high=0.25,
+    r6_low=3e-3,
+    r7_high=3.0,
+    r1_patience=5,
+    r1_min_delta=0.0,
+    r3_patience=8,
+    r3_min_delta=1e-3,
+    r4_saturation_gap=0.01,
+    r4_ceiling=0.90,
+    band_needs_value=True,
+    r2_needs_interval=True,
+    r2_stall_epochs=2,
+    r2_stall_gain=0.02,
+    r7_validation=True,
+    r7_at_once=300.0,  # 100 times r7_high
 )
+VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
+    {"calibrated": (CALIBRATED_1, CALIBRATED), "document": (DOCUMENT,)}
+)
+"""Every version of each profile, the oldest first. Runs start with the newest; the judge accepts
+all of them, and its verdict names the version."""
+
+PROFILES: Mapping[str, RulesConfig] = MappingProxyType(
+    {profile: versions[-1] for profile, versions in VERSIONS.items()}
+)
+
+
+def version_of(rules: RulesConfig) -> int | None:
+    """Return the number of the profile's version (from 1), None for rules that are no version."""
+    for versions in VERSIONS.values():
+        if rules in versions:
+            return versions.index(rules) + 1
+    return None
 
 
 @dataclass(frozen=True)
@@ -142,7 +204,7 @@ class RuleEvaluation:
     side: str | None  # high, low, plateau, stalled or not_finite; None while silent
     value: float | None  # this epoch's signal
     ema: float | None
-    streak: int  # consecutive epochs, the latest included, in which the condition held
+    streak: int  # consecutive epochs with a value, up to the latest, in which the condition held
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.rules_evaluated holds them."""
@@ -158,9 +220,7 @@ def evaluate_rules(
     r7 = _outside_band("R7", "max_layer_grad_norm", None, config.r7_high)
     evaluations = {
         "R1": _r1(_window("R1", history, remedies, config), config),
-        "R2": _outside_band("R2", config.r2_signal, config.r2_low, config.r2_high)(
-            _window("R2", history, remedies, config), config
-        ),
+        "R2": _r2(_window("R2", history, remedies, config), config),
         "R3": _plateau(
             "R3",
             _window("R3", history, remedies, config),
@@ -169,7 +229,7 @@ def evaluate_rules(
         ),
         "R5": r5(_window("R5", history, remedies, config), config),
         "R6": r6(_window("R6", history, remedies, config), config),
-        "R7": _r7(r7(_window("R7", history, remedies, config), config), history[-1]),
+        "R7": _r7(r7(_window("R7", history, remedies, config), config), history[-1], config),
     }
     healthy = not any(evaluations[rule].fired for rule in ("R5", "R6", "R7"))
     evaluations["R4"] = _r4(_window("R4", history, remedies, config), config, others_silent=healthy)
@@ -199,27 +259,39 @@ def _outside_band(
 ) -> Callable[[Sequence[EpochSignals], RulesConfig], RuleEvaluation]:
     def evaluate(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
         ema: float | None = None
-        streak, side, value = 0, None, None
+        streak, side, value, measured = 0, None, None, True
         for signals in window:
             value = getattr(signals, signal)
+            ends = _interval(signals, signal, config)
             # A value that is missing or not finite says nothing: it enters neither EMA nor streak,
             # so that one NaN cannot silence the rule for the rest of the run.
-            if value is None or not math.isfinite(value):
+            measured = value is not None and math.isfinite(value) and ends is not None
+            if value is None or ends is None or not measured:
                 continue
             ema = value if ema is None else config.ema_alpha * value + (1 - config.ema_alpha) * ema
-            left = (
-                "low"
-                if low is not None and ema < low
-                else "high"
-                if high is not None and ema > high
-                else None
-            )
+            own = (value,) if config.band_needs_value else ()
+            left = _side((ema, *own, *ends), low, high)
             streak = 0 if left is None else streak + 1 if left == side else 1
             side = left
-        fired = streak >= config.persistence
+        fired = streak >= config.persistence and (measured or not config.band_needs_value)
         return RuleEvaluation(rule, fired, side if fired else None, value, ema, streak)
 
     return evaluate
+
+
+def _interval(signals: EpochSignals, signal: str, config: RulesConfig) -> tuple[float, ...] | None:
+    """Return the ends of a signal's interval: () where none is asked for, None where it lacks."""
+    if not config.r2_needs_interval or signal != "signal_to_noise":
+        return ()
+    low, high = signals.signal_to_noise_low, signals.signal_to_noise_high
+    return None if low is None or high is None or math.isnan(low + high) else (low, high)
+
+
+def _side(numbers: Sequence[float], low: float | None, high: float | None) -> str | None:
+    """Return the side on which all numbers are outside of a band, None where one is inside."""
+    if low is not None and max(numbers) < low:
+        return "low"
+    return "high" if high is not None and min(numbers) > high else None
 
 
 def _plateau(
@@ -247,6 +319,37 @@ def _r1(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
     return plateau if plateau.fired else band
 
 
+def _r2(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
+    """Report a batch too small only where progress stalls: noise alone harms nothing.
+
+    Source: McCandlish et al. 2018 (An Empirical Model of Large-Batch Training): a larger batch
+    saves steps and costs examples.
+    """
+    band = _outside_band("R2", config.r2_signal, config.r2_low, config.r2_high)(window, config)
+    if band.side == "low" and not _stalled(window, config):
+        return replace(band, fired=False, side=None)
+    return band
+
+
+def _stalled(window: Sequence[EpochSignals], config: RulesConfig) -> bool:
+    """Return whether the training loss has made no progress for r2_stall_epochs.
+
+    That is: the best of these epochs is not below the best before them by the share r2_stall_gain.
+    A loss that is not finite is no progress.
+    """
+    if config.r2_stall_epochs == 0:
+        return True
+    losses = [signals.train_loss for signals in window]
+    before, since = losses[: -config.r2_stall_epochs], losses[-config.r2_stall_epochs :]
+    if not before:
+        return False
+    return _best(since) > (1 - config.r2_stall_gain) * _best(before)
+
+
+def _best(losses: Sequence[float]) -> float:
+    return min(filter(math.isfinite, losses), default=math.inf)
+
+
 def _r4(
     window: Sequence[EpochSignals], config: RulesConfig, *, others_silent: bool
 ) -> RuleEvaluation:
@@ -259,8 +362,11 @@ def _r4(
     return RuleEvaluation("R4", fired, "stalled" if fired else None, value, None, streak)
 
 
-def _r7(band: RuleEvaluation, latest: EpochSignals) -> RuleEvaluation:
-    finite = latest.gradients_finite and math.isfinite(latest.train_loss)
-    if finite:
-        return band
-    return RuleEvaluation("R7", True, "not_finite", band.value, band.ema, band.streak)
+def _r7(band: RuleEvaluation, latest: EpochSignals, config: RulesConfig) -> RuleEvaluation:
+    losses = (latest.train_loss, latest.val_loss) if config.r7_validation else (latest.train_loss,)
+    if not latest.gradients_finite or not all(map(math.isfinite, losses)):
+        return replace(band, fired=True, side="not_finite")
+    norm, limit = latest.max_layer_grad_norm, config.r7_at_once
+    if norm is not None and limit is not None and norm > limit:  # false for NaN
+        return replace(band, fired=True, side="high")
+    return band

@@ -5,7 +5,7 @@ I/O: reads the ledger.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ from ledger.paths import LedgerPaths
 from ledger.reader import open_verified
 from ledger.verified_entries import VerifiedEntry, parse_entry
 
+_START = "run.started"
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -33,6 +35,7 @@ class Evidence:
     entries: tuple[VerifiedEntry, ...]  # of the run
     parent: tuple[VerifiedEntry, ...]  # of the run that this one restarts from
     checkpoints: tuple[VerifiedEntry, ...] = ()  # that record one
+    ancestors: tuple[VerifiedEntry, ...] = ()  # first entries of the runs it descends from
 
 
 def parse_run_id(run_id: UUID | str) -> UUID:
@@ -67,32 +70,57 @@ def read_evidence(
     """
     if not config.checks("ledger_verification"):
         everything = _read_unverified(directory)
-        own, parent, checkpoints = _pick(lambda: everything, run)
+        own, parent, checkpoints, ancestors = _pick(lambda: everything, run)
         head, size, verified = None, len(everything), False
     else:
         with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
-            own, parent, checkpoints = _pick(ledger.entries, run)
+            own, parent, checkpoints, ancestors = _pick(ledger.entries, run)
             head = None if ledger.head is None else ledger.head.note
             size, verified = ledger.size, True
     if not own:
         raise JudgeError(f"there is no run {run} in {directory}")
-    return Evidence(verified, head, size, own, parent, checkpoints)
+    return Evidence(verified, head, size, own, parent, checkpoints, ancestors)
+
+
+_Entries = tuple[VerifiedEntry, ...]
 
 
 def _pick(
     entries: Callable[[], Iterable[VerifiedEntry]], run: UUID
-) -> tuple[tuple[VerifiedEntry, ...], tuple[VerifiedEntry, ...], tuple[VerifiedEntry, ...]]:
-    """Return the entries of the run, of its parent, and those that record checkpoints."""
-    found = [each for each in entries() if each.stream_id == run or each.name in CHECKPOINTS]
-    own = tuple(entry for entry in found if entry.stream_id == run)
-    checkpoints = tuple(entry for entry in found if entry.stream_id != run)
-    try:
-        parent = UUID(decode_body(own[0].body)["parent_run"]) if own else None
-    except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
-        parent = None  # none, or the replay will say what is wrong with the first entry
+) -> tuple[_Entries, _Entries, _Entries, _Entries]:
+    """Return the entries of the run, of its parent, those of checkpoints, and its ancestors'."""
+    own, checkpoints, starts = [], [], {}
+    for entry in entries():
+        if entry.stream_id == run:
+            own.append(entry)
+        elif entry.name in CHECKPOINTS:
+            checkpoints.append(entry)
+        if entry.name == _START:
+            starts.setdefault(entry.stream_id, entry)
+    parent = _parent_of(own[0]) if own else None
     if parent is None:
-        return own, (), checkpoints
-    return own, tuple(each for each in entries() if each.stream_id == parent), checkpoints
+        return tuple(own), (), tuple(checkpoints), ()
+    parents = tuple(each for each in entries() if each.stream_id == parent)
+    ancestors = tuple(_ancestors(parent, starts, seen={run}))
+    return tuple(own), parents, tuple(checkpoints), ancestors
+
+
+def _ancestors(
+    parent: UUID | None, starts: Mapping[UUID, VerifiedEntry], *, seen: set[UUID]
+) -> Iterator[VerifiedEntry]:
+    """Yield the first entries of a run's parent, its parent's parent and so on."""
+    while parent in starts and parent not in seen:
+        seen.add(parent)
+        yield starts[parent]
+        parent = _parent_of(starts[parent])
+
+
+def _parent_of(started: VerifiedEntry) -> UUID | None:
+    """Return the run that this one restarts from; None too where the replay will find fault."""
+    try:
+        return UUID(decode_body(started.body)["parent_run"])
+    except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _read_unverified(directory: Path) -> list[VerifiedEntry]:

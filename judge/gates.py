@@ -15,6 +15,7 @@ from uuid import UUID
 import duckdb
 
 from aggregates.errors import SpecError
+from aggregates.provocations import Fault
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
 from judge import own_model
@@ -35,11 +36,13 @@ from judge.submission import (
     verify_run_config,
     verify_weights,
 )
+from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.verified_entries import VerifiedEntry
+from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.environment import describe_environment, other_kind
-from monitor.errors import ConfigurationError
+from monitor.errors import ConfigurationError, MonitorError
 from monitor.loop import Policy
 from monitor.model import ResidualCNN
 from projections.errors import ProjectionError
@@ -116,8 +119,20 @@ class Gates:
             raise SandboxError(f"load_model() does not work: {self.examination.problem}", **said)
         saved = self.replay.submitted
         if saved is not None and self.config.checks("contract"):
-            verify_contract(saved.spec, self.examination)
+            waived = self._waived_contract()
+            said = {**said, "waived": list(waived)}
+            verify_contract(saved.spec, self.examination, waived=waived)
         return StepOutcome("load_model() returns a model of the kind that is asked for", said)
+
+    def _waived_contract(self) -> tuple[str, ...]:
+        """Return what a provocation took away from the run, or from one that it restarts from."""
+        faults = [self.replay.config.fault, *map(_fault_of, self.evidence.ancestors)]
+        taken = [fault.settings for fault in faults if fault is not None]
+        return tuple(
+            part
+            for part, key, value in (("residual", "residual", False), ("norm", "norm", "none"))
+            if any(settings.get(key) == value for settings in taken)
+        )
 
     # Step 3
     def weights(self) -> StepOutcome:
@@ -160,6 +175,7 @@ class Gates:
         self.coverage = _project_coverage(entries, str(self.run))
         epochs = len(self.replay.measured)
         started = self.replay.started
+        rules = self.replay.rules
         problem = label_problem(
             started.checkpoint,
             started.environment.get("code_sha256"),
@@ -169,9 +185,16 @@ class Gates:
         return StepOutcome(
             f"{self.evidence.size} entries hold, and the rules of {epochs} epochs were evaluated "
             "again with the same outcome"
+            + (
+                f"; its rules are version {rules['version']} of the profile {rules['profile']}, "
+                f"the newest is {rules['newest']}"
+                if rules["version"] != rules["newest"]
+                else ""
+            )
             + (f"; its label is false: {problem}" if problem is not None else ""),
             {
                 "label": {"checkpoint": started.checkpoint, "problem": problem},
+                "rules": {**rules, "hash": started.rules_hash},
                 "verified": self.evidence.verified,
                 "entries": self.evidence.size,
                 "entries_of_run": len(entries),
@@ -301,6 +324,14 @@ class Gates:
         return self.saved.kind == "best" or all(
             remedy.epoch != self.saved.epoch for remedy in self.replay.run.remedies
         )
+
+
+def _fault_of(started: VerifiedEntry) -> Fault | None:
+    """Return the fault of an ancestor by its first entry, None where that is no configuration."""
+    try:
+        return RunConfig.from_dict(decode_body(started.body)["config"]).fault
+    except (LedgerError, MonitorError, AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _project_coverage(entries: Sequence[VerifiedEntry], run_id: str) -> Coverage:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from aggregates.registry import REGISTRY
+from aggregates.rules import RulesConfig, version_of
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
 from judge.compare import Difference, differences
@@ -118,6 +119,7 @@ def reexecute(
             log=log,
             blobs=blobs or MemoryBlobs(),
             spec=ModelSpec.from_dict(started.spec),
+            rules=_rules(started, config),
             parent_run=started.parent_run,
             campaign=started.campaign,
             checkpoint=started.checkpoint,
@@ -131,6 +133,15 @@ def reexecute(
     if last < reached:  # only the shortened training closes with its last weights here
         again = [event for event in again if not _is_last(event)]
     return _compare(events, again, last=last, whole=whole, broken=last == reached and not whole)
+
+
+def _rules(started: Any, config: RunConfig) -> RulesConfig | None:
+    """Return the version of the profile that the run recorded, None where it is no version."""
+    try:
+        rules = RulesConfig(**started.rules)
+    except TypeError:
+        return None
+    return rules if rules.profile == config.profile and version_of(rules) else None
 
 
 def _is_last(event: Any) -> bool:

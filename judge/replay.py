@@ -18,7 +18,7 @@ from eventsourcing.persistence import StoredEvent
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import AggregateError, SpecError
 from aggregates.registry import REGISTRY
-from aggregates.rules import PROFILES, RulesConfig
+from aggregates.rules import VERSIONS, RulesConfig, version_of
 from aggregates.run import OWN_ENDS, SOURCES, Run
 from aggregates.spec import ModelSpec, apply_edit
 from judge.compare import Difference, differences
@@ -70,6 +70,13 @@ class Replay:
     deliverables: Mapping[str, str] = field(default_factory=dict)
     spec_problems: list[str] = field(default_factory=list)
     settings_problems: list[str] = field(default_factory=list)
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The version of the profile that the run recorded and is judged by, and the newest."""
+        profile = self.config.profile
+        version, newest = version_of(self.run.rules), len(VERSIONS[profile])
+        return {"profile": profile, "version": version, "newest": newest}
 
     @property
     def submitted(self) -> SavedWeights | None:
@@ -180,10 +187,12 @@ def _check_hashes(started: Any, config: RunConfig) -> None:
             found=config.hash,
         )
     rules = RulesConfig(**started.rules)
-    if PROFILES.get(rules.profile) != rules or config.profile != rules.profile:
+    if version_of(rules) is None or config.profile != rules.profile:
         raise StepError(
             f"the rules are not the profile {config.profile!r}: thresholds are not the run's to set"
         )
+    if different := next(differences(started.rules, rules.to_dict()), None):
+        raise StepError(f"the rules are not recorded as they are: {different.place}")
     if started.rules_hash != rules.hash:
         raise StepError(
             "the rules are not those whose hash is recorded",

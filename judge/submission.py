@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,15 +71,20 @@ def verify_hashes(submission: Submission, deliverables: Mapping[str, str]) -> No
             )
 
 
-def verify_contract(spec: ModelSpec, examination: Examination) -> None:
+def verify_contract(
+    spec: ModelSpec, examination: Examination, *, waived: Collection[str] = ()
+) -> None:
     """Raise StepError unless the model is of the kind that is asked for (step 2).
+
+    `waived` names what a recorded provocation took away: residual, norm.
 
     At least one residual connection, at least one BatchNorm, and convolutions drawn as by He et
     al. 2015 (Delving Deep into Rectifiers): a standard deviation of sqrt(2 / fan_in).
     """
-    if not any(block.residual for block in spec.blocks):
+    if "residual" not in waived and not any(block.residual for block in spec.blocks):
         raise StepError("the model has no residual connection")
-    if spec.norm != "batch" and all(block.norm != "batch" for block in spec.blocks):
+    normed = spec.norm == "batch" or any(block.norm == "batch" for block in spec.blocks)
+    if "norm" not in waived and not normed:
         raise StepError("the model has no BatchNorm")
     for name, value in examination.fresh.items():
         if value.dim() != 4:
@@ -126,19 +131,16 @@ def verify_weights(submission: Submission, saved: SavedWeights | None, *, hashed
 
 
 def verify_run_config(submission: Submission, replay: Replay, saved: SavedWeights) -> None:
-    """Raise StepError unless run_config.json says what the ledger says (step 4)."""
+    """Raise StepError unless run_config.json says what the ledger says (step 4).
+
+    A file in the first layout, with `config`, `config_hash` and `spec` at its top, is accepted.
+    """
     try:
         found = json.loads(submission.run_config)
     except (ValueError, RecursionError) as error:
         raise StepError(f"run_config.json is not JSON: {error}") from error
-    expected = {
-        "mode": MODE,
-        "run": str(replay.run.id),
-        "config": replay.started.config,
-        "config_hash": replay.started.config_hash,
-        "spec": saved.spec.to_dict(),
-        "weights": {"kind": saved.kind, "epoch": saved.epoch, "sha256": saved.sha256},
-    }
+    first_layout = isinstance(found, dict) and "config" in found
+    expected = _run_config(replay, saved, first_layout=first_layout)
     if not isinstance(found, dict) or not set(expected) <= set(found):
         raise StepError(f"run_config.json needs the fields {', '.join(sorted(expected))}")
     wrong = list(differences(expected, {key: found[key] for key in expected}))
@@ -148,6 +150,21 @@ def verify_run_config(submission: Submission, replay: Replay, saved: SavedWeight
             f"the ledger {wrong[0].recorded!r}",
             differences=capped([difference.to_dict() for difference in wrong]),
         )
+
+
+def _run_config(replay: Replay, saved: SavedWeights, *, first_layout: bool) -> dict[str, Any]:
+    """Return what run_config.json has to say."""
+    started, spec = replay.started, saved.spec.to_dict()
+    config = {"config": started.config, "config_hash": started.config_hash}
+    weights = {"kind": saved.kind, "epoch": saved.epoch, "sha256": saved.sha256}
+    common = {"mode": MODE, "run": str(replay.run.id)}
+    if first_layout:
+        return {**common, **config, "spec": spec, "weights": weights}
+    return {
+        **common,
+        "started_from": {**config, "spec": started.spec},
+        "weights": {**weights, "spec": spec},
+    }
 
 
 def _read_file(path: Path, limit: int) -> bytes:

@@ -9,7 +9,7 @@ I/O: reads the dataset; appends to the log and the blob store that are passed in
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from aggregates.decisions import Decision, Observation, Said
 from aggregates.errors import AggregateError, SpecError
-from aggregates.rules import PRECEDENCE, PROFILES
+from aggregates.rules import PRECEDENCE, PROFILES, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import ModelSpec, apply_edit
 from ledger.errors import LedgerError
@@ -62,6 +62,7 @@ def train(
     log: Log,
     blobs: Blobs,
     spec: ModelSpec | None = None,
+    rules: RulesConfig | None = None,
     parent_run: str | None = None,
     campaign: str | None = None,
     checkpoint: str | None = None,
@@ -73,10 +74,11 @@ def train(
 ) -> Run:
     """Train one model under watch and return its closed run.
 
-    `spec` replaces the configuration's model, for a run that follows a restart; `splits` is what
-    prepare() gave for the configuration, if it was asked before. Raises MonitorError
-    or, from the log, LedgerError; a run that was opened has then been closed as failed, and as
-    interrupted if the reason was no error of ours (Ctrl-C).
+    `spec` replaces the configuration's model, for a run that follows a restart; `rules` replaces
+    the newest version of the configuration's profile, for an earlier run that is trained again;
+    `splits` is what prepare() gave for the configuration, if it was asked before. Raises
+    MonitorError or, from the log, LedgerError; a run that was opened has then been closed as
+    failed, and as interrupted if the reason was no error of ours (Ctrl-C).
     """
     with computing_as(config):
         splits = splits or prepare(config)
@@ -92,7 +94,7 @@ def train(
         run = Run.start(
             config=config.to_dict(),
             config_hash=config.hash,
-            rules=PROFILES[config.profile],
+            rules=rules or PROFILES[config.profile],
             spec=spec,
             data={
                 "dataset": config.dataset,

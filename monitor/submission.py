@@ -49,10 +49,18 @@ def write_submission(
     about = {
         "mode": MODE,
         "run": str(run.id),
-        "config": config.to_dict(),
-        "config_hash": config.hash,
-        "spec": spec,
-        "weights": {"kind": weights.kind, "epoch": weights.epoch, "sha256": weights.sha256},
+        # Edits change the model on the way, so what a run started from may differ from its weights.
+        "started_from": {
+            "config": config.to_dict(),
+            "config_hash": config.hash,
+            "spec": run.initial_spec.to_dict(),
+        },
+        "weights": {
+            "kind": weights.kind,
+            "epoch": weights.epoch,
+            "sha256": weights.sha256,
+            "spec": spec,
+        },
     }
     text = _MODEL.format(spec=pformat(spec, sort_dicts=False), seed=config.seed)
     contents = {

@@ -212,11 +212,14 @@ def _start_differences(
     campaign: Campaign, run: Run, expected: Attempt, *, place: str
 ) -> Iterator[Difference]:
     """Yield where a run did not start from what its campaign says."""
+    config, first = expected.config, expected.first_config
+    if first is not None and run.config == first.to_dict():
+        config = first
     policy = {k: v for k, v in campaign.policy.items() if (k, v) != ("rung", None)}  # it is probed
     start = {
         "campaign": str(campaign.id),
         "parent_run": expected.parent,
-        "config": expected.config.to_dict(),
+        "config": config.to_dict(),
         "policy": policy,
     }
     recorded: dict[str, Any] = {

@@ -37,6 +37,8 @@ class Attempt:
     config: RunConfig
     spec: ModelSpec | None = None
     parent: str | None = None
+    # What earlier versions recorded as the configuration: the model's fields as in the parent's.
+    first_config: RunConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -108,11 +110,35 @@ def train_run(
 
 
 def following_attempt(run: Run) -> Attempt | None:
-    """Return what follows a run that ended for a restart: it is not provoked anew."""
+    """Return what follows a run that ended for a restart: it is not provoked anew.
+
+    Its configuration describes the model that it starts from, as far as a configuration can.
+    """
     if run.restart_spec is None:
         return None
     carried = ("lr", "batch_size", "accumulation", "clip_norm")
     now = {key: run.settings[key] for key in carried if key in run.settings}
     unprovoked = replace(RunConfig.from_dict(run.config), provocation=None, provocation_seed=0)
-    config = replace(unprovoked, **now)
-    return Attempt(config, spec=run.restart_spec, parent=str(run.id))
+    first = replace(unprovoked, **now)
+    config = replace(first, **_model_fields(run.restart_spec))
+    return Attempt(config, spec=run.restart_spec, parent=str(run.id), first_config=first)
+
+
+def _model_fields(spec: ModelSpec) -> dict[str, Any]:
+    """Return the fields of a configuration that describe `spec`, without those that cannot.
+
+    A configuration has one value for all blocks, and one of norm and activation for the head too.
+    """
+    values = {
+        "width": {block.width for block in spec.blocks},
+        "residual": {block.residual for block in spec.blocks},
+        "norm": {spec.norm, *(block.norm for block in spec.blocks)},
+        "activation": {spec.activation, *(block.activation for block in spec.blocks)},
+    }
+    alike = {name: min(found) for name, found in values.items() if len(found) == 1}
+    return {
+        "channels": spec.channels,
+        "stem_stride": spec.stem_stride,
+        "blocks": len(spec.blocks),
+        **alike,
+    }

@@ -8,18 +8,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic import measured
 
+from aggregates.errors import MeasurementError
 from aggregates.rules import (
     CALIBRATED,
+    CALIBRATED_1,
     DOCUMENT,
+    PROFILES,
     RULES,
+    VERSIONS,
     AppliedRemedy,
     RuleEvaluation,
     RulesConfig,
     evaluate_rules,
     fired_in_precedence,
+    version_of,
 )
-from aggregates.signals import EpochSignals
+from aggregates.signals import EpochSignals, signals_of
 
 HEALTHY = EpochSignals(
     epoch=0,
@@ -39,12 +45,19 @@ HEALTHY = EpochSignals(
 
 
 def history(epochs: int, **changes: Any) -> list[EpochSignals]:
-    """Return a learning run: losses fall and accuracy climbs unless `changes` says otherwise."""
+    """Return a learning run: losses fall and accuracy climbs unless `changes` says otherwise.
+
+    The interval of the signal-to-noise ratio is the value alone unless `changes` names its ends.
+    """
+    ends = ("signal_to_noise_low", "signal_to_noise_high")
+    noise = changes.get("signal_to_noise", HEALTHY.signal_to_noise)
+    changes = {**dict.fromkeys(ends, noise), **changes}
     return [
         dataclasses.replace(
             HEALTHY,
             epoch=epoch,
             **{
+                "train_loss": 1.0 if "signal_to_noise" in changes else 0.9**epoch,
                 "val_loss": 1.0 - 0.05 * epoch,
                 "train_accuracy": 0.3 + 0.05 * epoch,
                 **{
@@ -96,6 +109,41 @@ def test_document_profile_reads_the_documents_own_quantities() -> None:
     signals = history(3, sparsity=0.5, epoch_update_ratio=0.2, norm_noise_scale=12.0)
     assert fired(signals, DOCUMENT) == {"R1": "high", "R2": "low", "R5": "high"}
     assert fired(signals, CALIBRATED) == {}
+
+
+@pytest.mark.parametrize(
+    ("signal", "values"),
+    [
+        ("max_layer_grad_norm", [100.0, 0.4, 0.1, 0.01]),
+        ("dead_share", [1.0, 0.9, 0.9, 0.0]),
+        ("update_ratio", [2.0, 0.02, 0.02, 1e-3]),
+        ("min_layer_grad_norm", [1e-5, 1e-5, 1e-5, 4e-3]),
+        ("signal_to_noise", [90.0, 90.0, 90.0, 1.0]),
+        ("signal_to_noise", [0.01, 0.01, 0.01, 0.2]),
+    ],
+)
+def test_band_rule_is_silent_when_the_value_is_inside_and_the_average_lags(
+    signal: str, values: list[float]
+) -> None:
+    signals = history(4, **{signal: values})
+    assert fired(signals, CALIBRATED_1)
+    assert fired(signals) == {}
+
+
+def test_band_streak_counts_epochs_in_which_value_and_average_are_outside() -> None:
+    inside, outside = 0.0, 1.0
+    signals = history(6, dead_share=[outside, outside, inside, outside, outside, outside])
+    found = [evaluate_rules(signals[: n + 1], [], CALIBRATED)["R5"] for n in range(6)]
+    assert [each.streak for each in found] == [1, 2, 0, 1, 2, 3]
+    assert [each.fired for each in found] == [False] * 5 + [True]
+
+
+def test_band_rule_is_silent_in_an_epoch_without_a_value() -> None:
+    signals = history(5, dead_share=[0.9, 0.9, 0.9, None, 0.9])
+    assert fired(signals[:3]) == {"R5": "high"}
+    assert fired(signals[:4]) == {}
+    assert fired(signals[:4], CALIBRATED_1) == {"R5": "high"}
+    assert fired(signals) == {"R5": "high"}
 
 
 def test_single_spike_does_not_fire_when_the_average_stays_inside() -> None:
@@ -151,6 +199,84 @@ def test_r7_fires_at_once_when_something_is_not_finite(change: dict[str, Any]) -
     assert fired(history(1, **change)) == {"R7": "not_finite"}
 
 
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_r7_fires_at_once_when_the_validation_loss_is_not_finite(loss: float) -> None:
+    signals = history(2, val_loss=[1.0, loss])
+    assert fired(signals) == {"R7": "not_finite"}
+    assert fired(signals, CALIBRATED_1) == fired(signals, DOCUMENT) == {}
+
+
+def test_r7_fires_in_the_first_epoch_when_the_norm_is_far_beyond_its_limit() -> None:
+    assert CALIBRATED.r7_at_once is not None
+    assert CALIBRATED.r7_at_once > 10 * CALIBRATED.r7_high
+    norms = [1.0, CALIBRATED.r7_at_once * 1.01]
+    assert fired(history(2, max_layer_grad_norm=norms)) == {"R7": "high"}
+    assert fired(history(2, max_layer_grad_norm=norms), CALIBRATED_1) == {}
+    assert fired(history(2, max_layer_grad_norm=[1.0, CALIBRATED.r7_at_once])) == {}
+    # The loss that exploded has also left BatchNorm's scale-free weights huge: their gradient is
+    # next to nothing in the next epoch, and the band has nothing to say of it.
+    assert fired(history(3, max_layer_grad_norm=[*norms, 0.5])) == {}
+
+
+def test_r2_low_is_silent_while_the_training_loss_falls() -> None:
+    low, epochs = CALIBRATED.r2_low / 2, 6
+    falling = [(1 - 2 * CALIBRATED.r2_stall_gain) ** epoch for epoch in range(epochs)]
+    creeping = [(1 - CALIBRATED.r2_stall_gain / 4) ** epoch for epoch in range(epochs)]
+    assert fired(history(epochs, signal_to_noise=low, train_loss=falling)) == {}
+    assert fired(history(epochs, signal_to_noise=low, train_loss=creeping)) == {"R2": "low"}
+    assert fired(history(epochs, signal_to_noise=low, train_loss=falling), CALIBRATED_1) == {
+        "R2": "low"
+    }
+
+
+def test_r2_low_counts_a_training_loss_that_is_not_finite_as_no_progress() -> None:
+    waived = dataclasses.replace(CALIBRATED, r7_at_once=None)
+    losses = [1.0, *[math.nan] * CALIBRATED.r2_stall_epochs]
+    signals = history(len(losses), signal_to_noise=CALIBRATED.r2_low / 2, train_loss=losses)
+    assert fired(signals, waived) == {"R7": "not_finite", "R2": "low"}
+
+
+def test_r2_high_does_not_ask_for_stalled_progress() -> None:
+    signals = history(3, signal_to_noise=CALIBRATED.r2_high * 2, train_loss=[1.0, 0.5, 0.2])
+    assert fired(signals) == {"R2": "high"}
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high"),
+    [
+        (CALIBRATED.r2_low / 2, 0.0, CALIBRATED.r2_low * 1.01),
+        (CALIBRATED.r2_high * 2, CALIBRATED.r2_high * 0.99, math.inf),
+        (CALIBRATED.r2_low / 2, None, None),
+        (CALIBRATED.r2_high * 2, math.nan, math.nan),
+    ],
+)
+def test_r2_is_silent_when_the_interval_reaches_into_the_band_or_is_missing(
+    value: float, low: float | None, high: float | None
+) -> None:
+    ends = {"signal_to_noise_low": low, "signal_to_noise_high": high}
+    signals = history(6, signal_to_noise=value, **ends)
+    assert fired(signals) == {}
+    assert fired(signals, CALIBRATED_1)
+
+
+def test_r2_skips_an_epoch_without_an_interval() -> None:
+    low = CALIBRATED.r2_low / 2
+    signals = history(4, signal_to_noise=low, signal_to_noise_high=[low, None, low, low])
+    assert fired(signals[:3]) == {}
+    assert fired(signals) == {"R2": "low"}
+
+
+def test_signals_read_the_interval_where_it_was_measured() -> None:
+    old, new = measured(1), measured(1)
+    new["gradients"] |= {"signal_to_noise_low": 0.5, "signal_to_noise_high": None}
+    assert signals_of(1, old).signal_to_noise_low is None
+    assert signals_of(1, new).signal_to_noise_low == 0.5
+    assert signals_of(1, new).signal_to_noise_high is None
+    new["gradients"]["signal_to_noise_high"] = "wide"
+    with pytest.raises(MeasurementError, match="signal_to_noise_high"):
+        signals_of(1, new)
+
+
 def test_remedy_starts_its_rules_window_afresh_in_the_calibrated_profile_only() -> None:
     signals = history(6, dead_share=0.9, sparsity=0.9)
     remedies = [AppliedRemedy(epoch=3, rule="R5")]
@@ -171,7 +297,80 @@ def test_profiles_are_frozen_and_named_by_their_hash() -> None:
         CALIBRATED.r7_high = 11.0  # type: ignore[misc]
 
 
+def test_versions_that_are_recorded_keep_their_hash() -> None:
+    # Recorded in ledgers: a change here makes every one of them fail the judge.
+    assert [rules.hash for rules in VERSIONS["calibrated"][:1]] == [
+        "d4860c049ffc2d384b20fe12b8f69e6b8d8cefbb736b732e6c3b100d8cf262a1"
+    ]
+    assert DOCUMENT.hash == "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298"
+    assert all(
+        set(rules.to_dict()) == set(DOCUMENT.to_dict()) for rules in (CALIBRATED_1, DOCUMENT)
+    )
+
+
+@pytest.mark.parametrize("profile", VERSIONS)
+def test_every_version_is_read_back_as_it_is_recorded(profile: str) -> None:
+    for number, rules in enumerate(VERSIONS[profile], start=1):
+        assert RulesConfig(**rules.to_dict()) == rules
+        assert (rules.profile, version_of(rules)) == (profile, number)
+    assert PROFILES[profile] == VERSIONS[profile][-1]
+
+
+def test_rules_with_other_thresholds_are_no_version() -> None:
+    assert version_of(dataclasses.replace(CALIBRATED, r7_high=11.0)) is None
+    assert version_of(dataclasses.replace(CALIBRATED_1, profile="mine")) is None
+    assert version_of(dataclasses.replace(CALIBRATED_1, profile="document")) is None
+
+
 numbers = st.floats() | st.none()
+
+
+BANDS = {
+    "R1": ("update_ratio", CALIBRATED.r1_low, CALIBRATED.r1_high),
+    "R2": ("signal_to_noise", CALIBRATED.r2_low, CALIBRATED.r2_high),
+    "R5": ("dead_share", 0.0, CALIBRATED.r5_high),
+    "R6": ("min_layer_grad_norm", CALIBRATED.r6_low, math.inf),
+    "R7": ("max_layer_grad_norm", 0.0, CALIBRATED.r7_high),
+}
+
+
+@given(
+    st.sampled_from(list(BANDS)),
+    st.lists(st.floats(0.0, 1e6), max_size=10),
+    st.floats(0.0, 1.0),
+)
+def test_band_rule_never_fires_when_the_latest_value_is_inside(
+    rule: str, before: list[float], share: float
+) -> None:
+    signal, low, high = BANDS[rule]
+    latest = low + share * (min(high, low + 1.0) - low)
+    values = [*before, latest]
+    found = evaluate_rules(history(len(values), **{signal: values}), [], CALIBRATED)
+    assert found[rule].side not in ("low", "high")
+    assert found[rule].streak == 0
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.floats(0.0, 10.0)] * 4 + [st.sampled_from([1.0, 0.97, 0.5])]),
+        min_size=1,
+        max_size=10,
+    )
+)
+def test_later_rules_fire_r2_and_r6_only_where_the_first_rules_do(
+    epochs: list[tuple[float, float, float, float, float]],
+) -> None:
+    noise, below, above, smallest, gain = map(list, zip(*epochs, strict=True))
+    signals = history(
+        len(epochs),
+        signal_to_noise=noise,
+        signal_to_noise_low=below,
+        signal_to_noise_high=above,
+        min_layer_grad_norm=[value / 1000 for value in smallest],
+        train_loss=[math.prod(gain[: n + 1]) for n in range(len(epochs))],
+    )
+    later, first = fired(signals), fired(signals, CALIBRATED_1)
+    assert {k: v for k, v in later.items() if k in ("R2", "R6")}.items() <= first.items()
 
 
 @given(
@@ -191,12 +390,14 @@ numbers = st.floats() | st.none()
             norm_noise_scale=numbers,
             dead_share=numbers,
             sparsity=numbers,
+            signal_to_noise_low=numbers,
+            signal_to_noise_high=numbers,
         ),
         min_size=1,
         max_size=12,
     ),
     st.lists(st.tuples(st.integers(0, 12), st.sampled_from(RULES)), max_size=4),
-    st.sampled_from([CALIBRATED, DOCUMENT]),
+    st.sampled_from([CALIBRATED, CALIBRATED_1, DOCUMENT]),
 )
 def test_rules_answer_whatever_was_measured(
     signals: list[EpochSignals], remedies: list[tuple[int, str]], config: RulesConfig

@@ -6,23 +6,29 @@ from typing import Any
 
 import pytest
 import torch
-from judge_cases import CONFIG, Case, Change, failed, rewrite, train_case
+from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, rewrite, train_case
 from safetensors.torch import load
-from tiny_training import train_tiny
+from tiny_training import ScriptedPolicy, train_tiny
 
 from aggregates.canonical import digest
-from aggregates.provocations import apply_to_config, draw_fault
+from aggregates.provocations import CATALOGUE, apply_to_config, draw_fault
+from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.gates import Redo
 from judge.reexecution import reexecute
 from judge.report import AuditReport
+from ledger.application import LedgerApplication
+from ledger.blobs import BlobStore
+from ledger.paths import LedgerPaths
 from monitor.config import RunConfig
+from monitor.loop import Policy, train
 from policies.playbook import PlaybookPolicy
 from policies.recorded import RecordedPolicy
 from proctor.training import following_attempt
 
 BASE = {**CONFIG.to_dict(), "lr": 0.05, "epochs": 7, "stem_stride": 4}
 DEAD = ("dead_activations", 1)  # nothing of it is in the configuration but its name
+DEEP = ("no_norm_at_depth", 1)  # without norm or shortcuts
 REDO = Redo(lambda run: RecordedPolicy(run.decisions, run.policy), draw=lambda left: left - 1)
 
 
@@ -211,4 +217,93 @@ def test_run_that_follows_a_restart_is_not_provoked_anew() -> None:
     following = following_attempt(trained.run)
     assert following is not None
     assert following.config.fault is None
-    assert following.config.to_dict() == {**BASE, "edits": "restart"}
+    swapped = {"edits": "restart", "activation": "leaky_relu"}
+    assert following.config.to_dict() == {**BASE, **swapped}
+
+
+# Every provocation, and each of its kinds: the seeds draw `residual` and `part` both ways.
+FAULTS = [
+    *((name, 0) for name in CATALOGUE),
+    ("no_norm_at_depth", 2),
+    ("init_too_large", 2),
+    ("dead_activations", 1),
+]
+
+
+def test_faults_below_cover_every_rule_and_kind_of_provocation() -> None:
+    kinds = {(name, draw_fault(name, seed, {}).expects) for name, seed in FAULTS}
+    expected = {(name, (rule,)) for name, each in CATALOGUE.items() for rule in each.expects}
+    assert kinds == expected
+
+
+@pytest.mark.parametrize(("name", "seed"), FAULTS)
+def test_honest_provoked_run_has_no_hard_fail(name: str, seed: int, tmp_path: Path) -> None:
+    config = apply_to_config({**BASE, "epochs": 3}, name, seed)
+    case = train_case(tmp_path, PlaybookPolicy(), RunConfig.from_dict(config))
+    report = case.audit()
+    assert failed(report) is None, [step.summary for step in report.steps]
+
+
+def test_model_that_a_provocation_left_bare_is_accepted_and_the_same_one_without_is_rejected(
+    tmp_path: Path,
+) -> None:
+    provoked = RunConfig.from_dict(apply_to_config({**BASE, "epochs": 2}, *DEEP))
+    report = train_case(tmp_path / "provoked", SilentPolicy(), provoked).audit()
+    assert failed(report) is None
+    assert report.step("load_model").evidence["waived"] == ["residual", "norm"]
+    plain = {k: v for k, v in provoked.to_dict().items() if "provocation" not in k}
+    chosen = RunConfig.from_dict(plain)
+    report = train_case(tmp_path / "chosen", SilentPolicy(), chosen).audit()
+    assert failed(report) == "load_model"
+    assert "no residual connection" in report.step("load_model").summary
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("lr_too_low", {"residual": False}, "no residual connection"),
+        ("lr_too_low", {"norm": "none"}, "no BatchNorm"),
+        ("dead_activations", {"residual": False}, "no residual connection"),
+    ],
+)
+def test_provocation_that_took_nothing_away_waives_nothing(
+    name: str, changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    config = apply_to_config({**BASE, "epochs": 1, **changes}, name, 0)
+    report = train_case(tmp_path, SilentPolicy(), RunConfig.from_dict(config)).audit()
+    assert failed(report) == "load_model"
+    assert words in report.step("load_model").summary
+
+
+def test_run_that_restarts_from_a_provoked_one_keeps_what_is_waived(tmp_path: Path) -> None:
+    def once(then: str) -> Any:
+        return ScriptedPolicy([(then, {})])
+
+    config = apply_to_config({**BASE, "epochs": 4, "edits": "restart"}, *DEEP)
+    first = train_case(tmp_path, once("add_norm"), RunConfig.from_dict(config))
+    second = follow(first, once("add_block"))
+    report = second.audit()
+    assert failed(report) is None
+    assert report.step("load_model").evidence["waived"] == ["residual", "norm"]
+
+
+def follow(case: Case, policy: Policy) -> Case:
+    """Train what follows the case's restart, into the same ledger."""
+    run: Any = None
+    for event in case.events():
+        run = event.mutate(run)
+    this = following_attempt(run)
+    assert this is not None
+    submission = case.submission.with_name("following")
+    with LedgerApplication.open(case.ledger, REGISTRY) as log:
+        blobs = BlobStore(LedgerPaths(case.ledger).blobs)
+        after = train(
+            this.config,
+            policy,
+            log=log,
+            blobs=blobs,
+            spec=this.spec,
+            parent_run=this.parent,
+            submission_dir=submission,
+        )
+    return Case(str(after.id), case.ledger, submission)

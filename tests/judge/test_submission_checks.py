@@ -28,6 +28,7 @@ from judge.report import AuditReport, capped, recordable
 from judge.sandbox import Examination
 from judge.scores import accuracy_score, process_score, rank
 from judge.submission import (
+    Submission,
     read_submission,
     verify_contract,
     verify_run_config,
@@ -195,8 +196,33 @@ def test_run_config_holds_when_it_says_what_the_ledger_says(honest: Case, replay
     verify_run_config(read(honest), replay, replay.submitted)
 
 
+def test_run_config_of_the_first_layout_holds(honest: Case, replay: Replay) -> None:
+    assert replay.submitted is not None
+    verify_run_config(in_first_layout(read(honest)), replay, replay.submitted)
+
+
+def in_first_layout(submission: Submission) -> Submission:
+    """Return the submission with run_config.json as earlier versions wrote it."""
+    about = json.loads(submission.run_config)
+    started = about.pop("started_from")
+    about |= {"config": started["config"], "config_hash": started["config_hash"]}
+    about["spec"] = about["weights"].pop("spec")
+    return replace(submission, run_config=json.dumps(about).encode())
+
+
 def flatter(about: dict[str, Any]) -> None:
-    about["config"]["lr"] = 0.01
+    about["started_from"]["config"]["lr"] = 0.01
+
+
+def start_otherwise(about: dict[str, Any]) -> None:
+    about["started_from"]["spec"]["activation"] = "gelu"
+
+
+def flatter_in_first_layout(about: dict[str, Any]) -> None:
+    started = about.pop("started_from")
+    about["config"] = {**started["config"], "lr": 0.01}
+    about["config_hash"] = started["config_hash"]
+    about["spec"] = about["weights"].pop("spec")
 
 
 def claim_learning(about: dict[str, Any]) -> None:
@@ -208,16 +234,23 @@ def another_run(about: dict[str, Any]) -> None:
 
 
 def drop_spec(about: dict[str, Any]) -> None:
-    del about["spec"]
+    del about["weights"]["spec"]
+
+
+def drop_start(about: dict[str, Any]) -> None:
+    del about["started_from"]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (flatter, "says 0.01 for config.lr, the ledger 10.0"),
+        (flatter, r"says 0.01 for started_from.config.lr, the ledger 10.0"),
+        (flatter_in_first_layout, "says 0.01 for config.lr, the ledger 10.0"),
+        (start_otherwise, r"says 'gelu' for started_from.spec.activation"),
         (claim_learning, "for mode"),
         (another_run, "for run"),
-        (drop_spec, "needs the fields"),
+        (drop_spec, r"says None for weights.spec"),
+        (drop_start, "needs the fields"),
     ],
 )
 def test_run_config_that_says_something_else_is_rejected(

@@ -421,14 +421,17 @@ def test_submission_holds_the_best_weights_and_a_model_that_takes_them(tmp_path:
     about = json.loads(files["run_config.json"])
     assert about["mode"] == "iterative_self_refine"
     assert about["run"] == str(trained.run.id)
-    assert RunConfig.from_dict(about["config"]).hash == about["config_hash"]
+    started, weights = about["started_from"], about["weights"]
+    assert RunConfig.from_dict(started["config"]).hash == started["config_hash"]
+    assert started["spec"] == trained.run.initial_spec.to_dict()
+    assert not {"config", "spec"} & set(about)
     spec = importlib.util.spec_from_file_location("submitted", directory / "model.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     model = module.load_model()
-    assert model.spec().to_dict() == about["spec"]
+    assert model.spec().to_dict() == weights["spec"]
     load_weights(model, files["weights.safetensors"])
 
 
