@@ -21,7 +21,7 @@ CONFIDENCE = 0.9  # of the interval, both sides together
 _Z = 1.6448536269514722  # 95% quantile of the normal distribution
 _MIN_PAIRS = 3  # pairs of successive steps below which the shape is unknown
 _LARGEST = 1e6  # a ratio that no interval reaches: the search ends here
-_HALVINGS = 60
+_HALVINGS = 40
 _PRIOR = 3  # probes that the scatter of the steps' squares counts for
 
 
@@ -99,9 +99,11 @@ class _Evidence:
 
     def solve(self, score: float) -> float:
         """Return the true ratio at which the quotient found lies `score` deviations high."""
-        low, high = 0.0, _LARGEST
+        low, high = 0.0, 1.0
         if self._score(low) <= score:
             return 0.0
+        while high < _LARGEST and self._score(high) > score:
+            low, high = high, 2 * high
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             if self._score(middle) > score:

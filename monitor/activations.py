@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 DEAD_SLOPE = 1e-3  # largest gradient before over largest gradient behind
 SAMPLE = 4_096  # activations kept of each look
 ROWS = 8  # examples of a batch whose zeros are counted, or more
-ZEROS = 65_536  # as many as have this many activations
+ZEROS = 16_384  # as many as have this many activations
 _ONE_NODE = frozenset(  # one node in the autograd graph each
     {"celu", "clamp", "clamp_max", "clamp_min", "clip", "elu", "gelu", "hardshrink"}
     | {"hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_sigmoid", "logsigmoid", "mish"}
@@ -105,7 +105,8 @@ class _Mode(TorchFunctionMode):
         if name in _ONE_NODE:
             output = func(*args, **kwargs)
             if (watch := self._watch(output, name)) is not None:
-                output.grad_fn.register_hook(watch.look_at_node)  # type: ignore[no-untyped-call]  # likewise
+                node: Any = output.grad_fn
+                node.register_hook(watch.look_at_node)
             return output
         if name in _SEVERAL_NODES and args and isinstance(args[0], Tensor):
             alias = args[0].view_as(args[0])  # a node of its own: other uses of it do not count

@@ -38,7 +38,7 @@ class EpochWatch:
     def __init__(self, model: nn.Module, *, effective_batch: int, steps: int | None = None) -> None:
         self._model = model
         self._effective_batch = effective_batch  # examples per optimizer step
-        self._ratio_every = max(1, (steps or 1) // RATIOS)
+        self.ratio_every = _stride(steps)  # steps from one update ratio to the next
         named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
         if not named:
             raise ValueError("the model has no trainable parameter")
@@ -86,7 +86,7 @@ class EpochWatch:
     def gradients(self) -> None:
         """Look at the gradients of one optimizer step, before anything clips them."""
         self._norms += torch._foreach_norm(self._gradients())
-        if self._steps % self._ratio_every == 0:
+        if self._steps % self.ratio_every == 0:
             if self._before is None:
                 self._before = [torch.empty_like(start) for start in self._start]
             torch._foreach_copy_(self._before, list[Tensor](self._parameters))
@@ -273,6 +273,11 @@ class EpochWatch:
             with torch.no_grad():
                 for buffers, name, buffer, value in held:
                     buffers[name] = buffer.copy_(value)
+
+
+def _stride(steps: int | None) -> int:
+    """Return the steps from one update ratio to the next: all in a short epoch, else over 16."""
+    return max(1, ((steps or 1) - 1) // (RATIOS - 1)) if (steps or 1) >= 2 * RATIOS else 1
 
 
 def _numbers(parts: Sequence[Tensor]) -> list[float]:

@@ -2,77 +2,75 @@
 
     python -m proctor.bench_monitor
 
-Three arms train the same model on the same data, one epoch at a time, in an order that changes from
-round to round: bare, bare again and watched. The two bare arms tell how far equal work differs on
-this machine (A/A). Each ratio is a mean over rounds of logarithms, with a 95% interval. Validation,
-which watched and bare training need alike, is left out. One thread.
+Three arms train the same model on the same data: bare, bare again and watched. They take turns
+after every optimizer step, in an order that changes, so that a disturbance of the machine meets all
+three. The two bare arms tell how far equal work differs (A/A). A ratio is that of whole epochs,
+start and end of the watch included; the interval is the 95% one over epochs. Validation, which
+watched and bare training both need, is left out. One thread.
 """
 
 import math
 import time
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterator, Sequence
+from itertools import permutations
 
 import torch
-from torch import Tensor, nn
 from torch.nn import functional
 
 from monitor.config import RunConfig
+from monitor.datasets import Splits, normalise
 from monitor.diagnostics import EpochWatch
-from monitor.loop import _train_epoch, prepare
+from monitor.loop import _probe_losses, epoch_order, prepare
+from monitor.schedule import learning_rate
 from monitor.state import LiveState
 
-SETTINGS = {"channels=32 width=32": (32, 14), "channels=8 width=8": (8, 40)}  # and rounds
-_BLOCKS = 2
-_T = 2.0  # 95% quantile of Student's distribution, about, at these numbers of rounds
+SETTINGS = {"channels=32 width=32": (32, 8), "channels=8 width=8": (8, 16)}  # and epochs
+_T = 2.2  # 97.5% quantile of Student's distribution, about, at these numbers of epochs
+_ARMS = (False, False, True)  # watched or not
 
 
-class _Bare:
-    """Stands in for a watch and measures nothing."""
+def train_epoch(state: LiveState, splits: Splits, epoch: int, *, watched: bool) -> Iterator[None]:
+    """Train one epoch as the monitor's loop does, and stop behind each step."""
+    train, size = splits.train, state.settings.batch_size
+    order = epoch_order(len(train), seed=state.config.seed, epoch=epoch)
+    steps = len(train) // size
+    watch = EpochWatch(state.model, effective_batch=size, steps=steps) if watched else None
+    state.model.train()
+    for step in range(steps):
+        rate = learning_rate(state.settings, epoch=epoch, fraction=(step + 1) / steps)
+        state.optimizer.param_groups[0]["lr"] = rate
+        state.optimizer.zero_grad(set_to_none=True)
+        indices = order[step * size : (step + 1) * size]
+        logits, labels = state.model(normalise(train.images[indices])), train.labels[indices]
+        loss = functional.cross_entropy(logits, labels) if not watch else watch.loss(logits, labels)
+        torch.autograd.backward(loss)
+        if watch is not None:
+            watch.gradients()
+            if watch.probe_due:
+                watch.probe(_probe_losses(state, train, epoch=epoch, step=step, factor=1.0))
+        state.optimizer.step()
+        if watch is not None:
+            watch.updated()
+        yield
+    if watch is not None:
+        watch.close()
+        watch.measured()
 
-    probe_due = False
 
-    def loss(self, logits: Tensor, labels: Tensor, *, factor: float = 1.0) -> Tensor:  # noqa: ARG002
-        return functional.cross_entropy(logits, labels)
-
-    def gradients(self) -> None:
-        pass
-
-    def updated(self) -> None:
-        pass
-
-
-class _Arm:
-    """One training that goes on from round to round."""
-
-    def __init__(self, config: RunConfig, *, watched: bool) -> None:
-        self._splits = prepare(config)
-        spec = config.spec(len(self._splits.classes))
-        self._state = LiveState.start(config, spec, train_examples=len(self._splits.train))
-        self._watched = watched
-        self._epoch = 0
-
-    @property
-    def model(self) -> nn.Module:
-        """The model that is trained."""
-        return self._state.model
-
-    def train(self) -> float:
-        """Train one epoch and return its processor time in seconds."""
-        size = self._state.settings.batch_size
-        started = time.process_time()
-        if self._watched:
-            steps = len(self._splits.train) // size
-            watch = EpochWatch(self._state.model, effective_batch=size, steps=steps)
-            _train_epoch(self._state, watch, self._splits, self._epoch, None)
-            watch.close()
-            watch.measured()
-        else:
-            _train_epoch(
-                self._state, cast(EpochWatch, _Bare()), self._splits, self._epoch, None
-            )
-        self._epoch += 1
-        return time.process_time() - started
+def time_epoch(states: Sequence[LiveState], splits: Splits, epoch: int) -> list[float]:
+    """Return the processor time of the epoch in each arm, in seconds."""
+    arms = [
+        train_epoch(state, splits, epoch, watched=watched)
+        for state, watched in zip(states, _ARMS, strict=True)
+    ]
+    spent = [0.0] * len(arms)
+    orders = list(permutations(range(len(arms))))
+    for turn in range(len(splits.train) // states[0].settings.batch_size + 1):
+        for place in orders[turn % len(orders)]:
+            started = time.process_time()
+            next(arms[place], None)
+            spent[place] += time.process_time() - started
+    return spent
 
 
 def ratio_with_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
@@ -88,33 +86,32 @@ def main() -> None:
     """Print the ratio of watched to bare and of bare to bare for each model."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    print("model                     watched / bare           bare / bare (A/A)        ms a step")
-    import os; SETTINGS_=dict([list(SETTINGS.items())[1]]) if os.environ.get("SMALL") else SETTINGS
-    for name, (channels, rounds) in SETTINGS_.items():
-        config = RunConfig(channels=channels, width=channels, blocks=_BLOCKS, threads=1)
-        arms = [_Arm(config, watched=watched) for watched in (False, False, True)]
-        times: list[list[float]] = [[], [], []]
-        for number in range(-1, rounds):  # the first round warms up and is not counted
-            for place in range(3):
-                chosen = (number + place) % 3
-                spent = arms[chosen].train()
-                if number >= 0:
-                    times[chosen].append(spent)
-        if any(
-            not torch.equal(a, b)
-            for a, b in zip(arms[0].model.parameters(), arms[2].model.parameters(), strict=True)
-        ):
-            raise SystemExit("the watched training is not the bare one")
-        both = [math.sqrt(a * b) for a, b in zip(times[0], times[1], strict=True)]
+    print("model                 watched / bare        bare / bare (A/A)     ms a step")
+    for name, (channels, epochs) in SETTINGS.items():
+        config = RunConfig(channels=channels, width=channels, blocks=2, threads=1)
+        splits = prepare(config)
+        spec, examples = config.spec(len(splits.classes)), len(splits.train)
+        states = [LiveState.start(config, spec, train_examples=examples) for _ in _ARMS]
+        time_epoch(states, splits, 0)  # warms up
+        times = [time_epoch(states, splits, epoch) for epoch in range(1, epochs + 1)]
+        _compare_weights(states[0], states[-1])
+        first, second, watched = zip(*times, strict=True)
+        bare = [math.sqrt(a * b) for a, b in zip(first, second, strict=True)]
         cells = [
             f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
             for ratio, low, high in (
-                ratio_with_interval(times[2], both),
-                ratio_with_interval(times[1], times[0]),
+                ratio_with_interval(watched, bare),
+                ratio_with_interval(second, first),
             )
         ]
-        step = 1_000 * sum(both) / len(both) / (3_000 // 64)
-        print(f"{name:24}  {cells[0]:23}  {cells[1]:23}  {step:.1f}")
+        step = 1_000 * sum(bare) / epochs / (examples // config.batch_size)
+        print(f"{name:20}  {cells[0]:20}  {cells[1]:20}  {step:.1f}", flush=True)
+
+
+def _compare_weights(bare: LiveState, watched: LiveState) -> None:
+    pairs = zip(bare.model.parameters(), watched.model.parameters(), strict=True)
+    if not all(torch.equal(a, b) for a, b in pairs):
+        raise SystemExit("error: the watched training differs from the bare one")
 
 
 if __name__ == "__main__":
