@@ -164,7 +164,7 @@ CALIBRATED = RulesConfig(
     band_needs_value=True,
     r2_needs_interval=True,
     r2_stall_epochs=2,
-    r2_stall_gain=0.02,
+    r2_stall_gain=0.03,
     r7_validation=True,
     r7_at_once=300.0,  # 100 times r7_high
 )

@@ -190,6 +190,9 @@ def _recorded(rng: Random, profile: str) -> _Recorded:
             healthy(
                 rng,
                 epoch,
+                train_loss=round(
+                    2.0 * 0.9 ** min(epoch, 8), 4
+                ),  # it falls, and then it stands still
                 train_accuracy=round(0.5 + 0.01 * rng.choice((0, 1, 2)), 3),
                 val_loss=rng.choice((1.0, 0.999, 1.2, 0.9)),
                 gradients_finite=rng.random() < 0.93,
@@ -200,6 +203,8 @@ def _recorded(rng: Random, profile: str) -> _Recorded:
                 update_ratio=ratio,
                 epoch_update_ratio=ratio,
                 signal_to_noise=noise,
+                signal_to_noise_low=noise,
+                signal_to_noise_high=noise,
                 norm_noise_scale=noise,
             )
         )

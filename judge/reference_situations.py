@@ -50,6 +50,7 @@ Maker = Callable[[Random, str], Made]
 """A random generator and a difficulty in, a task out."""
 
 SIDES = tuple((rule, side) for rule in RULES for side in DIRECTIONS[rule])
+_INTERVAL = {"low": 0.9, "high": 1.1}  # of the signal-to-noise ratio, times the value
 _HEALTHY = {"R1": 2.5e-3, "R2": 0.5, "R3": 0.4, "R4": None, "R5": 0.0, "R6": 0.1, "R7": 0.4}
 
 
@@ -108,7 +109,9 @@ def healthy(rng: Random, epoch: int, **changes: Any) -> EpochSignals:
         dead_share=0.0,
         sparsity=0.4,
     )
-    return replace(signals, **changes)
+    noise = changes.get("signal_to_noise", signals.signal_to_noise)
+    ends = {f"signal_to_noise_{end}": digits(noise * by) for end, by in _INTERVAL.items()}
+    return replace(signals, **{**ends, **changes})
 
 
 def uniform_spec(

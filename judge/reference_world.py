@@ -189,7 +189,9 @@ def _measure(world: _World, epoch: int) -> EpochSignals:
     noise_scale = 0.2 if world.lr_moved else 1.0  # it moves with the learning rate, for an epoch
     effective = now.batch_size * now.accumulation
     coarse = about.coarse_lr is not None and now.lr > about.coarse_lr
-    _train(world, pace, hampered=world.lost or largest > 3 or smallest < 3e-3 or dead > 0.2)
+    drowned = effective < 0.28 * about.good_batch  # the noise outweighs the gradient's signal
+    hampered = world.lost or largest > 3 or smallest < 3e-3 or dead > 0.2 or drowned
+    _train(world, pace, hampered=hampered)
     if coarse:
         world.accuracy = min(world.accuracy, _HALF_WAY)
     world.coarse_epochs += coarse and world.accuracy == _HALF_WAY
@@ -198,7 +200,7 @@ def _measure(world: _World, epoch: int) -> EpochSignals:
     worse = 0.0 if about.overfits_from is None else 0.05 * max(0, epoch - about.overfits_from)
     worse += 0.02 * world.coarse_epochs if coarse else 0.0
     ratio = math.nan if world.lost else _HEALTHY_RATIO * pace**0.8
-    return EpochSignals(
+    signals = EpochSignals(
         epoch=epoch,
         train_loss=loss,
         train_accuracy=round(world.accuracy, 6),
@@ -213,6 +215,8 @@ def _measure(world: _World, epoch: int) -> EpochSignals:
         dead_share=dead,
         sparsity=0.5,
     )
+    noise = signals.signal_to_noise or 0.0
+    return replace(signals, signal_to_noise_low=0.9 * noise, signal_to_noise_high=1.1 * noise)
 
 
 def _train(world: _World, pace: float, *, hampered: bool) -> None:

@@ -95,6 +95,10 @@ def _scaled(signals: EpochSignals, name: str, factor: float) -> EpochSignals:
     if value is None:
         return signals
     changes: dict[str, Any] = {name: value * factor}
+    if name == "signal_to_noise":
+        for end in ("signal_to_noise_low", "signal_to_noise_high"):
+            bound: float | None = getattr(signals, end)
+            changes[end] = None if bound is None else bound * factor
     return replace(signals, **changes)
 
 

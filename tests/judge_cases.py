@@ -31,7 +31,7 @@ CONFIG = RunConfig(
     batch_size=32,
     threads=1,
     warm_up_epochs=0,
-    lr=10.0,  # updates are far too large and noisy: R1 and R2 fire
+    lr=1e-5,  # updates are far too small: R1 fires in epoch 2, and again in epoch 5
 )
 
 

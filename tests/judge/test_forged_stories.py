@@ -33,10 +33,10 @@ def at(kind: type, epoch: int | None, **changes: Any) -> Change:
 
 
 def measured(*path: Any, value: Any) -> Change:
-    """Return a change of one value in the measured part of epoch 3."""
+    """Return a change of one value in the measured part of epoch 1."""
 
     def change(event: Any) -> dict[str, Any]:
-        if not isinstance(event, Run.EpochMeasured) or event.epoch != 3:
+        if not isinstance(event, Run.EpochMeasured) or event.epoch != 1:
             return {}
         part = deepcopy(event.measured)
         place: Any = part
@@ -144,7 +144,7 @@ def test_weights_of_another_size_than_recorded_is_rejected(tampered: Callable[[]
 @pytest.fixture(scope="module")
 def diverged(tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A run whose validation loss is never finite, so that nothing but its last weights remains."""
-    changes = {"epochs": 1, "momentum": 0.9999, "weight_decay": 1.0, "batch_size": 2}
+    changes = {"lr": 10.0, "epochs": 1, "momentum": 0.9999, "weight_decay": 1.0, "batch_size": 2}
     config = replace(CONFIG, **changes)  # type: ignore[arg-type]  # values of several types
     case = train_case(tmp_path_factory.mktemp("diverged"), SilentPolicy(), config)
     assert {e.kind for e in case.events() if isinstance(e, Run.WeightsSaved)} == {"last"}

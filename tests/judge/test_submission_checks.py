@@ -244,8 +244,8 @@ def drop_start(about: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (flatter, r"says 0.01 for started_from.config.lr, the ledger 10.0"),
-        (flatter_in_first_layout, "says 0.01 for config.lr, the ledger 10.0"),
+        (flatter, r"says 0.01 for started_from.config.lr, the ledger 1e-05"),
+        (flatter_in_first_layout, "says 0.01 for config.lr, the ledger 1e-05"),
         (start_otherwise, r"says 'gelu' for started_from.spec.activation"),
         (claim_learning, "for mode"),
         (another_run, "for run"),
