@@ -22,6 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TextIO
 
+from aggregates.noise import NoiseProbes
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
@@ -87,7 +88,7 @@ class Result:
 
     def signals(self) -> tuple[EpochSignals, ...]:
         """Return the history as the rules read it."""
-        return tuple(EpochSignals(**each) for each in self.history)
+        return tuple(_signals_of(each) for each in self.history)
 
 
 def run_jobs(
@@ -169,6 +170,15 @@ def run_job(job: Job) -> Result:
         error=error,
         seconds=time.process_time() - started,
     )
+
+
+def _signals_of(value: Mapping[str, Any]) -> EpochSignals:
+    """Return what asdict() made plain, perhaps read from JSON."""
+    noise = value.get("noise")
+    if noise is None:
+        return EpochSignals(**value)
+    probes = tuple((product, square) for product, square in noise["probes"])
+    return EpochSignals(**{**value, "noise": NoiseProbes(**{**noise, "probes": probes})})
 
 
 def _load_data(config: RunConfig) -> tuple[Splits, Split]:
