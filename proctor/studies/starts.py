@@ -17,9 +17,9 @@ from proctor.studies.healthy import Setting, healthy_settings
 from proctor.studies.runner import Job, Result
 
 SEEDS = 20  # of each fault, on the settings that thresholds are not chosen on
-CALIBRATION_SEEDS = 10  # of each fault, on those that they are chosen on
+CALIBRATION_SEEDS = 8  # of each fault, on those that they are chosen on
 FIRST_CALIBRATION_SEED = 1_000
-FAULTY = {"train_examples": 1_000, "epochs": 7}  # enough to see the rule
+FAULTY = {"train_examples": 1_000, "epochs": 6}  # enough to see the rule
 
 
 @dataclass(frozen=True)
