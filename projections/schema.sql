@@ -124,6 +124,8 @@ CREATE TABLE epochs (
     update_ratio DOUBLE,
     epoch_update_ratio DOUBLE,
     signal_to_noise DOUBLE,
+    signal_to_noise_low DOUBLE,
+    signal_to_noise_high DOUBLE,
     norm_noise_scale DOUBLE,
     noise_scale DOUBLE,
     dead_share DOUBLE,
@@ -148,9 +150,11 @@ COMMENT ON COLUMN epochs.min_layer_grad_norm IS 'Smallest of them';
 COMMENT ON COLUMN epochs.update_ratio IS 'Update over parameter norm per step, median over weight tensors';
 COMMENT ON COLUMN epochs.epoch_update_ratio IS 'The same over the whole epoch';
 COMMENT ON COLUMN epochs.signal_to_noise IS 'Batch size over the gradient noise scale';
+COMMENT ON COLUMN epochs.signal_to_noise_low IS 'Lower end of its 90% interval; NULL in older runs';
+COMMENT ON COLUMN epochs.signal_to_noise_high IS 'Upper end of its 90% interval; NULL in older runs';
 COMMENT ON COLUMN epochs.norm_noise_scale IS 'Mean squared over variance of the total gradient norm between steps';
 COMMENT ON COLUMN epochs.noise_scale IS 'Gradient noise scale, examples';
-COMMENT ON COLUMN epochs.dead_share IS 'Share of units that never rose above zero';
+COMMENT ON COLUMN epochs.dead_share IS 'Share of units whose activation has no slope';
 COMMENT ON COLUMN epochs.sparsity IS 'Mean share of activations that are exactly zero';
 COMMENT ON COLUMN epochs.lr IS 'Learning rate in force';
 COMMENT ON COLUMN epochs.batch_size IS 'Examples';
