@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from aggregates.errors import MeasurementError
+from aggregates.noise import NoiseProbes
 
 _NUMBERS = frozenset({float, type(None)})
 
@@ -30,19 +31,19 @@ class EpochSignals:
     epoch_update_ratio: float | None  # over the whole epoch, median over weight tensors
     signal_to_noise: float | None  # batch size over the gradient noise scale
     norm_noise_scale: float | None  # mean squared over variance of the total norm between steps
-    dead_share: float | None  # share of units that never rose above zero
+    dead_share: float | None  # share of units whose activation has no slope
     sparsity: float | None  # mean share of activations that are exactly zero
-    # Ends of the 90% interval of signal_to_noise; None where the measurement says nothing.
-    signal_to_noise_low: float | None = None
+    signal_to_noise_low: float | None = None  # ends of the 90% interval
     signal_to_noise_high: float | None = None
+    noise: NoiseProbes | None = None  # what several epochs can be pooled from: see pool_noise()
 
 
 def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
     """Read the rules' signals from an epoch's measured part.
 
     `measured` holds (see docs/reference/events.md): train {loss, accuracy, examples, steps},
-    validation {loss, accuracy, examples}, gradients {finite, signal_to_noise, norm_noise_scale,
-    and where they were measured signal_to_noise_low, signal_to_noise_high},
+    validation {loss, accuracy, examples}, gradients {finite, signal_to_noise, norm_noise_scale
+    and, from newer runs, signal_to_noise_low, signal_to_noise_high, probes, spread, spread_pairs},
     layers [{name, rank, grad_norm, update_ratio, epoch_update_ratio}],
     activations [{name, units, dead_units, sparsity, p50, p99}], settings {lr, batch_size,
     accumulation, clip_norm}.
@@ -70,9 +71,28 @@ def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
         norm_noise_scale=_optional(gradients, "norm_noise_scale"),
         dead_share=dead / units if units else None,
         sparsity=_reduce(_mean, _numbers(activations, "sparsity")),
-        signal_to_noise_low=_if_there(gradients, "signal_to_noise_low"),
-        signal_to_noise_high=_if_there(gradients, "signal_to_noise_high"),
+        signal_to_noise_low=_newer(gradients, "signal_to_noise_low"),
+        signal_to_noise_high=_newer(gradients, "signal_to_noise_high"),
+        noise=_noise(gradients),
     )
+
+
+def _noise(gradients: Mapping[str, Any]) -> NoiseProbes | None:
+    """Return what the epoch's probes found; None before there were probes."""
+    if "probes" not in gradients:
+        return None
+    found = _get(gradients, "probes", list)
+    if any(type(probe) not in (list, tuple) or len(probe) != 2 for probe in found):
+        raise MeasurementError("measured 'probes' must be pairs of numbers")
+    probes = tuple((product, square) for product, square in found)
+    if not {float}.issuperset(type(number) for probe in probes for number in probe):
+        raise MeasurementError("measured 'probes' must be pairs of numbers")
+    return NoiseProbes(probes, _optional(gradients, "spread"), _get(gradients, "spread_pairs", int))
+
+
+def _newer(value: Mapping[str, Any], key: str) -> float | None:
+    """Return _optional() of a key that older measured parts do not have."""
+    return _optional(value, key) if key in value else None
 
 
 def _get(value: Mapping[str, Any], key: str, kind: type) -> Any:
@@ -91,11 +111,6 @@ def _optional(value: Mapping[str, Any], key: str) -> float | None:
         return None
     found: float = _get(value, key, float)
     return found
-
-
-def _if_there(value: Mapping[str, Any], key: str) -> float | None:
-    """Return _optional(), or None where the key is missing: earlier ledgers lack it."""
-    return _optional(value, key) if key in value else None
 
 
 def _each(layers: Sequence[Mapping[str, Any]], key: str, kind: type) -> list[Any]:

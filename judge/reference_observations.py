@@ -17,7 +17,8 @@ from aggregates.spec import ModelSpec
 
 __all__ = ["decision_from", "from_plain", "to_plain"]
 
-_SIGNALS = tuple(item.name for item in fields(EpochSignals))
+# Without the raw probes, which no rule's value needs.
+_SIGNALS = tuple(item.name for item in fields(EpochSignals) if item.name != "noise")
 _EVALUATION = tuple(item.name for item in fields(RuleEvaluation))
 _SAME = ("run_id", "epoch", "max_batch_size", "train_examples", "edits")
 

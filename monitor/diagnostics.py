@@ -1,15 +1,16 @@
-"""What the hooks see of one training epoch on the live model.
+"""What the monitor sees of one training epoch on the live model.
 
-Everything is accumulated on the device and read once, when the epoch is over. A watch belongs to
-one epoch: its hooks are set when the epoch starts and gone when it ends, so that no validation
-pass can leak into it and no edit of the model can lose it.
+Everything is kept on the device and read once, when the epoch is over. A watch belongs to one
+epoch: its hooks are set when the epoch starts and removed when it ends, so that no validation pass
+can leak into it and no edit of the model can lose it. It works for any torch module.
 
-Source: docs/reference/diagnostics.md; gradient noise: McCandlish et al. 2018, An Empirical Model of
-Large-Batch Training, with the product of successive gradients in the place of two batch sizes.
+Source: docs/reference/diagnostics.md; aggregates/noise.py for the gradient's noise.
 I/O: none.  Units: norms in parameter units, losses in nats, shares from 0 to 1.
 """
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,77 +18,129 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
-from monitor.model import ACTIVATION_TYPES
+from aggregates.noise import NoiseProbes, pool_noise, spread_of
+from monitor.activations import ActivationWatch
 
 LOOK_EVERY = 16  # batches between two looks at the activations
-RATIO_EVERY = 8  # optimizer steps between two update ratios
-_ROWS = 8  # examples of a batch whose activations are counted and sampled
-_SAMPLE = 2_048  # activations kept of each look
+PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
+RATIOS = 16  # update ratios that an epoch of as many steps has at least
+_FLUSH = 64  # batches or steps after which what was kept is summed up
+_LOGITS = 1_000_000  # kept, at most, beside those of one batch
 
 
 class EpochWatch:
-    """Measures one epoch: loss() per batch, gradients() and updated() around each update."""
+    """Measures one epoch: loss() per batch, gradients() and updated() around each update.
 
-    def __init__(self, model: nn.Module, *, effective_batch: int) -> None:
+    probe() may follow gradients() where probe_due says so. `steps` is the number of optimizer steps
+    that the epoch will have; without it, every step's update ratio is taken.
+    """
+
+    def __init__(self, model: nn.Module, *, effective_batch: int, steps: int | None = None) -> None:
+        self._model = model
         self._effective_batch = effective_batch  # examples per optimizer step
-        named = list(model.named_parameters())
+        self.ratio_every = _stride(steps)  # steps from one update ratio to the next
+        named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+        if not named:
+            raise ValueError("the model has no trainable parameter")
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
-        device = self._parameters[0].device
-        self._batches = self._steps = self._ratios = self._examples = 0
-        zero = torch.zeros((), dtype=torch.float64, device=device)
-        self._loss, self._correct, self._square, self._product = (zero.clone() for _ in range(4))
-        self._norm_sums = torch.zeros(len(named), dtype=torch.float64, device=device)
-        self._ratio_sums = torch.zeros_like(self._norm_sums)
-        self._totals: list[Tensor] = []
-        self._previous: Tensor | None = None
+        self._batches = self._steps = self._ratios = 0
+        self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
+        self._waiting = 0  # logits that are kept
+        self._correct: Tensor | int = 0
+        self._losses: list[Tensor] = []  # of each batch, in blocks
+        self._sizes: list[int] = []  # examples of each batch
+        self._ends: list[int] = []  # batches seen at the end of each step
+        self._norms: list[Tensor] = []  # one number per step and parameter, not yet summed
+        self._norm_sums: list[Tensor] = []  # (parameters,) of each block
+        self._squares: list[Tensor] = []  # of all gradients together, by step, in blocks
+        self._ratio_norms: list[Tensor] = []  # two numbers per update and parameter, likewise
+        self._ratio_sums: list[Tensor] = []
+        self._ratio_due = False
+        self._used: set[int] = set()  # parameters that have had a gradient
+        self._all_used = False
+        self._probes: list[tuple[Tensor, Tensor]] = []  # product and mean square
+        self._start = [parameter.detach().clone() for parameter in self._parameters]
         self._before: list[Tensor] | None = None
-        self._start = _copies(self._parameters)
-        self._activations = {
-            name: _ActivationWatch()
-            for name, module in model.named_modules()
-            if isinstance(module, ACTIVATION_TYPES)
-        }
-        self._hooks = [self._attach(model.get_submodule(name), name) for name in self._activations]
+        self._activations = ActivationWatch(model)
+        self._probing = False
+        self._hooks: list[RemovableHandle] = [
+            model.register_forward_pre_hook(self._begin_forward),
+            model.register_forward_hook(self._end_forward, always_call=True),
+        ]
 
     def loss(self, logits: Tensor, labels: Tensor, *, factor: float = 1.0) -> Tensor:
         """Return the batch's mean cross-entropy times `factor`, which is to be sent backward."""
         loss = functional.cross_entropy(logits, labels)
         if factor != 1.0:  # a provocation
             loss = loss * factor
-        with torch.no_grad():
-            self._loss += loss.detach() * len(labels)
-            self._correct += (logits.argmax(dim=1) == labels).sum()
-        self._examples += len(labels)
+        self._kept.append((loss.detach(), logits.detach(), labels))
+        self._sizes.append(len(labels))
         self._batches += 1
+        self._waiting += logits.numel()
+        if len(self._kept) == _FLUSH or self._waiting > _LOGITS:
+            self._flush_losses()
         return loss
 
     @torch.no_grad()
     def gradients(self) -> None:
         """Look at the gradients of one optimizer step, before anything clips them."""
-        gradients = [_gradient(parameter) for parameter in self._parameters]
-        norms = torch.stack(torch._foreach_norm(gradients)).double()
-        self._norm_sums += norms
-        self._totals.append(norms.norm())
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        self._square += torch.dot(flat, flat)
-        if self._previous is not None:
-            self._product += torch.dot(flat, self._previous)
-        self._previous = flat
-        if self._steps % RATIO_EVERY == 0:
-            self._before = _copies(self._parameters)
+        self._norms += torch._foreach_norm(self._gradients())
+        if self._steps % self.ratio_every == 0:
+            if self._before is None:
+                self._before = [torch.empty_like(start) for start in self._start]
+            torch._foreach_copy_(self._before, list[Tensor](self._parameters))
+            self._ratio_due = True
         self._steps += 1
+        self._ends.append(self._batches)
+        if self._steps % _FLUSH == 0:
+            self._flush_norms()
 
     @torch.no_grad()
     def updated(self) -> None:
         """Look at the parameters behind the update that gradients() preceded."""
-        if self._before is not None:
-            self._ratio_sums += _relative_change(self._before, self._parameters)
+        if self._ratio_due and self._before is not None:
+            self._ratio_norms += torch._foreach_norm(self._before)
+            torch._foreach_sub_(self._before, list[Tensor](self._parameters))
+            self._ratio_norms += torch._foreach_norm(self._before)
             self._ratios += 1
-            self._before = None
+            self._ratio_due = False
+
+    @property
+    def probe_due(self) -> bool:
+        """Whether the gradient's noise is to be probed in the step that gradients() looked at."""
+        return (self._steps - 1) % PROBE_EVERY == 0
+
+    def probe(self, losses: Iterable[Tensor]) -> None:
+        """Compare the step's gradient with the one of other examples at the same weights.
+
+        `losses` gives, one by one, the losses that make up a step: of batches drawn at random from
+        all training examples, each computed when it is asked for and divided by their number. The
+        model is in training mode. Its buffers and the state of the global generators are put back,
+        so that the training goes on as if there had been no probe.
+        """
+        own = self._gradients()
+        other: list[Tensor] | None = None
+        with self._as_it_was():
+            for loss in losses:
+                found = torch.autograd.grad(
+                    loss, self._parameters, allow_unused=True, materialize_grads=True
+                )
+                if other is None:
+                    other = list(found)
+                else:
+                    torch._foreach_add_(other, found)
+        if other is None:
+            return
+        with torch.no_grad():
+            pairs = [(a.double(), b.double()) for a, b in zip(own, other, strict=True)]
+            product = torch.stack([(a * b).sum() for a, b in pairs]).sum()
+            square = torch.stack([(a * a).sum() + (b * b).sum() for a, b in pairs]).sum()
+            self._probes.append((product, square / 2))
 
     def close(self) -> None:
         """Remove the hooks; what was seen stays readable."""
+        self._activations.end()
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -95,135 +148,155 @@ class EpochWatch:
     @torch.no_grad()
     def measured(self) -> dict[str, Any]:
         """Return the parts train, gradients, layers and activations; reads the device."""
-        steps = max(self._steps, 1)
-        norms = (self._norm_sums / steps).tolist()
-        ratios = (self._ratio_sums / max(self._ratios, 1)).tolist()
-        epoch_ratios = _relative_change(self._start, self._parameters).tolist()
-        at_zero = (torch.stack(torch._foreach_norm(self._start)) == 0).tolist()
-        examples = max(self._examples, 1)
+        self._flush_losses()
+        self._flush_norms()
+        losses, examples = _numbers(self._losses), sum(self._sizes)
+        total = sum(loss * size for loss, size in zip(losses, self._sizes, strict=True))
         return {
             "train": {
-                "loss": float(self._loss) / examples,
-                "accuracy": float(self._correct) / examples,
-                "examples": self._examples,
+                "loss": total / max(examples, 1),
+                "accuracy": int(self._correct) / max(examples, 1),
+                "examples": examples,
                 "steps": self._steps,
             },
-            "gradients": self._gradient_signals(),
-            "layers": [
-                {
-                    "name": name,
-                    "rank": parameter.dim(),
-                    "grad_norm": norm,
-                    # a tensor that starts at zero has nothing that its update could be related to
-                    "update_ratio": None if zero or not self._ratios else ratio,
-                    "epoch_update_ratio": None if zero else epoch_ratio,
-                }
-                for name, parameter, norm, ratio, epoch_ratio, zero in zip(
-                    self._names,
-                    self._parameters,
-                    norms,
-                    ratios,
-                    epoch_ratios,
-                    at_zero,
-                    strict=True,
-                )
-            ],
-            "activations": [
-                {"name": name, **watch.measured()}
-                for name, watch in self._activations.items()
-                if watch.peak is not None
-            ],
+            "gradients": self._gradient_signals(losses),
+            "layers": self._layers(),
+            "activations": self._activations.measured(),
         }
 
-    def _gradient_signals(self) -> dict[str, Any]:
-        totals = torch.stack(self._totals) if self._totals else torch.zeros(0)
-        signals: dict[str, Any] = {
-            "finite": bool(torch.isfinite(totals).all()),
-            "total_norm_mean": float(totals.mean()) if len(totals) else None,
-            "signal_to_noise": None,
-            "noise_scale": None,
-            "norm_noise_scale": None,
-        }
-        if len(totals) >= 2:
-            square = float(self._square) / len(totals)
-            product = float(self._product) / (len(totals) - 1)
-            signals["signal_to_noise"] = signal_to_noise(square, product)
-            signals["noise_scale"] = _divide(
-                float(self._effective_batch), signals["signal_to_noise"]
-            )
-            variance, mean = torch.var_mean(totals)
-            signals["norm_noise_scale"] = _divide(float(mean) ** 2, float(variance))
-        return signals
-
-    def _attach(self, module: nn.Module, name: str) -> RemovableHandle:
-        watch = self._activations[name]
-
-        def look(module: nn.Module, _inputs: Any, output: Tensor) -> None:
-            if module.training and self._batches % LOOK_EVERY == 0:
-                watch.look(output.detach())
-
-        return module.register_forward_hook(look)
-
-
-class _ActivationWatch:
-    """What one activation module let through."""
-
-    def __init__(self) -> None:
-        self.peak: Tensor | None = None  # (C,) largest activation of each channel
-        self._zeros: list[Tensor] = []
-        self._samples: list[Tensor] = []
-
-    @torch.no_grad()
-    def look(self, output: Tensor) -> None:
-        """Take in (B, C, H, W)."""
-        peak = output.amax(dim=(0, 2, 3))
-        self.peak = peak if self.peak is None else torch.maximum(self.peak, peak)
-        rows = output[:_ROWS].reshape(-1)
-        self._zeros.append((rows == 0).to(torch.float32).mean())
-        self._samples.append(rows[:: max(1, len(rows) // _SAMPLE)].clone())
-
-    def measured(self) -> dict[str, Any]:
-        """Return units, dead units, sparsity and percentiles."""
-        assert self.peak is not None, "measured() follows look()"
-        sample = torch.cat(self._samples).double()
-        middle, upper = torch.quantile(
-            sample, torch.tensor([0.5, 0.99], dtype=sample.dtype, device=sample.device)
-        ).tolist()
+    def _gradient_signals(self, losses: list[float]) -> dict[str, Any]:
+        squares = _numbers(self._squares)
+        totals = [math.sqrt(square) for square in squares]
+        probes = [[float(product), float(square)] for product, square in self._probes]
+        spread = spread_of(squares, self._by_step(losses))
+        value, pairs = (None, 0) if spread is None else spread
+        noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), value, pairs)])
         return {
-            "units": len(self.peak),
-            "dead_units": int((self.peak <= 0).sum()),  # NaN is not dead: R7 speaks of it
-            "sparsity": float(torch.stack(self._zeros).double().mean()),
-            "p50": middle,
-            "p99": upper,
+            "finite": all(map(math.isfinite, totals)),
+            "total_norm_mean": sum(totals) / len(totals) if totals else None,
+            "signal_to_noise": None if noise is None else noise.estimate,
+            "signal_to_noise_low": None if noise is None else noise.low,
+            "signal_to_noise_high": None if noise is None else noise.high,
+            "noise_scale": (
+                None if noise is None else _divide(float(self._effective_batch), noise.estimate)
+            ),
+            "norm_noise_scale": _mean_squared_over_variance(totals),
+            "probes": probes,
+            "spread": value,
+            "spread_pairs": pairs,
         }
 
+    def _by_step(self, losses: list[float]) -> list[float]:
+        """Return the loss of each step, the mean over its batches."""
+        return [
+            sum(losses[start:end]) / max(end - start, 1)
+            for start, end in zip([0, *self._ends], self._ends, strict=False)
+        ]
 
-def signal_to_noise(square: float, product: float) -> float:
-    """Return B / B_simple from the means of |g|^2 and of successive gradients' products.
+    def _layers(self) -> list[dict[str, Any]]:
+        count = len(self._parameters)
+        norms, ratios = _sums(self._norm_sums, count), _sums(self._ratio_sums, count)
+        moved = torch._foreach_sub([each.detach() for each in self._parameters], self._start)
+        lengths = torch.stack(torch._foreach_norm(self._start)).tolist()
+        distances = torch.stack(torch._foreach_norm(moved)).tolist()
+        return [
+            {
+                "name": name,
+                "rank": parameter.dim(),
+                "grad_norm": norm / max(self._steps, 1) if self._has_gradient(place) else None,
+                # a tensor that starts at zero has nothing that its update could be related to
+                "update_ratio": ratio / self._ratios if length != 0 and self._ratios else None,
+                "epoch_update_ratio": distance / length if length != 0 else None,
+            }
+            for place, (name, parameter, norm, ratio, length, distance) in enumerate(
+                zip(self._names, self._parameters, norms, ratios, lengths, distances, strict=True)
+            )
+        ]
 
-    A product that is not above zero means that the noise drowns the signal: 0.
-    """
-    if math.isnan(square) or math.isnan(product):
-        return math.nan
-    return _divide(max(product, 0.0), square - max(product, 0.0))
+    def _has_gradient(self, place: int) -> bool:
+        return self._all_used or place in self._used or not self._steps
+
+    def _gradients(self) -> list[Tensor]:
+        """Return the gradients of all parameters; a zero for one that has none."""
+        gradients = [parameter.grad for parameter in self._parameters]
+        found = [gradient for gradient in gradients if gradient is not None]
+        if len(found) == len(gradients):
+            self._all_used = True
+            return found
+        self._used.update(place for place, each in enumerate(gradients) if each is not None)
+        zero = torch.zeros((), device=self._parameters[0].device)
+        return [zero if gradient is None else gradient for gradient in gradients]
+
+    def _flush_losses(self) -> None:
+        if self._kept:
+            losses, logits, labels = zip(*self._kept, strict=True)
+            self._losses.append(torch.stack(losses).double())
+            self._correct = (
+                self._correct + (torch.cat(logits).argmax(dim=1) == torch.cat(labels)).sum()
+            )
+        self._kept, self._waiting = [], 0
+
+    def _flush_norms(self) -> None:
+        if self._norms:
+            block = torch.stack(self._norms).view(-1, len(self._parameters)).double()
+            self._norm_sums.append(block.sum(dim=0))
+            self._squares.append((block * block).sum(dim=1))
+        if self._ratio_norms:
+            block = torch.stack(self._ratio_norms).view(-1, 2, len(self._parameters)).double()
+            self._ratio_sums.append((block[:, 1] / block[:, 0]).sum(dim=0))
+        self._norms, self._ratio_norms = [], []
+
+    def _begin_forward(self, model: nn.Module, _inputs: Any) -> None:
+        wanted = self._batches % LOOK_EVERY == 0 and not self._probing
+        if wanted and model.training and torch.is_grad_enabled():
+            self._activations.begin()
+
+    def _end_forward(self, _model: nn.Module, _inputs: Any, _output: Any) -> None:
+        self._activations.end()
+
+    @contextmanager
+    def _as_it_was(self) -> Iterator[None]:
+        """Put buffers and the global generators' states back, and look at no activation."""
+        held = [
+            (module._buffers, name, buffer, buffer.clone())
+            for module in self._model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+        self._probing = True
+        try:
+            with torch.random.fork_rng(devices=devices):
+                yield
+        finally:
+            self._probing = False
+            with torch.no_grad():
+                for buffers, name, buffer, value in held:
+                    buffers[name] = buffer.copy_(value)
+
+
+def _stride(steps: int | None) -> int:
+    """Return the steps from one update ratio to the next: all in a short epoch, else over 16."""
+    return max(1, ((steps or 1) - 1) // (RATIOS - 1)) if (steps or 1) >= 2 * RATIOS else 1
+
+
+def _numbers(parts: Sequence[Tensor]) -> list[float]:
+    return torch.cat(list(parts)).tolist() if parts else []
+
+
+def _sums(parts: Sequence[Tensor], count: int) -> list[float]:
+    return torch.stack(list(parts)).sum(dim=0).tolist() if parts else [0.0] * count
+
+
+def _mean_squared_over_variance(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    mean = sum(values) / len(values)
+    variance = sum((value - mean) * (value - mean) for value in values) / (len(values) - 1)
+    return _divide(mean * mean, variance)
 
 
 def _divide(numerator: float, denominator: float) -> float:
     if denominator == 0:
         return math.inf if numerator > 0 else math.nan
     return numerator / denominator
-
-
-def _copies(parameters: list[nn.Parameter]) -> list[Tensor]:
-    return [parameter.detach().clone() for parameter in parameters]
-
-
-def _relative_change(before: list[Tensor], after: list[nn.Parameter]) -> Tensor:
-    """Return ||after - before|| / ||before|| of each tensor."""
-    moved = torch._foreach_norm(torch._foreach_sub([p.detach() for p in after], before))
-    return torch.stack(moved).double() / torch.stack(torch._foreach_norm(before)).double()
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None, "every parameter takes part in the loss"
-    return parameter.grad

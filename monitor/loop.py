@@ -9,12 +9,13 @@ I/O: reads the dataset; appends to the log and the blob store that are passed in
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
 import torch
+from torch.nn import functional
 
 from aggregates.decisions import Decision, Observation, Said
 from aggregates.errors import AggregateError, SpecError
@@ -24,7 +25,7 @@ from aggregates.spec import ModelSpec, apply_edit
 from ledger.errors import LedgerError
 from monitor.computing import computing_as
 from monitor.config import RunConfig
-from monitor.datasets import Splits, load_splits, normalise
+from monitor.datasets import Split, Splits, load_splits, normalise
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, MonitorError, PolicyError, RemedyRefused
@@ -208,6 +209,8 @@ def _train_epoch(
             loss = watch.loss(logits, train.labels[indices].to(device), factor=factor)
             torch.autograd.backward(loss / settings.accumulation)
         watch.gradients()
+        if watch.probe_due:
+            watch.probe(_probe_losses(state, splits.train, epoch=epoch, step=step, factor=factor))
         if settings.clip_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), settings.clip_norm)
             clipped += int(norm > settings.clip_norm)
@@ -220,6 +223,21 @@ def _train_epoch(
         "clipped_steps": clipped,
         "last_lr": float(state.optimizer.param_groups[0]["lr"]),
     }
+
+
+def _probe_losses(
+    state: LiveState, train: Split, *, epoch: int, step: int, factor: float
+) -> Iterator[torch.Tensor]:
+    """Yield the losses of a step's batches, drawn apart from the epoch's order."""
+    settings, device = state.settings, state.config.device
+    draws = generator(state.config.seed, "probe", epoch, step)
+    drawn = torch.randperm(len(train), generator=draws)
+    for indices in torch.split(
+        drawn[: settings.batch_size * settings.accumulation], settings.batch_size
+    ):
+        logits = state.model(normalise(train.images[indices].to(device)))
+        loss = functional.cross_entropy(logits, train.labels[indices].to(device))
+        yield loss * factor / settings.accumulation
 
 
 def _answer_rules(session: MonitorSession, state: LiveState, policy: Policy) -> str:

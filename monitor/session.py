@@ -64,6 +64,7 @@ class MonitorSession:
         self.saved: dict[str, SavedWeights] = {}
         self._log = log
         self._blobs = blobs
+        self._train_examples = len(splits.train)
         self._validation = splits.validation
         self._probe = probe_batch(splits.validation)
         self._broken = False
@@ -71,7 +72,8 @@ class MonitorSession:
 
     def watch(self, model: ResidualCNN, settings: Settings) -> EpochWatch:
         """Set the hooks for one epoch of training; measure() takes them away."""
-        return EpochWatch(model, effective_batch=settings.batch_size * settings.accumulation)
+        size = settings.batch_size * settings.accumulation
+        return EpochWatch(model, effective_batch=size, steps=self._train_examples // size)
 
     def measure(
         self,

@@ -154,7 +154,7 @@ COMMENT ON COLUMN epochs.signal_to_noise_low IS 'Lower end of its 90% interval; 
 COMMENT ON COLUMN epochs.signal_to_noise_high IS 'Upper end of its 90% interval';
 COMMENT ON COLUMN epochs.norm_noise_scale IS 'Mean squared over variance of the total gradient norm between steps';
 COMMENT ON COLUMN epochs.noise_scale IS 'Gradient noise scale, examples';
-COMMENT ON COLUMN epochs.dead_share IS 'Share of units that never rose above zero';
+COMMENT ON COLUMN epochs.dead_share IS 'Share of units whose activation has no slope';
 COMMENT ON COLUMN epochs.sparsity IS 'Mean share of activations that are exactly zero';
 COMMENT ON COLUMN epochs.lr IS 'Learning rate in force';
 COMMENT ON COLUMN epochs.batch_size IS 'Examples';

@@ -14,7 +14,7 @@ from monitor.config import RunConfig
 from monitor.loop import train
 from policies.catalogue import create_policy
 from proctor.home import Home
-from proctor.studies import paired_interval
+from proctor.studies.statistics import paired_interval
 
 BAD_START: dict[str, Any] = {
     "lr": 3.0,

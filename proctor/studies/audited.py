@@ -1,26 +1,14 @@
-"""Studies: where the thresholds come from, what decisions are worth, provoked faults, real images.
-
-    python -m proctor.studies thresholds
-    python -m proctor.studies benefit
-    python -m proctor.studies provocations
-    python -m proctor.studies images DIR
-
-Each prints the tables of its page in docs/explanation/. Runs are trained and judged in as many
-processes as there are cores, one thread each, and leave nothing behind.
-"""
+"""Studies of whole runs: each is trained and audited in a home that is deleted afterwards."""
 
 import math
 import os
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-
-from scipy.stats import t as student
 
 from aggregates.provocations import CATALOGUE, apply_to_config, draw_fault
 from aggregates.rules import PROFILES, RULES, evaluate_rules
@@ -31,6 +19,8 @@ from monitor.config import RunConfig
 from monitor.loop import train
 from policies.catalogue import create_policy
 from proctor.home import Home
+from proctor.studies.statistics import paired_interval
+from proctor.studies.tables import print_table
 
 SMALL: dict[str, Any] = {
     "channels": 16,
@@ -123,7 +113,7 @@ def study_thresholds() -> None:
         "max_layer_grad_norm",
     )
     print("Range of each signal's average (EMA) over a run, from its third epoch on:\n")
-    _table(
+    print_table(
         ("run", *signals),
         [
             ("ten healthy", *(_range(sane, signal) for signal in signals)),
@@ -137,7 +127,7 @@ def study_thresholds() -> None:
         ],
     )
     print("\nRules that fire, with the number of epochs in which they do:\n")
-    _table(
+    print_table(
         ("run", *PROFILES),
         [
             *((f"healthy, seed {seed}", *_firings(each)) for seed, each in enumerate(sane)),
@@ -158,7 +148,7 @@ def study_benefit() -> tuple[float, float]:
     pairs = list(zip(outcomes[::2], outcomes[1::2], strict=True))
     scores = [[test_accuracy(each) for each in pair] for pair in pairs]
     gains = [acts - idle for acts, idle in scores]
-    _table(
+    print_table(
         ("seed", "playbook", "nothing", "difference", "process", "violations", "remedies"),
         [
             (
@@ -220,7 +210,7 @@ def study_provocations(seeds: int = 3) -> None:
                 f"{sum(acts.report.process_axis_exercised for acts, _ in found)} of {seeds}",
             )
         )
-    _table(
+    print_table(
         (
             "fault",
             "expected",
@@ -236,7 +226,7 @@ def study_provocations(seeds: int = 3) -> None:
         rows,
     )
     print("\nWhat the playbook did, seed by seed:\n")
-    _table(
+    print_table(
         ("fault", "seed", "fired with nobody acting", "remedies"),
         [
             (
@@ -278,7 +268,7 @@ def study_images(folder: str, *, train_examples: int | None = None) -> None:
     jobs = [({**base, **change}, "playbook") for change in starts.values()]
     for name, outcome in zip(starts, train_all(jobs), strict=True):
         print(f"\n{name}: {starts[name]}\n")
-        _table(
+        print_table(
             ("epoch", "train loss", "val loss", "train accuracy", "val accuracy", "fired"),
             [
                 (
@@ -300,15 +290,6 @@ def study_images(folder: str, *, train_examples: int | None = None) -> None:
             f"{scores.process_score:.3f}, {len(outcome.report.violations)} violations in "
             f"{scores.obligations} obligations, hard fail: {scores.hard_fail}"
         )
-
-
-def paired_interval(differences: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Return Student's confidence interval for the mean of paired differences."""
-    count = len(differences)
-    mean = sum(differences) / count
-    variance = sum((each - mean) ** 2 for each in differences) / (count - 1)
-    half = float(student.ppf((1 + level) / 2, count - 1)) * math.sqrt(variance / count)
-    return mean - half, mean + half
 
 
 def test_accuracy(outcome: Outcome) -> float:
@@ -340,25 +321,3 @@ def _firings(outcome: Outcome) -> list[str]:
                 counts[rule] += found[rule].fired
         shown.append(", ".join(f"{rule} {n}" for rule, n in counts.items() if n) or "none")
     return shown
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    print("| " + " | ".join(columns) + " |")
-    print("|" + "---|" * len(columns))
-    for row in rows:
-        cells = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in row]
-        print("| " + " | ".join(cells) + " |")
-
-
-STUDIES: dict[str, Callable[..., Any]] = {
-    "benefit": study_benefit,
-    "images": study_images,
-    "provocations": study_provocations,
-    "thresholds": study_thresholds,
-}
-
-if __name__ == "__main__":
-    name, *arguments = sys.argv[1:] or ["?"]
-    if name not in STUDIES or (name == "images") != bool(arguments):
-        sys.exit(__doc__)
-    STUDIES[name](*arguments)

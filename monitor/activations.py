@@ -1,0 +1,220 @@
+"""What the activation functions of a model let through, forward and backward.
+
+A torch function mode sees every activation, whether a module or a function makes the call. It is on
+for the batches that are looked at and costs nothing in the others. The slope of an activation comes
+from the gradients at its node of the autograd graph: the one that arrives from the loss ("behind")
+and the one that leaves towards the input ("before").
+
+Source: docs/reference/diagnostics.md, "Activations".  I/O: none.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+DEAD_SLOPE = 1e-3  # largest gradient before over largest gradient behind
+SAMPLE = 4_096  # activations kept of each look
+ROWS = 8  # examples of a batch whose zeros are counted, or more
+ZEROS = 16_384  # as many as have this many activations
+_ONE_NODE = frozenset(  # one node in the autograd graph each
+    {"celu", "clamp", "clamp_max", "clamp_min", "clip", "elu", "gelu", "hardshrink"}
+    | {"hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_sigmoid", "logsigmoid", "mish"}
+    | {"prelu", "relu", "relu6", "rrelu", "selu", "sigmoid", "silu", "softplus", "softshrink"}
+    | {"tanh", "threshold"}
+)
+_SEVERAL_NODES = frozenset({"softsign", "tanhshrink"})
+_UNITS_SECOND = frozenset(
+    {"batch_norm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"}
+    | {"conv_transpose3d", "group_norm", "instance_norm"}
+)
+_UNITS_LAST = frozenset({"bilinear", "embedding", "layer_norm", "linear", "matmul", "rms_norm"})
+
+
+class ActivationWatch:
+    """Looks at the activations of single batches; look() is a context for the forward pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._seen: dict[str, _Activation] = {}
+        self._mode: _Mode | None = None
+
+    def begin(self) -> None:
+        """Start to look; the model's forward pass follows."""
+        self._mode = _Mode(self._model, self._seen)
+        self._mode.begin()
+
+    def end(self) -> None:
+        """Stop looking; the backward pass of this batch still tells the slopes."""
+        if self._mode is not None:
+            self._mode.end()
+            self._mode = None
+
+    def measured(self) -> list[dict[str, Any]]:
+        """Return name, units, dead units, sparsity and percentiles of each activation."""
+        return [{"name": name, **seen.measured()} for name, seen in self._seen.items()]
+
+
+class _Mode(TorchFunctionMode):
+    """Sees the calls of one forward pass and knows which module makes them."""
+
+    def __init__(self, model: nn.Module, seen: dict[str, "_Activation"]) -> None:
+        super().__init__()
+        self._model = model
+        self._seen = seen
+        self._path: list[tuple[str, nn.Module]] = [("", model)]
+        self._hooks: list[RemovableHandle] = []
+        self._calls: dict[str, int] = {}
+        self._second: bool | None = None  # whether the latest layer puts its units second
+
+    def begin(self) -> None:
+        for name, module in self._model.named_modules():
+            if module is not self._model:
+                self._hooks.append(module.register_forward_pre_hook(self._entering(name)))
+                self._hooks.append(module.register_forward_hook(self._leaving, always_call=True))
+        self.__enter__()  # type: ignore[no-untyped-call]  # torch has no types for it
+
+    def end(self) -> None:
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # likewise
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _entering(self, name: str) -> Callable[[nn.Module, Any], None]:
+        def enter(module: nn.Module, _inputs: Any) -> None:
+            self._path.append((name, module))
+
+        return enter
+
+    def _leaving(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
+        self._path.pop()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "").strip("_")
+        if name in _UNITS_SECOND:
+            self._second = True
+        elif name in _UNITS_LAST:
+            self._second = False
+        if name in _ONE_NODE:
+            output = func(*args, **kwargs)
+            if (watch := self._watch(output, name)) is not None:
+                node: Any = output.grad_fn
+                node.register_hook(watch.look_at_node)
+            return output
+        if name in _SEVERAL_NODES and args and isinstance(args[0], Tensor):
+            alias = args[0].view_as(args[0])  # a node of its own: other uses of it do not count
+            output = func(alias, *args[1:], **kwargs)
+            if alias.requires_grad and (watch := self._watch(output, name)) is not None:
+                alias.register_hook(watch.look_before)
+                output.register_hook(watch.look_behind)
+            return output
+        return func(*args, **kwargs)
+
+    def _watch(self, output: Any, function: str) -> "_Activation | None":
+        """Take in an activation's output; None if no gradient passes through it."""
+        if not isinstance(output, Tensor) or output.dim() < 2 or output.grad_fn is None:
+            return None
+        path, module = self._path[-1]
+        name = path
+        if type(module).__module__ != "torch.nn.modules.activation":
+            name = f"{path}.{function}" if path else function
+        count = self._calls[name] = self._calls.get(name, 0) + 1
+        if count > 1:
+            name = f"{name}:{count}"
+        second = output.dim() > 3 if self._second is None else self._second
+        units = 1 if second else output.dim() - 1
+        if name not in self._seen:
+            self._seen[name] = _Activation(output.shape[units])
+        watch = self._seen[name]
+        return watch if watch.look(output.detach(), units) else None
+
+
+class _Activation:
+    """What one activation did in the batches that were looked at."""
+
+    def __init__(self, units: int) -> None:
+        self._units = units
+        self._axis = 1
+        self._before: Tensor | None = None  # (units,) largest gradient, whatever its sign
+        self._behind: Tensor | None = None
+        self._zeros: list[Tensor] = []
+        self._samples: list[Tensor] = []
+        self._counted = 0
+
+    def look(self, output: Tensor, axis: int) -> bool:
+        """Take in the output, whose units lie along `axis`; False if it has other units."""
+        if output.shape[axis] != self._units or not output.numel():
+            return False
+        self._axis = axis
+        rows = output[: max(ROWS, ZEROS * len(output) // output.numel())]
+        self._zeros.append((rows == 0).to(torch.float32).sum())
+        self._counted += rows.numel()
+        flat = output.reshape(-1)
+        if len(flat) <= SAMPLE:
+            self._samples.append(flat.clone())
+        else:
+            self._samples.append(flat[_places(len(flat), flat.device)])
+        return True
+
+    def look_at_node(self, before: tuple[Any, ...], behind: tuple[Any, ...]) -> None:
+        """Take in the gradients on both sides of the activation's node."""
+        if before and before[0] is not None and behind[0] is not None:
+            self.look_before(before[0])
+            self.look_behind(behind[0])
+
+    def look_before(self, gradient: Tensor) -> None:
+        """Take in the gradient that leaves towards the input."""
+        self._before = _larger(self._before, gradient, self._axis)
+
+    def look_behind(self, gradient: Tensor) -> None:
+        """Take in the gradient that arrives from the loss."""
+        self._behind = _larger(self._behind, gradient, self._axis)
+
+    def measured(self) -> dict[str, Any]:
+        dead = 0
+        if self._before is not None and self._behind is not None:
+            # false for NaN, which is not dead: R7 speaks of it
+            flat = (self._behind > 0) & (self._before < DEAD_SLOPE * self._behind)
+            dead = int(flat.sum())
+        middle, upper = _percentiles(torch.cat(self._samples))
+        return {
+            "units": self._units,
+            "dead_units": dead,
+            "sparsity": sum(float(count) for count in self._zeros) / self._counted,
+            "p50": middle,
+            "p99": upper,
+        }
+
+
+def _larger(largest: Tensor | None, gradient: Tensor, axis: int) -> Tensor:
+    with torch.no_grad():
+        others = [dim for dim in range(gradient.dim()) if dim != axis]
+        found = gradient.detach().abs().amax(dim=others)
+        return found if largest is None else torch.maximum(largest, found)
+
+
+def _percentiles(sample: Tensor) -> tuple[float, float]:
+    """Return the 50th and the 99th percentile: the smallest value with that share at or below."""
+    values = sample.float().cpu().numpy()
+    places = [max(0, math.ceil(len(values) * share / 100) - 1) for share in (50, 99)]
+    values = np.partition(values, [*places, len(values) - 1])  # NaN is put last
+    if math.isnan(values[-1]):
+        return math.nan, math.nan
+    return float(values[places[0]]), float(values[places[1]])
+
+
+@lru_cache(maxsize=64)
+def _places(count: int, device: torch.device) -> Tensor:
+    """Return SAMPLE places of `count` elements, one drawn in each of SAMPLE equal stretches."""
+    rng = torch.Generator().manual_seed(count)
+    numbers = torch.arange(SAMPLE + 1) * count // SAMPLE
+    starts, widths = numbers[:-1], numbers.diff()
+    draws = torch.randint(0, 1 << 40, (SAMPLE,), generator=rng)
+    return (starts + draws % widths).to(device)
