@@ -59,7 +59,7 @@ def pool_noise(epochs: Iterable[NoiseProbes]) -> SignalToNoise | None:
     noises = [square - product for product, square in probes]
     total = sum(noises)
     weight = sum(noise * noise for noise in noises)
-    if not (0 < spread < 1 and 0 < total < math.inf and _TINY < weight < math.inf):
+    if not (1e-12 < spread < 1 and 0 < total < math.inf and _TINY < weight < math.inf):
         return None
     quotient = sum(product for product, _ in probes) / total
     if not -0.5 <= quotient < _LARGEST:  # no two gradients have such a product

@@ -62,7 +62,8 @@ def test_part_from_before_probes_is_accepted(honest: dict[str, Any]) -> None:
     _verify(old)
     signals = signals_of(0, old)
     assert signals.signal_to_noise == honest["gradients"]["signal_to_noise"]
-    assert signals.signal_to_noise_low is signals.noise is None
+    assert signals.signal_to_noise_low is None
+    assert signals.noise is None
 
 
 @pytest.mark.parametrize("name", NEWER)
