@@ -135,7 +135,7 @@ def compare_epoch(model: nn.Module, data: Split, steps: int = 46) -> dict[str, f
     for step in range(steps):
         images, labels = _batch(data, order[step * _BATCH : (step + 1) * _BATCH])
         optimizer.zero_grad()
-        with _Outputs(model, truth, active=step % LOOK_EVERY == 0):
+        with _Outputs(truth, active=step % LOOK_EVERY == 0):
             loss = watch.loss(model(images), labels)
             torch.autograd.backward(loss)
         truth.losses.append(loss.item())
@@ -189,8 +189,8 @@ def _probe(model: nn.Module, watch: EpochWatch, data: Split) -> float:
     for name, value in model.named_buffers():
         value.copy_(buffers[name])
     other = torch.cat([each.double().flatten() for each in found])
-    product, square = watch.measured()["gradients"]["probes"][0]
-    wrong = abs(product - float(own @ other)) / float(square)
+    product, square = map(float, watch.measured()["gradients"]["probes"][0])
+    wrong = abs(product - float(own @ other)) / square
     return max(
         wrong,
         _error(square, float(own @ own + other @ other) / 2),
@@ -200,20 +200,16 @@ def _probe(model: nn.Module, watch: EpochWatch, data: Split) -> float:
 class _Outputs:
     """Keeps the outputs of activations and the slopes that autograd finds for single elements."""
 
-    def __init__(self, model: nn.Module, truth: _Truth, *, active: bool) -> None:
-        self._model, self._truth, self._active = model, truth, active
+    def __init__(self, truth: _Truth, *, active: bool) -> None:
+        self._truth, self._active = truth, active
         self._patched: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> None:
         if self._active:
-            for name in ("relu", "silu"):
-                plain = getattr(functional, name)
-                self._patched.append((functional, name, plain))
-                setattr(functional, name, self._watched(plain))
-            for module in self._model.modules():
-                if isinstance(module, nn.TransformerEncoderLayer):
-                    self._patched.append((module, "activation", module.activation))
-                    module.activation = functional.relu
+            for owner, name in ((torch, "relu"), (torch._C._nn, "silu")):
+                plain = getattr(owner, name)
+                self._patched.append((owner, name, plain))
+                setattr(owner, name, self._watched(plain))
 
     def __exit__(self, *error: object) -> None:
         for owner, name, plain in self._patched:
