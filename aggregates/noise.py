@@ -153,20 +153,23 @@ def cube_root(value: float) -> float:
 
 
 def spread_of(squares: Sequence[float], losses: Sequence[float]) -> tuple[float, int] | None:
-    """Return the spread of an epoch's squared norms and its pairs; None if there are too few.
+    """Return the spread of an epoch's squared norms and its pairs; None if there is none.
 
     A batch that is hard has a large loss and a large gradient. Heavy tails of this kind widen the
-    squares and hardly the products of two batches, so what the losses explain is left out.
+    squares and hardly the products of two batches, so what the losses explain is left out where
+    there are pairs enough to tell.
     """
     pairs = [
         (contrast(a, b), contrast(c, d))
         for (a, b), (c, d) in zip(pairwise(squares), pairwise(losses), strict=True)
         if 0 < a + b < math.inf and 0 < c + d < math.inf
     ]
-    if len(pairs) < _MIN_PAIRS:
+    if not pairs:
         return None
-    both = math.fsum(x * y for x, y in pairs)
     square = math.fsum(x * x for x, _ in pairs)
+    if len(pairs) < _MIN_PAIRS:  # of an epoch of two or three steps, to be pooled with others
+        return square / len(pairs), len(pairs)
+    both = math.fsum(x * y for x, y in pairs)
     loss = math.fsum(y * y for _, y in pairs)
     explained = both * both / loss if loss > 0 else 0.0
     return max(square - explained, 0.0) / (len(pairs) - 1), len(pairs)

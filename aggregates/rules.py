@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from aggregates.canonical import digest
+from aggregates.noise import pool_noise
 from aggregates.signals import EpochSignals
 
 RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7")
@@ -75,6 +76,7 @@ class RulesConfig:
     deferral_limit: int = 7  # epochs within which a deferral must clear: one for each rule
     band_needs_value: bool = _added(False)  # the epoch's own value is outside the band, too
     r2_needs_interval: bool = _added(False)  # and the whole 90% interval of the signal-to-noise
+    r2_pooled: bool = _added(False)  # R2's interval is that of the last `persistence` epochs
     r2_stall_epochs: int = _added(0)  # epochs without progress that R2 low needs; 0 asks for none
     r2_stall_gain: float = _added(0.0)  # share by which training loss must fall to be progress
     r7_validation: bool = _added(False)  # a validation loss that is not finite fires R7
@@ -162,7 +164,7 @@ CALIBRATED = RulesConfig(
     r4_saturation_gap=0.01,
     r4_ceiling=0.90,
     band_needs_value=True,
-    r2_needs_interval=True,
+    r2_pooled=True,
     r2_stall_epochs=2,
     r2_stall_gain=0.03,
     r7_validation=True,
@@ -325,10 +327,36 @@ def _r2(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
     Source: McCandlish et al. 2018 (An Empirical Model of Large-Batch Training): a larger batch
     saves steps and costs examples.
     """
-    band = _outside_band("R2", config.r2_signal, config.r2_low, config.r2_high)(window, config)
+    band = (
+        _r2_pooled(window, config)
+        if config.r2_pooled
+        else _outside_band("R2", config.r2_signal, config.r2_low, config.r2_high)(window, config)
+    )
     if band.side == "low" and not _stalled(window, config):
         return replace(band, fired=False, side=None)
     return band
+
+
+def _r2_pooled(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
+    """Compare what the probes of the last `persistence` epochs say together with the band.
+
+    One epoch has a probe for every 48 steps, too few for an interval of its own that says much.
+    Pooling takes the place of average and persistence. `ema` is the pooled ratio; the streak counts
+    the epochs whose pool lies outside. An epoch without probes adds nothing.
+    """
+    streak, side, pooled = 0, None, None
+    for end in range(config.persistence, len(window) + 1):
+        last = window[end - config.persistence : end]
+        pooled = pool_noise(each.noise for each in last if each.noise is not None)
+        if pooled is None:
+            continue
+        left = _side((pooled.low, pooled.high), config.r2_low, config.r2_high)
+        streak = 0 if left is None else streak + 1 if left == side else 1
+        side = left
+    fired = pooled is not None and side is not None
+    value = window[-1].signal_to_noise if window else None
+    ema = None if pooled is None else pooled.estimate
+    return RuleEvaluation("R2", fired, side if fired else None, value, ema, streak)
 
 
 def _stalled(window: Sequence[EpochSignals], config: RulesConfig) -> bool:

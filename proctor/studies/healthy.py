@@ -5,7 +5,7 @@ Source: docs/explanation/threshold-study.md.  I/O: none.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -40,7 +40,7 @@ class Setting:
     """A healthy setting: keys of the configuration but for the dataset's folder and the seed."""
 
     dataset: str  # shapes or images
-    keys: Mapping[str, Any]
+    keys: Mapping[str, Any] = field(hash=False)
 
     @property
     def hash(self) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from aggregates.noise import pool_noise
+from aggregates.noise import NoiseProbes, pool_noise
 from aggregates.signals import signals_of
 from aggregates.spec import MAX_BLOCKS, BlockSpec, ModelSpec
 from ledger.bodies import encode_body
@@ -248,7 +248,33 @@ def test_probe_is_due_in_the_first_step_and_after_every_48() -> None:
 def test_nothing_is_said_of_the_noise_in_an_epoch_of_two_steps() -> None:
     gradients = _train(_model(), _batches(2)).measured()["gradients"]
     assert gradients["signal_to_noise"] is gradients["signal_to_noise_high"] is None
-    assert gradients["noise_scale"] is gradients["spread"] is None
+    assert gradients["noise_scale"] is None
+
+
+def _train_probed(batches: list[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    model = _model()
+    watch = EpochWatch(model, effective_batch=BATCH)
+    for (images, labels), (other, others) in zip(batches, reversed(batches), strict=True):
+        model.zero_grad()
+        torch.autograd.backward(watch.loss(model(images), labels))
+        watch.gradients()
+        if watch.probe_due:
+            watch.probe(functional.cross_entropy(model(other), others) for _ in range(1))
+        watch.updated()
+    watch.close()
+    found: dict[str, Any] = watch.measured()["gradients"]
+    return found
+
+
+def test_epochs_of_two_steps_say_something_of_the_noise_together() -> None:
+    epochs = [_train_probed(_batches(2, seed)) for seed in range(3)]
+    probes = [
+        NoiseProbes(tuple((a, b) for a, b in each["probes"]), each["spread"], each["spread_pairs"])
+        for each in epochs
+    ]
+    assert [each.pairs for each in probes] == [1, 1, 1]
+    assert pool_noise(probes[:2]) is None
+    assert pool_noise(probes) is not None
 
 
 def test_epoch_without_a_step_is_measured() -> None:
