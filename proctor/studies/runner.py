@@ -22,6 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TextIO
 
+from aggregates.noise import NoiseProbes
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
@@ -87,7 +88,15 @@ class Result:
 
     def signals(self) -> tuple[EpochSignals, ...]:
         """Return the history as the rules read it."""
-        return tuple(EpochSignals(**each) for each in self.history)
+        return tuple(_signals(each) for each in self.history)
+
+
+def _signals(value: Mapping[str, Any]) -> EpochSignals:
+    noise = value["noise"]
+    if noise is not None:
+        probes = tuple((product, square) for product, square in noise["probes"])
+        noise = NoiseProbes(**{**noise, "probes": probes})
+    return EpochSignals(**{**value, "noise": noise})
 
 
 def run_jobs(
