@@ -131,7 +131,7 @@ WHERE NOT EXISTS (
 -- has done nothing yet. (Refusals that nothing bears out end the audit before.) It clears when the rule falls silent, when a remedy for it takes
 -- effect, or when the training is stopped or restarted, all of it within the limit. Where the run
 -- ends before the limit, it is held against the policy only if the rule fired in a later epoch with
--- nothing else going on, and still was not acted on; a rule that was remedied within the limit may
+-- no other rule's remedy in the action window before it, and still was not acted on; a rule that was remedied within the limit may
 -- still fire because its moving average lags, and need not be remedied again so soon.
 CREATE TEMP VIEW coverage_unresolved_deferral AS
 SELECT
@@ -178,7 +178,7 @@ WHERE (d.refused OR NOT d.acts)
                 AND NOT EXISTS (
                     FROM coverage_answers o
                     WHERE o.run_id = d.run_id AND o.rule <> d.rule AND o.took_effect
-                        AND o.epoch BETWEEN turn.epoch - 1 AND turn.epoch
+                        AND o.epoch BETWEEN turn.epoch - l.action_window AND turn.epoch
                 )
                 AND NOT EXISTS (
                     FROM coverage_answers lag

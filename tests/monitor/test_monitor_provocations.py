@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_training import TINY, ScriptedPolicy, Trained, train_tiny
 
-from aggregates.provocations import CATALOGUE, apply_to_config, draw_fault
+from aggregates.provocations import apply_to_config, draw_fault
 from aggregates.run import Run
 from monitor.config import RunConfig
 from monitor.errors import ConfigurationError
@@ -18,20 +18,13 @@ from policies.nothing import NothingPolicy
 from policies.playbook import PlaybookPolicy
 
 SMALL: dict[str, Any] = {**TINY, "epochs": 4}
-# Each fault, and the place where it has two; with the seeds of fault and run.
+# Faults that fire whatever course a training takes; the study of faults has all of them, on many
+# settings (docs/explanation/provocations.md).
 CASES: list[Any] = [
     ("lr_too_high", 0, {}),
     ("lr_too_low", 0, {}),
-    ("init_too_large", 0, {}),  # of the head
-    ("init_too_large", 2, {}),  # of the body
-    ("init_too_small", 0, {}),
     ("dead_activations", 0, {}),  # everywhere
     ("dead_activations", 1, {}),  # in the blocks
-    pytest.param("no_norm_at_depth", 3, {"epochs": 3}, marks=pytest.mark.slow),  # no shortcuts
-    ("no_norm_at_depth", 2, {"epochs": 3}),  # with them
-    pytest.param("batch_too_small", 0, {"epochs": 3}, marks=pytest.mark.slow),
-    ("batch_too_large", 1, {"seed": 1}),
-    pytest.param("too_little_capacity", 0, {"train_examples": 600}, marks=pytest.mark.slow),
     ("exploding_loss", 0, {}),
     ("exploding_loss", 3, {}),
     ("infinite_loss", 0, {}),
@@ -60,16 +53,6 @@ def start_of(config: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[s
 def test_fault_makes_its_rules_fire(name: str, seed: int, changes: dict[str, Any]) -> None:
     trained = train_tiny(settings=provoked(name, seed, **changes), policy=NothingPolicy())
     assert set(draw_fault(name, seed, {}).expects) <= fired(trained.run)
-
-
-@pytest.mark.parametrize("changes", [{}, {"seed": 1}, {"train_examples": 600}])
-def test_no_rule_fires_in_the_healthy_control(changes: dict[str, Any]) -> None:
-    assert fired(train_tiny(settings={**SMALL, **changes}, policy=NothingPolicy()).run) == set()
-
-
-def test_every_fault_of_the_catalogue_is_among_the_cases() -> None:
-    names = {getattr(case, "values", case)[0] for case in CASES}
-    assert names == set(CATALOGUE)
 
 
 def test_weights_of_the_named_part_are_scaled_and_no_others() -> None:

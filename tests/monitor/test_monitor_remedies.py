@@ -235,3 +235,10 @@ def test_schedules_give_the_rates_they_describe() -> None:
         for epoch, fraction in [(10, 0.0), (10, 0.5), (11, 0.0), (11, 0.5), (12, 1.0)]
     ]
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.2, 0.3])
+
+
+def test_remedy_is_carried_out_when_running_variances_have_overflowed() -> None:
+    state = _state()
+    state.model.norm.running_var.fill_(math.inf)  # type: ignore[operator, union-attr]
+    changes = execute_decision(state, _decision("decrease_lr", lr=1e-3), epoch=1)
+    assert {change["what"]: change["to"] for change in changes}["lr"] == 1e-3
