@@ -167,12 +167,6 @@ def _tiny_init_no_norm(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R6",), {"settings": {"norm": "none"}, "weights": weights}
 
 
-def _single_channel(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
-    # GELU, since one channel of ReLU dies in some runs: those have no gradient left (R6).
-    settings = {"channels": 1, "width": draws.whole("width", 1, 2), "blocks": 1}
-    return ("R4",), {"settings": {**settings, "norm": "batch", "activation": "gelu"}}
-
-
 def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     loss = {
         "factor": draws.number("factor", 2e3, 1e5),
@@ -260,13 +254,6 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 ("R6",),
                 "times 3e-4 to 0.01, in the body, `norm` none",
                 _tiny_init_no_norm,
-            ),
-            Provocation(
-                "single_channel",
-                "a trunk of a single channel that cannot die",
-                ("R4",),
-                "`channels` 1, `width` 1 to 2, 1 block of GELU",
-                _single_channel,
             ),
             Provocation(
                 "exploding_loss",
