@@ -3,16 +3,18 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from policies.chance import RandomPolicy
 from policies.errors import PolicyError
 from policies.nothing import NothingPolicy
 from policies.playbook import PlaybookPolicy
 
-POLICIES: Mapping[str, Callable[[], PlaybookPolicy | NothingPolicy]] = MappingProxyType(
-    {"nothing": NothingPolicy, "playbook": PlaybookPolicy}
+Simple = PlaybookPolicy | NothingPolicy | RandomPolicy
+POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
+    {"nothing": NothingPolicy, "playbook": PlaybookPolicy, "random": RandomPolicy}
 )
 
 
-def create_policy(name: str) -> PlaybookPolicy | NothingPolicy:
+def create_policy(name: str) -> Simple:
     """Return the policy of that name; raises PolicyError listing those that exist."""
     try:
         return POLICIES[name]()

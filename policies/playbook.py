@@ -2,10 +2,12 @@
 
 In each epoch it acts on the due rule that goes first and defers the others to it, so that the
 effect of each remedy can be told from the next one's. It comes back to what it deferred as long
-as the rule keeps firing.
+as the rule keeps firing. A rule without a remedy left, or one that waits for the effect of another
+remedy, does not hold up the others.
 I/O: none.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -27,6 +29,7 @@ from aggregates.spec import MAX_WIDTH
 from policies.numbers import PlaybookNumbers, load_numbers
 
 AT_LIMIT = "every remedy of the playbook is at its limit"
+RUINED = 10.0  # validation loss, in units of what guessing costs (the logarithm of the classes)
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,10 @@ class PlaybookPolicy:
                 first = None if wait.lets_others_act else rule
                 continue
             remedy = _REMEDIES[rule](self.numbers, observation, evaluation)
-            first = rule
             if remedy is None:
                 decisions.append(_defer(rule, AT_LIMIT))
                 continue
+            first = rule
             decisions.append(_act(rule, evaluation, remedy))
         return decisions
 
@@ -83,7 +86,23 @@ class PlaybookPolicy:
                 "the noise scale moves with the learning rate: one epoch is left to R1's remedy"
             )
             return _Wait(reason, lets_others_act=False)
+        if rule == "R4" and observation.evaluations["R1"].side in ("high", "low"):
+            return _Wait("the learning rate holds the model back: R1 acts", lets_others_act=True)
+        if rule == "R4" and since_r1 is not None and since_r1 < observation.rules.persistence:
+            reason = f"R1's remedy was applied {since_r1} epochs ago and needs time to show"
+            return _Wait(reason, lets_others_act=True)
+        if observation.evaluations[rule].side == "plateau" and _recovers(rule, observation):
+            return _Wait("the changed model still gains on its own best", lets_others_act=True)
         since = observation.epoch - acted[rule] if rule in acted else None
+        if rule == "R7" and since is not None and since <= self.numbers.lag_patience:
+            clipped = observation.settings.clip_norm is not None
+            if (
+                clipped
+                and observation.evaluations[rule].side == "high"
+                and not _ruined(observation)
+            ):
+                reason = f"gradients have been clipped for {since} epochs, so no step is too long"
+                return _Wait(reason, lets_others_act=False)
         lagging = not observation.rules.restart_after_remedy
         if lagging and since is not None and since <= self.numbers.lag_patience:
             reason = f"its remedy was applied {since} epochs ago and the average still lags behind"
@@ -102,12 +121,50 @@ def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation)
     if lr < MIN_LR:
         return None
     params: dict[str, Any] = {"lr": lr, "clip_norm": numbers.clip_norm}
+    fresh = {**params, "reinitialise": True}
     if evaluation.side == "not_finite":
         # Parameters that met a gradient that is not finite are lost.
-        return _Remedy(
-            "decrease_lr", {**params, "reinitialise": True}, "the loss or a gradient is not finite"
-        )
+        return _Remedy("decrease_lr", fresh, "the loss or a gradient is not finite")
+    if _ruined(seen):
+        why = "the largest layer gradient norm is above its limit and the model far below guessing"
+        return _Remedy("decrease_lr", fresh, why)
     return _Remedy("decrease_lr", params, "the largest layer gradient norm is above its limit")
+
+
+def _ruined(seen: Observation) -> bool:
+    """Return whether the model is so much worse than guessing that fresh weights are better."""
+    if not seen.history:
+        return False
+    return seen.history[-1].val_loss > RUINED * math.log(seen.spec.classes)
+
+
+def _recovers(rule: str, seen: Observation) -> bool:
+    """Return whether a plateau is one only beside what a changed or fresh model cannot have yet.
+
+    It is counted anew from the latest change of the model or its weights, for no longer than a
+    deferral may last.
+    """
+    changed = [
+        past.epoch
+        for past in seen.decisions
+        if past.outcome == "applied"
+        and (past.decision.edit is not None or past.decision.params.get("reinitialise"))
+    ]
+    waits = [
+        past.epoch
+        for past in seen.decisions
+        if rule in past.decision.cites
+        and not past.decision.acts
+        and past.epoch > max(changed or (0,))
+    ]
+    if not changed or (waits and seen.epoch - min(waits) >= seen.rules.deferral_limit - 1):
+        return False
+    losses = [signals.val_loss for signals in seen.history if signals.epoch > max(changed)]
+    losses = [loss if math.isfinite(loss) else math.inf for loss in losses]
+    if not losses or min(losses) == math.inf:
+        return False
+    patience = seen.rules.r1_patience if rule == "R1" else seen.rules.r3_patience
+    return len(losses) - 1 - losses.index(min(losses)) < patience
 
 
 def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
@@ -116,15 +173,22 @@ def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | 
         return _Remedy("add_norm", {}, why + " and there are layers without normalisation")
     if not all(block.residual for block in seen.spec.blocks):
         return _Remedy("add_residual", {}, why + " and there are blocks without a shortcut")
+    if any(
+        past.decision.direction == "swap_activation" and "R6" in past.decision.cites
+        for past in seen.decisions
+        if past.outcome == "applied"
+    ):
+        return None  # nothing is in the gradient's way any more: it is small for another reason
     return _swap(seen, why)
 
 
 def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
-    return _swap(seen, "too many units never rise above zero")
+    return _swap(seen, "the activation has no slope for too many units")
 
 
 def _swap(seen: Observation, why: str) -> _Remedy:
-    order = ("leaky_relu", "gelu", "prelu")
+    # By their slope far below zero when they are new: 0.25, 0.01 and none.
+    order = ("prelu", "leaky_relu", "gelu")
     now = seen.spec.blocks[-1].activation
     to = order[(order.index(now) + 1) % len(order)] if now in order else order[0]
     return _Remedy("swap_activation", {"to": to}, why)
@@ -142,9 +206,9 @@ def _r4(numbers: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Rem
 def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _Remedy | None:
     lr, low, high = seen.settings.lr, seen.rules.r1_low, seen.rules.r1_high
     least, most = numbers.least_lr_factor, numbers.most_lr_factor
-    ema = found.ema
+    ema, middle = found.ema, math.sqrt(low * high)  # of the band: its edge would soon be left again
     if found.side == "low":
-        factor = most if not ema else min(most, max(least, low / ema))
+        factor = most if not ema else min(most, max(least, middle / ema))
         if lr * least > MAX_LR:
             return None
         return _Remedy(
@@ -153,7 +217,7 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
     if lr / least < MIN_LR:
         return None
     if found.side == "high":
-        factor = most if ema is None else min(most, max(least, ema / high))
+        factor = most if ema is None else min(most, max(least, ema / middle))
         return _Remedy(
             "decrease_lr", {"lr": max(lr / factor, MIN_LR)}, "updates are too large for the weights"
         )

@@ -1,7 +1,7 @@
-"""Studies: where the thresholds come from, provoked faults, real images.
+"""Studies: what the playbook is worth, thresholds, provoked faults, real images.
 
+    python -m proctor.studies playbook [CIFAR_DIR] [--results FILE] [--quarter] [--workers N]
     python -m proctor.studies thresholds
-    python -m proctor.studies benefit
     python -m proctor.studies provocations
     python -m proctor.studies images DIR
 
@@ -13,16 +13,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from proctor.errors import ProctorError
-from proctor.studies.audited import (
-    study_benefit,
-    study_images,
-    study_provocations,
-    study_thresholds,
-)
+from proctor.errors import EXIT_INTERRUPTED, ProctorError
+from proctor.studies import playbook
+from proctor.studies.audited import study_images, study_provocations, study_thresholds
 
 STUDIES: dict[str, Callable[..., Any]] = {
-    "benefit": study_benefit,
     "images": study_images,
     "provocations": study_provocations,
     "thresholds": study_thresholds,
@@ -32,12 +27,17 @@ STUDIES: dict[str, Callable[..., Any]] = {
 def main(arguments: list[str]) -> None:
     """Run the study that is named first."""
     name, *rest = arguments or ["?"]
-    if name not in STUDIES or (name == "images") != bool(rest):
-        sys.exit(__doc__)
     try:
-        STUDIES[name](*rest)
+        if name == "playbook":
+            playbook.main(rest)
+        elif name in STUDIES and (name == "images") == bool(rest):
+            STUDIES[name](*rest)
+        else:
+            sys.exit(__doc__)
     except ProctorError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -136,37 +136,6 @@ def study_thresholds() -> None:
     )
 
 
-def study_benefit() -> tuple[float, float]:
-    """Ten seeds from a bad start: playbook against nothing, by the judge's test accuracy."""
-    start = {**SMALL, "lr": 3.0, "warm_up_epochs": 0}
-    jobs = [
-        ({**start, "seed": seed}, policy)
-        for seed in range(10)
-        for policy in ("playbook", "nothing")
-    ]
-    outcomes = train_all(jobs)
-    pairs = list(zip(outcomes[::2], outcomes[1::2], strict=True))
-    scores = [[test_accuracy(each) for each in pair] for pair in pairs]
-    gains = [acts - idle for acts, idle in scores]
-    print_table(
-        ("seed", "playbook", "nothing", "difference", "process", "violations", "remedies"),
-        [
-            (
-                seed,
-                *scores[seed],
-                gains[seed],
-                acts.report.scores.process_score,
-                len(acts.report.violations),
-                "; ".join(acts.decisions),
-            )
-            for seed, (acts, _) in enumerate(pairs)
-        ],
-    )
-    low, high = paired_interval(gains)
-    print(f"\nmean difference {sum(gains) / len(gains):.3f}, 95% interval {low:.3f} to {high:.3f}")
-    return low, high
-
-
 def study_provocations(seeds: int = 3) -> None:
     """Each fault of the catalogue and the healthy control: what fires, and what acting is worth."""
     base = {**SMALL, "channels": 8, "width": 8, "stem_stride": 4, "batch_size": 32, "epochs": 10}

@@ -88,7 +88,15 @@ class Result:
 
     def signals(self) -> tuple[EpochSignals, ...]:
         """Return the history as the rules read it."""
-        return tuple(_signals_of(each) for each in self.history)
+        return tuple(_signals(each) for each in self.history)
+
+
+def _signals(value: Mapping[str, Any]) -> EpochSignals:
+    noise = value["noise"]
+    if noise is not None:
+        probes = tuple((product, square) for product, square in noise["probes"])
+        noise = NoiseProbes(**{**noise, "probes": probes})
+    return EpochSignals(**{**value, "noise": noise})
 
 
 def run_jobs(
@@ -170,15 +178,6 @@ def run_job(job: Job) -> Result:
         error=error,
         seconds=time.process_time() - started,
     )
-
-
-def _signals_of(value: Mapping[str, Any]) -> EpochSignals:
-    """Return what asdict() made plain, perhaps read from JSON."""
-    noise = value.get("noise")
-    if noise is None:
-        return EpochSignals(**value)
-    probes = tuple((product, square) for product, square in noise["probes"])
-    return EpochSignals(**{**value, "noise": NoiseProbes(**{**noise, "probes": probes})})
 
 
 def _load_data(config: RunConfig) -> tuple[Splits, Split]:

@@ -1,9 +1,11 @@
-"""Ten seeds from a bad start: honest work passes the audit whole, and acting beats not acting."""
+"""Ten seeds from a bad start: honest work passes the audit whole.
+
+What acting is worth is measured by `python -m proctor.studies playbook`, over many starts.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,6 @@ from monitor.config import RunConfig
 from monitor.loop import train
 from policies.catalogue import create_policy
 from proctor.home import Home
-from proctor.studies.statistics import paired_interval
 
 BAD_START: dict[str, Any] = {
     "lr": 3.0,
@@ -32,34 +33,28 @@ BAD_START: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Done:
-    """A closed run at its home, and the validation accuracy of what it submits."""
+    """A closed run at its home."""
 
     home: Home
     run: Run
-    accuracy: float
 
 
-def train_one(home: Home, policy: str, seed: int) -> Done:
-    measured: list[dict[str, Any]] = []
+def train_one(home: Home, seed: int) -> Done:
     with home.open_log() as log:
         run = train(
             RunConfig(**BAD_START, seed=seed),
-            create_policy(policy),
+            create_policy("playbook"),
             log=log,
             blobs=home.blobs,
             submission_dir=home.path / "submission",
-            on_epoch=lambda _, now: measured.append(now),
         )
-    best, _ = run.weights["best"]
-    return Done(home, run, float(measured[best]["validation"]["accuracy"]))
+    return Done(home, run)
 
 
 @pytest.fixture(scope="module")
 def acting(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Done]:
     """Return what the playbook made of a seed; each is trained once."""
-    return cache(
-        lambda seed: train_one(Home(tmp_path_factory.mktemp("acting") / "home"), "playbook", seed)
-    )
+    return cache(lambda seed: train_one(Home(tmp_path_factory.mktemp("acting") / "home"), seed))
 
 
 @pytest.mark.parametrize(
@@ -79,14 +74,3 @@ def test_honest_run_under_the_playbook_has_no_hard_fail_and_no_violation(
     assert not report.hard_fail, [step for step in report.steps if step.status == "failed"]
     assert report.violations == ()
     assert report.scores.obligations > 0
-
-
-def test_playbook_beats_doing_nothing_over_ten_seeds(
-    acting: Callable[[int], Done], tmp_path: Path
-) -> None:
-    gains = []
-    for seed in range(10):
-        idle = train_one(Home(tmp_path / str(seed)), "nothing", seed)
-        gains.append(acting(seed).accuracy - idle.accuracy)
-    low, high = paired_interval(gains)
-    assert low > 0, (gains, low, high)

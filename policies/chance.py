@@ -1,0 +1,96 @@
+"""The policy that draws its answers by chance, for comparison: a playbook has to beat it.
+
+For each due rule it draws, evenly, one of the directions that are allowed on the rule's side, or to
+defer; parameters are drawn within the bounds of aggregates.decisions. The draws follow from the
+policy's seed, the epoch and the losses measured in it. They do not depend on the run's id, so the
+same training gets the same answers again, and another training gets others.
+I/O: none.
+"""
+
+import math
+import random
+from typing import Any
+
+from aggregates.decisions import (
+    ARCHITECTURE_CHANGE,
+    ARCHITECTURE_DIRECTIONS,
+    DEFER,
+    DIRECTIONS,
+    HYPERPARAMETER_CHANGE,
+    MAX_BATCH_SIZE,
+    MAX_LR,
+    MIN_LR,
+    NO_ACTION,
+    Decision,
+    Observation,
+)
+from aggregates.spec import ACTIVATIONS
+
+_EPOCHS = (1, 4)  # of a warm-up or a cycle
+
+
+class RandomPolicy:
+    """Answers every due rule with an allowed direction drawn by chance, or with no action."""
+
+    name = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of its policy."""
+        return {"name": self.name, "seed": self.seed}
+
+    def decide(self, observation: Observation) -> list[Decision]:
+        """Return one decision for each due rule, in the order of precedence."""
+        latest = observation.history[-1] if observation.history else None
+        losses = None if latest is None else (latest.train_loss, latest.val_loss)
+        draws = random.Random(f"{self.seed} {observation.epoch} {losses}")  # noqa: S311 - no secret
+        return [_draw(draws, rule, observation) for rule in observation.due]
+
+
+def _draw(draws: random.Random, rule: str, seen: Observation) -> Decision:
+    side = seen.evaluations[rule].side or ""
+    direction = draws.choice((DEFER, *DIRECTIONS[rule].get(side, ())))
+    params = _params(draws, rule, side, direction, seen)
+    if direction == DEFER or params is None:
+        return Decision(NO_ACTION, (rule,), DEFER, {}, f"{rule} is left alone: so it was drawn.")
+    kind = ARCHITECTURE_CHANGE if direction in ARCHITECTURE_DIRECTIONS else HYPERPARAMETER_CHANGE
+    return Decision(kind, (rule,), direction, params, f"{rule}: {direction} was drawn.")
+
+
+def _params(
+    draws: random.Random, rule: str, side: str, direction: str, seen: Observation
+) -> dict[str, Any] | None:
+    """Return parameters within the bounds, None where the bounds leave no room."""
+    lr, settings = seen.settings.lr, seen.settings
+    factor = 10.0 if rule == "R7" else math.exp(draws.uniform(math.log(3.0), math.log(10.0)))
+    match direction:
+        case "decrease_lr" | "warm_up_lr" | "increase_lr":
+            moved = lr * factor if direction == "increase_lr" else lr / factor
+            params: dict[str, Any] = {"lr": moved}
+            if direction == "warm_up_lr":
+                params["epochs"] = draws.randint(*_EPOCHS)
+            if rule == "R7":
+                params["reinitialise"] = side == "not_finite" and draws.random() < 0.5
+            return params if MIN_LR <= moved <= MAX_LR else None
+        case "cycle_lr":
+            ends = (lr, lr * factor) if side == "low" else (lr / factor, lr)
+            within = ends[0] >= MIN_LR and ends[1] <= MAX_LR
+            params = {"lr_min": ends[0], "lr_max": ends[1], "epochs": draws.randint(*_EPOCHS)}
+            return params if within else None
+        case "increase_batch_size":
+            size = settings.batch_size * 2
+            return {"batch_size": size} if size <= MAX_BATCH_SIZE else None
+        case "decrease_batch_size":
+            even = settings.batch_size % 2 == 0
+            return {"batch_size": settings.batch_size // 2} if even else None
+        case "accumulate_gradients":
+            more = settings.accumulation * 2
+            return {"accumulation": more} if more <= 1_024 else None
+        case "widen":
+            return {"factor": 2}
+        case "swap_activation":
+            now = seen.spec.blocks[-1].activation
+            return {"to": draws.choice([each for each in ACTIVATIONS if each != now])}
+    return {}

@@ -1,0 +1,238 @@
+"""What the playbook is worth: against doing nothing and against chance, over many starts.
+
+Each start (a condition, a dataset and a seed) is trained under three policies. They see the same
+data, initial weights and order of examples, so differences are taken within a start. Where no rule
+fires under the policy `nothing`, no policy is ever asked: the three trainings are one, and it is
+trained once.
+
+Source: docs/explanation/playbook-study.md.  I/O: see proctor.studies.runner.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from aggregates.provocations import apply_to_config
+from monitor.dispatch import current_variables, describe_cpu
+from proctor.studies.runner import Job, Result, run_jobs
+from proctor.studies.statistics import paired_interval
+from proctor.studies.tables import print_table
+
+BASE: Mapping[str, Any] = {
+    "channels": 16,
+    "width": 16,
+    "stem_stride": 4,
+    "train_examples": 1_500,
+    "val_examples": 300,
+    "test_examples": 1_000,
+    "epochs": 12,
+}
+SEEDS = range(10)
+_QUARTER = 4  # every fourth seed
+_FEW: Mapping[str, Any] = {"train_examples": 600}  # where a step takes long
+
+
+@dataclass(frozen=True, eq=False)  # a key by identity
+class Condition:
+    """A start: settings beside BASE, and the provocation of the catalogue that is put in."""
+
+    name: str
+    settings: Mapping[str, Any]
+    provocation: str | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong with the start."""
+        return self.name.startswith("healthy")
+
+    def config(self, dataset: str, seed: int) -> dict[str, Any]:
+        """Return the configuration of one seed; the severity of a provocation follows from it."""
+        config = {**BASE, **self.settings, "dataset": dataset, "seed": seed}
+        if self.provocation is None:
+            return config
+        return apply_to_config(config, self.provocation, seed)
+
+
+CONDITIONS = (
+    Condition("healthy: the defaults", {}),
+    Condition("healthy: batch 16, lr 0.02", {"batch_size": 16, "lr": 0.02}),
+    Condition("lr_too_high", {}, "lr_too_high"),
+    Condition("lr_too_low", {}, "lr_too_low"),
+    Condition("init_too_large", {}, "init_too_large"),
+    Condition("init_too_small", {}, "init_too_small"),
+    Condition("dead_activations", {}, "dead_activations"),
+    Condition("batch_too_small", {**_FEW, "epochs": 8}, "batch_too_small"),
+    Condition("batch_too_large", {}, "batch_too_large"),
+    Condition("too_little_capacity", {}, "too_little_capacity"),
+    Condition("no_norm_at_depth", _FEW, "no_norm_at_depth"),
+    Condition("exploding_loss", {}, "exploding_loss"),
+    Condition("infinite_loss", {}, "infinite_loss"),
+)
+OTHERS = ("nothing", "random")  # what the playbook is compared with
+
+
+@dataclass(frozen=True)
+class Row:
+    """One condition on one dataset: results by policy and seed."""
+
+    condition: Condition
+    dataset: str
+    results: Mapping[str, Mapping[int, Result]]
+    same: int  # seeds in which no rule fired with nobody acting: one training for all policies
+
+    def scores(self, policy: str) -> list[float]:
+        """Return the test accuracy of each seed; a failed run delivers nothing and scores 0."""
+        return [each.test_accuracy or 0.0 for each in self.results[policy].values()]
+
+    def gains(self, other: str) -> list[float]:
+        """Return the playbook's test accuracy less that of another policy, by seed."""
+        pairs = zip(self.scores("playbook"), self.scores(other), strict=True)
+        return [acts - idle for acts, idle in pairs]
+
+    @property
+    def failed(self) -> int:
+        """How many of the row's trainings failed."""
+        return sum(each.failed for by_seed in self.results.values() for each in by_seed.values())
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the study, or as much as an earlier call has left, and print its page's tables."""
+    parser = argparse.ArgumentParser(prog="python -m proctor.studies playbook", description=__doc__)
+    parser.add_argument("cifar_dir", nargs="?", help="Folder with train/ and test/ of CIFAR-10.")
+    parser.add_argument("--results", type=Path, help="File that results are kept in, to go on.")
+    parser.add_argument("--quarter", action="store_true", help="Train every fourth seed only.")
+    parser.add_argument("--workers", type=int, help="Processes (default: one for each core).")
+    options = parser.parse_args(arguments)
+    datasets = {"shapes": "shapes"}
+    if options.cifar_dir is not None:
+        datasets["CIFAR-10"] = f"imagefolder:{options.cifar_dir}"
+    seeds = list(SEEDS[::_QUARTER] if options.quarter else SEEDS)
+    rows = collect_rows(datasets, seeds, options.results, workers=options.workers)
+    print_study(rows, seeds)
+
+
+def collect_rows(
+    datasets: Mapping[str, str],
+    seeds: Sequence[int],
+    results: Path | None,
+    *,
+    workers: int | None = None,
+    conditions: Sequence[Condition] = CONDITIONS,
+    policies: Sequence[str] = ("playbook", "random"),
+) -> list[Row]:
+    """Train what `results` lacks, `nothing` first, and return a row for each condition."""
+    starts = {
+        (condition, dataset, seed): condition.config(where, seed)
+        for dataset, where in datasets.items()
+        for condition in conditions
+        for seed in seeds
+    }
+
+    def job(start: tuple[Condition, str, int], policy: str) -> Job:
+        condition, dataset, seed = start
+        return Job(f"{dataset}/{condition.name}/{seed}/{policy}", starts[start], policy)
+
+    idle_jobs = {start: job(start, "nothing") for start in starts}
+    idle = run_jobs(idle_jobs.values(), results, workers, on_result=_show_progress)
+    differs = [start for start, each in idle_jobs.items() if any(idle[each.key].fired)]
+    acting_jobs = {(policy, start): job(start, policy) for start in differs for policy in policies}
+    acting = run_jobs(acting_jobs.values(), results, workers, on_result=_show_progress)
+
+    def result(start: tuple[Condition, str, int], policy: str) -> Result:
+        own = acting_jobs.get((policy, start))
+        return idle[idle_jobs[start].key] if own is None else acting[own.key]
+
+    return [
+        Row(
+            condition,
+            dataset,
+            {
+                policy: {seed: result((condition, dataset, seed), policy) for seed in seeds}
+                for policy in ("nothing", *policies)
+            },
+            same=sum((condition, dataset, seed) not in differs for seed in seeds),
+        )
+        for dataset in datasets
+        for condition in conditions
+    ]
+
+
+def print_study(rows: Sequence[Row], seeds: Sequence[int]) -> None:
+    """Print the table, the summary and what the study ran under."""
+    comparisons = len(rows) * len(OTHERS)
+    print_table(
+        (
+            "condition",
+            "dataset",
+            "nothing",
+            "random",
+            "playbook",
+            "playbook - nothing",
+            "playbook - random",
+            "same training",
+            "failed",
+        ),
+        [
+            (
+                row.condition.name,
+                row.dataset,
+                *(mean(row.scores(policy)) for policy in ("nothing", "random", "playbook")),
+                *(_shown(row.gains(other), comparisons) for other in OTHERS),
+                f"{row.same} of {len(seeds)}",
+                row.failed,
+            )
+            for row in rows
+        ],
+    )
+    gain = {id(row): mean(row.gains("nothing")) for row in rows}
+    ordered = sorted(rows, key=lambda row: gain[id(row)])
+    for label, row in (("worst", ordered[0]), ("best", ordered[-1])):
+        print(
+            f"\n{label} row: {row.condition.name} on {row.dataset}, "
+            f"{_shown(row.gains('nothing'), comparisons)}",
+            end="",
+        )
+    healthy = [row for row in rows if row.condition.healthy]
+    faulty = [row for row in rows if not row.condition.healthy]
+    print(
+        f"\nhealthy rows, smallest mean difference: {min(gain[id(row)] for row in healthy):+.3f}"
+        if healthy
+        else ""
+    )
+    for other in OTHERS:
+        better, worse = _verdicts(faulty, other, comparisons)
+        above = sum(mean(row.gains(other)) > 0 for row in faulty)
+        print(
+            f"faulty rows, playbook - {other}: mean above 0 in {above} of {len(faulty)}; interval "
+            f"above 0 in {better}, below 0 in {worse}"
+        )
+    failed = sum(row.failed for row in rows)
+    variables = current_variables() or "no dispatch variables set"
+    print(
+        f"\n{len(seeds)} seeds; 95% intervals, corrected for {comparisons} comparisons "
+        f"(Bonferroni); {failed} failed runs.\nCPU: {describe_cpu()['name']} "
+        f"(ATen capability {torch.backends.cpu.get_cpu_capability()}); {variables}; "
+        f"torch {torch.__version__}."
+    )
+
+
+def _shown(gains: Sequence[float], comparisons: int) -> str:
+    low, high = paired_interval(gains, comparisons=comparisons)
+    return f"{mean(gains):+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def _verdicts(rows: Sequence[Row], other: str, comparisons: int) -> tuple[int, int]:
+    """Return how many rows' intervals lie above zero, and how many below."""
+    found = [paired_interval(row.gains(other), comparisons=comparisons) for row in rows]
+    return sum(low > 0 for low, _ in found), sum(high < 0 for _, high in found)
+
+
+def _show_progress(done: int, of: int, newest: Result) -> None:
+    note = f", failed: {newest.error}" if newest.failed else ""
+    print(f"{done} of {of}: {newest.key}{note}", file=sys.stderr, flush=True)
