@@ -162,6 +162,11 @@ def _too_little_capacity(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R4",), {"settings": settings}
 
 
+def _tiny_init_no_norm(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
+    weights = {"part": "body", "factor": draws.number("factor", 3e-4, 1e-2)}
+    return ("R6",), {"settings": {"norm": "none"}, "weights": weights}
+
+
 def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     loss = {
         "factor": draws.number("factor", 2e3, 1e5),
@@ -242,6 +247,13 @@ CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
                 ("R4",),
                 "`channels` 1, `width` 1 to 4, `blocks` 1 to 2",
                 _too_little_capacity,
+            ),
+            Provocation(
+                "tiny_init_no_norm",
+                "initial weights far too small, and no normalisation that could make up for it",
+                ("R6",),
+                "times 3e-4 to 0.01, in the body, `norm` none",
+                _tiny_init_no_norm,
             ),
             Provocation(
                 "exploding_loss",

@@ -341,7 +341,8 @@ def _r2_pooled(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvalu
     """Compare what the probes of the last `persistence` epochs say together with the band.
 
     One epoch has a probe for every 48 steps, too few for an interval of its own that says much.
-    Pooling takes the place of average and persistence. `ema` is the pooled ratio; the streak counts
+    Pooling takes the place of average and persistence. The epoch's own ratio, where it has one, has
+    to be on the same side. `ema` is the pooled ratio; the streak counts
     the epochs whose pool lies outside. An epoch without probes adds nothing.
     """
     streak, side, pooled = 0, None, None
@@ -350,7 +351,9 @@ def _r2_pooled(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvalu
         pooled = pool_noise(each.noise for each in last if each.noise is not None)
         if pooled is None:
             continue
-        left = _side((pooled.low, pooled.high), config.r2_low, config.r2_high)
+        own = last[-1].signal_to_noise  # large gradients of an earlier epoch outweigh later ones
+        numbers = (pooled.low, pooled.high) if own is None else (pooled.low, pooled.high, own)
+        left = _side(numbers, config.r2_low, config.r2_high)
         streak = 0 if left is None else streak + 1 if left == side else 1
         side = left
     fired = pooled is not None and side is not None

@@ -16,6 +16,7 @@ __all__ = ["acts_for", "expected_answers", "is_right"]
 
 Acts = list[dict[str, Any]]  # [{direction, params {name: [low, high] or [value, ...]}}]
 _LEAST, _MOST = 3.0, 10.0  # by which a learning rate is moved
+_CLIPPED = 4  # epochs for which bounded steps are trusted
 _SLACK = 1.5  # around the factor that the average asks for
 _EXACT = 1e-6  # relative
 
@@ -44,20 +45,20 @@ def acts_for(rule: str, seen: Observation) -> Acts:
     match rule, side:
         case "R7", _:
             params: dict[str, Any] = {"lr": _about(lr / 10), "clip_norm": [0.01, 100.0]}
-            if side == "not_finite":
+            if side == "not_finite" or _ruined(seen):
                 params["reinitialise"] = [True]
             return [_act("decrease_lr", params)] if lr / 10 >= MIN_LR else []
         case "R1", "low":
             if lr * _LEAST > MAX_LR:
                 return []
-            low, high = _wanted(seen.rules.r1_low, seen.evaluations[rule].ema)
+            low, high = _wanted(_middle(seen), seen.evaluations[rule].ema)
             return [_act("increase_lr", {"lr": [min(lr * low, MAX_LR), min(lr * high, MAX_LR)]})]
         case "R1", _:
             if lr / _LEAST < MIN_LR:
                 return []
             low, high = _LEAST, _MOST
             if side == "high":
-                low, high = _wanted(seen.evaluations[rule].ema, seen.rules.r1_high)
+                low, high = _wanted(seen.evaluations[rule].ema, _middle(seen))
             return [_act("decrease_lr", {"lr": [max(lr / high, MIN_LR), max(lr / low, MIN_LR)]})]
         case "R2", "high":
             half = {"batch_size": [size // 2]}
@@ -72,6 +73,8 @@ def acts_for(rule: str, seen: Observation) -> Acts:
             return [_act("add_norm", {})]
         case "R6", _ if any(not block.residual for block in seen.spec.blocks):
             return [_act("add_residual", {})]
+        case "R6", _ if _swapped(seen):
+            return []
     now = seen.spec.blocks[-1].activation
     others = [name for name in ACTIVATIONS if name not in ("relu", now)]
     return [_act("swap_activation", {"to": others})]
@@ -111,11 +114,67 @@ def _must_wait(rule: str, seen: Observation) -> str | None:
     }
     if rule == "R2" and seen.epoch - applied.get("R1", -math.inf) <= 1:
         return "others wait, too"
+    if rule == "R4" and seen.evaluations["R1"].side in ("high", "low"):
+        return "the learning rate is outside of its band"
+    if rule == "R4" and seen.epoch - applied.get("R1", -math.inf) < seen.rules.persistence:
+        return "R1's remedy has to show"
+    if rule == "R7" and seen.epoch - applied.get("R7", -math.inf) <= _CLIPPED:
+        clipped = seen.settings.clip_norm is not None
+        if clipped and seen.evaluations[rule].side == "high" and not _ruined(seen):
+            return "others wait, too"
+    if seen.evaluations[rule].side == "plateau" and _gains_since_change(rule, seen):
+        return "the changed model still gains"
     found = seen.evaluations[rule]
     lags = not seen.rules.restart_after_remedy and rule in applied
     if lags and found.value is not None and found.value < _limit(rule, seen):
         return "its average lags"
     return None
+
+
+def _middle(seen: Observation) -> float:
+    return math.sqrt(seen.rules.r1_low * seen.rules.r1_high)
+
+
+def _ruined(seen: Observation) -> bool:
+    """Return whether the validation loss is above ten times that of guessing."""
+    guessing = math.log(seen.spec.classes)
+    return bool(seen.history) and seen.history[-1].val_loss / guessing > 10
+
+
+def _swapped(seen: Observation) -> bool:
+    return any(
+        (past.decision.direction, past.outcome) == ("swap_activation", "applied")
+        for past in seen.decisions
+        if "R6" in past.decision.cites
+    )
+
+
+def _gains_since_change(rule: str, seen: Observation) -> bool:
+    """Return whether a plateau is none if counted from the latest change of model or weights."""
+    change = -1
+    for past in seen.decisions:
+        anew = past.decision.edit is not None or past.decision.params.get("reinitialise", False)
+        if past.outcome == "applied" and anew:
+            change = max(change, past.epoch)
+    if change < 0:
+        return False
+    deferred = [
+        past.epoch
+        for past in seen.decisions
+        if not past.decision.acts and rule in past.decision.cites and past.epoch > change
+    ]
+    if deferred and seen.epoch - deferred[0] >= seen.rules.deferral_limit - 1:
+        return False
+    best, since = math.inf, 0
+    for signals in seen.history:
+        if signals.epoch <= change:
+            continue
+        since += 1
+        if signals.val_loss < best:
+            best, since = signals.val_loss, 0
+    return best < math.inf and since < (
+        seen.rules.r1_patience if rule == "R1" else seen.rules.r3_patience
+    )
 
 
 def _limit(rule: str, seen: Observation) -> float:

@@ -91,6 +91,8 @@ class PlaybookPolicy:
         if rule == "R4" and since_r1 is not None and since_r1 < observation.rules.persistence:
             reason = f"R1's remedy was applied {since_r1} epochs ago and needs time to show"
             return _Wait(reason, lets_others_act=True)
+        if observation.evaluations[rule].side == "plateau" and _recovers(rule, observation):
+            return _Wait("the changed model still gains on its own best", lets_others_act=True)
         since = observation.epoch - acted[rule] if rule in acted else None
         if rule == "R7" and since is not None and since <= self.numbers.lag_patience:
             clipped = observation.settings.clip_norm is not None
@@ -134,6 +136,35 @@ def _ruined(seen: Observation) -> bool:
     if not seen.history:
         return False
     return seen.history[-1].val_loss > RUINED * math.log(seen.spec.classes)
+
+
+def _recovers(rule: str, seen: Observation) -> bool:
+    """Return whether a plateau is one only beside what a changed or fresh model cannot have yet.
+
+    It is counted anew from the latest change of the model or its weights, for no longer than a
+    deferral may last.
+    """
+    changed = [
+        past.epoch
+        for past in seen.decisions
+        if past.outcome == "applied"
+        and (past.decision.edit is not None or past.decision.params.get("reinitialise"))
+    ]
+    waits = [
+        past.epoch
+        for past in seen.decisions
+        if rule in past.decision.cites
+        and not past.decision.acts
+        and past.epoch > max(changed or (0,))
+    ]
+    if not changed or (waits and seen.epoch - min(waits) >= seen.rules.deferral_limit - 1):
+        return False
+    losses = [signals.val_loss for signals in seen.history if signals.epoch > max(changed)]
+    losses = [loss if math.isfinite(loss) else math.inf for loss in losses]
+    if not losses or min(losses) == math.inf:
+        return False
+    patience = seen.rules.r1_patience if rule == "R1" else seen.rules.r3_patience
+    return len(losses) - 1 - losses.index(min(losses)) < patience
 
 
 def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:

@@ -40,15 +40,16 @@ def fired_by_epoch(history: Sequence[EpochSignals], rules: RulesConfig) -> list[
 def earliest_epoch(rule: str, fault: Fault, rules: RulesConfig) -> int:
     """Return the first epoch in which a rule can fire for a fault.
 
-    R4 compares accuracies with those of the epoch before, so its first epoch says nothing. A loss
-    that is multiplied shows at once: R7 asks for no persistence where a loss is not finite, and
-    where a norm is above its limit.
+    R4 compares accuracies with earlier ones. R7 asks for no persistence where a loss is not finite
+    or a norm is above the limit at which it fires at once.
     """
     loss = fault.changes.get("loss")
     start = 0 if loss is None else int(loss["first"])
-    if rule == "R7" and loss is not None:
+    if rule == "R7" and rules.r7_at_once is not None:
         return start
-    return start + rules.persistence - (0 if rule == "R4" else 1)
+    if rule == "R4":
+        return start + rules.persistence
+    return start + rules.persistence - 1
 
 
 def detect(fired: Sequence[Fired], fault: Fault, rules: RulesConfig) -> Detection:

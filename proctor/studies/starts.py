@@ -19,6 +19,7 @@ from proctor.studies.runner import Job, Result
 SEEDS = 20  # of each fault, on the settings that thresholds are not chosen on
 CALIBRATION_SEEDS = 8  # of each fault, on those that they are chosen on
 FIRST_CALIBRATION_SEED = 1_000
+CONTROL = "control"  # a healthy run at the setting, the length and the seed of faulty ones
 FAULTY = {"train_examples": 1_000, "epochs": 6}  # enough to see the rule
 
 
@@ -27,7 +28,7 @@ class Start:
     """One run of the studies."""
 
     setting: Setting
-    name: str | None  # of the provocation; None where the run is healthy
+    name: str | None  # of the provocation; None where the run is healthy, CONTROL as long as faulty
     seed: int  # of the run, and of the provocation
 
     @property
@@ -40,12 +41,14 @@ class Start:
         config = self.setting.config(folder, seed=self.seed)
         if self.name is None:
             return config
+        if self.name == CONTROL:
+            return {**config, **FAULTY}
         return apply_to_config({**config, **FAULTY}, self.name, self.seed)
 
     @property
     def fault(self) -> Fault | None:
         """The fault that is put in, if there is one."""
-        if self.name is None:
+        if self.name is None or self.name == CONTROL:
             return None
         return draw_fault(self.name, self.seed, {**self.setting.keys, **FAULTY})
 
@@ -56,7 +59,7 @@ def healthy_starts(datasets: Sequence[str]) -> list[Start]:
 
 
 def faulty_starts(datasets: Sequence[str], *, calibrates: bool, seeds: int) -> list[Start]:
-    """Return each provocation in `seeds` seeds, each seed on another setting of the half.
+    """Return the control and each provocation in `seeds` seeds, on settings of one half.
 
     The settings are taken in the order of their hashes, from the first again when all had a turn.
     """
@@ -68,7 +71,7 @@ def faulty_starts(datasets: Sequence[str], *, calibrates: bool, seeds: int) -> l
     return [
         Start(half[number % len(half)], name, first + number)
         for number in range(seeds)
-        for name in CATALOGUE
+        for name in (CONTROL, *CATALOGUE)
     ]
 
 

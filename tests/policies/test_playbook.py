@@ -28,8 +28,10 @@ from aggregates.rules import (
     RuleEvaluation,
     fired_in_precedence,
 )
+from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec
 from policies.catalogue import POLICIES, create_policy
+from policies.chance import RandomPolicy
 from policies.errors import PolicyError
 from policies.nothing import NothingPolicy
 from policies.playbook import PlaybookPolicy
@@ -58,6 +60,29 @@ def observe(fired: dict[str, str], *, ema: float | None = 1.0, **changes: Any) -
         edits="live",
     )
     return dataclasses.replace(observation, **changes)
+
+
+def signals(epoch: int, *, val_loss: float) -> EpochSignals:
+    rest = dict.fromkeys(
+        (
+            "max_layer_grad_norm",
+            "min_layer_grad_norm",
+            "update_ratio",
+            "epoch_update_ratio",
+            "signal_to_noise",
+            "norm_noise_scale",
+            "dead_share",
+            "sparsity",
+        )
+    )
+    return EpochSignals(
+        epoch=epoch,
+        train_loss=2.0,
+        train_accuracy=0.2,
+        val_loss=val_loss,
+        gradients_finite=True,
+        **rest,
+    )
 
 
 def answer(observation: Observation) -> list[Decision]:
@@ -97,6 +122,96 @@ def test_playbook_reinitialises_only_when_weights_are_lost() -> None:
     (steep,), (lost,) = answer(observe({"R7": "high"})), answer(observe({"R7": "not_finite"}))
     assert steep.params == {"lr": pytest.approx(0.01), "clip_norm": 1.0}
     assert lost.params["reinitialise"] is True
+
+
+def test_playbook_reinitialises_a_model_that_is_far_worse_than_guessing() -> None:
+    worse, better = (
+        answer(observe({"R7": "high"}, history=(signals(0, val_loss=loss),)))[0]
+        for loss in (30.0, 15.0)  # guessing one of ten classes costs 2.3
+    )
+    assert worse.params["reinitialise"] is True
+    assert "reinitialise" not in better.params
+
+
+def test_r7_waits_while_clipping_bounds_the_steps() -> None:
+    clipped = Settings(lr=0.1, batch_size=64, clip_norm=1.0)
+    done = (past("R7", 3),)
+    waiting = answer(observe({"R7": "high", "R1": "high"}, settings=clipped, decisions=done))
+    assert [decision.acts for decision in waiting] == [False, False]
+    for acting in (
+        observe({"R7": "high"}, decisions=done),
+        observe({"R7": "not_finite"}, settings=clipped, decisions=done),
+        observe({"R7": "high"}, settings=clipped, decisions=(past("R7", 0),)),
+        observe(
+            {"R7": "high"},
+            settings=clipped,
+            decisions=done,
+            history=(signals(0, val_loss=1e9),),
+        ),
+    ):
+        assert answer(acting)[0].direction == "decrease_lr"
+
+
+@pytest.mark.parametrize(("side", "away"), [("low", 1.1), ("high", 1 / 1.1)])
+def test_learning_rate_aims_at_the_middle_of_the_band(side: str, away: float) -> None:
+    edge = {"low": CALIBRATED.r1_low, "high": CALIBRATED.r1_high}[side]
+    (decision,) = answer(observe({"R1": side}, ema=edge / away))
+    middle = math.sqrt(CALIBRATED.r1_low * CALIBRATED.r1_high)
+    factor = min(10.0, max(3.0, max(middle, edge / away) / min(middle, edge / away)))
+    assert max(decision.params["lr"], 0.1) / min(decision.params["lr"], 0.1) == pytest.approx(
+        factor
+    )
+
+
+def test_capacity_waits_while_the_learning_rate_is_outside_of_its_band() -> None:
+    stalled, rate = answer(observe({"R4": "stalled", "R1": "low"}))
+    assert not stalled.acts
+    assert rate.direction == "increase_lr"
+    plateau = answer(observe({"R4": "stalled", "R1": "plateau"}))
+    assert [decision.acts for decision in plateau] == [True, False]
+
+
+def test_capacity_waits_until_a_remedy_of_r1_can_show() -> None:
+    fired = {"R4": "stalled"}
+    assert not answer(observe(fired, decisions=(past("R1", 3),)))[0].acts
+    assert answer(observe(fired, decisions=(past("R1", 2),)))[0].acts
+
+
+def test_second_swap_for_vanishing_gradients_leaves_the_others_to_act() -> None:
+    swap = Decision("architecture_change", ("R6",), "swap_activation", {"to": "prelu"}, "before")
+    swapped = (PastDecision(1, 0, "policy", swap, "applied"),)
+    vanishing, rate = answer(observe({"R6": "low", "R1": "low"}, decisions=swapped))
+    assert not vanishing.acts
+    assert rate.direction == "increase_lr"
+
+
+@pytest.mark.parametrize("rule", ["R1", "R3"])
+def test_plateau_is_counted_anew_from_a_change_of_the_model(rule: str) -> None:
+    edit = Decision("architecture_change", ("R6",), "add_norm", {}, "before")
+    fresh = Decision(
+        "hyperparameter_change", ("R7",), "decrease_lr", {"lr": 0.1, "reinitialise": True}, "before"
+    )
+    falling = tuple(signals(epoch, val_loss=5.0 - epoch * 0.1) for epoch in range(6))
+    flat = tuple(signals(epoch, val_loss=5.0) for epoch in range(20))
+    for change in (edit, fresh):
+        done = (PastDecision(1, 1, "policy", change, "applied"),)
+        waiting = answer(observe({rule: "plateau"}, decisions=done, history=falling))
+        assert not waiting[0].acts
+        assert answer(observe({rule: "plateau"}, history=falling))[0].acts
+        assert answer(observe({rule: "plateau"}, decisions=done, history=flat, epoch=19))[0].acts
+
+
+def test_plateau_waits_no_longer_than_a_deferral_may_last() -> None:
+    edit = Decision("architecture_change", ("R6",), "add_norm", {}, "before")
+    defer = Decision(NO_ACTION, ("R1",), "defer", {}, "before")
+    falling = tuple(signals(epoch, val_loss=5.0 - epoch * 0.1) for epoch in range(20))
+    for first, acts in ((14, False), (13, True)):
+        done = (
+            PastDecision(1, 1, "policy", edit, "applied"),
+            PastDecision(2, first, "policy", defer, None),
+        )
+        (decision,) = answer(observe({"R1": "plateau"}, decisions=done, history=falling, epoch=19))
+        assert decision.acts is acts
 
 
 def test_playbook_acts_on_the_first_rule_and_defers_the_others_to_it() -> None:
@@ -175,6 +290,39 @@ def test_nothing_policy_answers_and_never_acts() -> None:
     decisions = NothingPolicy().decide(seen)
     assert [d.cites[0] for d in decisions] == ["R7", "R3"]
     assert not any(d.acts for d in decisions)
+
+
+@given(
+    sides.filter(bool),
+    st.floats(1e-8, 10.0),
+    st.integers(1, 512),
+    st.integers(0, 20),
+)
+def test_random_policy_answers_every_due_rule_once_and_never_outside_the_bounds(
+    fired: dict[str, str], lr: float, batch: int, epoch: int
+) -> None:
+    seen = observe(fired, settings=Settings(lr=lr, batch_size=batch), epoch=epoch)
+    decisions = RandomPolicy().decide(seen)
+    for decision in decisions:
+        validate_decision(parse_decision(decision.to_dict()), seen)
+    assert [decision.cites[0] for decision in decisions] == list(seen.due)
+
+
+def test_random_policy_draws_alike_for_the_same_training_whatever_its_run_id() -> None:
+    fired = {"R1": "high", "R2": "low", "R5": "high", "R6": "low"}
+    history = tuple(signals(epoch, val_loss=2.0 + epoch) for epoch in range(30))
+    drawn = [
+        [
+            RandomPolicy(seed).decide(
+                observe(fired, run_id=run_id, epoch=epoch, history=history[: epoch + 1])
+            )
+            for epoch in range(30)
+        ]
+        for seed, run_id in ((0, "a"), (0, "b"), (1, "a"))
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    directions = {each.direction for epoch in drawn[0] for each in epoch}
+    assert {"defer", "decrease_lr", "warm_up_lr", "swap_activation", "add_norm"} <= directions
 
 
 def test_recorded_policy_says_again_what_was_said_in_that_epoch_and_who_said_it() -> None:
