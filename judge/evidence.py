@@ -89,7 +89,9 @@ def _pick(
     entries: Callable[[], Iterable[VerifiedEntry]], run: UUID
 ) -> tuple[_Entries, _Entries, _Entries, _Entries]:
     """Return the entries of the run, of its parent, those of checkpoints, and its ancestors'."""
-    own, checkpoints, starts = [], [], {}
+    own: list[VerifiedEntry] = []
+    checkpoints: list[VerifiedEntry] = []
+    starts: dict[UUID, VerifiedEntry] = {}  # by run
     for entry in entries():
         if entry.stream_id == run:
             own.append(entry)
@@ -109,7 +111,7 @@ def _ancestors(
     parent: UUID | None, starts: Mapping[UUID, VerifiedEntry], *, seen: set[UUID]
 ) -> Iterator[VerifiedEntry]:
     """Yield the first entries of a run's parent, its parent's parent and so on."""
-    while parent in starts and parent not in seen:
+    while parent is not None and parent in starts and parent not in seen:
         seen.add(parent)
         yield starts[parent]
         parent = _parent_of(starts[parent])

@@ -109,7 +109,7 @@ def healthy(rng: Random, epoch: int, **changes: Any) -> EpochSignals:
         dead_share=0.0,
         sparsity=0.4,
     )
-    noise = changes.get("signal_to_noise", signals.signal_to_noise)
+    noise: Any = changes.get("signal_to_noise", signals.signal_to_noise)
     ends = {f"signal_to_noise_{end}": digits(noise * by) for end, by in _INTERVAL.items()}
     return replace(signals, **{**ends, **changes})
 

@@ -19,6 +19,7 @@ from aggregates.rules import AppliedRemedy, RulesConfig, evaluate_rules, fired_i
 from aggregates.signals import EpochSignals
 
 _NEAR = (0.999, 1.001, 0.98, 1.02)  # times the bound
+_ENDS = ("signal_to_noise_low", "signal_to_noise_high")
 _MOST_TRIES = 20  # for each situation that is asked for
 
 
@@ -41,12 +42,18 @@ def edge_cases(
 def _at_bound(seen: Observation, draw: random.Random) -> Observation:
     """Return the situation with one signal's average just beside one of its bounds."""
     rule, name, bound = draw.choice(_bounds(seen.rules))
-    average = _evaluated(seen).evaluations[rule].ema
+    # Where the value counts too, the last epochs all lie where the average does.
+    flat = seen.rules.persistence if seen.rules.band_needs_value else 0
+    before = seen.history[: len(seen.history) - flat]
+    if not before:
+        return seen
+    average = _evaluated(replace(seen, history=before)).evaluations[rule].ema
     if not average or not math.isfinite(average):
         return seen
-    factor = bound * draw.choice(_NEAR) / average
-    history = tuple(_scaled(signals, name, factor) for signals in seen.history)
-    return _evaluated(replace(seen, history=history))
+    level = bound * draw.choice(_NEAR)
+    history = tuple(_scaled(signals, name, level / average) for signals in before)
+    last = seen.history[len(before) :]
+    return _evaluated(replace(seen, history=history + tuple(_set(e, name, level) for e in last)))
 
 
 def _at_limit(seen: Observation, draw: random.Random) -> Observation:
@@ -94,11 +101,13 @@ def _scaled(signals: EpochSignals, name: str, factor: float) -> EpochSignals:
     value: float | None = getattr(signals, name)
     if value is None:
         return signals
-    changes: dict[str, Any] = {name: value * factor}
-    if name == "signal_to_noise":
-        for end in ("signal_to_noise_low", "signal_to_noise_high"):
-            bound: float | None = getattr(signals, end)
-            changes[end] = None if bound is None else bound * factor
+    return _set(signals, name, value * factor)
+
+
+def _set(signals: EpochSignals, name: str, value: float) -> EpochSignals:
+    """Return the epoch with another value of a signal; an interval shrinks to it."""
+    names = (name, *_ENDS) if name == "signal_to_noise" else (name,)
+    changes: dict[str, Any] = dict.fromkeys(names, value)
     return replace(signals, **changes)
 
 

@@ -161,16 +161,26 @@ def _due(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> str:
 def _limits(rule: str, rules: RulesConfig) -> str:
     """Return the rule's thresholds in words; the names are those of the columns below."""
     for_epochs = f"for {rules.persistence} epochs"
+    average = "average and value" if rules.band_needs_value else "average"
     match rule:
         case "R1":
             name = rules.r1_signal.replace("_", " ")
             return (
-                f"average of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {for_epochs}; "
+                f"{average} of {name} from {rules.r1_low:g} to {rules.r1_high:g}, {for_epochs}; "
                 f"plateau after {rules.r1_patience} epochs without a better validation loss"
             )
         case "R2":
             name = rules.r2_signal.replace("_", " ")
-            return f"average of {name} from {rules.r2_low:g} to {rules.r2_high:g}, {for_epochs}"
+            stalls = (
+                f"; low only where the training loss has not fallen by {rules.r2_stall_gain:g} of "
+                f"itself in {rules.r2_stall_epochs} epochs"
+                if rules.r2_stall_epochs
+                else ""
+            )
+            return (
+                f"{average} of {name} from {rules.r2_low:g} to {rules.r2_high:g}, "
+                f"{for_epochs}{stalls}"
+            )
         case "R3":
             least, patience = rules.r3_min_delta, rules.r3_patience
             return f"validation loss better by {least:g} within {patience} epochs"
@@ -181,10 +191,12 @@ def _limits(rule: str, rules: RulesConfig) -> str:
             )
         case "R5":
             name = rules.r5_signal.replace("_", " ")
-            return f"average of {name} at most {rules.r5_high:g}, {for_epochs}"
+            return f"{average} of {name} at most {rules.r5_high:g}, {for_epochs}"
         case "R6":
-            return f"average of smallest gradient norm at least {rules.r6_low:g}, {for_epochs}"
-    return f"average of largest gradient norm at most {rules.r7_high:g}, {for_epochs}; finite"
+            return f"{average} of smallest gradient norm at least {rules.r6_low:g}, {for_epochs}"
+    at_once = "" if rules.r7_at_once is None else f", and at most {rules.r7_at_once:g} at once"
+    high = f"at most {rules.r7_high:g}, {for_epochs}{at_once}"
+    return f"{average} of largest gradient norm {high}; finite"
 
 
 def _waiting(rule: str, seen: Observation, fired: Sequence[Collection[str]]) -> str | None:

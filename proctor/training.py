@@ -129,13 +129,13 @@ def _model_fields(spec: ModelSpec) -> dict[str, Any]:
 
     A configuration has one value for all blocks, and one of norm and activation for the head too.
     """
-    values = {
+    values: dict[str, set[Any]] = {
         "width": {block.width for block in spec.blocks},
         "residual": {block.residual for block in spec.blocks},
         "norm": {spec.norm, *(block.norm for block in spec.blocks)},
         "activation": {spec.activation, *(block.activation for block in spec.blocks)},
     }
-    alike = {name: min(found) for name, found in values.items() if len(found) == 1}
+    alike = {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
     return {
         "channels": spec.channels,
         "stem_stride": spec.stem_stride,

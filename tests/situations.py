@@ -39,7 +39,11 @@ def observe(
 
 
 def signals(epoch: int, **changes: Any) -> EpochSignals:
-    """Return the signals of an epoch in which R2 is low and all else is well."""
+    """Return the signals of an epoch in which R2 is low and all else is well.
+
+    The interval of the signal-to-noise ratio lies close around its value.
+    """
+    noise = changes.get("signal_to_noise", 0.1)
     return dataclasses.replace(
         EpochSignals(
             epoch=epoch,
@@ -55,6 +59,8 @@ def signals(epoch: int, **changes: Any) -> EpochSignals:
             norm_noise_scale=300.0,
             dead_share=0.0,
             sparsity=0.5,
+            signal_to_noise_low=0.9 * noise,
+            signal_to_noise_high=1.1 * noise,
         ),
         **changes,
     )

@@ -213,7 +213,9 @@ WIDEN_R2 = Decision("architecture_change", ("R2",), "widen", {"factor": 2}, "for
 ADD_R1 = Decision("architecture_change", ("R1",), "add_block", {}, "for R1")
 LOWER_R1 = Decision("hyperparameter_change", ("R1",), "decrease_lr", {"lr": 1.0}, "for R1")
 NOT_R2 = Decision("rule_triggered_no_action", ("R2",), "defer", {}, "no usable answer")
-TOO_FAST: dict[str, Any] = {**TINY, "lr": 10.0, "warm_up_epochs": 0, "epochs": 3}  # R1, R2 fire
+TOO_FAST: dict[str, Any] = {**TINY, "lr": 10.0, "warm_up_epochs": 0, "epochs": 3}
+# In this profile two rules fire, R1 and R2, whatever the interval of R2's signal.
+TOO_FAST["profile"] = "document"
 
 
 @pytest.mark.parametrize("says", [(ADD_R1, WIDEN_R2), (WIDEN_R2, ADD_R1)])
