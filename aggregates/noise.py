@@ -21,6 +21,7 @@ CONFIDENCE = 0.9  # of the interval, both sides together
 _Z = 1.6448536269514722  # 95% quantile of the normal distribution
 _MIN_PAIRS = 3  # pairs of successive steps below which the shape is unknown
 _LARGEST = 1e6  # a ratio that no interval reaches: the search ends here
+_TINY = 1e-200  # squares of squared norms below this are lost in rounding
 _HALVINGS = 40
 _PRIOR = 3  # probes that the scatter of the steps' squares counts for
 
@@ -58,7 +59,7 @@ def pool_noise(epochs: Iterable[NoiseProbes]) -> SignalToNoise | None:
     noises = [square - product for product, square in probes]
     total = sum(noises)
     weight = sum(noise * noise for noise in noises)
-    if not (0 < spread < 1 and 0 < total < math.inf and 0 < weight < math.inf):
+    if not (1e-12 < spread < 1 and 0 < total < math.inf and _TINY < weight < math.inf):
         return None
     quotient = sum(product for product, _ in probes) / total
     if not -0.5 <= quotient < _LARGEST:  # no two gradients have such a product
@@ -66,11 +67,11 @@ def pool_noise(epochs: Iterable[NoiseProbes]) -> SignalToNoise | None:
     shape, count = (1 / spread - 1) / 2, total * total / weight
     evidence = _Evidence(quotient, count, shape)
     if len(probes) > 1:  # the probes' own scatter corrects the one that the steps predict
-        scatter = sum((p - quotient * (s - p)) ** 2 for p, s in probes) / (
-            weight * evidence.scatter
-        )
-        free = len(probes) - 1
-        factor = (_PRIOR + scatter * len(probes)) / (_PRIOR + free)
+        errors = [product - quotient * (square - product) for product, square in probes]
+        scatter = sum(error * error for error in errors) / (weight * evidence.scatter)
+        factor = (_PRIOR + scatter * len(probes)) / (_PRIOR + len(probes) - 1)
+        if not factor < _LARGEST:  # the probes contradict the steps altogether
+            return None
         evidence = _Evidence(quotient, count, shape / factor)
     limit = student_quantile(pairs / 2 + len(probes) - 1)
     return SignalToNoise(

@@ -14,10 +14,16 @@ from typing import Any
 import torch
 
 from aggregates.decisions import Settings
+from aggregates.noise import NoiseProbes, pool_noise
 from aggregates.spec import ModelSpec
 from judge.compare import differences
 from judge.errors import StepError
+from monitor.diagnostics import PROBE_EVERY
 from monitor.model import ACTIVATION_TYPES, Block, ResidualCNN
+
+_NOISE = frozenset(  # measured of the gradients since there are probes
+    {"probes", "spread", "spread_pairs", "signal_to_noise_low", "signal_to_noise_high"}
+)
 
 
 def verify_measured(
@@ -57,11 +63,47 @@ def verify_measured(
         for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
             if layer[name] is not None or name == "grad_norm":
                 _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
+    _check_noise(measured["gradients"], steps)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
         dead = layer["dead_units"]
         if type(dead) is not int or not 0 <= dead <= layer["units"]:
             raise StepError(f"{layer['name']} has {dead!r} dead units of {layer['units']}")
+
+
+def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
+    """Check the probes and what follows from them; runs from before there were probes have none."""
+    if not _NOISE & set(gradients):
+        return
+    if missing := sorted(_NOISE - set(gradients)):
+        raise StepError(f"measured gradients lack {missing[0]}")
+    probes, pairs, spread = gradients["probes"], gradients["spread_pairs"], gradients["spread"]
+    if type(probes) is not list or len(probes) != -(-steps // PROBE_EVERY):
+        raise StepError(f"measured probes must be {-(-steps // PROBE_EVERY)} pairs of numbers")
+    for probe in probes:
+        if type(probe) is not list or [type(number) for number in probe] != [float, float]:
+            raise StepError(f"measured probe {probe!r} is no pair of floats")
+        product, square = probe
+        _check_range("probe's square", square, math.inf, nan=True)
+        if abs(product) > square * (1 + 1e-9):  # false for NaN
+            raise StepError(f"measured probe's product {product!r} is above its square {square!r}")
+    if type(pairs) is not int or not 0 <= pairs < max(steps, 1):
+        raise StepError(f"measured spread_pairs is {pairs!r}, of {steps} steps")
+    if (spread is None) != (pairs == 0):
+        raise StepError("measured spread and spread_pairs contradict each other")
+    if spread is not None:
+        _check_range("spread", spread, 2.0)
+    noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), spread, pairs)])
+    expected = {
+        "signal_to_noise": None if noise is None else noise.estimate,
+        "signal_to_noise_low": None if noise is None else noise.low,
+        "signal_to_noise_high": None if noise is None else noise.high,
+    }
+    for name, value in expected.items():
+        if type(gradients[name]) is not type(value) or gradients[name] != value:
+            raise StepError(
+                f"measured {name} is {gradients[name]!r}, of the recorded probes follows {value!r}"
+            )
 
 
 def _check_range(name: str, value: Any, high: float, *, nan: bool = False) -> None:

@@ -7,7 +7,7 @@ Trust: plain values come from our own side.  I/O: none.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
@@ -17,7 +17,8 @@ from aggregates.spec import ModelSpec
 
 __all__ = ["decision_from", "from_plain", "to_plain"]
 
-_SIGNALS = tuple(item.name for item in fields(EpochSignals))
+# Without the later fields, which have defaults: the reference sets were frozen before them.
+_SIGNALS = tuple(item.name for item in fields(EpochSignals) if item.default is MISSING)
 _EVALUATION = tuple(item.name for item in fields(RuleEvaluation))
 _SAME = ("run_id", "epoch", "max_batch_size", "train_examples", "edits")
 

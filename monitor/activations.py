@@ -109,7 +109,9 @@ class _Mode(TorchFunctionMode):
                 node.register_hook(watch.look_at_node)
             return output
         if name in _SEVERAL_NODES and args and isinstance(args[0], Tensor):
-            alias = args[0].view_as(args[0])  # a node of its own: other uses of it do not count
+            alias: Any = args[0].view_as(
+                args[0]
+            )  # a node of its own: other uses of it do not count
             output = func(alias, *args[1:], **kwargs)
             if alias.requires_grad and (watch := self._watch(output, name)) is not None:
                 alias.register_hook(watch.look_before)

@@ -22,7 +22,7 @@ from projections.mapping import Body, Row, Rows, rows
 __all__ = ["ROWS", "rows_of"]
 
 _SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
-_SIGNALS = tuple(field.name for field in fields(EpochSignals))
+_SIGNALS = tuple(field.name for field in fields(EpochSignals) if field.name != "noise")
 _CALL = ("number", *(field.name for field in fields(Call) if field.name != "usage"))
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}

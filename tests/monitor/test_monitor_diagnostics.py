@@ -438,7 +438,7 @@ def test_watch_leaves_no_hook_behind_when_it_is_closed() -> None:
     watch.close()
     for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
         assert not any(getattr(module, hooks) for module in model.modules())
-    assert len(torch.overrides._get_current_function_mode_stack()) == 0
+    assert torch._C._len_torch_function_stack() == 0
 
 
 @pytest.mark.parametrize("name", [*MODELS, "dropout"])

@@ -103,3 +103,13 @@ def test_quantiles_and_roots_agree_with_scipy() -> None:
         assert student_quantile(degrees) == pytest.approx(stats.t.ppf(0.95, degrees), rel=0.02)
     for value in (0.0, 5e-324, 1e-9, 0.3, 1.0, 27.0, 1e300):
         assert cube_root(value) == pytest.approx(math.cbrt(value), rel=1e-15)
+
+
+def test_any_numbers_are_answered_without_an_error() -> None:
+    rng = random.Random(9)
+    odd = [0.0, -0.0, 5e-324, 1e-300, 1e-9, 0.5, 1 - 2**-53, 1.0, 1e9, 1e200, 1.7e308]
+    odd += [math.inf, -math.inf, math.nan, -1.0, -1e300]
+    for _ in range(3_000):
+        probes = tuple((rng.choice(odd), rng.choice(odd)) for _ in range(rng.randrange(4)))
+        found = pool_noise([NoiseProbes(probes, rng.choice(odd), rng.choice([0, 3, 46, 10**9]))])
+        assert found is None or 0 <= found.low <= found.estimate <= found.high < math.inf
