@@ -187,8 +187,8 @@ def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | 
 
 
 def _swap(seen: Observation, why: str) -> _Remedy:
-    # By their slope far below zero when they are new: 0.25, 0.01 and none.
-    order = ("prelu", "leaky_relu", "gelu")
+    # The first changes the outputs least where inputs are far below zero, and still has a slope.
+    order = ("leaky_relu", "gelu", "prelu")
     now = seen.spec.blocks[-1].activation
     to = order[(order.index(now) + 1) % len(order)] if now in order else order[0]
     return _Remedy("swap_activation", {"to": to}, why)

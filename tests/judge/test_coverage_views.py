@@ -259,15 +259,15 @@ def test_unresolved_deferral_is_found_when_the_stop_comes_behind_the_limit(story
 @pytest.mark.parametrize(
     ("others", "unresolved"),
     [
-        ({2, 3, 4}, False),  # something else went on to the end
-        ({2, 4}, False),  # or in the epoch before
-        ({2}, True),  # in epoch 4 the rule had its turn
+        ({2, 3, 4, 5}, False),  # something else went on to the end
+        ({3}, False),  # or within the action window
+        ({2}, True),  # in epoch 5 the rule had its turn
     ],
 )
 def test_unresolved_deferral_in_a_run_that_ends_early_depends_on_whether_the_rule_had_its_turn(
     story: Story, others: set[int], unresolved: bool
 ) -> None:
-    story.begin(epochs=5, fired={"R1": {2, 3, 4}, "R5": others})
+    story.begin(epochs=6, fired={"R1": {2, 3, 4, 5}, "R5": others})
     story.decide(2, "R1")
     for epoch in others:
         story.act(epoch, "R5", direction="swap_activation")

@@ -239,6 +239,6 @@ def test_schedules_give_the_rates_they_describe() -> None:
 
 def test_remedy_is_carried_out_when_running_variances_have_overflowed() -> None:
     state = _state()
-    state.model.norm.running_var.fill_(math.inf)  # type: ignore[operator, union-attr]
+    state.model.norm.running_var.fill_(math.inf)  # type: ignore[operator]  # torch types modules loosely
     changes = execute_decision(state, _decision("decrease_lr", lr=1e-3), epoch=1)
     assert {change["what"]: change["to"] for change in changes}["lr"] == 1e-3
