@@ -4,7 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-foreign bench lint lock setup clean
+# Settings that choose other code paths of the numeric libraries than this machine's own.
+DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
+	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
+
+.PHONY: demo test test-slow test-dispatch test-foreign bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -16,6 +20,16 @@ test: setup lint
 # The exhaustive suites (mutations, crashes, many writers): run them when the ledger changes.
 test-slow: setup
 	$(BIN)/pytest -n 2 -m slow
+
+# Everything that trains, under each dispatch setting: run it when the training or its measurements
+# change. It takes about eight minutes a setting; tests/proctor/test_dispatch.py is the part of it
+# that `make test` runs.
+test-dispatch: setup
+	for setting in $(DISPATCH); do \
+		echo "== $$setting"; \
+		env $$setting $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder \
+			--ignore tests/ledger --ignore tests/aggregates || exit 1; \
+	done
 
 # Language model servers that nobody here wrote, with random weights (docs/how-to/foreign-servers.md).
 test-foreign: setup .venv-foreign/.installed
