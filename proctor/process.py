@@ -62,7 +62,9 @@ def _recorded_environment(home: Home, name: str) -> Mapping[str, Any] | None:
         for entry in ledger.entries():
             if entry.name != "run.started":
                 continue
-            body = decode_body(entry.body)
+            body: Any = decode_body(entry.body)
+            if not isinstance(body, Mapping):  # hostile: the command itself says so
+                continue
             if entry.stream_id == chosen or body.get("campaign") == str(chosen):
                 found = body.get("environment")
                 return found if isinstance(found, Mapping) else None
