@@ -8,6 +8,7 @@ Trust: the text is the candidate's; AnswerError says what cannot be found in it.
 I/O: none.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -172,12 +173,13 @@ def _params(
 
 
 def _factor(times: tuple[float, float], rule: str, seen: Observation) -> float:
-    """Return how far to go between the two factors: as far as the average is from its band."""
+    """Return how far to go between the two factors: as far as the average is from its middle."""
     low, high = times
     found = seen.evaluations[rule]
     if rule != "R1" or not found.ema or found.side == "plateau":
         return low
-    away = seen.rules.r1_low / found.ema if found.side == "low" else found.ema / seen.rules.r1_high
+    middle = math.sqrt(seen.rules.r1_low * seen.rules.r1_high)
+    away = middle / found.ema if found.side == "low" else found.ema / middle
     return min(high, max(low, away))
 
 

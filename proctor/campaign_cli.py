@@ -23,7 +23,7 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="A TOML file with configuration.")
 ]
 PolicyOption = Annotated[
-    str, typer.Option("--policy", help="playbook, nothing, openai, mixed or human.")
+    str, typer.Option("--policy", help="playbook, nothing, random, openai, mixed or human.")
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -1,6 +1,6 @@
 """Studies: what the playbook is worth, thresholds, provoked faults, real images.
 
-    python -m proctor.studies playbook [CIFAR_DIR] [--results FILE] [--quarter] [--workers N]
+    python -m proctor.studies playbook [CIFAR_DIR] [--results FILE] [--quarter] [--compare FILE]
     python -m proctor.studies thresholds
     python -m proctor.studies provocations
     python -m proctor.studies images DIR

@@ -20,7 +20,7 @@ import torch
 
 from aggregates.provocations import apply_to_config
 from monitor.dispatch import current_variables, describe_cpu
-from proctor.studies.runner import Job, Result, run_jobs
+from proctor.studies.runner import Job, Result, load_results, run_jobs
 from proctor.studies.statistics import paired_interval
 from proctor.studies.tables import print_table
 
@@ -35,6 +35,7 @@ BASE: Mapping[str, Any] = {
 }
 SEEDS = range(10)
 _QUARTER = 4  # every fourth seed
+_LEVEL = 0.01  # of accuracy: a smaller mean difference is called level
 _FEW: Mapping[str, Any] = {"train_examples": 600}  # where a step takes long
 
 
@@ -108,6 +109,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--results", type=Path, help="File that results are kept in, to go on.")
     parser.add_argument("--quarter", action="store_true", help="Train every fourth seed only.")
     parser.add_argument("--workers", type=int, help="Processes (default: one for each core).")
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="Results made elsewhere: compare conclusions."
+    )
     options = parser.parse_args(arguments)
     datasets = {"shapes": "shapes"}
     if options.cifar_dir is not None:
@@ -115,6 +119,8 @@ def main(arguments: Sequence[str]) -> None:
     seeds = list(SEEDS[::_QUARTER] if options.quarter else SEEDS)
     rows = collect_rows(datasets, seeds, options.results, workers=options.workers)
     print_study(rows, seeds)
+    if options.compare is not None:
+        print_comparison(rows, load_results(options.compare))
 
 
 def collect_rows(
@@ -136,7 +142,7 @@ def collect_rows(
 
     def job(start: tuple[Condition, str, int], policy: str) -> Job:
         condition, dataset, seed = start
-        return Job(f"{dataset}/{condition.name}/{seed}/{policy}", starts[start], policy)
+        return Job(_key(dataset, condition, seed, policy), starts[start], policy)
 
     idle_jobs = {start: job(start, "nothing") for start in starts}
     idle = run_jobs(idle_jobs.values(), results, workers, on_result=_show_progress)
@@ -220,6 +226,47 @@ def print_study(rows: Sequence[Row], seeds: Sequence[int]) -> None:
         f"(ATen capability {torch.backends.cpu.get_cpu_capability()}); {variables}; "
         f"torch {torch.__version__}."
     )
+
+
+def print_comparison(rows: Sequence[Row], elsewhere: Mapping[str, Result]) -> None:
+    """Print each row's mean difference here and elsewhere, over the seeds that both have."""
+    found, agree = [], 0
+    for row in rows:
+        there = {
+            seed: gain
+            for seed in row.results["nothing"]
+            if (gain := _gain_elsewhere(row, seed, elsewhere)) is not None
+        }
+        if not there:
+            continue
+        here = dict(zip(row.results["nothing"], row.gains("nothing"), strict=True))
+        means = mean(here[seed] for seed in there), mean(there.values())
+        same = _sign(means[0]) == _sign(means[1])
+        agree += same
+        shown = (f"{value:+.3f}" for value in means)
+        found.append((row.condition.name, row.dataset, *shown, "yes" if same else "no"))
+    print("\nplaybook - nothing, mean over the seeds that both have:\n")
+    print_table(("condition", "dataset", "here", "elsewhere", "same conclusion"), found)
+    print(
+        f"\nthe same conclusion in {agree} of {len(found)} rows (better: above {_LEVEL:+.2f}; "
+        f"worse: below {-_LEVEL:+.2f}; else level)"
+    )
+
+
+def _gain_elsewhere(row: Row, seed: int, elsewhere: Mapping[str, Result]) -> float | None:
+    idle = elsewhere.get(_key(row.dataset, row.condition, seed, "nothing"))
+    acts = elsewhere.get(_key(row.dataset, row.condition, seed, "playbook"))
+    if idle is None or (acts is None and any(idle.fired)):
+        return None  # that study has not come so far
+    return 0.0 if acts is None else (acts.test_accuracy or 0.0) - (idle.test_accuracy or 0.0)
+
+
+def _sign(gain: float) -> int:
+    return (gain > _LEVEL) - (gain < -_LEVEL)
+
+
+def _key(dataset: str, condition: Condition, seed: int, policy: str) -> str:
+    return f"{dataset}/{condition.name}/{seed}/{policy}"
 
 
 def _shown(gains: Sequence[float], comparisons: int) -> str:

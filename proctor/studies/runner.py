@@ -131,6 +131,16 @@ def run_jobs(
     return {job.key: done[job.key] for job in jobs}
 
 
+def load_results(path: Path) -> dict[str, Result]:
+    """Return all results of a file by key, whatever made them; raises StudyError."""
+    try:
+        *lines, _torn = path.read_bytes().split(b"\n")
+        results = [_result_of(json.loads(line)["result"]) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StudyError(f"{path} holds no results of a study: {error}") from error
+    return {result.key: result for result in results}
+
+
 def run_job(job: Job) -> Result:
     """Train one job in this process; an error of the training becomes a failed result."""
     started = time.process_time()
