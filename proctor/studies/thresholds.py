@@ -9,6 +9,7 @@ I/O: none.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from aggregates.noise import pool_noise
@@ -52,7 +53,7 @@ def choose(
     if not ill:
         raise ValueError("no faulty run has a level")
     known = sorted({*sane, *ill})
-    stretches = [(a, b) for a, b in zip(known, known[1:], strict=False)] or [(known[0], known[0])]
+    stretches = list(pairwise(known)) or [(known[0], known[0])]
 
     def errors(threshold: float) -> tuple[int, int]:
         false = sum(sign * level > sign * threshold for level in sane)
