@@ -157,7 +157,7 @@ CALIBRATED = RulesConfig(
     r2_high=2.5,
     r5_signal="dead_share",
     r5_high=0.28,
-    r6_low=7.1e-3,
+    r6_low=9.2e-3,
     r7_high=3.0,
     r1_patience=7,
     r1_min_delta=0.0,
@@ -172,7 +172,7 @@ CALIBRATED = RulesConfig(
     r2_stall_epochs=2,
     r2_stall_gain=0.03,
     r7_validation=True,
-    r7_at_once=13.0,
+    r7_at_once=9.77,
 )
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {"calibrated": (CALIBRATED_1, CALIBRATED), "document": (DOCUMENT,)}

@@ -161,10 +161,10 @@ def print_study(runs: Runs, rules: RulesConfig) -> None:
         [
             (
                 f"`{name}`",
-                f"{getattr(rules, name):.2g}",
-                f"{choice.threshold:.2g}",
+                f"{getattr(rules, name):g}",
+                f"{choice.threshold:g}",
                 f"{choice.nearest_healthy:.2g}",
-                f"{choice.nearest_faulty:.2g}",
+                f"{choice.nearest_faulty:.3g}",
                 f"{choice.false} of {choice.epochs} epochs",
                 f"{choice.missed} of {choice.runs} runs",
             )

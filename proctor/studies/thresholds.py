@@ -68,7 +68,7 @@ def choose(
         (each for each in stretches if cost(each) <= least + 1e-12),
         key=lambda each: _width(*each, linear=linear),
     )
-    threshold = float(f"{_middle(low, high, linear=linear):.2g}")
+    threshold = _rounded(_middle(low, high, linear=linear), low, high)
     false, missed = errors(threshold)
     far, near = (max, min) if side == "high" else (min, max)
     return Choice(
@@ -138,6 +138,15 @@ def choose_patience(waited: Sequence[int], share: float) -> int:
         for patience in range(1, max(waited, default=0) + 2)
         if sum(each > patience for each in waited) <= share * len(waited)
     )
+
+
+def _rounded(value: float, low: float, high: float) -> float:
+    """Return the value with two digits, or as many as it takes to stay between its neighbours."""
+    for digits in range(2, 17):
+        shown = float(f"{value:.{digits}g}")
+        if low < shown < high:
+            return shown
+    return value
 
 
 def _middle(low: float, high: float, *, linear: bool) -> float:
