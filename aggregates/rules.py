@@ -75,6 +75,7 @@ class RulesConfig:
     action_window: int = 2  # epochs within which a firing must be decided on
     deferral_limit: int = 7  # epochs within which a deferral must clear: one for each rule
     band_needs_value: bool = _added(False)  # the epoch's own value is outside the band, too
+    r1_at_once: float | None = _added(None)  # update ratio above which R1 fires in that epoch
     r2_needs_interval: bool = _added(False)  # and the whole 90% interval of the signal-to-noise
     r2_pooled: bool = _added(False)  # R2's interval is that of the last `persistence` epochs
     r2_stall_epochs: int = _added(0)  # epochs without progress that R2 low needs; 0 asks for none
@@ -144,31 +145,34 @@ CALIBRATED_1 = RulesConfig(
     r4_saturation_gap=0.01,
     r4_ceiling=0.90,
 )
+# Chosen on one half of a grid of settings: docs/explanation/threshold-study.md.
 CALIBRATED = RulesConfig(
     profile="calibrated",
     restart_after_remedy=True,
     r1_signal="update_ratio",
-    r1_low=1.4e-4,
-    r1_high=1.1e-2,
+    r1_low=3.3e-4,
+    r1_high=2.5e-2,
     r2_signal="signal_to_noise",
     r2_low=0.14,
-    r2_high=2.6,
+    r2_high=2.5,
     r5_signal="dead_share",
-    r5_high=0.25,
-    r6_low=3e-3,
+    r5_high=0.28,
+    r6_low=9.2e-3,
     r7_high=3.0,
-    r1_patience=5,
+    r1_patience=7,
     r1_min_delta=0.0,
-    r3_patience=8,
+    r3_patience=9,
     r3_min_delta=1e-3,
     r4_saturation_gap=0.01,
     r4_ceiling=0.90,
+    ema_alpha=1.0,  # no average: persistence alone keeps chance out, and nothing lags behind
     band_needs_value=True,
+    r1_at_once=0.036,
     r2_pooled=True,
     r2_stall_epochs=2,
     r2_stall_gain=0.03,
     r7_validation=True,
-    r7_at_once=300.0,  # 100 times r7_high
+    r7_at_once=9.77,
 )
 VERSIONS: Mapping[str, tuple[RulesConfig, ...]] = MappingProxyType(
     {"calibrated": (CALIBRATED_1, CALIBRATED), "document": (DOCUMENT,)}
@@ -317,6 +321,9 @@ def _r1(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvaluation:
     band = _outside_band("R1", config.r1_signal, config.r1_low, config.r1_high)(window, config)
     if band.fired:
         return band
+    latest = getattr(window[-1], config.r1_signal) if window else None
+    if latest is not None and config.r1_at_once is not None and latest > config.r1_at_once:
+        return replace(band, fired=True, side="high")  # steps so large kill a model in one epoch
     plateau = _plateau("R1", window, config.r1_patience, config.r1_min_delta)
     return plateau if plateau.fired else band
 

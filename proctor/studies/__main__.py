@@ -1,8 +1,9 @@
 """Studies: what the playbook is worth, thresholds, provoked faults, real images.
 
     python -m proctor.studies playbook [CIFAR_DIR] [--results FILE] [--quarter] [--compare FILE]
-    python -m proctor.studies thresholds
-    python -m proctor.studies provocations
+    python -m proctor.studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
+    python -m proctor.studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
+    python -m proctor.studies diagnostics [CIFAR_DIR]
     python -m proctor.studies images DIR
 
 Each prints the tables of its page in docs/explanation/. Runs are trained in as many processes as
@@ -14,13 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 from proctor.errors import EXIT_INTERRUPTED, ProctorError
-from proctor.studies import playbook
-from proctor.studies.audited import study_images, study_provocations, study_thresholds
+from proctor.studies import calibration, faults, playbook
+from proctor.studies.audited import study_images
+from proctor.studies.diagnostics import study_diagnostics
 
 STUDIES: dict[str, Callable[..., Any]] = {
-    "images": study_images,
-    "provocations": study_provocations,
-    "thresholds": study_thresholds,
+    "faults": faults.main,
+    "playbook": playbook.main,
+    "thresholds": calibration.main,
 }
 
 
@@ -28,10 +30,12 @@ def main(arguments: list[str]) -> None:
     """Run the study that is named first."""
     name, *rest = arguments or ["?"]
     try:
-        if name == "playbook":
-            playbook.main(rest)
-        elif name in STUDIES and (name == "images") == bool(rest):
-            STUDIES[name](*rest)
+        if name in STUDIES:
+            STUDIES[name](rest)
+        elif name == "diagnostics" and len(rest) <= 1:
+            study_diagnostics(*rest)
+        elif name == "images" and len(rest) == 1:
+            study_images(*rest)
         else:
             sys.exit(__doc__)
     except ProctorError as error:

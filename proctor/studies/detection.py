@@ -22,11 +22,17 @@ class Detection:
     earliest: int  # first epoch in which the expected rule can fire
     first: int | None  # first epoch in which it fired
     front: str | None  # the rule to act on first, in the first epoch in which any rule fired
+    expects: Fired
 
     @property
     def in_time(self) -> bool:
         """Whether the expected rule fired within two epochs of the earliest possible one."""
         return self.first is not None and self.first <= self.earliest + SLACK
+
+    @property
+    def wrong_in_front(self) -> bool:
+        """Whether the first rule to act on is one that the fault is not meant to make fire."""
+        return self.front is not None and self.front not in self.expects
 
 
 def fired_by_epoch(history: Sequence[EpochSignals], rules: RulesConfig) -> list[Fired]:
@@ -40,12 +46,15 @@ def fired_by_epoch(history: Sequence[EpochSignals], rules: RulesConfig) -> list[
 def earliest_epoch(rule: str, fault: Fault, rules: RulesConfig) -> int:
     """Return the first epoch in which a rule can fire for a fault.
 
-    R4 compares accuracies with earlier ones. R7 asks for no persistence where a loss is not finite
-    or a norm is above the limit at which it fires at once.
+    R4 compares accuracies with earlier ones. R7 and R1 ask for no persistence where a loss is not
+    finite or a signal is above the limit at which they fire at once; what fires so is too large, so
+    a learning rate that is too low has to persist.
     """
     loss = fault.changes.get("loss")
     start = 0 if loss is None else int(loss["first"])
     if rule == "R7" and rules.r7_at_once is not None:
+        return start
+    if rule == "R1" and rules.r1_at_once is not None and fault.name != "lr_too_low":
         return start
     if rule == "R4":
         return start + rules.persistence
@@ -59,4 +68,5 @@ def detect(fired: Sequence[Fired], fault: Fault, rules: RulesConfig) -> Detectio
         earliest=min(earliest_epoch(rule, fault, rules) for rule in fault.expects),
         first=next((epoch for epoch, now in enumerate(fired) if expected & set(now)), None),
         front=next((now[0] for now in fired if now), None),
+        expects=tuple(fault.expects),
     )

@@ -48,6 +48,11 @@ class Setting:
         return digest({"dataset": self.dataset, **self.keys})
 
     @property
+    def best_rate(self) -> float:
+        """The learning rate that the setting's own one is a multiple of."""
+        return BEST_RATES[self.dataset][self.keys["batch_size"]]
+
+    @property
     def calibrates(self) -> bool:
         """Whether thresholds may be chosen on it: whether its hash is even."""
         return int(self.hash[-1], 16) % 2 == 0

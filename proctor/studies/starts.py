@@ -17,7 +17,7 @@ from proctor.studies.healthy import Setting, healthy_settings
 from proctor.studies.runner import Job, Result
 
 SEEDS = 20  # of each fault, on the settings that thresholds are not chosen on
-CALIBRATION_SEEDS = 8  # of each fault, on those that they are chosen on
+CALIBRATION_SEEDS = 20  # of each fault, on those that they are chosen on
 FIRST_CALIBRATION_SEED = 1_000
 CONTROL = "control"  # a healthy run at the setting, the length and the seed of faulty ones
 FAULTY = {"train_examples": 1_000, "epochs": 6}  # enough to see the rule

@@ -9,6 +9,7 @@ I/O: none.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from aggregates.noise import pool_noise
@@ -52,7 +53,7 @@ def choose(
     if not ill:
         raise ValueError("no faulty run has a level")
     known = sorted({*sane, *ill})
-    stretches = [(a, b) for a, b in zip(known, known[1:], strict=False)] or [(known[0], known[0])]
+    stretches = list(pairwise(known)) or [(known[0], known[0])]
 
     def errors(threshold: float) -> tuple[int, int]:
         false = sum(sign * level > sign * threshold for level in sane)
@@ -67,7 +68,7 @@ def choose(
         (each for each in stretches if cost(each) <= least + 1e-12),
         key=lambda each: _width(*each, linear=linear),
     )
-    threshold = float(f"{_middle(low, high, linear=linear):.2g}")
+    threshold = _rounded(_middle(low, high, linear=linear), low, high)
     false, missed = errors(threshold)
     far, near = (max, min) if side == "high" else (min, max)
     return Choice(
@@ -137,6 +138,15 @@ def choose_patience(waited: Sequence[int], share: float) -> int:
         for patience in range(1, max(waited, default=0) + 2)
         if sum(each > patience for each in waited) <= share * len(waited)
     )
+
+
+def _rounded(value: float, low: float, high: float) -> float:
+    """Return the value with two digits, or as many as it takes to stay between its neighbours."""
+    for digits in range(2, 17):
+        shown = float(f"{value:.{digits}g}")
+        if low < shown < high:
+            return shown
+    return value
 
 
 def _middle(low: float, high: float, *, linear: bool) -> float:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from synthetic import measured
 
 from aggregates.errors import MeasurementError
+from aggregates.noise import NoiseProbes
+from aggregates.rules import CALIBRATED as NEWEST
 from aggregates.rules import (
-    CALIBRATED,
     CALIBRATED_1,
     DOCUMENT,
     PROFILES,
@@ -26,6 +27,17 @@ from aggregates.rules import (
     version_of,
 )
 from aggregates.signals import EpochSignals, signals_of
+
+# With averages, intervals of single epochs and wide limits, to look at these one by one.
+CALIBRATED = dataclasses.replace(
+    CALIBRATED_1,
+    band_needs_value=True,
+    r2_needs_interval=True,
+    r2_stall_epochs=2,
+    r2_stall_gain=0.03,
+    r7_validation=True,
+    r7_at_once=300.0,
+)
 
 HEALTHY = EpochSignals(
     epoch=0,
@@ -371,6 +383,49 @@ def test_later_rules_fire_r2_and_r6_only_where_the_first_rules_do(
     )
     later, first = fired(signals), fired(signals, CALIBRATED_1)
     assert {k: v for k, v in later.items() if k in ("R2", "R6")}.items() <= first.items()
+
+
+def test_r1_fires_in_the_first_epoch_when_the_steps_are_far_too_large() -> None:
+    limit = NEWEST.r1_at_once
+    assert limit is not None
+    assert limit > NEWEST.r1_high
+    assert fired(history(1, update_ratio=limit * 1.01), NEWEST) == {"R1": "high"}
+    assert fired(history(1, update_ratio=limit), NEWEST) == {}
+    assert fired(history(1, update_ratio=math.nan), NEWEST) == {}
+    signals = history(2, update_ratio=[limit * 2, NEWEST.r1_low * 2])
+    assert fired(signals, NEWEST) == {}
+    assert fired(signals[:1], NEWEST, [AppliedRemedy(0, "R1")]) == {}
+
+
+def test_nothing_lags_without_an_average() -> None:
+    norms = [10.0, *[NEWEST.r6_low / 2] * NEWEST.persistence]
+    assert fired(history(4, min_layer_grad_norm=norms), NEWEST) == {"R6": "low"}
+    assert fired(history(4, min_layer_grad_norm=norms)) == {}
+
+
+def _probed(ratio: float, *, pairs: int = 1) -> NoiseProbes:
+    """Return one probe of a gradient whose noise has the square 1."""
+    return NoiseProbes(((ratio, 1.0 + ratio),), 0.01, pairs)
+
+
+def test_r2_pools_the_probes_of_epochs_too_short_to_say_anything_alone() -> None:
+    noise = [_probed(NEWEST.r2_high * 4)] * 3
+    signals = history(3, signal_to_noise=None, noise=noise)
+    assert fired(signals, NEWEST) == {"R2": "high"}
+    assert fired(signals[:2], NEWEST) == {}
+    found = evaluate_rules(signals, [], NEWEST)["R2"]
+    assert found.ema == pytest.approx(NEWEST.r2_high * 4, rel=0.2)
+    assert found.streak == 1
+
+
+def test_r2_does_not_let_an_early_epoch_speak_for_the_latest_one() -> None:
+    noise = [_probed(NEWEST.r2_high * 4)] * 3
+    inside = [NEWEST.r2_high * 4, NEWEST.r2_high * 4, NEWEST.r2_high / 2]
+    assert fired(history(3, signal_to_noise=inside, noise=noise), NEWEST) == {}
+
+
+def test_r2_says_nothing_of_epochs_without_probes() -> None:
+    assert fired(history(5, noise=None, signal_to_noise=NEWEST.r2_high * 9), NEWEST) == {}
 
 
 @given(

@@ -121,4 +121,4 @@ def test_links_between_pages_lead_somewhere() -> None:
     for source in (DOCS.parent / "README.md", *DOCS.rglob("*.md")):
         text = re.sub(r"```.*?```", "", source.read_text(encoding="utf-8"), flags=re.DOTALL)
         for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
-            assert (source.parent / link).exists(), f"{source.relative_to(DOCS)}: {link}"
+            assert (source.parent / link).exists(), f"{source.relative_to(DOCS.parent)}: {link}"

@@ -1,6 +1,6 @@
 """How true the monitor's diagnostics are: a study against brute force.
 
-    python -m proctor.study_diagnostics [CIFAR_DIR]
+    python -m proctor.studies diagnostics [CIFAR_DIR]
 
 First table: watched training of several models. Each diagnostic is computed again in float64 from
 every step and from all activations that were looked at. Second table: the 90% interval of the
@@ -10,7 +10,6 @@ for `imagefolder:`. It takes at most six minutes on one core.
 
 import math
 import random
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
@@ -346,7 +345,3 @@ def _largest(layers: list[dict[str, Any]], name: str, truths: list[float]) -> fl
         ),
         default=0.0,
     )
-
-
-if __name__ == "__main__":
-    study_diagnostics(*sys.argv[1:])
