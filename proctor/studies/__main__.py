@@ -1,6 +1,6 @@
 """Studies: what the playbook is worth, thresholds, provoked faults, real images.
 
-    python -m proctor.studies playbook [CIFAR_DIR] [--results FILE] [--quarter] [--compare FILE]
+    python -m proctor.studies playbook [CIFAR_DIR] [--results FILE] [--seeds 10] [--compare FILE]
     python -m proctor.studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
     python -m proctor.studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
     python -m proctor.studies diagnostics [CIFAR_DIR]

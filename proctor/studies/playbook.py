@@ -34,7 +34,6 @@ BASE: Mapping[str, Any] = {
     "epochs": 12,
 }
 SEEDS = range(10)
-_QUARTER = 4  # every fourth seed
 _LEVEL = 0.01  # of accuracy: a smaller mean difference is called level
 _FEW: Mapping[str, Any] = {"train_examples": 600}  # where a step takes long
 
@@ -107,7 +106,13 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m proctor.studies playbook", description=__doc__)
     parser.add_argument("cifar_dir", nargs="?", help="Folder with train/ and test/ of CIFAR-10.")
     parser.add_argument("--results", type=Path, help="File that results are kept in, to go on.")
-    parser.add_argument("--quarter", action="store_true", help="Train every fourth seed only.")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        choices=range(2, 11),
+        default=len(SEEDS),
+        help="How many seeds (default: 10).",
+    )
     parser.add_argument("--workers", type=int, help="Processes (default: one for each core).")
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="Results made elsewhere: compare conclusions."
@@ -116,7 +121,7 @@ def main(arguments: Sequence[str]) -> None:
     datasets = {"shapes": "shapes"}
     if options.cifar_dir is not None:
         datasets["CIFAR-10"] = f"imagefolder:{options.cifar_dir}"
-    seeds = list(SEEDS[::_QUARTER] if options.quarter else SEEDS)
+    seeds = list(range(options.seeds))
     rows = collect_rows(datasets, seeds, options.results, workers=options.workers)
     print_study(rows, seeds)
     if options.compare is not None:
