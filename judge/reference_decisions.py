@@ -18,12 +18,12 @@ from aggregates.decisions import (
     Settings,
 )
 from aggregates.rules import (
-    PROFILES,
     RULES,
 )
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
 from judge.reference_observations import to_plain
 from judge.reference_oracle import acts_for, expected_answers
+from judge.reference_rules import REFERENCE_RULES
 from judge.reference_situations import (
     SIDES,
     Made,
@@ -131,7 +131,7 @@ def _after_another(rng: Random) -> list[Observation]:
 
 def _lagging(rng: Random) -> list[Observation]:
     found = []
-    document = PROFILES["document"]
+    document = REFERENCE_RULES["document"]
     for rule, other in (("R7", "R1"), ("R1", "R2"), ("R5", "R1"), ("R7", "R2")):
         for since, inside in ((2, True), (3, True), (8, False)):
             told = (past_decision(1, 20 - since, rule, "applied"),)

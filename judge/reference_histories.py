@@ -14,7 +14,6 @@ from aggregates.decisions import (
     PastDecision,
 )
 from aggregates.rules import (
-    PROFILES,
     RULES,
     AppliedRemedy,
     evaluate_rules,
@@ -23,6 +22,7 @@ from aggregates.rules import (
 from aggregates.signals import EpochSignals
 from aggregates.strategy import remedy_effects
 from judge.reference_observations import to_plain
+from judge.reference_rules import REFERENCE_RULES
 from judge.reference_situations import (
     Made,
     any_side,
@@ -178,7 +178,7 @@ _Recorded = tuple[list[EpochSignals], list[PastDecision], str]
 
 def _recorded(rng: Random, profile: str) -> _Recorded:
     """Return a run whose signals lie at, just above and just below the thresholds."""
-    rules = PROFILES[profile]
+    rules = REFERENCE_RULES[profile]
     steps = (0.5, 1 - 1e-6, 1.0, 1.0, 1 + 1e-6, 2.0)
     history, level = [], dict.fromkeys(RULES, 1.0)
     for epoch in range(rng.randint(16, 22)):
@@ -245,16 +245,16 @@ def _told_otherwise(rng: Random, run: _Recorded) -> list[Observation]:
 
 
 def _fired_at(epoch: int, history: Sequence[EpochSignals], profile: str) -> tuple[str, ...]:
-    return fired_in_precedence(evaluate_rules(history[: epoch + 1], [], PROFILES[profile]))
+    return fired_in_precedence(evaluate_rules(history[: epoch + 1], [], REFERENCE_RULES[profile]))
 
 
 def _seen_at(
     epoch: int, history: Sequence[EpochSignals], told: Sequence[PastDecision], profile: str
 ) -> Observation:
-    before = tuple(past for past in told if past.epoch < epoch)
-    evaluations = evaluate_rules(history[: epoch + 1], _remedies_of(before), PROFILES[profile])
+    before, rules = tuple(past for past in told if past.epoch < epoch), REFERENCE_RULES[profile]
+    evaluations = evaluate_rules(history[: epoch + 1], _remedies_of(before), rules)
     due = fired_in_precedence(evaluations)
-    seen = observe(Random(0), {}, epoch=epoch, rules=PROFILES[profile])  # noqa: S311 - no secret
+    seen = observe(Random(0), {}, epoch=epoch, rules=rules)  # noqa: S311 - no secret
     return replace(
         seen,
         due=due,

@@ -11,9 +11,10 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.rules import PROFILES, RULES, RuleEvaluation
+from aggregates.rules import RULES, RuleEvaluation
 from aggregates.signals import EpochSignals
 from aggregates.spec import ModelSpec
+from judge.reference_rules import REFERENCE_RULES
 
 __all__ = ["decision_from", "from_plain", "to_plain"]
 
@@ -48,7 +49,7 @@ def from_plain(value: Mapping[str, Any]) -> Observation:
         **{name: value[name] for name in _SAME},
         due=tuple(value["due"]),
         waived=tuple(value["waived"]),
-        rules=PROFILES[value["rules"]],
+        rules=REFERENCE_RULES[value["rules"]],
         settings=Settings(**value["settings"]),
         spec=ModelSpec.from_dict(value["spec"]),
         history=tuple(EpochSignals(*map(_read, row)) for row in value["history"]),

@@ -25,12 +25,12 @@ from aggregates.decisions import (
 )
 from aggregates.rules import (
     PRECEDENCE,
-    PROFILES,
     RULES,
     RuleEvaluation,
 )
 from aggregates.signals import EpochSignals
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec, ModelSpec
+from judge.reference_rules import REFERENCE_RULES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ _HEALTHY = {"R1": 2.5e-3, "R2": 0.5, "R3": 0.4, "R4": None, "R5": 0.0, "R6": 0.1
 
 def observe(rng: Random, fired: Mapping[str, str], **changes: Any) -> Observation:
     """Return an observation in which the rules of `fired` are due, each on its side."""
-    rules = changes.get("rules", PROFILES["calibrated"])
+    rules = changes.get("rules", REFERENCE_RULES["calibrated"])
     epoch = changes.pop("epoch", rng.randint(6, 12))
     seen = Observation(
         run_id="run",

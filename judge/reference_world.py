@@ -23,9 +23,10 @@ from aggregates.decisions import (
     validate_decision,
 )
 from aggregates.errors import DecisionError, SpecError
-from aggregates.rules import PROFILES, AppliedRemedy, evaluate_rules, fired_in_precedence
+from aggregates.rules import AppliedRemedy, evaluate_rules, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
+from judge.reference_rules import REFERENCE_RULES
 
 __all__ = ["Outcome", "Scenario", "play"]
 
@@ -110,7 +111,7 @@ class _World:
 def play(scenario: Scenario, decide: Decide) -> Outcome:
     """Let the run go on for its epochs, with `decide` asked whenever rules are due."""
     world = _start(scenario)
-    rules = PROFILES[scenario.profile]
+    rules = REFERENCE_RULES[scenario.profile]
     outcome = Outcome(steps=scenario.epochs, well=False)
     well_since, quiet = None, 0
     for epoch in range(scenario.epochs):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,18 +21,20 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+_AFRESH = sandbox._start  # as the judge does it, whatever a session of tests puts in its place
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _start_afresh() -> Iterator[Callable[[Path], Any]]:
-    """Fork what examines submissions; and know how the judge starts it."""
-    afresh = sandbox._start
+def _forked() -> Iterator[None]:
+    """Fork what examines submissions."""
     with examinations_forked():
-        yield afresh
+        yield
 
 
 @pytest.fixture
-def afresh(_start_afresh: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Examine in a fresh interpreter, as the judge does."""
-    monkeypatch.setattr(sandbox, "_start", _start_afresh)
+    monkeypatch.setattr(sandbox, "_start", _AFRESH)
 
 
 @pytest.fixture(scope="session")
