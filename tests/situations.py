@@ -8,9 +8,10 @@ from uuid import UUID
 from synthetic import SPEC
 
 from aggregates.decisions import Decision, Observation, PastDecision, Settings
-from aggregates.rules import CALIBRATED, RULES, RuleEvaluation, fired_in_precedence
+from aggregates.rules import RULES, RuleEvaluation, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.transcript import Transcript
+from judge.reference_rules import REFERENCE_RULES
 
 
 def observe(
@@ -32,7 +33,7 @@ def observe(
         history=tuple(signals(number) for number in range(epoch + 1)),
         decisions=(),
         waived=(),
-        rules=CALIBRATED,
+        rules=REFERENCE_RULES["calibrated"],
         edits="live",
     )
     return dataclasses.replace(observation, **changes)

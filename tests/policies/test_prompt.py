@@ -104,7 +104,7 @@ def test_prompt_is_bounded_whatever_others_wrote() -> None:
         size(dataclasses.replace(long_run(200, words), spec=spec), feedback=FEEDBACK, problem=words)
         for words in (WORST, ESCAPES)
     )
-    assert usual <= 11_500
+    assert usual <= 13_000
     assert worst <= 25_600
 
 
@@ -117,7 +117,7 @@ def test_recorded_requests_are_as_large_late_in_a_training_as_early() -> None:
         )
         train_tiny(settings={**STUCK, "epochs": 30}, policy=policy)
     calls = log.events(Transcript.CallMade)
-    usual = calls[-1].rules
+    usual = max(calls, key=lambda call: [each.rules for each in calls].count(call.rules)).rules
     sizes = {call.epoch: call.request_bytes for call in calls if call.rules == usual}
     early, late = (
         [size for epoch, size in sizes.items() if first <= epoch < first + 10] for first in (10, 20)

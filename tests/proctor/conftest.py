@@ -18,7 +18,7 @@ def _forked() -> Iterator[None]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with one judged run; tests that change it take a copy."""
     home = tmp_path_factory.mktemp("trained") / "home"
-    start = ["lr=3.0", "warm_up_epochs=0", "epochs=4"]
+    start = ["lr=1e-5", "warm_up_epochs=0", "epochs=7"]  # R1 fires in epochs 2 and 5
     done = call(["run", *TINY[:-2], "threads=1", *start], home=home)
     assert done.returncode == 0, done.stderr
     done = call(["judge"], home=home)

@@ -313,17 +313,17 @@ def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> No
 
 
 def test_attempt_behind_a_restart_starts_from_what_was_changed(tmp_path: Path) -> None:
-    stuck = ["lr=1e-7", "channels=2", "width=2", "epochs=4", "edits=restart"]
-    arguments = ["campaign", *TASK, *stuck, "--policy", "playbook", "--attempts", "2", "--json"]
+    dead = ["epochs=4", "edits=restart", "--provoke", "dead_activations"]
+    arguments = ["campaign", *TASK, *dead, "--policy", "playbook", "--attempts", "2", "--json"]
     done = call_here(arguments, home=tmp_path)
     told = answer(done)
-    assert [attempt["state"] for attempt in told["attempts"]] == ["restart", "restart"]
+    assert [attempt["state"] for attempt in told["attempts"]] == ["restart", "completed"]
     records = read_records(Home(tmp_path), told["campaign"])
     first, second = (records.runs[attempt["run"]] for attempt in told["attempts"])
     assert second[0].parent_run == told["attempts"][0]["run"]
     scheduled = next(event for event in first if type(event) is Run.RestartScheduled)
     assert second[0].spec == scheduled.spec != first[0].spec
-    assert second[0].config["lr"] == pytest.approx(1e-6)  # a remedy of the first attempt
+    assert second[0].config["activation"] == scheduled.spec["activation"] != "relu"
     assert answer(call_here(arguments, home=tmp_path)) == told
 
 

@@ -110,7 +110,7 @@ def test_run_is_learned_from_until_its_checkpoint_is_rolled_back(line: Line) -> 
     adopt(line, NUMBERS, before + "\n# other\n")
     active = adopt(line, NUMBERS, before)
     ran = answer(
-        call(["run", *TINY, "epochs=6", "lr=3.0", "warm_up_epochs=0", "--json"], home=home)
+        call(["run", *TINY, "epochs=7", "lr=1e-5", "warm_up_epochs=0", "--json"], home=home)
     )
     (run,) = [each["run_id"] for each in ran["runs"]]
     judged = answer(call(["judge", run, "--no-execute", "--json"], home=home))

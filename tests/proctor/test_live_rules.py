@@ -56,7 +56,15 @@ CASES = [
         "R4",
         "stalled",
         "add_block",
-        {"norm": "none", "lr": 1e-4, "warm_up_epochs": 0, "batch_size": 60, "epochs": 5},
+        {
+            "norm": "none",
+            "blocks": 1,
+            "width": 1,
+            "lr": 1e-3,
+            "warm_up_epochs": 0,
+            "batch_size": 60,
+            "epochs": 5,
+        },
     ),
     Case(
         "R5",
