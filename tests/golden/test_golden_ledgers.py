@@ -106,7 +106,7 @@ def test_old_run_has_no_hard_fail_and_the_verdict_names_the_version_of_its_rules
     with pytest.raises(JudgeError, match="another version of Proctor made it"):
         audit(home, run)  # the images that the run was trained on cannot be drawn again
     place, config = Home(home), JudgeConfig()
-    evidence = read_evidence(place.ledger, UUID(run), config)
+    evidence = read_evidence(place.ledger, UUID(run), config, vkey=None, kept_head=None)
     gates = Gates(UUID(run), config, evidence=evidence, directory=place.submission(run), redo=None)
     ledger = gates.ledger()
     for step in (gates.deliverables, gates.load_model, gates.weights, gates.run_config):
