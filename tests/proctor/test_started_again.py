@@ -10,6 +10,7 @@ from frontdoor import answer, call
 from monitor.config import RunConfig
 from monitor.dispatch import PORTABLE_VARIABLES
 from proctor import process
+from proctor.home import Home
 from proctor.process import runnable, start_for
 from proctor.run_settings import read_config
 
@@ -68,7 +69,7 @@ def test_record_that_asks_for_code_paths_that_are_not_here_starts_nothing(
     monkeypatch.setattr(process, "_recorded_environment", lambda *_: hostile)
     monkeypatch.setattr(process, "describe_cpu", lambda: {"features": ["avx", "avx2", "fma"]})
     monkeypatch.setattr(process, "_replace", lambda _: pytest.fail("started"))
-    process.start_as_recorded(process.Home(tmp_path), "latest")
+    process.start_as_recorded(Home(tmp_path), "latest")
 
 
 def test_portable_on_top_of_a_file_has_one_thread(tmp_path: Path) -> None:
