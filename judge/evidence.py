@@ -23,6 +23,7 @@ from ledger.reader import open_verified
 from ledger.verified_entries import VerifiedEntry, parse_entry
 
 _START = "run.started"
+_RESTART = "run.restart_scheduled"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def _pick(
     own: list[VerifiedEntry] = []
     checkpoints: list[VerifiedEntry] = []
     starts: dict[UUID, VerifiedEntry] = {}  # by run
+    restarted: set[UUID] = set()  # runs that ended for a following one
     for entry in entries():
         if entry.stream_id == run:
             own.append(entry)
@@ -99,18 +101,24 @@ def _pick(
             checkpoints.append(entry)
         if entry.name == _START:
             starts.setdefault(entry.stream_id, entry)
+        elif entry.name == _RESTART:
+            restarted.add(entry.stream_id)
     parent = _parent_of(own[0]) if own else None
     if parent is None:
         return tuple(own), (), tuple(checkpoints), ()
     parents = tuple(each for each in entries() if each.stream_id == parent)
-    ancestors = tuple(_ancestors(parent, starts, seen={run}))
+    followed = {each: start for each, start in starts.items() if each in restarted}
+    ancestors = tuple(_ancestors(parent, followed, seen={run}))
     return tuple(own), parents, tuple(checkpoints), ancestors
 
 
 def _ancestors(
     parent: UUID | None, starts: Mapping[UUID, VerifiedEntry], *, seen: set[UUID]
 ) -> Iterator[VerifiedEntry]:
-    """Yield the first entries of a run's parent, its parent's parent and so on."""
+    """Yield the first entries of a run's parent, its parent's parent and so on.
+
+    `starts` are those of runs that ended for a restart: any run can name any other its parent.
+    """
     while parent is not None and parent in starts and parent not in seen:
         seen.add(parent)
         yield starts[parent]

@@ -203,13 +203,15 @@ def compare_validation(
 def undecided_share(model: ResidualCNN, split: Split, *, within: float) -> float:
     """Return the share of examples whose two largest logits lie close together.
 
-    Close is `within` of the largest logit; an example with a logit that is not finite counts too.
+    Close is `within` of how far an example's logits lie apart, in the median over the split: what
+    is added to all logits decides nothing. An example with a logit that is not finite counts too.
     """
     model.eval()
     logits = model(normalise(split.images)).double()  # (N, classes)
     top = logits.topk(2, dim=1).values  # (N, 2)
-    scale = logits.abs().amax(dim=1)
-    decided = (top[:, 0] - top[:, 1]) > within * scale  # false for NaN
+    spread = logits.amax(dim=1) - logits.amin(dim=1)
+    scale = spread.nanmedian()
+    decided = ((top[:, 0] - top[:, 1]) > within * scale) & spread.isfinite()  # false for NaN
     return 1.0 - float(decided.double().mean())
 
 

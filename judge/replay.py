@@ -31,6 +31,7 @@ from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
 from ledger.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
+from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
 from monitor.errors import MonitorError, RemedyRefused
 
 _LIBRARY_FIELDS = frozenset(
@@ -186,6 +187,10 @@ def _check_hashes(started: Any, config: RunConfig) -> None:
             recorded=started.config_hash,
             found=config.hash,
         )
+    if contradicted := _contradicted(started.environment, config):
+        raise StepError(
+            f"the environment contradicts the configuration: no run of it has such {contradicted}"
+        )
     rules = RulesConfig(**started.rules)
     if version_of(rules) is None or config.profile != rules.profile:
         raise StepError(
@@ -199,6 +204,22 @@ def _check_hashes(started: Any, config: RunConfig) -> None:
             recorded=started.rules_hash,
             found=rules.hash,
         )
+
+
+def _contradicted(environment: Mapping[str, Any], config: RunConfig) -> str | None:
+    """Return what of a recorded environment the configuration rules out on every machine.
+
+    Without this, it would be one more way to be of another kind of machine than the judge's.
+    """
+    wanted: dict[str, Any] = {"numerics": config.numerics, "threads": config.threads}
+    if config.device == "cpu":
+        wanted["device"] = "cpu"
+    if config.numerics == PORTABLE:  # the monitor trains with no others
+        wanted["variables"] = dict(PORTABLE_VARIABLES)
+    wrong = (key for key, value in wanted.items() if environment.get(key, value) != value)
+    missing = (key for key in wanted if key not in environment)
+    # Versions without portable numerics recorded less.
+    return next(wrong, None) or (next(missing, None) if config.numerics == PORTABLE else None)
 
 
 def initial_settings(config: RunConfig) -> Settings:

@@ -65,8 +65,7 @@ def campaign(
     as_json: JsonOption = False,
 ) -> None:
     """Attempt one task several times; the same command carries on, or tells how it ended."""
-    chosen = provoked(read_config(config, settings or []), provoke, provoke_seed)
-    start_for(chosen)
+    chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(

@@ -74,8 +74,7 @@ app = typer.Typer(
 @app.command()
 def demo(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
     """Train a small model from a bad start, judge it, verify the ledger: the main job, once."""
-    config = RunConfig.from_dict(DEMO)
-    start_for(config)
+    config = start_for(lambda: RunConfig.from_dict(DEMO))
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(jobs.demo(Home(home), config, as_json=as_json))
@@ -93,8 +92,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Train a model under watch; every fired rule is decided on, everything is recorded."""
-    chosen = provoked(read_config(config, settings or []), provoke, provoke_seed)
-    start_for(chosen)
+    chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(

@@ -7,9 +7,10 @@ same command with the right environment. Its process id, terminal and exit code 
 I/O: replaces the process (execve).
 """
 
+import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 from ledger.errors import LedgerError
@@ -29,16 +30,31 @@ from proctor.home import Home, find_run
 from proctor.remembering import open_remembered
 from proctor.replay import verified_campaigns, verified_runs
 
-_STARTED = "PROCTOR_STARTED_AGAIN"  # tells the new process that it is one
+_STARTED = "PROCTOR_STARTED_AGAIN"  # tells the new process that it is one, and what was read
+# What a CPU has to have where a ledger says so: PyTorch takes a path without looking at the CPU.
+_NEEDS: Mapping[tuple[str, str], frozenset[str]] = {
+    ("ATEN_CPU_CAPABILITY", "avx2"): frozenset({"avx2", "fma"}),
+    ("ATEN_CPU_CAPABILITY", "avx512"): frozenset(
+        {"avx512bw", "avx512dq", "avx512f", "avx512vl", "fma"}
+    ),
+    ("MKL_DEBUG_CPU_TYPE", "5"): frozenset({"avx2", "fma"}),
+}
 # The current folder is no place to import from, so -P; the packages may lie in no site folder.
-_CODE = "import sys; sys.argv[0] = 'proctor'; sys.path.append({house!r}); {main}"
+# A library that is used puts the folder of argv[0] in front of the path: that is the interpreter's.
+_CODE = "import sys; sys.argv[0] = sys.executable; sys.path.append({house!r}); {main}"
 _MAIN = "from proctor.cli import main; main()"
 
 
-def start_for(config: RunConfig) -> None:
-    """Go on in a process that computes as the configuration says."""
+def start_for(read: Callable[[], RunConfig]) -> RunConfig:
+    """Return the configuration, in a process that computes as it says.
+
+    A process that was started again is handed what the first one has read: a pipe is read once.
+    """
+    again = _started_again()
+    config = read() if again is None else RunConfig.from_dict(json.loads(again))
     if config.numerics == PORTABLE:
-        _start_with(PORTABLE_VARIABLES)
+        _start_with(PORTABLE_VARIABLES, again=again, carried=json.dumps(config.to_dict()))
+    return config
 
 
 def start_as_recorded(home: Home, name: str) -> None:
@@ -47,13 +63,20 @@ def start_as_recorded(home: Home, name: str) -> None:
     `name` is that of a run or a campaign. Nothing happens where it is not found, the ledger does
     not hold, or the run was made on another CPU: the command itself says so.
     """
+    again = _started_again()
     try:
         environment = _recorded_environment(home, name)
     except (LedgerError, OSError, ProctorError):
         return
-    variables = variables_for(environment, here=describe_cpu())
-    if variables is not None:
-        _start_with(variables)
+    here = describe_cpu()
+    variables = variables_for(environment, here=here)
+    if variables is not None and runnable(variables, here["features"]):
+        _start_with(variables, again=again)
+
+
+def runnable(variables: Mapping[str, str], features: Collection[str]) -> bool:
+    """Return whether a CPU with these features has the code paths that variables ask for."""
+    return all(_NEEDS.get(pair, frozenset()) <= set(features) for pair in variables.items())
 
 
 def _recorded_environment(home: Home, name: str) -> Mapping[str, Any] | None:
@@ -71,8 +94,13 @@ def _recorded_environment(home: Home, name: str) -> Mapping[str, Any] | None:
     return None
 
 
-def _start_with(variables: Mapping[str, str]) -> None:
-    again = os.environ.pop(_STARTED, None)  # no process that this one starts is to inherit it
+def _started_again() -> str | None:
+    """Return what this process was handed when it started itself again, None if it has not."""
+    number, _, handed = os.environ.pop(_STARTED, "").partition(" ")  # children do not inherit it
+    return handed if number == str(os.getpid()) else None
+
+
+def _start_with(variables: Mapping[str, str], *, again: str | None, carried: str = "") -> None:
     if current_variables() == variables:
         return
     if again is not None:
@@ -80,7 +108,7 @@ def _start_with(variables: Mapping[str, str]) -> None:
             f"this process could not be started with {dict(variables)}: its environment changes "
             "while Python starts, which a sitecustomize module or a wrapper may do"
         )
-    _replace({**environment_with(variables), _STARTED: "1"})
+    _replace({**environment_with(variables), _STARTED: f"{os.getpid()} {carried}"})
 
 
 def _replace(environment: Mapping[str, str]) -> NoReturn:

@@ -10,6 +10,7 @@ from typing import Any
 
 from aggregates.provocations import apply_to_config
 from monitor.config import IMAGE_FOLDER, RunConfig
+from monitor.dispatch import PORTABLE
 from proctor.errors import ProctorError
 
 
@@ -19,7 +20,10 @@ def read_config(path: Path | None, settings: Sequence[str]) -> RunConfig:
     Raises ConfigurationError naming the key.
     """
     chosen: dict[str, Any] = {} if path is None else RunConfig.from_toml(path).to_dict()
-    chosen |= read_pairs(settings)
+    given = read_pairs(settings)
+    if given.get("numerics") == PORTABLE and chosen.get("threads") == RunConfig().threads:
+        del chosen["threads"]  # the default, which nobody asked for; portable has another
+    chosen |= given
     dataset = chosen.get("dataset")
     if isinstance(dataset, str) and dataset.startswith(IMAGE_FOLDER) and dataset != IMAGE_FOLDER:
         # Recorded as an absolute path: judge and replay may be called from elsewhere.
@@ -48,6 +52,6 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
 def _read_value(text: str) -> Any:
     try:
         found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, or too deep
         return text
     return found["value"] if set(found) == {"value"} else text

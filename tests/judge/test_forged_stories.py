@@ -285,3 +285,47 @@ def test_target_of_nothing_is_rejected(tampered: Callable[[], Case]) -> None:
     assert report.scores.accuracy_score == accuracy / 0.5
     assert "of the target 0.5 (floor)" in report.step("scores").summary
     assert "of 100 images: too few to tell models apart" in report.step("test_accuracy").summary
+
+
+def started_with(environment: dict[str, Any], **settings: Any) -> Change:
+    """Return a change to another configuration and environment, as if they always had been."""
+
+    def change(event: Any) -> dict[str, Any]:
+        if not isinstance(event, Run.Started):
+            return {}
+        config = RunConfig.from_dict({**event.config, **settings})
+        told = {**event.environment, **environment}
+        return {
+            "config": config.to_dict(),
+            "config_hash": config.hash,
+            "environment": {key: value for key, value in told.items() if value is not None},
+        }
+
+    return change
+
+
+PORTABLE = {"numerics": "portable", "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings", "part"),
+    [
+        ({"threads": 7}, {}, "threads"),
+        ({"device": "NVIDIA H100"}, {}, "device"),
+        ({"numerics": "portable"}, {}, "numerics"),
+        ({"numerics": "fast"}, PORTABLE, "numerics"),
+        ({**PORTABLE, "variables": {"MKL_CBWR": "AVX2"}}, PORTABLE, "variables"),
+        ({**PORTABLE, "variables": None}, PORTABLE, "variables"),
+    ],
+)
+def test_environment_that_no_run_of_the_configuration_has_is_rejected(
+    tampered: Callable[[], Case], environment: dict[str, Any], settings: dict[str, Any], part: str
+) -> None:
+    report = rewrite(tampered(), started_with(environment, **settings)).audit()
+    assert failed(report) == "ledger"
+    assert f"no run of it has such {part}" in report.step("ledger").summary
+
+
+def test_environment_of_an_earlier_version_is_accepted(tampered: Callable[[], Case]) -> None:
+    older = {"numerics": None, "variables": None, "cpu": None}
+    assert failed(rewrite(tampered(), started_with(older)).audit(config=off(*UNNAMED))) is None

@@ -296,3 +296,24 @@ def follow(case: Case, policy: Policy) -> Case:
             submission_dir=submission,
         )
     return Case(str(after.id), case.ledger, submission)
+
+
+def test_run_that_names_a_provoked_one_its_parent_without_a_restart_is_waived_nothing(
+    tmp_path: Path,
+) -> None:
+    config = RunConfig.from_dict(apply_to_config({**BASE, "epochs": 1}, *DEEP))
+    first = train_case(tmp_path, SilentPolicy(), config)
+    plain = {k: v for k, v in config.to_dict().items() if "provocation" not in k}
+    submission = first.submission.with_name("claiming")
+    with LedgerApplication.open(first.ledger, REGISTRY) as log:
+        after = train(
+            RunConfig.from_dict(plain),
+            SilentPolicy(),
+            log=log,
+            blobs=BlobStore(LedgerPaths(first.ledger).blobs),
+            parent_run=first.run_id,
+            submission_dir=submission,
+        )
+    report = Case(str(after.id), first.ledger, submission).audit()
+    assert failed(report) == "load_model"
+    assert "no residual connection" in report.step("load_model").summary
