@@ -189,7 +189,8 @@ WHERE (d.refused OR NOT d.acts)
     );
 
 -- A remedy for one rule while a rule that goes first was left alone. Here too a moving average may
--- lag behind a remedy within the limit.
+-- lag behind a remedy within the limit. R4 waits, as the playbook says, while the update ratio is
+-- outside of its band and for three epochs after a remedy of R1.
 CREATE TEMP VIEW coverage_precedence AS
 WITH acting AS (
     SELECT a.run_id, a.number, a.epoch, a.source, min(r.precedence) AS precedence
@@ -218,6 +219,20 @@ WHERE NOT EXISTS (
             (o.acts AND o.epoch = a.epoch)
             OR (o.took_effect AND o.epoch BETWEEN a.epoch - l.deferral_limit AND a.epoch - 1)
         )
+)
+AND NOT (
+    h.rule = 'R4' AND (
+        EXISTS (
+            FROM rule_evaluations s
+            WHERE s.run_id = a.run_id AND s.epoch = a.epoch AND s.rule = 'R1'
+                AND s.side IN ('high', 'low')
+        )
+        OR EXISTS (
+            FROM coverage_answers o
+            WHERE o.run_id = a.run_id AND o.rule = 'R1' AND o.took_effect
+                AND o.epoch BETWEEN a.epoch - 3 AND a.epoch - 1
+        )
+    )
 )
 GROUP BY a.run_id, a.number, a.epoch, a.source;
 

@@ -55,7 +55,7 @@ _KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 _FEATURES = ("amx", "avx", "f16c", "fma", "sse4")  # beginnings of the flags that select kernels
-_CACHES = ("SC_LEVEL1_DCACHE_SIZE", "SC_LEVEL2_CACHE_SIZE", "SC_LEVEL3_CACHE_SIZE")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # libraries cut matrices to fit into them
 
 
 def current_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -100,8 +100,20 @@ def describe_cpu() -> dict[str, Any]:
     return {
         "name": " ".join(fields[key] for key in named if key in fields) or platform.processor(),
         "features": sorted(flag for flag in fields.get("flags", "").split() if _selects(flag)),
-        "caches": [os.sysconf(name) for name in _CACHES if name in os.sysconf_names],  # bytes
+        "caches": _caches(),
     }
+
+
+def _caches() -> list[str]:
+    """Return level, kind and size of each cache, as the system tells them; empty elsewhere."""
+    parts = ("level", "type", "size")
+    try:
+        return [
+            " ".join((place / part).read_text(encoding="ascii").strip() for part in parts)
+            for place in sorted(_CACHES.glob("index*"))
+        ]
+    except (OSError, UnicodeDecodeError):
+        return []
 
 
 def _selects(flag: str) -> bool:

@@ -375,6 +375,30 @@ def test_run_is_put_to_the_test_by_what_has_an_epoch_after_it(
     assert (coverage.tested, coverage.remedied) == (tested, remedied)
 
 
+@pytest.mark.parametrize(("side", "violated"), [("high", False), ("low", False), ("plateau", True)])
+def test_precedence_lets_r1_act_before_capacity_while_the_update_ratio_is_out_of_its_band(
+    story: Story, side: str, violated: bool
+) -> None:
+    story.begin(epochs=4, fired={"R1": {2}, "R4": {2}})
+    story.connection.execute("UPDATE log.rule_evaluations SET side = ? WHERE rule = 'R1'", [side])
+    story.act(2, "R1", direction="decrease_lr")
+    story.decide(2, "R4")
+    story.end("completed")
+    assert ("precedence" in [kind for kind, *_ in story.found()]) is violated
+
+
+@pytest.mark.parametrize(("epoch", "violated"), [(5, False), (6, True)])
+def test_precedence_leaves_three_epochs_to_a_remedy_of_r1_before_capacity(
+    story: Story, epoch: int, violated: bool
+) -> None:
+    story.begin(epochs=8, fired={"R1": {2}, "R2": {epoch}, "R4": {epoch}})
+    story.act(2, "R1", direction="decrease_lr")
+    story.act(epoch, "R2", direction="increase_batch_size")
+    story.decide(epoch, "R4")
+    story.end("completed")
+    assert ("precedence" in [kind for kind, *_ in story.found()]) is violated
+
+
 def test_precedence_is_kept_when_the_rule_that_goes_first_is_waived(story: Story) -> None:
     story.begin(epochs=4, fired={"R5": {3}, "R2": {3}}, waived=("R5",))
     story.act(3, "R2", direction="increase_batch_size")
