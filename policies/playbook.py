@@ -30,6 +30,7 @@ from policies.numbers import PlaybookNumbers, load_numbers
 
 AT_LIMIT = "every remedy of the playbook is at its limit"
 RUINED = 10.0  # validation loss, in units of what guessing costs (the logarithm of the classes)
+OVERWRITTEN = 0.2  # update ratio of an epoch whose first steps were longer than the weights
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,10 @@ def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation)
     if _ruined(seen):
         why = "the largest layer gradient norm is above its limit and the model far below guessing"
         return _Remedy("decrease_lr", fresh, why)
+    if seen.epoch == 0 and _normalised(seen):
+        # Fresh weights cost an epoch; without normalisation they would explode again.
+        why = "the largest layer gradient norm is far above its limit in the first epoch"
+        return _Remedy("decrease_lr", fresh, why)
     return _Remedy("decrease_lr", params, "the largest layer gradient norm is above its limit")
 
 
@@ -136,6 +141,10 @@ def _ruined(seen: Observation) -> bool:
     if not seen.history:
         return False
     return seen.history[-1].val_loss > RUINED * math.log(seen.spec.classes)
+
+
+def _normalised(seen: Observation) -> bool:
+    return seen.spec.norm != "none" and all(block.norm != "none" for block in seen.spec.blocks)
 
 
 def _recovers(rule: str, seen: Observation) -> bool:
@@ -169,7 +178,7 @@ def _recovers(rule: str, seen: Observation) -> bool:
 
 def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
     why = "the smallest layer gradient norm is below its limit"
-    if seen.spec.norm == "none" or any(block.norm == "none" for block in seen.spec.blocks):
+    if not _normalised(seen):
         return _Remedy("add_norm", {}, why + " and there are layers without normalisation")
     if not all(block.residual for block in seen.spec.blocks):
         return _Remedy("add_residual", {}, why + " and there are blocks without a shortcut")
@@ -216,6 +225,13 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
         )
     if lr / least < MIN_LR:
         return None
+    if found.side == "high" and found.value is not None and found.value > OVERWRITTEN:
+        # It was the weights that were too small, not only the rate that was too large.
+        return _Remedy(
+            "decrease_lr",
+            {"lr": max(lr / least, MIN_LR), "reinitialise": True},
+            "steps are as long as the weights, of which nothing is left",
+        )
     if found.side == "high":
         factor = most if ema is None else min(most, max(least, ema / middle))
         return _Remedy(
