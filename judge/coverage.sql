@@ -7,6 +7,7 @@ SELECT
     run_id,
     CAST(rules ->> '$.action_window' AS INTEGER) AS action_window,
     CAST(rules ->> '$.deferral_limit' AS INTEGER) AS deferral_limit,
+    CAST(rules ->> '$.persistence' AS INTEGER) AS persistence,
     reason,
     (SELECT max(epoch) FROM rule_evaluations e WHERE e.run_id = s.run_id) AS last_epoch
 FROM run_starts s
@@ -190,7 +191,7 @@ WHERE (d.refused OR NOT d.acts)
 
 -- A remedy for one rule while a rule that goes first was left alone. Here too a moving average may
 -- lag behind a remedy within the limit. R4 waits, as the playbook says, while the update ratio is
--- outside of its band and for three epochs after a remedy of R1.
+-- outside of its band and while a remedy of R1 is younger than the persistence of the rules.
 CREATE TEMP VIEW coverage_precedence AS
 WITH acting AS (
     SELECT a.run_id, a.number, a.epoch, a.source, min(r.precedence) AS precedence
@@ -230,7 +231,7 @@ AND NOT (
         OR EXISTS (
             FROM coverage_answers o
             WHERE o.run_id = a.run_id AND o.rule = 'R1' AND o.took_effect
-                AND o.epoch BETWEEN a.epoch - 3 AND a.epoch - 1
+                AND o.epoch BETWEEN a.epoch - l.persistence AND a.epoch - 1
         )
     )
 )

@@ -30,7 +30,7 @@ from policies.numbers import PlaybookNumbers, load_numbers
 
 AT_LIMIT = "every remedy of the playbook is at its limit"
 RUINED = 10.0  # validation loss, in units of what guessing costs (the logarithm of the classes)
-OVERWRITTEN = 0.2  # update ratio of an epoch whose first steps were longer than the weights
+OVERWRITTEN = 0.2  # mean update ratio of an epoch whose first steps were longer than the weights
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
         )
     if lr / least < MIN_LR:
         return None
-    if found.side == "high" and found.value is not None and found.value > OVERWRITTEN:
+    if found.side == "high" and _overwritten(seen, found):
         # It was the weights that were too small, not only the rate that was too large.
         return _Remedy(
             "decrease_lr",
@@ -238,6 +238,12 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
             "decrease_lr", {"lr": max(lr / factor, MIN_LR)}, "updates are too large for the weights"
         )
     return _Remedy("decrease_lr", {"lr": lr / least}, "validation loss no longer improves")
+
+
+def _overwritten(seen: Observation, found: RuleEvaluation) -> bool:
+    """Return whether an epoch's steps, each beside its own weights, left nothing of the weights."""
+    by_step = seen.rules.r1_signal == "update_ratio"
+    return by_step and found.value is not None and found.value > OVERWRITTEN
 
 
 def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _Remedy | None:

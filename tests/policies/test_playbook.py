@@ -133,6 +133,28 @@ def test_playbook_reinitialises_a_model_that_is_far_worse_than_guessing() -> Non
     assert "reinitialise" not in better.params
 
 
+def test_gradients_that_explode_in_the_first_epoch_begin_again_where_fresh_weights_would_not() -> (
+    None
+):
+    (first,), (later,) = answer(observe({"R7": "high"}, epoch=0)), answer(observe({"R7": "high"}))
+    bare = ModelSpec(10, 8, 2, (BlockSpec(8, True, "none", "relu"),), "none", "relu")
+    (unnormalised,) = answer(observe({"R7": "high"}, epoch=0, spec=bare))
+    assert first.params["reinitialise"] is True
+    assert "reinitialise" not in later.params
+    assert "reinitialise" not in unnormalised.params
+
+
+def test_steps_longer_than_the_weights_begin_again_at_the_least_lower_rate() -> None:
+    (lost,), (fast,) = (answer(observe({"R1": "high"}, ema=ratio)) for ratio in (0.3, 0.1))
+    assert lost.params == {"lr": pytest.approx(0.1 / 3), "reinitialise": True}
+    assert fast.params == {"lr": pytest.approx(0.01)}
+
+
+def test_an_update_ratio_of_whole_epochs_says_nothing_of_single_steps() -> None:
+    (decision,) = answer(observe({"R1": "high"}, ema=0.3, rules=DOCUMENT))
+    assert "reinitialise" not in decision.params
+
+
 def test_r7_waits_while_clipping_bounds_the_steps() -> None:
     clipped = Settings(lr=0.1, batch_size=64, clip_norm=1.0)
     done = (past("R7", 3),)
