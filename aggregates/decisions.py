@@ -23,6 +23,7 @@ NO_ACTION = "rule_triggered_no_action"
 EVENT_TYPES = (ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION)
 
 MIN_LR, MAX_LR = 1e-8, 10.0
+LEAST_LR_FACTOR = 3.0  # by which R1 moves a learning rate
 MAX_BATCH_SIZE = 65_536  # examples
 MAX_JUSTIFICATION = 4_000  # characters
 
@@ -256,10 +257,10 @@ def direction_problem(
 
 _FACTORS: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
     {
-        ("R1", "decrease_lr"): (3.0, 10.0),
-        ("R1", "increase_lr"): (3.0, 10.0),
-        ("R1", "warm_up_lr"): (3.0, 10.0),
-        ("R1", "cycle_lr"): (3.0, 10.0),
+        ("R1", "decrease_lr"): (LEAST_LR_FACTOR, 10.0),
+        ("R1", "increase_lr"): (LEAST_LR_FACTOR, 10.0),
+        ("R1", "warm_up_lr"): (LEAST_LR_FACTOR, 10.0),
+        ("R1", "cycle_lr"): (LEAST_LR_FACTOR, 10.0),
         ("R7", "decrease_lr"): (10.0, 10.0),
         ("R2", "increase_batch_size"): (2.0, 2.0),
         ("R2", "decrease_batch_size"): (2.0, 2.0),

@@ -12,6 +12,9 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
+from aggregates.decisions import LEAST_LR_FACTOR, MAX_LR, MIN_LR
+from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
+
 _VIEWS = Path(__file__).with_name("coverage.sql")
 _KINDS_SQL = "SELECT kind, rule, epoch, decision, emitter, detail FROM coverage_violations"
 
@@ -46,6 +49,11 @@ class Coverage:
 
 def install_views(connection: DuckDBPyConnection) -> None:
     """Add the coverage views to a connection that has the tables of projections."""
+    connection.execute(
+        "CREATE TEMP TABLE coverage_bounds AS SELECT ? AS least_lr, ? AS most_lr,"
+        " ? AS least_lr_factor, ? AS most_blocks, ? AS most_width",
+        [MIN_LR, MAX_LR, LEAST_LR_FACTOR, MAX_BLOCKS, MAX_WIDTH],
+    )
     connection.execute(_VIEWS.read_text(encoding="utf-8"))
 
 

@@ -56,6 +56,50 @@ WHERE a.took_effect
             AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
     );
 
+-- Rules that fire with nothing left to do for them: what they ask for is at its limit, or in place
+-- already. Whoever defers one of these keeps nothing back. R6 has had everything once all layers are
+-- normalised, all blocks have shortcuts, and the activation has been swapped for it.
+CREATE TEMP VIEW coverage_exhausted AS
+WITH specs AS (
+    SELECT run_id, -1 AS behind, -1 AS idx, spec FROM run_starts
+    UNION ALL
+    SELECT run_id, epoch, idx, spec FROM remedies WHERE outcome = 'applied'
+),
+in_force AS (
+    SELECT f.run_id, f.epoch, f.rule, f.side, arg_max(p.spec, (p.behind, p.idx)) AS spec
+    FROM rule_evaluations f
+    JOIN specs p ON p.run_id = f.run_id AND p.behind < f.epoch
+    WHERE f.fired
+    GROUP BY ALL
+)
+SELECT s.run_id, s.epoch, s.rule
+FROM in_force s
+JOIN epochs e USING (run_id, epoch)
+JOIN run_starts t USING (run_id)
+CROSS JOIN coverage_bounds b
+WHERE CASE s.rule
+    WHEN 'R1' THEN
+        CASE s.side WHEN 'low' THEN e.lr * b.least_lr_factor > b.most_lr
+        ELSE e.lr / b.least_lr_factor < b.least_lr END
+    WHEN 'R2' THEN
+        CASE s.side WHEN 'high' THEN e.batch_size % 2 = 1
+        ELSE 2 * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS BIGINT) END
+    WHEN 'R4' THEN
+        json_array_length(s.spec, '$.blocks') >= b.most_blocks
+        AND 2 * list_max(TRY_CAST(s.spec ->> '$.blocks[*].width' AS INTEGER[])) > b.most_width
+    WHEN 'R6' THEN
+        s.spec ->> '$.norm' <> 'none'
+        AND NOT list_contains(s.spec ->> '$.blocks[*].norm', 'none')
+        AND NOT list_contains(s.spec ->> '$.blocks[*].residual', 'false')
+        AND EXISTS (
+            FROM coverage_answers a
+            WHERE a.run_id = s.run_id AND a.rule = 'R6' AND a.direction = 'swap_activation'
+                AND a.took_effect AND a.epoch < s.epoch
+        )
+    WHEN 'R7' THEN e.lr / 10 < b.least_lr
+    ELSE false
+END;
+
 -- The obligations: each firing of a rule, and whether a decision near it answers. A firing in the
 -- last epoch obliges too, since its policy is asked; but whatever is said there costs nothing, so
 -- it does not put the run to the test. Neither does what the driver says where nobody decided.
@@ -130,7 +174,8 @@ WHERE NOT EXISTS (
 
 -- A deferral that nothing came of, or a remedy that was refused: who asks for what cannot be done
 -- has done nothing yet. (Refusals that nothing bears out end the audit before.) It clears when the rule falls silent, when a remedy for it takes
--- effect, or when the training is stopped or restarted, all of it within the limit. Where the run
+-- effect, or when the training is stopped or restarted, all of it within the limit. A rule with
+-- nothing left to do is deferred for good reason. Where the run
 -- ends before the limit, it is held against the policy only if the rule fired in a later epoch with
 -- no other rule's remedy in the action window before it, and still was not acted on; a rule that was remedied within the limit may
 -- still fire because its moving average lags, and need not be remedied again so soon.
@@ -155,6 +200,7 @@ SELECT
     || least(l.last_epoch, d.epoch + l.deferral_limit) AS detail
 FROM coverage_answers d
 JOIN coverage_limits l USING (run_id)
+ANTI JOIN coverage_exhausted x ON x.run_id = d.run_id AND x.epoch = d.epoch AND x.rule = d.rule
 WHERE (d.refused OR NOT d.acts)
     AND NOT EXISTS (
         FROM coverage_rules s
@@ -213,6 +259,7 @@ FROM acting a
 JOIN coverage_limits l USING (run_id)
 JOIN coverage_rules h
     ON h.run_id = a.run_id AND h.epoch = a.epoch AND h.fired AND h.precedence < a.precedence
+ANTI JOIN coverage_exhausted x ON x.run_id = h.run_id AND x.epoch = h.epoch AND x.rule = h.rule
 WHERE NOT EXISTS (
     FROM coverage_answers o
     WHERE o.run_id = a.run_id AND o.rule = h.rule
@@ -254,6 +301,8 @@ WHERE a.rule = 'R1'
     AND a.direction IN ('cycle_lr', 'decrease_lr', 'increase_lr', 'warm_up_lr')
     AND EXISTS (
         FROM coverage_rules s
+        ANTI JOIN coverage_exhausted x
+            ON x.run_id = s.run_id AND x.epoch = s.epoch AND x.rule = s.rule AND x.rule = 'R6'
         WHERE s.run_id = a.run_id AND s.epoch = a.epoch AND s.rule IN ('R6', 'R7') AND s.fired
             AND NOT EXISTS (
                 FROM coverage_answers own

@@ -7,10 +7,10 @@ I/O: none.  Units: as in aggregates.decisions.
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from aggregates.decisions import DIRECTIONS, MAX_LR, MIN_LR, Observation
+from aggregates.decisions import DIRECTIONS, LEAST_LR_FACTOR, MAX_LR, MIN_LR, Observation
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 
-_LEAST, _MOST = 3.0, 10.0  # factors by which R1 moves a learning rate
+_LEAST, _MOST = LEAST_LR_FACTOR, 10.0  # factors by which R1 moves a learning rate
 _EPOCHS = "epochs a whole number from 1 to 1000"
 
 

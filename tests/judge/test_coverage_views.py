@@ -30,8 +30,8 @@ class Story:
         self.connection.execute(
             "INSERT INTO log.run_starts BY NAME SELECT ? AS run_id, 0 AS idx, ? AS config,"
             " 'h' AS config_hash, ? AS rules, 'h' AS rules_hash, '{}' AS spec, '{}' AS policy,"
-            " '{}' AS data, '{}' AS environment",
-            [RUN, config, rules],
+            " ? AS data, '{}' AS environment",
+            [RUN, config, rules, json.dumps({"sizes": {"train": 1_000}})],
         )
         for epoch in range(epochs):
             for precedence, rule in enumerate(PRECEDENCE, start=1):
@@ -71,6 +71,14 @@ class Story:
         self, epoch: int, *rules: str, direction: str = "stop", outcome: str = "applied"
     ) -> None:
         self.decide(epoch, *rules, direction=direction, outcome=outcome)
+
+    def in_force(self, lr: float = 0.1, batch_size: int = 8, accumulation: int = 1) -> None:
+        """Record the settings of every epoch."""
+        self.connection.execute(
+            "INSERT INTO log.epochs BY NAME SELECT DISTINCT run_id, epoch, 0 AS idx, ? AS lr,"
+            " ? AS batch_size, ? AS accumulation, '{}' AS reported FROM log.rule_evaluations",
+            [lr, batch_size, accumulation],
+        )
 
     def end(self, reason: str) -> None:
         self.connection.execute(
@@ -397,6 +405,85 @@ def test_precedence_leaves_three_epochs_to_a_remedy_of_r1_before_capacity(
     story.decide(epoch, "R4")
     story.end("completed")
     assert ("precedence" in [kind for kind, *_ in story.found()]) is violated
+
+
+def complete(*, norm: str = "batch", residual: bool = True, blocks: int = 2, width: int = 8) -> str:
+    block = {"norm": norm, "residual": residual, "width": width, "activation": "relu"}
+    return json.dumps({"norm": "batch", "blocks": [block] * blocks})
+
+
+@pytest.mark.parametrize(
+    ("spec", "swapped", "violated"),
+    [
+        (complete(), True, False),
+        (complete(), False, True),
+        (complete(norm="none"), True, True),
+        (complete(residual=False), True, True),
+        ("{}", True, True),
+    ],
+)
+def test_r6_may_be_deferred_for_good_once_it_has_had_all_remedies(
+    story: Story, spec: str, swapped: bool, violated: bool
+) -> None:
+    story.begin(epochs=12, fired={"R6": {0, *range(2, 12)}, "R1": {5}})
+    story.connection.execute("UPDATE log.run_starts SET spec = ?", [spec])
+    story.in_force(lr=0.1)
+    if swapped:
+        story.act(0, "R6", direction="swap_activation")
+    for epoch in range(2, 12):
+        story.decide(epoch, "R6")
+    story.act(5, "R1", direction="increase_lr")
+    story.end("completed")
+    kinds = {kind for kind, *_ in story.found()}
+    assert ("unresolved_deferral" in kinds) is violated
+    assert ("caveat" in kinds) is violated
+
+
+@pytest.mark.parametrize(
+    ("rule", "side", "settings", "violated"),
+    [
+        ("R7", "high", {"lr": 9e-8}, False),
+        ("R7", "high", {"lr": 2e-7}, True),
+        ("R1", "low", {"lr": 4.0}, False),
+        ("R1", "low", {"lr": 3.0}, True),
+        ("R1", "high", {"lr": 2e-8}, False),
+        ("R1", "plateau", {"lr": 4e-8}, True),
+        ("R2", "high", {"batch_size": 1}, False),
+        ("R2", "high", {"batch_size": 2}, True),
+        ("R2", "low", {"batch_size": 64, "accumulation": 8}, False),
+        ("R2", "low", {"batch_size": 64, "accumulation": 4}, True),
+        ("R3", "plateau", {}, True),
+        ("R5", "high", {}, True),
+    ],
+)
+def test_a_rule_whose_remedy_is_at_its_limit_may_be_deferred_and_holds_up_no_other(
+    story: Story, rule: str, side: str, settings: dict[str, float], violated: bool
+) -> None:
+    story.begin(epochs=12, fired={"R3": {3}, rule: set(range(12))})
+    story.connection.execute("UPDATE log.rule_evaluations SET side = ? WHERE fired", [side])
+    story.in_force(**settings)
+    for epoch in range(12):
+        story.decide(epoch, rule)
+    if rule != "R3":
+        story.act(3, "R3", direction="stop")
+    story.end("completed")
+    kinds = {kind for kind, found, *_ in story.found() if found == rule}
+    assert ("unresolved_deferral" in kinds) is violated
+    assert ("precedence" in kinds) is (violated and rule != "R3")
+
+
+@pytest.mark.parametrize(("blocks", "width", "violated"), [(32, 1024, False), (32, 8, True)])
+def test_capacity_may_be_deferred_once_the_model_is_as_large_as_it_can_be(
+    story: Story, blocks: int, width: int, violated: bool
+) -> None:
+    story.begin(epochs=12, fired={"R4": set(range(12))})
+    spec = complete(blocks=blocks, width=width)
+    story.connection.execute("UPDATE log.run_starts SET spec = ?", [spec])
+    story.in_force()
+    for epoch in range(12):
+        story.decide(epoch, "R4")
+    story.end("completed")
+    assert bool(story.found()) is violated
 
 
 def test_precedence_is_kept_when_the_rule_that_goes_first_is_waived(story: Story) -> None:
