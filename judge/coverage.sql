@@ -56,10 +56,12 @@ WHERE a.took_effect
             AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
     );
 
--- Rules that fire with nothing left to do for them: what they ask for is at its limit, or in place
--- already. Whoever defers one of these keeps nothing back. R6 has had everything once all layers are
--- normalised, all blocks have shortcuts, and the activation has been swapped for it.
-CREATE TEMP VIEW coverage_exhausted AS
+-- Rules that fire and may be left alone in that epoch: whoever defers one of these keeps nothing back.
+-- What the rule asks for is at its limit, or in place already (R6 has had everything once all layers
+-- are normalised, all blocks have shortcuts, and the activation has been swapped for it). Or it is a
+-- plateau that a changed model, or one with fresh weights, has not had the epochs to leave. Or it is
+-- R1 while gradients explode, when the playbook leaves the learning rate to R7.
+CREATE TEMP VIEW coverage_excused AS
 WITH specs AS (
     SELECT run_id, -1 AS behind, -1 AS idx, spec FROM run_starts
     UNION ALL
@@ -77,7 +79,23 @@ FROM in_force s
 JOIN epochs e USING (run_id, epoch)
 JOIN run_starts t USING (run_id)
 CROSS JOIN coverage_bounds b
-WHERE CASE s.rule
+WHERE (s.rule = 'R1' AND EXISTS (
+    FROM rule_evaluations o
+    WHERE o.run_id = s.run_id AND o.epoch = s.epoch AND o.rule = 'R7' AND o.fired
+))
+OR (s.side = 'plateau' AND EXISTS (
+    FROM remedies r
+    JOIN decisions d ON d.run_id = r.run_id AND d.number = r.decision
+    WHERE r.run_id = s.run_id AND r.outcome = 'applied'
+        AND r.epoch BETWEEN s.epoch - TRY_CAST(
+            t.rules ->> CASE s.rule WHEN 'R1' THEN '$.r1_patience' ELSE '$.r3_patience' END AS INTEGER
+        ) AND s.epoch - 1
+        AND (
+            d.event_type = 'architecture_change'
+            OR coalesce(TRY_CAST(d.params ->> '$.reinitialise' AS BOOLEAN), false)
+        )
+))
+OR CASE s.rule
     WHEN 'R1' THEN
         CASE s.side WHEN 'low' THEN e.lr * b.least_lr_factor > b.most_lr
         ELSE e.lr / b.least_lr_factor < b.least_lr END
@@ -200,7 +218,7 @@ SELECT
     || least(l.last_epoch, d.epoch + l.deferral_limit) AS detail
 FROM coverage_answers d
 JOIN coverage_limits l USING (run_id)
-ANTI JOIN coverage_exhausted x ON x.run_id = d.run_id AND x.epoch = d.epoch AND x.rule = d.rule
+ANTI JOIN coverage_excused x ON x.run_id = d.run_id AND x.epoch = d.epoch AND x.rule = d.rule
 WHERE (d.refused OR NOT d.acts)
     AND NOT EXISTS (
         FROM coverage_rules s
@@ -259,7 +277,7 @@ FROM acting a
 JOIN coverage_limits l USING (run_id)
 JOIN coverage_rules h
     ON h.run_id = a.run_id AND h.epoch = a.epoch AND h.fired AND h.precedence < a.precedence
-ANTI JOIN coverage_exhausted x ON x.run_id = h.run_id AND x.epoch = h.epoch AND x.rule = h.rule
+ANTI JOIN coverage_excused x ON x.run_id = h.run_id AND x.epoch = h.epoch AND x.rule = h.rule
 WHERE NOT EXISTS (
     FROM coverage_answers o
     WHERE o.run_id = a.run_id AND o.rule = h.rule
@@ -301,7 +319,7 @@ WHERE a.rule = 'R1'
     AND a.direction IN ('cycle_lr', 'decrease_lr', 'increase_lr', 'warm_up_lr')
     AND EXISTS (
         FROM coverage_rules s
-        ANTI JOIN coverage_exhausted x
+        ANTI JOIN coverage_excused x
             ON x.run_id = s.run_id AND x.epoch = s.epoch AND x.rule = s.rule AND x.rule = 'R6'
         WHERE s.run_id = a.run_id AND s.epoch = a.epoch AND s.rule IN ('R6', 'R7') AND s.fired
             AND NOT EXISTS (

@@ -87,6 +87,10 @@ class PlaybookPolicy:
                 "the noise scale moves with the learning rate: one epoch is left to R1's remedy"
             )
             return _Wait(reason, lets_others_act=False)
+        if rule == "R1" and observation.evaluations["R7"].fired:
+            return _Wait(
+                "gradients explode: R7 alone moves the learning rate", lets_others_act=True
+            )
         if rule == "R4" and observation.evaluations["R1"].side in ("high", "low"):
             return _Wait("the learning rate holds the model back: R1 acts", lets_others_act=True)
         if rule == "R4" and since_r1 is not None and since_r1 < observation.rules.persistence:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import duckdb
 import pytest
 
+from aggregates.decisions import ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.rules import CALIBRATED, PRECEDENCE
 from judge.coverage import Coverage, Violation, install_views, measure_coverage
 from projections.projector import create_schema
@@ -50,7 +51,9 @@ class Story:
         source: str = "policy",
     ) -> None:
         self.decisions += 1
-        kind = "rule_triggered_no_action" if direction == "defer" else "hyperparameter_change"
+        kind = {"defer": NO_ACTION, "add_norm": ARCHITECTURE_CHANGE}.get(
+            direction, HYPERPARAMETER_CHANGE
+        )
         self.connection.execute(
             "INSERT INTO log.decisions (run_id, number, epoch, idx, source, event_type, direction,"
             " params, justification) VALUES (?, ?, ?, 0, ?, ?, ?, '{}', 'words')",
@@ -470,6 +473,36 @@ def test_a_rule_whose_remedy_is_at_its_limit_may_be_deferred_and_holds_up_no_oth
     kinds = {kind for kind, found, *_ in story.found() if found == rule}
     assert ("unresolved_deferral" in kinds) is violated
     assert ("precedence" in kinds) is (violated and rule != "R3")
+
+
+@pytest.mark.parametrize(
+    ("direction", "epoch", "violated"),
+    [("add_norm", 4, False), ("add_norm", 1, True), ("decrease_lr", 4, True)],
+)
+def test_plateau_may_be_deferred_behind_a_change_of_the_model(
+    story: Story, direction: str, epoch: int, violated: bool
+) -> None:
+    story.begin(epochs=12, fired={"R1": {9, 10, 11}, "R6": {epoch}})
+    story.connection.execute("UPDATE log.rule_evaluations SET side = 'plateau' WHERE rule = 'R1'")
+    story.in_force()
+    story.act(epoch, "R6", direction=direction)
+    for deferred in (9, 10, 11):
+        story.decide(deferred, "R1")
+    story.end("completed")
+    assert ("unresolved_deferral" in [kind for kind, *_ in story.found()]) is violated
+
+
+@pytest.mark.parametrize(("exploding", "violated"), [(set(range(12)), False), ({0}, True)])
+def test_r1_may_be_deferred_while_gradients_explode(
+    story: Story, exploding: set[int], violated: bool
+) -> None:
+    story.begin(epochs=12, fired={"R7": exploding, "R1": set(range(12))})
+    story.in_force()
+    story.act(0, "R7", direction="decrease_lr")
+    for epoch in range(12):
+        story.decide(epoch, "R1")
+    story.end("completed")
+    assert (("unresolved_deferral", "R1") in [v[:2] for v in story.found()]) is violated
 
 
 @pytest.mark.parametrize(("blocks", "width", "violated"), [(32, 1024, False), (32, 8, True)])

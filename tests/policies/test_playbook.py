@@ -193,6 +193,17 @@ def test_capacity_waits_while_the_learning_rate_is_outside_of_its_band() -> None
     assert [decision.acts for decision in plateau] == [True, False]
 
 
+def test_the_learning_rate_is_r7_s_alone_while_gradients_explode() -> None:
+    seen = observe(
+        {"R7": "high", "R1": "low", "R2": "high"}, settings=Settings(lr=2e-8, batch_size=8)
+    )
+    assert [(d.cites[0], d.acts) for d in answer(seen)] == [
+        ("R7", False),  # at its limit
+        ("R1", False),
+        ("R2", True),
+    ]
+
+
 def test_capacity_waits_until_a_remedy_of_r1_can_show() -> None:
     fired = {"R4": "stalled"}
     assert not answer(observe(fired, decisions=(past("R1", 3),)))[0].acts
