@@ -82,11 +82,14 @@ def _noise(gradients: Mapping[str, Any]) -> NoiseProbes | None:
     if "probes" not in gradients:
         return None
     found = _get(gradients, "probes", list)
-    if any(type(probe) not in (list, tuple) or len(probe) != 2 for probe in found):
-        raise MeasurementError("measured 'probes' must be pairs of numbers")
+    for index, probe in enumerate(found):
+        if type(probe) not in (list, tuple) or [type(number) for number in probe] != [float, float]:
+            raise MeasurementError(
+                f"measured gradients.probes[{index}] is {probe!r}, it must be two floats: the "
+                "product of two gradients and their mean square; the monitor never records "
+                "this: train the run again"
+            )
     probes = tuple((product, square) for product, square in found)
-    if not {float}.issuperset(type(number) for probe in probes for number in probe):
-        raise MeasurementError("measured 'probes' must be pairs of numbers")
     return NoiseProbes(probes, _optional(gradients, "spread"), _get(gradients, "spread_pairs", int))
 
 

@@ -176,6 +176,8 @@ class Gates:
         epochs = len(self.replay.measured)
         started = self.replay.started
         rules = self.replay.rules
+        if self.config.checks("rules_profile"):
+            self._verify_newest_rules(rules)
         problem = label_problem(
             started.checkpoint,
             started.environment.get("code_sha256"),
@@ -202,6 +204,23 @@ class Gates:
                 "end": self.replay.run.end_reason,
             },
         )
+
+    def _verify_newest_rules(self, rules: Mapping[str, Any]) -> None:
+        """Raise StepError where the judge's own code made the run and recorded older rules.
+
+        This code starts every run with the newest version: an older one was chosen by hand.
+        """
+        code = self.replay.started.environment.get("code_sha256")
+        if code == self.environment["code_sha256"] and rules["version"] != rules["newest"]:
+            raise StepError(
+                f"run.started records version {rules['version']} of the profile "
+                f"{rules['profile']}, and its code_sha256 is that of this version of Proctor, "
+                f"which trains with version {rules['newest']}: train the run again with "
+                "`proctor run`",
+                recorded=rules["version"],
+                newest=rules["newest"],
+                code_sha256=code,
+            )
 
     # Step 6
     def architecture(self) -> StepOutcome:

@@ -24,6 +24,7 @@ from monitor.model import ACTIVATION_TYPES, Block, ResidualCNN
 _NOISE = frozenset(  # measured of the gradients since there are probes
     {"probes", "spread", "spread_pairs", "signal_to_noise_low", "signal_to_noise_high"}
 )
+_AGAIN = "; the monitor never records this: train the run again"
 
 
 def verify_measured(
@@ -76,23 +77,46 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
     if not _NOISE & set(gradients):
         return
     if missing := sorted(_NOISE - set(gradients)):
-        raise StepError(f"measured gradients lack {missing[0]}")
+        raise StepError(
+            f"measured gradients.{missing[0]} is missing, and other values of noise probes are "
+            f"recorded{_AGAIN}"
+        )
     probes, pairs, spread = gradients["probes"], gradients["spread_pairs"], gradients["spread"]
-    if type(probes) is not list or len(probes) != -(-steps // PROBE_EVERY):
-        raise StepError(f"measured probes must be {-(-steps // PROBE_EVERY)} pairs of numbers")
-    for probe in probes:
+    count = -(-steps // PROBE_EVERY)
+    if type(probes) is not list:
+        kind = type(probes).__name__
+        raise StepError(f"measured gradients.probes is a {kind}, it must be a list{_AGAIN}")
+    if len(probes) != count:
+        raise StepError(
+            f"measured gradients.probes has {len(probes)} probes, an epoch of {steps} steps has "
+            f"{count}{_AGAIN}"
+        )
+    for index, probe in enumerate(probes):
+        place = f"gradients.probes[{index}]"
         if type(probe) is not list or [type(number) for number in probe] != [float, float]:
-            raise StepError(f"measured probe {probe!r} is no pair of floats")
+            raise StepError(
+                f"measured {place} is {probe!r}, it must be two floats: the product of two "
+                f"gradients and their mean square{_AGAIN}"
+            )
         product, square = probe
-        _check_range("probe's square", square, math.inf, nan=True)
+        _check_range(f"{place}[1]", square, math.inf, nan=True)
         if abs(product) > square * (1 + 1e-9):  # false for NaN
-            raise StepError(f"measured probe's product {product!r} is above its square {square!r}")
+            raise StepError(
+                f"measured {place} has the product {product!r}, it cannot be larger than the mean "
+                f"square {square!r}{_AGAIN}"
+            )
     if type(pairs) is not int or not 0 <= pairs < max(steps, 1):
-        raise StepError(f"measured spread_pairs is {pairs!r}, of {steps} steps")
+        raise StepError(
+            f"measured gradients.spread_pairs is {pairs!r}, it must be a whole number from 0 to "
+            f"{max(steps, 1) - 1}: the epoch has {steps} steps{_AGAIN}"
+        )
     if (spread is None) != (pairs == 0):
-        raise StepError("measured spread and spread_pairs contradict each other")
+        raise StepError(
+            f"measured gradients.spread is {spread!r} and gradients.spread_pairs is {pairs}: the "
+            f"spread is missing exactly where there are 0 pairs{_AGAIN}"
+        )
     if spread is not None:
-        _check_range("spread", spread, 2.0)
+        _check_range("gradients.spread", spread, 2.0)
     noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), spread, pairs)])
     expected = {
         "signal_to_noise": None if noise is None else noise.estimate,
@@ -102,7 +126,8 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
     for name, value in expected.items():
         if type(gradients[name]) is not type(value) or gradients[name] != value:
             raise StepError(
-                f"measured {name} is {gradients[name]!r}, of the recorded probes follows {value!r}"
+                f"measured gradients.{name} is {gradients[name]!r}, the recorded probes give "
+                f"{value!r}{_AGAIN}"
             )
 
 

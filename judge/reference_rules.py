@@ -6,29 +6,13 @@ I/O: none.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from aggregates.rules import DOCUMENT, RulesConfig
+from aggregates.rules import CALIBRATED_1, DOCUMENT, RulesConfig
 
-_CALIBRATED = RulesConfig(
-    profile="calibrated",
-    restart_after_remedy=True,
-    r1_signal="update_ratio",
-    r1_low=1.4e-4,
-    r1_high=1.1e-2,
-    r2_signal="signal_to_noise",
-    r2_low=0.14,
-    r2_high=2.6,
-    r5_signal="dead_share",
-    r5_high=0.25,
-    r6_low=3e-3,
-    r7_high=3.0,
-    r1_patience=5,
-    r1_min_delta=0.0,
-    r3_patience=8,
-    r3_min_delta=1e-3,
-    r4_saturation_gap=0.01,
-    r4_ceiling=0.90,
+_CALIBRATED = replace(
+    CALIBRATED_1,
     band_needs_value=True,
     r2_needs_interval=True,
     r2_stall_epochs=2,

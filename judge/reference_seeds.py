@@ -8,10 +8,10 @@ were made from.
 I/O: writes the folder of a reference set.
 """
 
+import argparse
 import hashlib
 import hmac
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,5 +187,15 @@ def _write(path: Path, value: Any) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
+def main() -> None:
+    """Write the set of PLAN into the folder that the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m judge.reference_seeds",
+        description="Write the reference set of this repository anew.",
+    )
+    parser.add_argument("directory", type=Path, help="Folder of the set: judge/reference_tasks.")
+    write_set(parser.parse_args().directory, PLAN)
+
+
 if __name__ == "__main__":
-    write_set(Path(sys.argv[1]), PLAN)
+    main()

@@ -381,7 +381,12 @@ def _check_saves(replay: Replay, event: Any) -> None:
             if "last" in replay.weights:
                 raise StepError(f"epoch {event.epoch} was measured behind the last weights")
             sizes = replay.started.data["sizes"]
-            verify_measured(event.measured, spec=replay.spec, settings=replay.settings, sizes=sizes)
+            try:
+                verify_measured(
+                    event.measured, spec=replay.spec, settings=replay.settings, sizes=sizes
+                )
+            except StepError as error:
+                raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
             loss = event.measured["validation"]["loss"]
             replay.best_due = loss < replay.best_loss  # false for NaN
             replay.best_loss = min(replay.best_loss, loss) if replay.best_due else replay.best_loss

@@ -9,6 +9,7 @@ start and end of the watch included; the interval is the 95% one over epochs. Va
 watched and bare training both need, is left out. One thread.
 """
 
+import argparse
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -115,4 +116,8 @@ def _compare_weights(bare: LiveState, watched: LiveState) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        prog="python -m proctor.bench_monitor",
+        description="Measure the processor time of watched over bare training.",
+    ).parse_args()
     main()

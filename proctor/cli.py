@@ -127,7 +127,7 @@ def judge(
     as_json: JsonOption = False,
 ) -> None:
     """Audit a run in eleven steps and give two scores; exit code 1 on a hard fail."""
-    start_as_recorded(Home(home), run)
+    run = start_as_recorded(Home(home), run)
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(
@@ -184,7 +184,7 @@ def replay(
     """Tell the events of a run or a campaign, or do it again from its events alone."""
     if not execute:
         raise typer.Exit(commands.replay(Home(home), run, at=at, as_json=as_json))
-    start_as_recorded(Home(home), run)
+    run = start_as_recorded(Home(home), run)
     from proctor import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(jobs.execute(Home(home), run, as_json=as_json))

@@ -1,5 +1,6 @@
 """Writes docs/reference/cli.md from the command line's own help: `python -m proctor.cli_page`."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -60,4 +61,5 @@ def write_reference(page: Path) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m proctor.cli_page", description=__doc__).parse_args()
     write_reference(Path("docs/reference/cli.md"))

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
+from uuid import UUID
 
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
@@ -57,21 +58,24 @@ def start_for(read: Callable[[], RunConfig]) -> RunConfig:
     return config
 
 
-def start_as_recorded(home: Home, name: str) -> None:
+def start_as_recorded(home: Home, name: str) -> str:
     """Go on in a process that computes as a recorded run did, whatever this one's variables are.
 
-    `name` is that of a run or a campaign. Nothing happens where it is not found, the ledger does
-    not hold, or the run was made on another CPU: the command itself says so.
+    `name` is that of a run or a campaign. Returns the id that it stands for, which the command
+    uses from here on: `latest` can mean another run a moment later. A process that was started
+    again is handed the id. The name itself is returned where it is not found or the ledger does
+    not verify: the command reports that. A run that was made on another CPU starts nothing.
     """
     again = _started_again()
     try:
-        environment = _recorded_environment(home, name)
+        chosen, environment = _recorded_environment(home, again or name)
     except (LedgerError, OSError, ProctorError):
-        return
+        return again or name
     here = describe_cpu()
     variables = variables_for(environment, here=here)
     if variables is not None and runnable(variables, here["features"]):
-        _start_with(variables, again=again)
+        _start_with(variables, again=again, carried=str(chosen))
+    return str(chosen)
 
 
 def runnable(variables: Mapping[str, str], features: Collection[str]) -> bool:
@@ -79,7 +83,8 @@ def runnable(variables: Mapping[str, str], features: Collection[str]) -> bool:
     return all(_NEEDS.get(pair, frozenset()) <= set(features) for pair in variables.items())
 
 
-def _recorded_environment(home: Home, name: str) -> Mapping[str, Any] | None:
+def _recorded_environment(home: Home, name: str) -> tuple[UUID, Mapping[str, Any] | None]:
+    """Return the id of a run or a campaign, and the environment of its first run."""
     with open_remembered(home.ledger) as ledger:
         chosen = find_run([*verified_campaigns(ledger), *verified_runs(ledger)], name)
         for entry in ledger.entries():
@@ -90,8 +95,8 @@ def _recorded_environment(home: Home, name: str) -> Mapping[str, Any] | None:
                 continue
             if entry.stream_id == chosen or body.get("campaign") == str(chosen):
                 found = body.get("environment")
-                return found if isinstance(found, Mapping) else None
-    return None
+                return chosen, found if isinstance(found, Mapping) else None
+    return chosen, None
 
 
 def _started_again() -> str | None:

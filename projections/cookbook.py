@@ -4,6 +4,7 @@
 I/O: cookbook.sql; standard output.
 """
 
+import argparse
 import re
 import sys
 from dataclasses import dataclass
@@ -67,4 +68,7 @@ def page() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        prog="python -m projections.cookbook", description="Print the cookbook's page."
+    ).parse_args()
     sys.stdout.write(page())

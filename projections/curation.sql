@@ -163,7 +163,8 @@ COMMENT ON COLUMN run_forces.accuracy_score IS 'From 0 to 1, of the audit that c
 COMMENT ON COLUMN run_forces.process_score IS 'From 0 to 1, likewise';
 COMMENT ON COLUMN run_forces.validation_accuracy IS 'As the judge measured it in the audit that counts';
 
--- Two runs are in the same state if all that was measured so far is the same, to the last bit.
+-- Two runs are in the same state if all that was measured so far is the same, to the last bit. The
+-- estimate and its interval stand for the noise probes and the spread, from which they follow.
 CREATE VIEW decision_states AS
 WITH layers AS (
     SELECT
@@ -195,7 +196,8 @@ prints AS (
         e.epoch,
         SHA256(CAST(ROW(
             e.train_loss, e.train_accuracy, e.val_loss, e.val_accuracy, e.gradients_finite,
-            e.noise_scale, e.norm_noise_scale, e.signal_to_noise,
+            e.noise_scale, e.norm_noise_scale,
+            e.signal_to_noise, e.signal_to_noise_low, e.signal_to_noise_high,
             e.lr, e.batch_size, e.accumulation, e.clip_norm,
             l.parts, a.parts
         ) AS VARCHAR)) AS print,

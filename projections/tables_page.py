@@ -4,6 +4,7 @@
 I/O: none but an in-memory database and standard output.
 """
 
+import argparse
 import sys
 from collections.abc import Iterator
 
@@ -61,4 +62,8 @@ def _part(connection: duckdb.DuckDBPyConnection, title: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        prog="python -m projections.tables_page",
+        description="Print the reference page of tables and views.",
+    ).parse_args()
     sys.stdout.write(tables_page())

@@ -3,6 +3,7 @@
 Run as `python tests/gate_attacks_page.py`.
 """
 
+import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -79,4 +80,5 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(rendered(), encoding="utf-8")

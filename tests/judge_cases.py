@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from aggregates.decisions import Decision, Observation
 from aggregates.registry import REGISTRY
+from aggregates.rules import RulesConfig
 from aggregates.run import Run
 from judge.audit import audit_run
 from judge.config import JudgeConfig
@@ -70,11 +71,13 @@ class Case:
         return read_events(self.ledger, self.run_id)
 
 
-def train_case(folder: Path, policy: Policy, config: RunConfig = CONFIG) -> Case:
+def train_case(
+    folder: Path, policy: Policy, config: RunConfig = CONFIG, rules: RulesConfig | None = None
+) -> Case:
     ledger, submission = folder / "ledger", folder / "submission"
     with LedgerApplication.open(ledger, REGISTRY) as log:
         blobs = BlobStore(LedgerPaths(ledger).blobs)
-        run = train(config, policy, log=log, blobs=blobs, submission_dir=submission)
+        run = train(config, policy, log=log, blobs=blobs, submission_dir=submission, rules=rules)
     return Case(str(run.id), ledger, submission)
 
 

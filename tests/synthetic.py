@@ -126,6 +126,7 @@ def synthetic_run(
     checkpoint: str | None = None,
     code: str = CODE,
     provoke: str | None = None,
+    environment: Mapping[str, Any] | None = None,
 ) -> Run:
     """Save a whole run to `log`; with `end` None it stays open."""
     config = {
@@ -147,7 +148,7 @@ def synthetic_run(
         rules=rules,
         spec=SPEC,
         data={"dataset": "shapes", "train": 256, "validation": 64, "fingerprint": "00" * 32},
-        environment={"python": "3.11", "threads": 1, "code_sha256": code},
+        environment={"python": "3.11", "threads": 1, "code_sha256": code, **(environment or {})},
         policy={"name": "synthetic"},
         run_id=run_id,
         parent_run=parent_run,

@@ -3,6 +3,7 @@
 Run as `python tests/threats_page.py`.
 """
 
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -108,4 +109,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

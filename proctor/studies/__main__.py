@@ -10,34 +10,33 @@ Each prints the tables of its page in docs/explanation/. Runs are trained in as 
 there are cores, one thread each.
 """
 
+import argparse
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from proctor.errors import EXIT_INTERRUPTED, ProctorError
-from proctor.studies import calibration, faults, playbook
-from proctor.studies.audited import study_images
-from proctor.studies.diagnostics import study_diagnostics
+from proctor.studies import audited, calibration, diagnostics, faults, playbook
 
-STUDIES: dict[str, Callable[..., Any]] = {
+STUDIES: dict[str, Callable[[Sequence[str]], None]] = {
+    "diagnostics": diagnostics.main,
     "faults": faults.main,
+    "images": audited.main,
     "playbook": playbook.main,
     "thresholds": calibration.main,
 }
 
 
-def main(arguments: list[str]) -> None:
-    """Run the study that is named first."""
-    name, *rest = arguments or ["?"]
+def main(arguments: Sequence[str]) -> None:
+    """Run the study that is named first; the rest are its own arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m proctor.studies",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("study", choices=sorted(STUDIES), help="Study to run.")
+    name = parser.parse_args(arguments[:1]).study
     try:
-        if name in STUDIES:
-            STUDIES[name](rest)
-        elif name == "diagnostics" and len(rest) <= 1:
-            study_diagnostics(*rest)
-        elif name == "images" and len(rest) == 1:
-            study_images(*rest)
-        else:
-            sys.exit(__doc__)
+        STUDIES[name](arguments[1:])
     except ProctorError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

@@ -1,5 +1,6 @@
 """Studies of whole runs: each is trained and audited in a home that is deleted afterwards."""
 
+import argparse
 import math
 import os
 import tempfile
@@ -69,6 +70,16 @@ def train_all(jobs: Sequence[tuple[dict[str, Any], str]]) -> list[Outcome]:
     """Train all, one process a core."""
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         return list(pool.map(train_once, jobs))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the study of real images and print its page's tables."""
+    parser = argparse.ArgumentParser(
+        prog="python -m proctor.studies images",
+        description="Train on real images from a sane and from a bad start.",
+    )
+    parser.add_argument("folder", metavar="DIR", help="Folder with train/ and test/ of images.")
+    study_images(parser.parse_args(arguments).folder)
 
 
 def study_images(folder: str, *, train_examples: int | None = None) -> None:

@@ -8,9 +8,10 @@ signal-to-noise ratio against redrawn batches, at three stages of training. CIFA
 for `imagefolder:`. It takes at most six minutes on one core.
 """
 
+import argparse
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -63,6 +64,18 @@ class _Transformer(nn.Module):
         tokens = self.embed(x.transpose(1, 2).flatten(2))  # (B, 32, 32)
         logits: Tensor = self.head(self.layer(tokens).mean(dim=1))
         return logits
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the study and print both tables."""
+    parser = argparse.ArgumentParser(
+        prog="python -m proctor.studies diagnostics",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("cifar_dir", nargs="?", help="Folder with train/ and test/ of CIFAR-10.")
+    folder = parser.parse_args(arguments).cifar_dir
+    study_diagnostics(*([] if folder is None else [folder]))
 
 
 def study_diagnostics(*arguments: str) -> None:

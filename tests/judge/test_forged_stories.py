@@ -117,6 +117,7 @@ def without_last(event: Any) -> dict[str, Any] | None:
         (measured("train", "examples", value=200), "measured train.examples is 200"),
         (measured("validation", "examples", value=2), "measured validation.examples is 2"),
         (measured("train", "steps", value="many"), "measured train.steps is 'many'"),
+        (measured("gradients", "probes", value=[]), "epoch 1: measured gradients.probes has 0"),
     ],
 )
 def test_story_that_no_training_tells_is_rejected(

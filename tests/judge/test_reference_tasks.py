@@ -31,6 +31,7 @@ from judge.gauntlet.scorers import SCORERS
 from judge.gauntlet.scoring import Score
 from judge.reference_observations import from_plain, to_plain
 from judge.reference_oracle import expected_answers
+from judge.reference_rules import REFERENCE_RULES
 from judge.reference_seeds import ANEW, PLAN, make, make_siblings, write_set
 
 ROOT = Path(judge.reference_seeds.__file__).parents[1]
@@ -125,6 +126,13 @@ def siblings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("siblings")
     make_siblings(folder, b"one secret of many", 1)
     return folder
+
+
+def test_rules_of_the_reference_set_keep_their_hash() -> None:
+    assert {profile: rules.hash for profile, rules in REFERENCE_RULES.items()} == {
+        "calibrated": "2e477e42f588ed4685b552b935c994ff156147f4824c3ae18e72e332a07901b0",
+        "document": "8bc5e2f324660d8b7b1720a32c48a9621ba44b48802e79e6bf7f1f2558a9c298",
+    }
 
 
 def test_siblings_are_of_the_same_kinds_and_other_tasks(siblings: Path) -> None:

@@ -2,10 +2,13 @@
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from frontdoor import answer, call
+from synthetic import synthetic_run
 
 from monitor.config import RunConfig
 from monitor.dispatch import PORTABLE_VARIABLES
@@ -66,10 +69,51 @@ def test_record_that_asks_for_code_paths_that_are_not_here_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile = {"numerics": "portable", "variables": {"ATEN_CPU_CAPABILITY": "avx512"}}
-    monkeypatch.setattr(process, "_recorded_environment", lambda *_: hostile)
+    monkeypatch.setattr(process, "_recorded_environment", lambda *_: (uuid4(), hostile))
     monkeypatch.setattr(process, "describe_cpu", lambda: {"features": ["avx", "avx2", "fma"]})
     monkeypatch.setattr(process, "_replace", lambda _: pytest.fail("started"))
     process.start_as_recorded(Home(tmp_path), "latest")
+
+
+class StartedError(Exception):
+    """In place of the process that replaces this one."""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the environment of the process that this one was replaced by."""
+    taken: dict[str, str] = {}
+
+    def replace(environment: Mapping[str, str]) -> None:
+        taken.update(environment)
+        raise StartedError
+
+    monkeypatch.setattr(process, "_replace", replace)
+    return taken
+
+
+def test_latest_is_the_same_run_when_another_starts_while_the_process_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: dict[str, str]
+) -> None:
+    home = Home(tmp_path)
+    portable = {"numerics": "portable", "variables": dict(PORTABLE_VARIABLES)}
+    with home.open_log() as log:
+        first = synthetic_run(log, epochs=1, environment=portable)
+    with pytest.raises(StartedError):
+        process.start_as_recorded(home, "latest")
+    with home.open_log() as log:
+        synthetic_run(log, epochs=1, environment={**portable, "variables": {}})
+    for name in ("PROCTOR_STARTED_AGAIN", *PORTABLE_VARIABLES):
+        monkeypatch.setenv(name, started[name])
+    assert process.start_as_recorded(home, "latest") == str(first.id)
+
+
+def test_name_that_is_not_found_is_left_to_the_command(tmp_path: Path) -> None:
+    assert process.start_as_recorded(Home(tmp_path), "latest") == "latest"
+    with Home(tmp_path).open_log() as log:
+        run = synthetic_run(log, epochs=1)
+    assert process.start_as_recorded(Home(tmp_path), "none") == "none"
+    assert process.start_as_recorded(Home(tmp_path), str(run.id)[:8]) == str(run.id)
 
 
 def test_portable_on_top_of_a_file_has_one_thread(tmp_path: Path) -> None:
