@@ -9,13 +9,16 @@ Source: docs/reference/diagnostics.md, "Activations".  I/O: none.
 """
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
@@ -69,15 +72,18 @@ class _Mode(TorchFunctionMode):
         self._model = model
         self._seen = seen
         self._path: list[tuple[str, nn.Module]] = [("", model)]
+        self._names: dict[nn.Module, str] = {}
         self._hooks: list[RemovableHandle] = []
         self._calls: dict[str, int] = {}
         self._second: bool | None = None  # whether the latest layer puts its units second
 
     def begin(self) -> None:
-        for name, module in self._model.named_modules():
-            if module is not self._model:
-                self._hooks.append(module.register_forward_pre_hook(self._entering(name)))
-                self._hooks.append(module.register_forward_hook(self._leaving, always_call=True))
+        self._names = {module: name for name, module in self._model.named_modules() if name}
+        # two hooks for all modules: two for each would cost more than the rest of a look
+        self._hooks = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+        ]
         self.__enter__()  # type: ignore[no-untyped-call]  # torch has no types for it
 
     def end(self) -> None:
@@ -86,14 +92,13 @@ class _Mode(TorchFunctionMode):
             hook.remove()
         self._hooks = []
 
-    def _entering(self, name: str) -> Callable[[nn.Module, Any], None]:
-        def enter(module: nn.Module, _inputs: Any) -> None:
+    def _enter(self, module: nn.Module, _inputs: Any) -> None:
+        if (name := self._names.get(module)) is not None:  # the model's, not of another one
             self._path.append((name, module))
 
-        return enter
-
-    def _leaving(self, _module: nn.Module, _inputs: Any, _output: Any) -> None:
-        self._path.pop()
+    def _leave(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
+        if module in self._names:
+            self._path.pop()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -156,13 +161,13 @@ class _Activation:
             return False
         self._axis = axis
         rows = output[: max(ROWS, ZEROS * len(output) // output.numel())]
-        self._zeros.append((rows == 0).to(torch.float32).sum())
+        self._zeros.append((rows == 0).sum())
         self._counted += rows.numel()
         flat = output.reshape(-1)
         if len(flat) <= SAMPLE:
             self._samples.append(flat.clone())
         else:
-            self._samples.append(flat[_places(len(flat), flat.device)])
+            self._samples.append(flat.index_select(0, _places(len(flat), flat.device)))
         return True
 
     def look_at_node(self, before: tuple[Any, ...], behind: tuple[Any, ...]) -> None:
@@ -198,7 +203,8 @@ class _Activation:
 def _larger(largest: Tensor | None, gradient: Tensor, axis: int) -> Tensor:
     with torch.no_grad():
         others = [dim for dim in range(gradient.dim()) if dim != axis]
-        found = gradient.detach().abs().amax(dim=others)
+        # a copy without signs would cost more than the second look
+        found = torch.maximum(gradient.amax(dim=others), -gradient.amin(dim=others))
         return found if largest is None else torch.maximum(largest, found)
 
 

@@ -26,6 +26,7 @@ PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
 RATIOS = 16  # update ratios that an epoch of as many steps has at least
 _FLUSH = 64  # batches or steps after which what was kept is summed up
 _LOGITS = 1_000_000  # kept, at most, beside those of one batch
+_NUMBERS = 1_000_000  # gradients, or weights, that are kept likewise beside those of one step
 
 
 class EpochWatch:
@@ -44,6 +45,7 @@ class EpochWatch:
             raise ValueError("the model has no trainable parameter")
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
+        self._counts = [parameter.numel() for parameter in self._parameters]
         self._batches = self._steps = self._ratios = 0
         self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
         self._waiting = 0  # logits that are kept
@@ -51,17 +53,17 @@ class EpochWatch:
         self._losses: list[Tensor] = []  # of each batch, in blocks
         self._sizes: list[int] = []  # examples of each batch
         self._ends: list[int] = []  # batches seen at the end of each step
-        self._norms: list[Tensor] = []  # one number per step and parameter, not yet summed
+        self._gradient_rows: list[Tensor] = []  # of each step, flat, norms not yet taken
         self._norm_sums: list[Tensor] = []  # (parameters,) of each block
         self._squares: list[Tensor] = []  # of all gradients together, by step, in blocks
-        self._ratio_norms: list[Tensor] = []  # two numbers per update and parameter, likewise
-        self._ratio_sums: list[Tensor] = []
-        self._ratio_due = False
+        self._before: Tensor | None = None  # all weights, flat, while an update is looked at
+        self._weight_rows: list[Tensor] = []  # before each update that was looked at, likewise
+        self._change_rows: list[Tensor] = []  # by it
+        self._ratio_sums: list[Tensor] = []  # (parameters,) of each block
         self._used: set[int] = set()  # parameters that have had a gradient
         self._all_used = False
         self._probes: list[tuple[Tensor, Tensor]] = []  # product and mean square
-        self._start = [parameter.detach().clone() for parameter in self._parameters]
-        self._before: list[Tensor] | None = None
+        self._start = self._weights()
         self._activations = ActivationWatch(model)
         self._probing = False
         self._hooks: list[RemovableHandle] = [
@@ -82,29 +84,25 @@ class EpochWatch:
             self._flush_losses()
         return loss
 
-    @torch.no_grad()
     def gradients(self) -> None:
         """Look at the gradients of one optimizer step, before anything clips them."""
-        self._norms += torch._foreach_norm(self._gradients())
+        self._gradient_rows.append(_flat(self._gradients()))
         if self._steps % self.ratio_every == 0:
-            if self._before is None:
-                self._before = [torch.empty_like(start) for start in self._start]
-            torch._foreach_copy_(self._before, list[Tensor](self._parameters))
-            self._ratio_due = True
+            self._before = self._weights()
         self._steps += 1
         self._ends.append(self._batches)
-        if self._steps % _FLUSH == 0:
-            self._flush_norms()
+        if self._enough(self._gradient_rows):
+            self._flush_gradients()
 
-    @torch.no_grad()
     def updated(self) -> None:
         """Look at the parameters behind the update that gradients() preceded."""
-        if self._ratio_due and self._before is not None:
-            self._ratio_norms += torch._foreach_norm(self._before)
-            torch._foreach_sub_(self._before, list[Tensor](self._parameters))
-            self._ratio_norms += torch._foreach_norm(self._before)
+        if self._before is not None:
+            self._weight_rows.append(self._before)
+            self._change_rows.append(self._before - self._weights())
+            self._before = None
             self._ratios += 1
-            self._ratio_due = False
+            if self._enough(self._weight_rows):
+                self._flush_updates()
 
     @property
     def probe_due(self) -> bool:
@@ -133,10 +131,8 @@ class EpochWatch:
         if other is None:
             return
         with torch.no_grad():
-            pairs = [(a.double(), b.double()) for a, b in zip(own, other, strict=True)]
-            product = torch.stack([(a * b).sum() for a, b in pairs]).sum()
-            square = torch.stack([(a * a).sum() + (b * b).sum() for a, b in pairs]).sum()
-            self._probes.append((product, square / 2))
+            g, h = _flat(own).double(), _flat(other).double()
+            self._probes.append(((g * h).sum(), ((g * g).sum() + (h * h).sum()) / 2))
 
     def close(self) -> None:
         """Remove the hooks; what was seen stays readable."""
@@ -149,7 +145,8 @@ class EpochWatch:
     def measured(self) -> dict[str, Any]:
         """Return the parts train, gradients, layers and activations; reads the device."""
         self._flush_losses()
-        self._flush_norms()
+        self._flush_gradients()
+        self._flush_updates()
         losses, examples = _numbers(self._losses), sum(self._sizes)
         total = sum(loss * size for loss, size in zip(losses, self._sizes, strict=True))
         return {
@@ -196,9 +193,7 @@ class EpochWatch:
     def _layers(self) -> list[dict[str, Any]]:
         count = len(self._parameters)
         norms, ratios = _sums(self._norm_sums, count), _sums(self._ratio_sums, count)
-        moved = torch._foreach_sub([each.detach() for each in self._parameters], self._start)
-        lengths = torch.stack(torch._foreach_norm(self._start)).tolist()
-        distances = torch.stack(torch._foreach_norm(moved)).tolist()
+        lengths, distances = self._norms([self._start, self._weights() - self._start]).tolist()
         return [
             {
                 "name": name,
@@ -224,8 +219,24 @@ class EpochWatch:
             self._all_used = True
             return found
         self._used.update(place for place, each in enumerate(gradients) if each is not None)
-        zero = torch.zeros((), device=self._parameters[0].device)
-        return [zero if gradient is None else gradient for gradient in gradients]
+        return [
+            torch.zeros_like(parameter) if gradient is None else gradient
+            for gradient, parameter in zip(gradients, self._parameters, strict=True)
+        ]
+
+    @torch.no_grad()
+    def _weights(self) -> Tensor:
+        """Return a flat copy of all parameters."""
+        return _flat(list[Tensor](self._parameters))
+
+    def _norms(self, rows: list[Tensor]) -> Tensor:
+        """Return the norms (rows, parameters) of what flat rows hold of each parameter."""
+        block = torch.stack(rows) if len(rows) > 1 else rows[0][None]
+        parts = torch.split(block, self._counts, dim=1)
+        return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts], dim=1)
+
+    def _enough(self, rows: list[Tensor]) -> bool:
+        return len(rows) == _FLUSH or len(rows) * len(rows[0]) > _NUMBERS
 
     def _flush_losses(self) -> None:
         if self._kept:
@@ -236,15 +247,18 @@ class EpochWatch:
             )
         self._kept, self._waiting = [], 0
 
-    def _flush_norms(self) -> None:
-        if self._norms:
-            block = torch.stack(self._norms).view(-1, len(self._parameters)).double()
-            self._norm_sums.append(block.sum(dim=0))
-            self._squares.append((block * block).sum(dim=1))
-        if self._ratio_norms:
-            block = torch.stack(self._ratio_norms).view(-1, 2, len(self._parameters)).double()
-            self._ratio_sums.append((block[:, 1] / block[:, 0]).sum(dim=0))
-        self._norms, self._ratio_norms = [], []
+    def _flush_gradients(self) -> None:
+        if self._gradient_rows:
+            norms = self._norms(self._gradient_rows).double()
+            self._norm_sums.append(norms.sum(dim=0))
+            self._squares.append((norms * norms).sum(dim=1))
+        self._gradient_rows = []
+
+    def _flush_updates(self) -> None:
+        if self._weight_rows:
+            changes = self._norms(self._change_rows).double()
+            self._ratio_sums.append((changes / self._norms(self._weight_rows).double()).sum(dim=0))
+        self._weight_rows, self._change_rows = [], []
 
     def _begin_forward(self, model: nn.Module, _inputs: Any) -> None:
         wanted = self._batches % LOOK_EVERY == 0 and not self._probing
@@ -278,6 +292,16 @@ class EpochWatch:
 def _stride(steps: int | None) -> int:
     """Return the steps from one update ratio to the next: all in a short epoch, else over 16."""
     return max(1, ((steps or 1) - 1) // (RATIOS - 1)) if (steps or 1) >= 2 * RATIOS else 1
+
+
+def _flat(tensors: list[Tensor]) -> Tensor:
+    """Return a copy of all elements, in one dimension, which leads to no graph.
+
+    Norms of many steps at once take far fewer calls than norms of each step.
+    """
+    if len(tensors) == 1:  # the function below would return a view
+        return tensors[0].detach().flatten().clone()
+    return torch._C._nn.flatten_dense_tensors(tensors).detach()
 
 
 def _numbers(parts: Sequence[Tensor]) -> list[float]:

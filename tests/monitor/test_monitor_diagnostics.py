@@ -15,6 +15,7 @@ from aggregates.noise import NoiseProbes, pool_noise
 from aggregates.signals import signals_of
 from aggregates.spec import MAX_BLOCKS, BlockSpec, ModelSpec
 from ledger.bodies import encode_body
+from monitor import diagnostics
 from monitor.activations import _Activation
 from monitor.datasets import Split
 from monitor.diagnostics import LOOK_EVERY, PROBE_EVERY, EpochWatch
@@ -465,6 +466,55 @@ def test_watch_leaves_no_hook_behind_when_it_is_closed() -> None:
     for hooks in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
         assert not any(getattr(module, hooks) for module in model.modules())
     assert torch._C._len_torch_function_stack() == 0
+    every = torch.nn.modules.module
+    assert not every._global_forward_hooks
+    assert not every._global_forward_pre_hooks
+
+
+def test_modules_of_another_model_are_not_looked_at() -> None:
+    """The hooks that know which module makes a call are set for all modules."""
+    other = nn.Sequential(nn.Linear(32, 32), nn.ReLU())
+
+    class Asking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.act = nn.Linear(32, 10), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                other(x.mean(dim=(1, 2)))
+            logits: Tensor = self.act(self.layer(x.mean(dim=(1, 2))))
+            return logits
+
+    measured = _train(_seeded(Asking), _batches(1)).measured()["activations"]
+    assert [(each["name"], each["units"]) for each in measured] == [("act", 10)]
+
+
+@pytest.mark.parametrize("limit", [1, 10_000, 10**9])
+def test_norms_do_not_depend_on_how_many_are_taken_together(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure() -> tuple[list[float], list[float]]:
+        measured = _train(_model(), _batches(6)).measured()
+        names = ("grad_norm", "update_ratio", "epoch_update_ratio")
+        layers = [layer[name] for layer in measured["layers"] for name in names]
+        found = [value for value in layers if value is not None]
+        return found, [measured["gradients"][name] for name in ("total_norm_mean", "spread")]
+
+    expected = measure()
+    monkeypatch.setattr(diagnostics, "_NUMBERS", limit)
+    for found, plain in zip(measure(), expected, strict=True):
+        assert found == pytest.approx(plain, rel=1e-9)
+
+
+def test_model_of_one_parameter_is_watched() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10, bias=False))
+    start = model.get_parameter("1.weight").detach().clone()
+    measured = _train(model, _batches(2)).measured()
+    [layer] = measured["layers"]
+    moved = (model.get_parameter("1.weight").detach() - start).norm() / start.norm()
+    assert layer["epoch_update_ratio"] == pytest.approx(float(moved), rel=1e-5)
+    assert layer["grad_norm"] == pytest.approx(measured["gradients"]["total_norm_mean"])
 
 
 @pytest.mark.parametrize("name", [*MODELS, "dropout"])
