@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import pairwise
+from typing import Any
 
 import duckdb
 import pytest
@@ -460,7 +461,7 @@ def test_r6_may_be_deferred_for_good_once_it_has_had_all_remedies(
     ],
 )
 def test_a_rule_whose_remedy_is_at_its_limit_may_be_deferred_and_holds_up_no_other(
-    story: Story, rule: str, side: str, settings: dict[str, float], violated: bool
+    story: Story, rule: str, side: str, settings: dict[str, Any], violated: bool
 ) -> None:
     story.begin(epochs=12, fired={"R3": {3}, rule: set(range(12))})
     story.connection.execute("UPDATE log.rule_evaluations SET side = ? WHERE fired", [side])
