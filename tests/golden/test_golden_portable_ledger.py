@@ -1,0 +1,64 @@
+"""A portable run and its bundle, made by an earlier version: still trained again bit for bit."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from frontdoor import call, call_here
+
+from aggregates.rules import VERSIONS
+from judge.evidence import read_events
+from proctor.home import Home
+
+HERE = Path(__file__).parent
+RUN = "4a09a141-f5cb-445d-a098-1f7983aeb980"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a copy, since opening a ledger leaves files beside it."""
+    return shutil.copytree(HERE / "calibrated_2", tmp_path / "home")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return shutil.copytree(HERE / "calibrated_2_bundle", tmp_path / "bundle")
+
+
+def test_old_portable_run_names_the_rules_of_its_time(home: Path) -> None:
+    started = read_events(Home(home).ledger, RUN)[0]
+    assert started.rules == VERSIONS["calibrated"][1].to_dict()
+    assert started.config["numerics"] == "portable"
+
+
+def test_old_portable_run_is_shown_replayed_and_queried(home: Path) -> None:
+    for command in ("show", "replay"):
+        done = call_here([command, RUN], home=home)
+        assert (done.returncode, "R1: decrease_lr applied" in done.stdout) == (0, True), done.stderr
+    done = call_here(["sql", "--json", "SELECT process_score FROM audit_scores"], home=home)
+    assert json.loads(done.stdout)["rows"] == [[1.0]], done.stderr
+
+
+def test_old_portable_run_is_trained_again_to_the_same_bits(home: Path) -> None:
+    done = call(["replay", RUN, "--execute"], home=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_old_bundle_verifies_and_becomes_a_home(bundle: Path, tmp_path: Path) -> None:
+    done = call_here(["verify", bundle], home=tmp_path / "none")
+    assert (done.returncode, "32 entries" in done.stdout) == (0, True), done.stderr
+    done = call_here(["import", bundle], home=tmp_path / "imported")
+    assert done.returncode == 0, done.stderr
+    done = call_here(["verify"], home=tmp_path / "imported")
+    assert (done.returncode, "32 entries" in done.stdout) == (0, True), done.stderr
+
+
+def test_old_bundle_is_verified_by_the_verifier_inside_it_and_by_today_s(bundle: Path) -> None:
+    for verifier in (bundle / "verify.py", HERE.parent.parent / "ledger" / "second_verifier.py"):
+        done = subprocess.run(
+            [sys.executable, verifier, bundle], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
