@@ -131,8 +131,10 @@ class EpochWatch:
         if other is None:
             return
         with torch.no_grad():
-            g, h = _flat(own).double(), _flat(other).double()
-            self._probes.append(((g * h).sum(), ((g * g).sum() + (h * h).sum()) / 2))
+            pairs = [(a.double(), b.double()) for a, b in zip(own, other, strict=True)]
+            product = torch.stack([(a * b).sum() for a, b in pairs]).sum()
+            square = torch.stack([(a * a).sum() + (b * b).sum() for a, b in pairs]).sum()
+            self._probes.append((product, square / 2))
 
     def close(self) -> None:
         """Remove the hooks; what was seen stays readable."""

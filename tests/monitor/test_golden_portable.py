@@ -12,9 +12,9 @@ from portable import in_portable_process, in_process_with
 from monitor.dispatch import PORTABLE_VARIABLES
 
 GOLDEN = {
-    "learning rate": "4f989c1602b93e38fea6dec0c6102e360f445caefffbb9632b5f7ca75280745b",
-    "batch size and gelu": "21dc5a3ac41f7f78d78a1b69b121ff8c77ce30e4071c858675aac58b47cba5d2",
-    "prelu and momentum": "8bf422192c17f315f0bf2e1ec4256c7d74dbe175ab70a0a0f04cdadf1edbeced",
+    "learning rate": "e0e2b5ca304b86660efdd82425e82fc06da8aae02e2c98f54f2a5e605e0b988b",
+    "batch size and gelu": "e7263da0f60495b65017aa7fcdbfd39b96f2fbc9877b58f287a6551082401313",
+    "prelu and momentum": "a2b3fd2bb374c3c0aab9c7b2344a644ab615f8c52f6e26f497779fcb7a5f5532",
 }
 _EMULATOR = "qemu-x86_64"
 
