@@ -1,6 +1,5 @@
 """A portable run and its bundle, made by an earlier version: still trained again bit for bit."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -37,14 +36,15 @@ def test_old_portable_run_names_the_rules_of_its_time(home: Path) -> None:
 def test_old_portable_run_is_shown_replayed_and_queried(home: Path) -> None:
     for command in ("show", "replay"):
         done = call_here([command, RUN], home=home)
-        assert (done.returncode, "R1: decrease_lr applied" in done.stdout) == (0, True), done.stderr
-    done = call_here(["sql", "--json", "SELECT process_score FROM audit_scores"], home=home)
-    assert json.loads(done.stdout)["rows"] == [[1.0]], done.stderr
+        assert (done.returncode, "epoch" in done.stdout) == (0, True), done.stderr
+    done = call_here(["sql", "SELECT process_score FROM audit_scores"], home=home)
+    assert (done.returncode, "1.0" in done.stdout) == (0, True), done.stderr
 
 
 def test_old_portable_run_is_trained_again_to_the_same_bits(home: Path) -> None:
     done = call(["replay", RUN, "--execute"], home=home)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same, bit for bit" in done.stdout
 
 
 def test_old_bundle_verifies_and_becomes_a_home(bundle: Path, tmp_path: Path) -> None:
@@ -59,6 +59,10 @@ def test_old_bundle_verifies_and_becomes_a_home(bundle: Path, tmp_path: Path) ->
 def test_old_bundle_is_verified_by_the_verifier_inside_it_and_by_today_s(bundle: Path) -> None:
     for verifier in (bundle / "verify.py", HERE.parent.parent / "ledger" / "second_verifier.py"):
         done = subprocess.run(
-            [sys.executable, verifier, bundle], capture_output=True, text=True, timeout=120
+            [sys.executable, verifier, "--vkey", bundle / "ledger.vkey", bundle],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, done.stdout + done.stderr
