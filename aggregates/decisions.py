@@ -24,6 +24,7 @@ EVENT_TYPES = (ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION)
 
 MIN_LR, MAX_LR = 1e-8, 10.0
 LEAST_LR_FACTOR = 3.0  # by which R1 moves a learning rate
+MAX_ACCUMULATION = 1_024  # batches per optimizer step
 MAX_BATCH_SIZE = 65_536  # examples
 MAX_JUSTIFICATION = 4_000  # characters
 
@@ -75,7 +76,7 @@ _RANGES: Mapping[str, tuple[type, float, float]] = MappingProxyType(
         "clip_norm": (float, 1e-6, 1e6),
         "epochs": (int, 1, 1_000),
         "batch_size": (int, 1, MAX_BATCH_SIZE),
-        "accumulation": (int, 1, 1_024),
+        "accumulation": (int, 1, MAX_ACCUMULATION),
         "factor": (int, 2, 8),
         "block": (int, 0, 31),
     }

@@ -40,7 +40,7 @@ class Coverage:
     """What a run was obliged to, and what it made of it."""
 
     violations: tuple[Violation, ...]
-    obligations: int  # firings of rules that are not waived
+    obligations: int  # firings of rules that are not waived and could not be left alone
     answered: int  # of these
     rules_answered: tuple[str, ...]  # of firings that put the run to the test
     tested: int  # firings with an epoch after them that a policy or a human answered
@@ -63,7 +63,9 @@ def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
         _KINDS_SQL + " WHERE run_id = ? ORDER BY epoch, decision, kind, rule", [run_id]
     ).fetchall()
     firings = connection.execute(
-        "SELECT rule, answered, tests FROM coverage_firings WHERE run_id = ?", [run_id]
+        "SELECT rule, answered, tests FROM coverage_firings"
+        " WHERE run_id = ? AND NOT (idle AND answered)",
+        [run_id],
     ).fetchall()
     [(remedied,)] = connection.execute(
         "SELECT count(*) > 0 FROM coverage_effects WHERE run_id = ?", [run_id]

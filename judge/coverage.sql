@@ -59,16 +59,38 @@ WHERE a.took_effect
 -- Rules that fire and may be left alone in that epoch: whoever defers one of these keeps nothing back.
 -- What the rule asks for is at its limit, or in place already (R6 has had everything once all layers
 -- are normalised, all blocks have shortcuts, and the activation has been swapped for it). Or it is a
--- plateau that a changed model, or one with fresh weights, has not had the epochs to leave. Or it is
--- R1 while gradients explode, when the playbook leaves the learning rate to R7.
+-- plateau that a changed model, or one with fresh weights, has not had the epochs to leave. Or the
+-- playbook tells it to wait: R1 while gradients explode, and R4 while the update ratio is outside of
+-- its band and while a remedy of R1 is younger than the persistence of the rules.
 CREATE TEMP VIEW coverage_excused AS
-WITH specs AS (
+WITH recorded AS (
     SELECT run_id, -1 AS behind, -1 AS idx, spec FROM run_starts
     UNION ALL
-    SELECT run_id, epoch, idx, spec FROM remedies WHERE outcome = 'applied'
+    SELECT run_id, epoch, idx, spec FROM remedies WHERE outcome = 'applied' AND spec IS NOT NULL
+),
+specs AS MATERIALIZED (
+    SELECT
+        run_id,
+        behind,
+        idx,
+        {
+            'largest': coalesce(
+                json_array_length(spec, '$.blocks') >= b.most_blocks
+                AND 2 * list_max(TRY_CAST(spec ->> '$.blocks[*].width' AS INTEGER[])) > b.most_width,
+                false
+            ),
+            'complete': coalesce(
+                spec ->> '$.norm' <> 'none'
+                AND NOT list_contains(spec ->> '$.blocks[*].norm', 'none')
+                AND NOT list_contains(spec ->> '$.blocks[*].residual', 'false'),
+                false
+            )
+        } AS model
+    FROM recorded
+    CROSS JOIN coverage_bounds b
 ),
 in_force AS (
-    SELECT f.run_id, f.epoch, f.rule, f.side, arg_max(p.spec, (p.behind, p.idx)) AS spec
+    SELECT f.run_id, f.epoch, f.rule, f.side, arg_max(p.model, (p.behind, p.idx)) AS model
     FROM rule_evaluations f
     JOIN specs p ON p.run_id = f.run_id AND p.behind < f.epoch
     WHERE f.fired
@@ -76,12 +98,21 @@ in_force AS (
 )
 SELECT s.run_id, s.epoch, s.rule
 FROM in_force s
-JOIN epochs e USING (run_id, epoch)
+LEFT JOIN epochs e USING (run_id, epoch)
 JOIN run_starts t USING (run_id)
 CROSS JOIN coverage_bounds b
 WHERE (s.rule = 'R1' AND EXISTS (
-    FROM rule_evaluations o
+    FROM coverage_rules o
     WHERE o.run_id = s.run_id AND o.epoch = s.epoch AND o.rule = 'R7' AND o.fired
+))
+OR (s.rule = 'R4' AND EXISTS (
+    FROM coverage_rules o
+    WHERE o.run_id = s.run_id AND o.epoch = s.epoch AND o.rule = 'R1' AND o.side IN ('high', 'low')
+))
+OR (s.rule = 'R4' AND EXISTS (
+    FROM coverage_answers o
+    WHERE o.run_id = s.run_id AND o.rule = 'R1' AND o.took_effect
+        AND o.epoch BETWEEN s.epoch - TRY_CAST(t.rules ->> '$.persistence' AS INTEGER) AND s.epoch - 1
 ))
 OR (s.side = 'plateau' AND EXISTS (
     FROM remedies r
@@ -89,11 +120,20 @@ OR (s.side = 'plateau' AND EXISTS (
     WHERE r.run_id = s.run_id AND r.outcome = 'applied'
         AND r.epoch BETWEEN s.epoch - TRY_CAST(
             t.rules ->> CASE s.rule WHEN 'R1' THEN '$.r1_patience' ELSE '$.r3_patience' END AS INTEGER
-        ) AND s.epoch - 1
-        AND (
-            d.event_type = 'architecture_change'
-            OR coalesce(TRY_CAST(d.params ->> '$.reinitialise' AS BOOLEAN), false)
-        )
+        ) AND s.epoch
+        AND CASE d.event_type
+            WHEN 'architecture_change' THEN NOT EXISTS (  -- a swap back is no change
+                FROM decisions q
+                JOIN remedies u ON u.run_id = q.run_id AND u.decision = q.number AND u.outcome = 'applied'
+                WHERE q.run_id = d.run_id AND q.number < d.number AND q.direction = 'swap_activation'
+                    AND q.direction = d.direction AND q.params ->> '$.to' = d.params ->> '$.to'
+            )
+            ELSE coalesce(TRY_CAST(d.params ->> '$.reinitialise' AS BOOLEAN), false) AND EXISTS (
+                FROM citations c
+                JOIN coverage_rules v ON v.run_id = c.run_id AND v.rule = c.rule AND v.epoch = d.epoch
+                WHERE c.run_id = d.run_id AND c.number = d.number AND v.side IN ('high', 'not_finite')
+            )
+        END
 ))
 OR CASE s.rule
     WHEN 'R1' THEN
@@ -101,14 +141,10 @@ OR CASE s.rule
         ELSE e.lr / b.least_lr_factor < b.least_lr END
     WHEN 'R2' THEN
         CASE s.side WHEN 'high' THEN e.batch_size % 2 = 1
-        ELSE 2 * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS BIGINT) END
-    WHEN 'R4' THEN
-        json_array_length(s.spec, '$.blocks') >= b.most_blocks
-        AND 2 * list_max(TRY_CAST(s.spec ->> '$.blocks[*].width' AS INTEGER[])) > b.most_width
+        ELSE 2.0 * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS DOUBLE) END
+    WHEN 'R4' THEN s.model.largest
     WHEN 'R6' THEN
-        s.spec ->> '$.norm' <> 'none'
-        AND NOT list_contains(s.spec ->> '$.blocks[*].norm', 'none')
-        AND NOT list_contains(s.spec ->> '$.blocks[*].residual', 'false')
+        s.model.complete
         AND EXISTS (
             FROM coverage_answers a
             WHERE a.run_id = s.run_id AND a.rule = 'R6' AND a.direction = 'swap_activation'
@@ -120,7 +156,8 @@ END;
 
 -- The obligations: each firing of a rule, and whether a decision near it answers. A firing in the
 -- last epoch obliges too, since its policy is asked; but whatever is said there costs nothing, so
--- it does not put the run to the test. Neither does what the driver says where nobody decided.
+-- it does not put the run to the test. Neither does what the driver says where nobody decided. An
+-- idle firing may be left alone and was: once deferred, it is no obligation.
 CREATE TEMP VIEW coverage_firings AS
 SELECT
     f.run_id,
@@ -136,7 +173,15 @@ SELECT
         FROM coverage_answers a
         WHERE a.run_id = f.run_id AND a.rule = f.rule AND a.source <> 'driver'
             AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
-    ) AS tests
+    ) AS tests,
+    EXISTS (
+        FROM coverage_excused x
+        WHERE x.run_id = f.run_id AND x.epoch = f.epoch AND x.rule = f.rule
+    ) AND NOT EXISTS (
+        FROM coverage_answers a
+        WHERE a.run_id = f.run_id AND a.rule = f.rule AND a.acts
+            AND a.epoch BETWEEN f.epoch - l.action_window AND f.epoch + l.action_window
+    ) AS idle
 FROM coverage_rules f
 JOIN coverage_limits l USING (run_id)
 WHERE f.fired;
@@ -241,6 +286,10 @@ WHERE (d.refused OR NOT d.acts)
             WHERE turn.run_id = d.run_id AND turn.rule = d.rule AND turn.fired
                 AND turn.epoch > d.epoch
                 AND NOT EXISTS (
+                    FROM coverage_excused y
+                    WHERE y.run_id = turn.run_id AND y.epoch = turn.epoch AND y.rule = turn.rule
+                )
+                AND NOT EXISTS (
                     FROM coverage_answers o
                     WHERE o.run_id = d.run_id AND o.rule <> d.rule AND o.took_effect
                         AND o.epoch BETWEEN turn.epoch - l.action_window AND turn.epoch
@@ -254,8 +303,7 @@ WHERE (d.refused OR NOT d.acts)
     );
 
 -- A remedy for one rule while a rule that goes first was left alone. Here too a moving average may
--- lag behind a remedy within the limit. R4 waits, as the playbook says, while the update ratio is
--- outside of its band and while a remedy of R1 is younger than the persistence of the rules.
+-- lag behind a remedy within the limit.
 CREATE TEMP VIEW coverage_precedence AS
 WITH acting AS (
     SELECT a.run_id, a.number, a.epoch, a.source, min(r.precedence) AS precedence
@@ -285,20 +333,6 @@ WHERE NOT EXISTS (
             (o.acts AND o.epoch = a.epoch)
             OR (o.took_effect AND o.epoch BETWEEN a.epoch - l.deferral_limit AND a.epoch - 1)
         )
-)
-AND NOT (
-    h.rule = 'R4' AND (
-        EXISTS (
-            FROM rule_evaluations s
-            WHERE s.run_id = a.run_id AND s.epoch = a.epoch AND s.rule = 'R1'
-                AND s.side IN ('high', 'low')
-        )
-        OR EXISTS (
-            FROM coverage_answers o
-            WHERE o.run_id = a.run_id AND o.rule = 'R1' AND o.took_effect
-                AND o.epoch BETWEEN a.epoch - l.persistence AND a.epoch - 1
-        )
-    )
 )
 GROUP BY a.run_id, a.number, a.epoch, a.source;
 

@@ -215,11 +215,14 @@ class EpochWatch:
 
     def _gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters; a zero for one that has none."""
-        gradients = [parameter.grad for parameter in self._parameters]
-        found = [gradient for gradient in gradients if gradient is not None]
-        if len(found) == len(gradients):
+        found = (parameter.grad for parameter in self._parameters)
+        gradients = [
+            each.to_dense() if each is not None and each.is_sparse else each for each in found
+        ]
+        dense = [gradient for gradient in gradients if gradient is not None]
+        if len(dense) == len(gradients):
             self._all_used = True
-            return found
+            return dense
         self._used.update(place for place, each in enumerate(gradients) if each is not None)
         return [
             torch.zeros_like(parameter) if gradient is None else gradient

@@ -7,7 +7,14 @@ I/O: none.  Units: as in aggregates.decisions.
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from aggregates.decisions import DIRECTIONS, LEAST_LR_FACTOR, MAX_LR, MIN_LR, Observation
+from aggregates.decisions import (
+    DIRECTIONS,
+    LEAST_LR_FACTOR,
+    MAX_ACCUMULATION,
+    MAX_LR,
+    MIN_LR,
+    Observation,
+)
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 
 _LEAST, _MOST = LEAST_LR_FACTOR, 10.0  # factors by which R1 moves a learning rate
@@ -53,6 +60,8 @@ def _parameters(rule: str, side: str, direction: str, seen: Observation) -> str 
             if 2 * size * seen.settings.accumulation > seen.train_examples:
                 return None  # no step takes more than there is
             if direction == "accumulate_gradients":
+                if 2 * seen.settings.accumulation > MAX_ACCUMULATION:
+                    return None
                 return f"accumulation exactly {2 * seen.settings.accumulation}"
             return f"batch_size exactly {2 * size}" if 2 * size <= seen.max_batch_size else None
         case "stop":

@@ -18,6 +18,8 @@ from aggregates.decisions import (
     ARCHITECTURE_DIRECTIONS,
     DEFER,
     HYPERPARAMETER_CHANGE,
+    LEAST_LR_FACTOR,
+    MAX_ACCUMULATION,
     MAX_LR,
     MIN_LR,
     NO_ACTION,
@@ -25,7 +27,7 @@ from aggregates.decisions import (
     Observation,
 )
 from aggregates.rules import RULE_TITLES, RuleEvaluation
-from aggregates.spec import MAX_WIDTH
+from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from policies.numbers import PlaybookNumbers, load_numbers
 
 AT_LIMIT = "every remedy of the playbook is at its limit"
@@ -87,11 +89,15 @@ class PlaybookPolicy:
                 "the noise scale moves with the learning rate: one epoch is left to R1's remedy"
             )
             return _Wait(reason, lets_others_act=False)
-        if rule == "R1" and observation.evaluations["R7"].fired:
+        if rule == "R1" and "R7" in observation.due:
             return _Wait(
                 "gradients explode: R7 alone moves the learning rate", lets_others_act=True
             )
-        if rule == "R4" and observation.evaluations["R1"].side in ("high", "low"):
+        if (
+            rule == "R4"
+            and "R1" in observation.due
+            and observation.evaluations["R1"].side != "plateau"
+        ):
             return _Wait("the learning rate holds the model back: R1 acts", lets_others_act=True)
         if rule == "R4" and since_r1 is not None and since_r1 < observation.rules.persistence:
             reason = f"R1's remedy was applied {since_r1} epochs ago and needs time to show"
@@ -107,7 +113,7 @@ class PlaybookPolicy:
                 and not _ruined(observation)
             ):
                 reason = f"gradients have been clipped for {since} epochs, so no step is too long"
-                return _Wait(reason, lets_others_act=False)
+                return _Wait(reason, lets_others_act=True)
         lagging = not observation.rules.restart_after_remedy
         if lagging and since is not None and since <= self.numbers.lag_patience:
             reason = f"its remedy was applied {since} epochs ago and the average still lags behind"
@@ -152,10 +158,10 @@ def _normalised(seen: Observation) -> bool:
 
 
 def _recovers(rule: str, seen: Observation) -> bool:
-    """Return whether a plateau is one only beside what a changed or fresh model cannot have yet.
+    """Return whether a changed or fresh model has not yet had the epochs to leave a plateau.
 
-    It is counted anew from the latest change of the model or its weights, for no longer than a
-    deferral may last.
+    The rule's patience is counted anew from the latest change of the model or its weights, for no
+    longer than a deferral may last.
     """
     changed = [
         past.epoch
@@ -172,12 +178,12 @@ def _recovers(rule: str, seen: Observation) -> bool:
     ]
     if not changed or (waits and seen.epoch - min(waits) >= seen.rules.deferral_limit - 1):
         return False
-    losses = [signals.val_loss for signals in seen.history if signals.epoch > max(changed)]
-    losses = [loss if math.isfinite(loss) else math.inf for loss in losses]
-    if not losses or min(losses) == math.inf:
-        return False
     patience = seen.rules.r1_patience if rule == "R1" else seen.rules.r3_patience
-    return len(losses) - 1 - losses.index(min(losses)) < patience
+    if seen.epoch - max(changed) > patience:
+        return False
+    return any(
+        math.isfinite(signals.val_loss) for signals in seen.history if signals.epoch > max(changed)
+    )
 
 
 def _r6(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | None:
@@ -213,7 +219,7 @@ def _r4(numbers: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Rem
         return _Remedy("add_block", {}, why)
     if all(block.width * 2 <= MAX_WIDTH for block in seen.spec.blocks):
         return _Remedy("widen", {"factor": 2}, why)
-    return None
+    return _Remedy("add_block", {}, why) if len(seen.spec.blocks) < MAX_BLOCKS else None
 
 
 def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _Remedy | None:
@@ -222,12 +228,12 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
     ema, middle = found.ema, math.sqrt(low * high)  # of the band: its edge would soon be left again
     if found.side == "low":
         factor = most if not ema else min(most, max(least, middle / ema))
-        if lr * least > MAX_LR:
+        if lr * LEAST_LR_FACTOR > MAX_LR:
             return None
         return _Remedy(
             "increase_lr", {"lr": min(lr * factor, MAX_LR)}, "updates are too small for the weights"
         )
-    if lr / least < MIN_LR:
+    if lr / LEAST_LR_FACTOR < MIN_LR:
         return None
     if found.side == "high" and _overwritten(seen, found):
         # It was the weights that were too small, not only the rate that was too large.
@@ -241,7 +247,9 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
         return _Remedy(
             "decrease_lr", {"lr": max(lr / factor, MIN_LR)}, "updates are too large for the weights"
         )
-    return _Remedy("decrease_lr", {"lr": lr / least}, "validation loss no longer improves")
+    return _Remedy(
+        "decrease_lr", {"lr": max(lr / least, MIN_LR)}, "validation loss no longer improves"
+    )
 
 
 def _overwritten(seen: Observation, found: RuleEvaluation) -> bool:
@@ -266,6 +274,8 @@ def _r2(_: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _R
     if size * 2 <= seen.max_batch_size:
         return _Remedy("increase_batch_size", {"batch_size": size * 2}, why)
     more = seen.settings.accumulation * 2
+    if more > MAX_ACCUMULATION:
+        return None
     return _Remedy("accumulate_gradients", {"accumulation": more}, f"{why} and memory is full")
 
 

@@ -520,6 +520,119 @@ def test_capacity_may_be_deferred_once_the_model_is_as_large_as_it_can_be(
     assert bool(story.found()) is violated
 
 
+def side(story: Story, rule: str, value: str) -> None:
+    story.connection.execute(
+        "UPDATE log.rule_evaluations SET side = ? WHERE rule = ? AND fired", [value, rule]
+    )
+
+
+def params(story: Story, value: dict[str, Any]) -> None:
+    story.connection.execute(
+        "UPDATE log.decisions SET params = ? WHERE number = ?",
+        [json.dumps(value), story.decisions],
+    )
+
+
+def test_swaps_back_and_forth_excuse_no_plateau_is_rejected(story: Story) -> None:
+    fired = {"R6": set(range(2, 60)), "R1": set(range(8, 60)), "R3": set(range(10, 60))}
+    story.begin(epochs=60, fired=fired)
+    side(story, "R1", "plateau")
+    side(story, "R3", "plateau")
+    story.in_force()
+    story.connection.execute("UPDATE log.run_starts SET spec = ?", [complete()])
+    for epoch in range(2, 60):
+        if epoch == 2 or epoch % 7 == 0:
+            story.act(epoch, "R6", direction="swap_activation")
+            params(story, {"to": ("leaky_relu", "relu")[epoch % 2], "block": 0})
+        else:
+            story.decide(epoch, "R6")
+        for rule in ("R1", "R3"):
+            if epoch in fired[rule]:
+                story.decide(epoch, rule)
+    story.end("completed")
+    assert len(story.found()) > 80
+
+
+def test_fresh_weights_for_a_plateau_excuse_no_plateau_is_rejected(story: Story) -> None:
+    lowered = set(range(8, 60, 8))
+    story.begin(epochs=60, fired={"R1": lowered, "R3": set(range(9, 60))})
+    side(story, "R1", "plateau")
+    side(story, "R3", "plateau")
+    story.in_force()
+    for epoch in range(8, 60):
+        if epoch in lowered:
+            story.act(epoch, "R1", direction="decrease_lr")
+            params(story, {"lr": 0.01, "reinitialise": True})
+        if epoch >= 9:
+            story.decide(epoch, "R3")
+    story.end("completed")
+    assert len(story.found()) > 40
+
+
+def test_capacity_may_be_deferred_while_r1_brings_the_rate_back(story: Story) -> None:
+    story.begin(epochs=15, fired={"R1": {2, 5, 8, 11, 14}, "R4": set(range(3, 15))})
+    side(story, "R1", "low")
+    story.in_force(lr=1e-6)
+    for epoch in range(2, 15):
+        if epoch % 3 == 2:
+            story.act(epoch, "R1", direction="increase_lr")
+        if epoch > 2:
+            story.decide(epoch, "R4")
+    story.end("completed")
+    assert story.found() == []
+
+
+def test_plateau_deferred_in_the_epoch_of_the_change_is_excused_in_a_short_run(
+    story: Story,
+) -> None:
+    story.begin(epochs=13, fired={"R5": {8}, "R1": set(range(8, 13))})
+    side(story, "R1", "plateau")
+    story.in_force()
+    story.act(8, "R5", direction="add_norm")
+    for epoch in range(8, 13):
+        story.decide(epoch, "R1")
+    story.end("completed")
+    assert story.found() == []
+
+
+@pytest.mark.parametrize(("waived", "violated"), [((), False), (("R7",), True)])
+def test_a_waived_rule_excuses_no_other(
+    story: Story, waived: tuple[str, ...], violated: bool
+) -> None:
+    every = set(range(12))
+    story.begin(epochs=12, fired={"R7": every, "R1": every}, waived=waived)
+    side(story, "R1", "high")
+    story.in_force()
+    story.act(0, "R7", direction="decrease_lr")
+    for epoch in every:
+        story.decide(epoch, "R1")
+    story.end("completed")
+    assert (("unresolved_deferral", "R1") in [v[:2] for v in story.found()]) is violated
+
+
+@pytest.mark.parametrize(("size", "obligations"), [(62, 12), (63, 0)])
+def test_what_may_be_left_alone_is_no_obligation_once_deferred(
+    story: Story, size: int, obligations: int
+) -> None:
+    story.begin(epochs=12, fired={"R2": set(range(12))})
+    side(story, "R2", "high")
+    story.in_force(batch_size=size)
+    for epoch in range(12):
+        story.decide(epoch, "R2")
+    story.end("completed")
+    measured = story.measure()
+    assert (measured.obligations, measured.tested > 0) == (obligations, obligations > 0)
+
+
+def test_what_may_be_left_alone_still_wants_an_answer(story: Story) -> None:
+    story.begin(epochs=12, fired={"R2": {3}})
+    side(story, "R2", "high")
+    story.in_force(batch_size=63)
+    story.end("completed")
+    assert [v[0] for v in story.found()] == ["missing_decision"]
+    assert story.measure().obligations == 1
+
+
 def test_precedence_is_kept_when_the_rule_that_goes_first_is_waived(story: Story) -> None:
     story.begin(epochs=4, fired={"R5": {3}, "R2": {3}}, waived=("R5",))
     story.act(3, "R2", direction="increase_batch_size")

@@ -19,7 +19,7 @@ from aggregates.decisions import (
 )
 from aggregates.rules import CALIBRATED, DOCUMENT, fired_in_precedence
 from aggregates.run import Run
-from aggregates.spec import MAX_WIDTH
+from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from aggregates.transcript import Transcript
 from policies.hindsight import NO_HINDSIGHT, fired_by_epoch
 from policies.mixed import MixedPolicy
@@ -95,7 +95,7 @@ def test_playbook_is_sure_of_a_rule_whose_last_remedy_worked_or_is_too_young() -
 
 def test_model_is_asked_where_every_remedy_of_the_playbook_is_at_its_limit() -> None:
     spec = dataclasses.replace(
-        SPEC, blocks=(dataclasses.replace(SPEC.blocks[0], width=MAX_WIDTH),) * 6
+        SPEC, blocks=(dataclasses.replace(SPEC.blocks[0], width=MAX_WIDTH),) * MAX_BLOCKS
     )
     wait = Decision(NO_ACTION, ("R4",), DEFER, {}, "it learns still")
     model = Model(Said(wait))

@@ -155,6 +155,12 @@ def test_an_update_ratio_of_whole_epochs_says_nothing_of_single_steps() -> None:
     assert "reinitialise" not in decision.params
 
 
+def test_the_others_act_while_r7_waits_for_clipping_to_show() -> None:
+    clipped = Settings(lr=0.1, batch_size=64, clip_norm=1.0)
+    seen = observe({"R7": "high", "R5": "high"}, settings=clipped, decisions=(past("R7", 3),))
+    assert [(d.cites[0], d.acts) for d in answer(seen)] == [("R7", False), ("R5", True)]
+
+
 def test_r7_waits_while_clipping_bounds_the_steps() -> None:
     clipped = Settings(lr=0.1, batch_size=64, clip_norm=1.0)
     done = (past("R7", 3),)
@@ -236,15 +242,27 @@ def test_plateau_is_counted_anew_from_a_change_of_the_model(rule: str) -> None:
 
 def test_plateau_waits_no_longer_than_a_deferral_may_last() -> None:
     edit = Decision("architecture_change", ("R6",), "add_norm", {}, "before")
-    defer = Decision(NO_ACTION, ("R1",), "defer", {}, "before")
-    falling = tuple(signals(epoch, val_loss=5.0 - epoch * 0.1) for epoch in range(20))
-    for first, acts in ((14, False), (13, True)):
+    defer = Decision(NO_ACTION, ("R3",), "defer", {}, "before")
+    falling = tuple(signals(epoch, val_loss=5.0 - epoch * 0.1) for epoch in range(11))
+    for first, acts in ((5, False), (4, True)):
         done = (
             PastDecision(1, 1, "policy", edit, "applied"),
             PastDecision(2, first, "policy", defer, None),
         )
-        (decision,) = answer(observe({"R1": "plateau"}, decisions=done, history=falling, epoch=19))
+        (decision,) = answer(observe({"R3": "plateau"}, decisions=done, history=falling, epoch=10))
         assert decision.acts is acts
+
+
+@pytest.mark.parametrize(("rule", "patience"), [("R1", 7), ("R3", 9)])
+def test_plateau_waits_no_longer_than_its_patience_behind_a_change(
+    rule: str, patience: int
+) -> None:
+    edit = Decision("architecture_change", ("R6",), "add_norm", {}, "before")
+    done = (PastDecision(1, 1, "policy", edit, "applied"),)
+    for epoch, acts in ((1 + patience, False), (2 + patience, True)):
+        falling = tuple(signals(each, val_loss=5.0 - each * 0.1) for each in range(epoch + 1))
+        seen = observe({rule: "plateau"}, decisions=done, history=falling, epoch=epoch)
+        assert answer(seen)[0].acts is acts
 
 
 def test_playbook_acts_on_the_first_rule_and_defers_the_others_to_it() -> None:
