@@ -20,13 +20,13 @@ _PARTS = re.compile(
 )
 _HEAD = """# SQL cookbook
 
-Copy a query below into `proctor sql "..."`, or several into the shell that `proctor sql` opens. With
-`--as-of N`, or after `SET VARIABLE as_of = N;`, the answer is as of the ledger's entry N.
+Copy a query below into `proctor sql "..."`, or several into the shell that `proctor sql` opens.
+With `--as-of N`, or after `SET VARIABLE as_of = N;`, the answer is as of the ledger's entry N.
 [Query a ledger](query.md) describes formats, files and other tools;
 [tables](../reference/tables.md) lists what can be queried.
 
-`python -m projections.cookbook` writes this page from `projections/cookbook.sql`; edit that file. The
-test suite runs each query, and `proctor bench projections --cookbook` times them on ten million
+`python -m projections.cookbook` writes this page from `projections/cookbook.sql`; edit that file.
+The test suite runs each query, and `proctor bench projections --cookbook` times them on ten million
 rows.
 """
 
