@@ -18,16 +18,16 @@ _PARTS = re.compile(
     r"|^-- ## (?P<title>.+)\n-- (?P<remark>.+)\n-- = (?P<columns>.+)\n(?P<sql>[^;]+;)",
     re.MULTILINE,
 )
-_HEAD = """# Cookbook of questions
+_HEAD = """# SQL cookbook
 
-Written by `python -m projections.cookbook` from `projections/cookbook.sql`; change that. Each of
-these runs in the test suite, and `proctor bench projections --cookbook` times them on ten million
+Copy a query below into `proctor sql "..."`, or several into the shell that `proctor sql` opens.
+With `--as-of N`, or after `SET VARIABLE as_of = N;`, the answer is as of the ledger's entry N.
+[Query a ledger](query.md) describes formats, files and other tools;
+[tables](../reference/tables.md) lists what can be queried.
+
+`python -m projections.cookbook` writes this page from `projections/cookbook.sql`; edit that file.
+The test suite runs each query, and `proctor bench projections --cookbook` times them on ten million
 rows.
-
-Ask one with `proctor sql "..."`, or several in the shell that `proctor sql` opens. With
-`--as-of N`, or behind `SET VARIABLE as_of = N;`, each is answered as after the ledger's entry N.
-[How to ask](query.md) tells of forms, files and other tools;
-[tables](../reference/tables.md) of what there is to ask.
 """
 
 

@@ -1,7 +1,7 @@
 -- # Runs
 
 -- ## How did each run go?
--- The newest first; a process score means little where the axis is `unexercised`.
+-- Newest first. If the axis is `unexercised`, the process score means little.
 -- = run_id, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score, process_score, process_axis
 SELECT
     run_id, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score,
@@ -10,8 +10,8 @@ FROM run_summary
 ORDER BY started_at DESC
 LIMIT 50;
 
--- ## Which runs go on, and how far are they?
--- A process that was killed leaves a run that goes on until the next command closes it.
+-- ## Which runs are in progress, and how far are they?
+-- A run whose process was killed stays in progress until the next command closes it.
 -- = run_id, started_at, epochs, epochs_planned, best_val_accuracy
 SELECT run_id, started_at, epochs, epochs_planned, best_val_accuracy
 FROM run_summary
@@ -19,14 +19,14 @@ WHERE state = 'running'
 ORDER BY started_at;
 
 -- ## What was measured in the newest run?
--- One line for each epoch; NULL was not measurable, NaN was measured.
+-- One row for each epoch. NULL was not measurable, NaN was measured.
 -- = epoch, train_loss, val_loss, val_accuracy, max_layer_grad_norm, dead_share, lr
 SELECT epoch, train_loss, val_loss, val_accuracy, max_layer_grad_norm, dead_share, lr
 FROM epochs
 WHERE run_id = (SELECT ARG_MAX(run_id, idx) FROM run_starts)
 ORDER BY epoch;
 
--- ## When did a loss stop being a number?
+-- ## When did a loss become NaN or infinite?
 -- The first epoch of each run whose training loss is NaN or infinite.
 -- = run_id, epoch, epochs
 SELECT run_id, MIN(epoch) AS epoch, COUNT(*) AS epochs
@@ -37,7 +37,7 @@ ORDER BY epoch
 LIMIT 100;
 
 -- ## Which learning rates did best?
--- A value inside a JSON column; each data set for itself.
+-- Reads a value inside a JSON column; one ranking for each data set.
 -- = dataset, lr, runs, median_accuracy, best_accuracy
 SELECT
     r.dataset,
@@ -51,7 +51,7 @@ GROUP BY ALL
 ORDER BY r.dataset, median_accuracy DESC;
 
 -- ## Which policy does best?
--- Judged runs only, each data set for itself.
+-- Judged runs only; one ranking for each data set.
 -- = dataset, policy_name, runs, failed, accuracy_score, process_score
 SELECT
     dataset,
@@ -66,7 +66,7 @@ GROUP BY ALL
 ORDER BY dataset, accuracy_score DESC;
 
 -- ## How long did epochs take?
--- From the times at which the ledger took them, so with all that was decided between.
+-- From the times of the ledger's entries, so decisions in between are included.
 -- = run_id, epochs, median_s, longest_s
 WITH steps AS (
     SELECT
@@ -82,8 +82,8 @@ GROUP BY run_id
 ORDER BY median_s DESC
 LIMIT 50;
 
--- ## Where does a run come from?
--- The runs that it goes on from, the nearest first; here for every run that goes on from another.
+-- ## Which runs was a run restarted from?
+-- Ancestors of every restarted run, nearest first.
 -- = run_id, distance, ancestor, best_val_accuracy
 SELECT l.run_id, l.distance, l.ancestor, s.best_val_accuracy
 FROM run_lineage AS l
@@ -95,7 +95,7 @@ LIMIT 100;
 -- # Rules and remedies
 
 -- ## Which rules fire, and when?
--- In parts of ten epochs.
+-- By groups of ten epochs.
 -- = rule, from_epoch, evaluated, fired, share
 SELECT
     rule,
@@ -108,7 +108,7 @@ GROUP BY ALL
 ORDER BY rule, from_epoch;
 
 -- ## Which firings were not answered?
--- Without those of rules that are advisory in their run.
+-- Rules that are advisory in their run are omitted.
 -- = run_id, rule, firings, first_epoch
 SELECT run_id, rule, COUNT(*) AS firings, MIN(epoch) AS first_epoch
 FROM rule_heatmap
@@ -117,7 +117,7 @@ GROUP BY run_id, rule
 ORDER BY firings DESC
 LIMIT 100;
 
--- ## Which layer is behind exploding gradients?
+-- ## Which layer has the exploding gradients?
 -- Over all epochs in which R7 fired.
 -- = layer, epochs, largest
 WITH behind AS (
@@ -135,7 +135,7 @@ ORDER BY epochs DESC
 LIMIT 20;
 
 -- ## Which remedies silence the rule that they are for?
--- Told three epochs later; those that cannot be told yet are not counted.
+-- Measured three epochs after the remedy; remedies without that measurement are not counted.
 -- = rule, direction, told, worked, share
 SELECT
     f.rule,
@@ -149,7 +149,7 @@ GROUP BY ALL
 ORDER BY f.rule, told DESC;
 
 -- ## What did the loss do after each kind of remedy?
--- Validation loss behind the remedy and three epochs on, where both are numbers.
+-- Validation loss in the epoch of the remedy and three epochs later, if both are finite.
 -- = direction, remedies, change, better
 SELECT
     d.direction,
@@ -164,8 +164,8 @@ WHERE r.outcome = 'applied' AND ISFINITE(before.val_loss) AND ISFINITE(later.val
 GROUP BY d.direction
 ORDER BY change;
 
--- ## What was put off and never made good?
--- Deferrals that neither a silent rule nor a remedy has cleared.
+-- ## Which deferrals never cleared?
+-- Neither a silent rule nor a remedy has cleared them.
 -- = run_id, epoch, rule, deferred_to
 SELECT run_id, epoch, rule, deferred_to
 FROM deferrals
@@ -173,8 +173,8 @@ WHERE cleared_epoch IS NULL
 ORDER BY run_id, epoch
 LIMIT 100;
 
--- ## Which faults are noticed, and put right?
--- Of those that were put into runs on purpose.
+-- ## Which provoked faults are detected and remedied?
+-- Faults that were put into runs on purpose.
 -- = name, runs, noticed, remedied, last_val_accuracy
 SELECT
     name,
@@ -186,10 +186,10 @@ FROM provocation_outcomes
 GROUP BY name
 ORDER BY name;
 
--- # Decisions and those who make them
+-- # Decisions and deciders
 
 -- ## What was decided in the newest run, and why?
--- In the author's own words, with what became of it.
+-- With the author's justification and the outcome.
 -- = epoch, source, cites, direction, params, outcome, reason, justification
 SELECT epoch, source, cites, direction, params, outcome, reason, justification
 FROM decision_outcomes
@@ -197,7 +197,7 @@ WHERE run_id = (SELECT ARG_MAX(run_id, idx) FROM decisions)
 ORDER BY number;
 
 -- ## What does a usable answer of each model cost?
--- A cost counts only the calls whose price is known.
+-- The cost covers only calls with a known price.
 -- = model, runs, asked, usable_share, cost_of_usable, seconds_a_call
 SELECT
     model,
@@ -222,7 +222,7 @@ ORDER BY times DESC
 LIMIT 50;
 
 -- ## Where did votes disagree?
--- The decisions on which the agents were least of one mind.
+-- Decisions with the least agreement first.
 -- = run_id, epoch, rule, agreement, chosen, votes
 SELECT t.run_id, v.epoch, v.rule, v.agreement, v.chosen, v.votes
 FROM votes AS v
@@ -233,14 +233,14 @@ LIMIT 50;
 -- # Audits
 
 -- ## Which steps of the audit do runs fail?
--- Over all finished audits; `not_run` stands behind a step that failed.
+-- Over all finished audits. `not_run` follows a step that failed.
 -- = step, name, status, audits
 SELECT step, name, status, COUNT(*) AS audits
 FROM audit_steps
 GROUP BY ALL
 ORDER BY step, audits DESC;
 
--- ## What has to change so that a violation does not come again?
+-- ## What must change so that a violation does not recur?
 -- The prompt, the policy (it was told and did it again, or no model was asked), the harness, or a person.
 -- = cause, kind, rule, times
 SELECT cause, kind, rule, COUNT(*) AS times
@@ -248,8 +248,8 @@ FROM violation_causes
 GROUP BY ALL
 ORDER BY times DESC;
 
--- ## Which runs has no audit looked at?
--- Among those that have ended.
+-- ## Which runs were never audited?
+-- Ended runs only.
 -- = run_id, ended_at, state, best_val_accuracy
 SELECT run_id, ended_at, state, best_val_accuracy
 FROM run_summary
@@ -259,8 +259,8 @@ LIMIT 50;
 
 -- # Campaigns
 
--- ## Did a campaign get better from one attempt to the next?
--- Attempts that were cut off are left out.
+-- ## Did a campaign improve from one attempt to the next?
+-- Abandoned attempts are omitted.
 -- = campaign_id, number, validation_accuracy, process_score, gained, violations, cost, place
 SELECT
     campaign_id,
@@ -278,8 +278,8 @@ LIMIT 100;
 
 -- # Training data
 
--- ## Why may runs not become training data?
--- A run may have several reasons; nothing is let in by default.
+-- ## Why are runs excluded from training data?
+-- A run can have several reasons. By default nothing is admitted.
 -- = reason, runs
 WITH reasons AS (SELECT run_id, UNNEST(why_not) AS reason FROM curated_runs)
 
@@ -289,7 +289,7 @@ GROUP BY reason
 ORDER BY runs DESC;
 
 -- ## Which runs are tainted, since when, and by what?
--- `tainted_idx` is the index of the entry since which it follows from the ledger.
+-- `tainted_idx` is the index of the entry from which the taint follows.
 -- = run_id, checkpoint, tainted_idx, tainted_by, taint_reasons
 SELECT run_id, checkpoint, tainted_idx, tainted_by, taint_reasons
 FROM run_standing
@@ -298,7 +298,7 @@ ORDER BY tainted_idx
 LIMIT 100;
 
 -- ## What were tainted runs used for?
--- Later runs, prompts, proposals and checkpoints; for exports ask `proctor curate recall`.
+-- Later runs, prompts, proposals and checkpoints. For exports use `proctor curate recall`.
 -- = used_for, what, run_id, detail
 SELECT used_for, what, run_id, detail
 FROM tainted_uses
@@ -306,7 +306,7 @@ ORDER BY idx
 LIMIT 100;
 
 -- ## Was it tainted already when I exported it?
--- Runs that could be in an export of their time, and whose taint came only behind it.
+-- Runs that existed when an export was made and were tainted later.
 -- = export_id, as_of, run_id, tainted_idx
 SELECT e.export_id, e.as_of, s.run_id, s.tainted_idx
 FROM exports AS e
@@ -316,7 +316,7 @@ ORDER BY e.idx, s.idx
 LIMIT 100;
 
 -- ## Which data and models may enter training data?
--- The latest word on each; an admission counts only with an operator's signature.
+-- The latest admission or withdrawal of each. An admission counts only with an operator's signature.
 -- = kind, name, admitted, note, runs
 SELECT o.kind, o.name, o.admitted, o.note, COUNT(r.run_id) AS runs
 FROM origin_standing AS o
@@ -334,8 +334,8 @@ LIMIT 50;
 
 -- # The system that changes itself
 
--- ## What does each checkpoint stand for?
--- In the order of the chain; a rollback reaches all that descend from it.
+-- ## What is the state of each checkpoint?
+-- In the order of the chain. A rollback includes all descendants.
 -- = line_id, place, checkpoint_id, origin, active, rolled_back, rollback_reason, runs, eligible_runs
 SELECT
     line_id, place, checkpoint_id, origin, active, rolled_back, rollback_reason, runs, eligible_runs
@@ -343,7 +343,7 @@ FROM checkpoint_standing
 ORDER BY line_id, idx;
 
 -- ## What became of proposals, and who approved them?
--- The newest first.
+-- Newest first.
 -- = created_at, proposer, trigger, tier, status, verdict, approved_by, reason, rationale
 SELECT created_at, proposer, trigger, tier, status, verdict, approved_by, reason, rationale
 FROM infra_proposals
@@ -351,7 +351,7 @@ ORDER BY idx DESC
 LIMIT 50;
 
 -- ## Which tasks do candidates fail?
--- Of the reference set, over all proposals.
+-- Tasks of the reference set, over all proposals.
 -- = task, asked, failed, problem
 SELECT task, COUNT(*) AS asked, COUNT(*) FILTER (NOT success) AS failed, ANY_VALUE(problem) AS problem
 FROM infra_task_scores
@@ -359,8 +359,8 @@ WHERE arm = 'candidate'
 GROUP BY task
 ORDER BY failed DESC, task;
 
--- ## Which way of searching finds improvements?
--- Rounds by technique, with what became of what they proposed.
+-- ## Which evolution technique finds improvements?
+-- Rounds by technique, with the outcome of their proposals.
 -- = technique, rounds, proposals, promoted, calls
 SELECT
     r.technique,
@@ -373,8 +373,8 @@ LEFT JOIN infra_conclusions AS c USING (proposal_id)
 GROUP BY r.technique
 ORDER BY promoted DESC;
 
--- ## Does the line get worse, although each change passed?
--- Six metrics and the code's size, checkpoint by checkpoint.
+-- ## Does a line become worse although each change passed?
+-- Six metrics and the code's size for each checkpoint.
 -- = line_id, place, checkpoint_id, reference_success, budget_utilisation, retrieval_precision, production_success, validation_pass, proposal_acceptance, complexity
 SELECT
     line_id,
@@ -391,7 +391,7 @@ FROM checkpoint_metrics
 ORDER BY line_id, place;
 
 -- ## Which alarms has no operator answered?
--- The oldest first.
+-- Oldest first.
 -- = time, line_id, number, kind, checkpoint_id, detail
 SELECT time, line_id, number, kind, checkpoint_id, detail
 FROM alarms
@@ -399,21 +399,21 @@ WHERE open
 ORDER BY idx;
 
 -- ## Which checkpoint made it worse, and how sure is that?
--- Every search along a chain of checkpoints, with what it has come to.
+-- Every bisection, with its result so far.
 -- = bisection_id, suspects, probes, likeliest, probability, ended, culprit, rolled_back, reason
 SELECT bisection_id, suspects, probes, likeliest, probability, ended, culprit, rolled_back, reason
 FROM bisection_standing
 ORDER BY idx;
 
 -- ## How probable is each suspect?
--- As of an earlier entry: after an earlier probe.
+-- With an earlier `as_of`: after an earlier probe.
 -- = bisection_id, number, checkpoint_id, against, probability
 SELECT bisection_id, number, checkpoint_id, against, probability
 FROM bisection_posterior
 ORDER BY bisection_id, probability DESC, number;
 
--- ## What was saved of a culprit's descendants?
--- Changes that went back with a culprit and were proposed again without it.
+-- ## What was salvaged after a culprit?
+-- Changes that were rolled back with a culprit and proposed again without it.
 -- = culprit, original, proposal_id, status
 SELECT s.culprit, s.original, s.proposal_id, p.status
 FROM salvages AS s
@@ -422,8 +422,8 @@ ORDER BY s.idx;
 
 -- # The ledger itself
 
--- ## What came last?
--- Any of these indices can be given to `proctor log --entry`, `proctor prove` and `--as-of`.
+-- ## What are the newest entries?
+-- Use these indexes with `proctor log --entry`, `proctor prove` and `--as-of`.
 -- = idx, time, name, stream_id, version
 SELECT idx, time, name, stream_id, version
 FROM events
@@ -431,7 +431,7 @@ ORDER BY idx DESC
 LIMIT 20;
 
 -- ## How many entries of each kind are there?
--- With the first and the last of them.
+-- With the time of the first and the last one.
 -- = name, entries, first, last
 SELECT name, COUNT(*) AS entries, MIN(time) AS first, MAX(time) AS last
 FROM events
@@ -439,7 +439,7 @@ GROUP BY name
 ORDER BY entries DESC;
 
 -- ## How much happened on each day?
--- Streams are runs, audits, campaigns, proposals and the like.
+-- A stream is a run, an audit, a campaign, a proposal and so on.
 -- = day, entries, streams, runs
 SELECT
     CAST(time AS DATE) AS day,
@@ -451,8 +451,8 @@ GROUP BY day
 ORDER BY day DESC
 LIMIT 100;
 
--- ## Which keys were let in, and which taken away?
--- What stands of it, `proctor keys list` tells.
+-- ## Which keys were granted or revoked?
+-- `proctor keys list` shows which keys are in force.
 -- = idx, name, role, vkey, signed_as, signed_by
 SELECT idx, name, (body ->> '$.role') AS role, (body ->> '$.vkey') AS vkey, signed_as, signed_by
 FROM authority_events
