@@ -117,8 +117,6 @@ def challenge_(
 def _proposer(
     policy: str, pairs: list[str], home: Home, controller: Controller, *, reset: bool
 ) -> Iterator[Proposer]:
-    from policies.chat import ChatClient  # noqa: PLC0415 - openai and torch take seconds to load
-
     given = read_pairs(pairs)
     if reset:
         yield ResetProposer()
@@ -127,6 +125,8 @@ def _proposer(
             raise PolicyError(f"the tuner takes no settings, not {sorted(given)}")
         yield TunerProposer()
     elif policy == OPENAI:
+        from policies.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
+
         settings = ModelSettings.from_dict(given)
         client = ChatClient(settings, os.environ.get(settings.key_env))
         try:
