@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import torch
+
 from aggregates.decisions import Settings
 from aggregates.noise import NoiseProbes, pool_noise
 from aggregates.spec import ModelSpec
 from judge.compare import differences
 from judge.errors import StepError
+from monitor.diagnostics import PROBE_EVERY
+from monitor.model import ACTIVATION_TYPES, Block, ResidualCNN
 
 _NOISE = frozenset(  # measured of the gradients since there are probes
     {"probes", "spread", "spread_pairs", "signal_to_noise_low", "signal_to_noise_high"}
@@ -73,8 +77,6 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
         return
     if missing := sorted(_NOISE - set(gradients)):
         raise StepError(f"measured gradients lack {missing[0]}")
-    from monitor.diagnostics import PROBE_EVERY  # noqa: PLC0415 - loads torch, see _shape_of()
-
     probes, pairs, spread = gradients["probes"], gradients["spread_pairs"], gradients["spread"]
     if type(probes) is not list or len(probes) != -(-steps // PROBE_EVERY):
         raise StepError(f"measured probes must be {-(-steps // PROBE_EVERY)} pairs of numbers")
@@ -112,10 +114,6 @@ def _check_range(name: str, value: Any, high: float, *, nan: bool = False) -> No
 @lru_cache(maxsize=64)
 def _shape_of(spec: ModelSpec) -> tuple[list[list[Any]], list[list[Any]]]:
     """Return names and ranks of the parameters, and names and units of the activations."""
-    import torch  # noqa: PLC0415 - takes seconds to import, and telling a run needs no shapes
-
-    from monitor.model import ACTIVATION_TYPES, Block, ResidualCNN  # noqa: PLC0415 - likewise
-
     with torch.device("meta"):  # shapes alone: nothing is allocated or drawn
         model = ResidualCNN(spec)
     parameters = [[name, parameter.dim()] for name, parameter in model.named_parameters()]
