@@ -74,5 +74,5 @@ def safe_streams() -> Iterator[None]:
             sys.stdout, sys.stderr = before
 
 
-def _nowhere() -> TextIOWrapper:
-    return TextIOWrapper(open(os.devnull, "wb"), encoding="utf-8")  # noqa: PTH123
+def _nowhere() -> _SafeStream:
+    return _SafeStream(open(os.devnull, "wb"), encoding="utf-8")  # noqa: PTH123
