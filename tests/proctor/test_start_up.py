@@ -26,9 +26,7 @@ def home(tmp_path: Path) -> Path:
     return Path(shutil.copytree(GOLDEN, tmp_path / "home"))
 
 
-def proctor(
-    *arguments: str, home: Path, cwd: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[bytes]:
+def proctor(*arguments: str, home: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
     """Run the command in a process of its own, into pipes."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PROCTOR_")}
     return subprocess.run(
@@ -36,7 +34,7 @@ def proctor(
         capture_output=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        cwd=cwd,
+        cwd=home.parent,  # as Python imports from the current folder first
         env={
             **kept,
             "PROCTOR_HOME": str(home),
@@ -179,7 +177,7 @@ def test_package_of_another_distribution_that_hides_ours_is_named(
     other.mkdir(parents=True)
     (other / "__init__.py").touch()
     shadowed = os.pathsep.join((str(other.parent), str(ROOT)))
-    done = proctor(*arguments, home=home, cwd=tmp_path, PYTHONPATH=shadowed)
+    done = proctor(*arguments, home=home, PYTHONPATH=shadowed)
     assert done.returncode == 2
     error = done.stderr.decode()
     assert error.startswith(f"error: the package `ledger` in {other} is not Proctor's")
@@ -192,7 +190,7 @@ def test_package_that_another_distribution_has_overwritten_is_named(
     for name in ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections"):
         shutil.copytree(ROOT / name, tmp_path / "installed" / name)
     (tmp_path / "installed/ledger/reader.py").unlink()
-    done = proctor("verify", home=home, cwd=tmp_path, PYTHONPATH=str(tmp_path / "installed"))
+    done = proctor("verify", home=home, PYTHONPATH=str(tmp_path / "installed"))
     assert done.returncode == 2
     error = done.stderr.decode()
     assert "overwritten Proctor's package `ledger`" in error
