@@ -57,7 +57,7 @@ $(STAMP): requirements.lock pyproject.toml
 
 # Resolves the ranges of pyproject.toml to exact versions, for every platform.
 lock:
-	uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --no-header --output-file requirements.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate --no-header --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .venv-foreign .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build

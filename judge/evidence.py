@@ -14,8 +14,8 @@ from uuid import UUID
 
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
+from judge.events import decode_events
 from judge.labels import CHECKPOINTS
-from judge.replay import decode_events
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.paths import LedgerPaths

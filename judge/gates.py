@@ -22,10 +22,11 @@ from judge import own_model
 from judge.config import JudgeConfig
 from judge.coverage import Coverage, install_views, measure_coverage
 from judge.errors import JudgeError, SandboxError, StepError
+from judge.events import decode_events
 from judge.evidence import Evidence
 from judge.labels import label_problem
 from judge.reexecution import reexecute
-from judge.replay import Replay, SavedWeights, decode_events, replay_run
+from judge.replay import Replay, SavedWeights, replay_run
 from judge.report import capped
 from judge.sandbox import Examination, examine
 from judge.submission import (

@@ -13,22 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventsourcing.persistence import StoredEvent
-
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import AggregateError, SpecError
-from aggregates.registry import REGISTRY
 from aggregates.rules import VERSIONS, RulesConfig, version_of
 from aggregates.run import OWN_ENDS, SOURCES, Run
 from aggregates.spec import ModelSpec, apply_edit
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.errors import StepError
+from judge.events import HOSTILE, decode_events
 from judge.measurements import verify_measured
 from judge.outcomes import Outcome, derive_outcome
 from judge.report import capped
-from ledger.errors import LedgerError
-from ledger.mapper import LedgerMapper
 from ledger.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
@@ -38,7 +34,6 @@ _LIBRARY_FIELDS = frozenset(
     {"originator_id", "originator_version", "originator_topic", "timestamp"}
 )
 _WRONGLY_REFUSED = "decision {} was refused, and nothing stood in its way"
-_HOSTILE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -83,26 +78,6 @@ class Replay:
     def submitted(self) -> SavedWeights | None:
         """The weights that a submission must hold: the best, or else the last."""
         return self.weights.get("best") or self.weights.get("last")
-
-
-def decode_events(entries: Sequence[VerifiedEntry]) -> list[Any]:
-    """Return the domain events of a stream; raises StepError naming the entry."""
-    mapper = LedgerMapper(REGISTRY)
-    events = []
-    for entry in entries:
-        stored = StoredEvent(
-            originator_id=entry.stream_id,
-            originator_version=entry.stream_version,
-            topic=entry.name,
-            state=entry.body,
-        )
-        try:
-            events.append(mapper.to_domain_event(stored))
-        except (LedgerError, *_HOSTILE) as error:
-            raise StepError(
-                f"entry {entry.index} ({entry.name}) cannot be read: {error}", index=entry.index
-            ) from error
-    return events
 
 
 def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Replay:
@@ -154,7 +129,7 @@ class _Explained:
         pass
 
     def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
-        if isinstance(error, (AggregateError, MonitorError, *_HOSTILE)):
+        if isinstance(error, (AggregateError, MonitorError, *HOSTILE)):
             raise StepError(
                 f"entry {self._entry.index} ({self._entry.name}) does not replay: "
                 f"{type(error).__name__}: {error}",

@@ -20,8 +20,8 @@ from aggregates.run import Run
 from aggregates.transcript import Transcript
 from judge.audit import audit_run
 from judge.compare import Difference, differences
+from judge.events import decode_events
 from judge.reexecution import Comparison, reexecute
-from judge.replay import decode_events
 from judge.report import AuditReport
 from ledger.application import LedgerApplication
 from ledger.mapper import decode_body

@@ -13,6 +13,7 @@ from aggregates.line import Line
 from judge.bisection import driver, probes, reports
 from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
+from proctor.cli_failures import require_extra
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.infra_home import (
@@ -91,6 +92,7 @@ def bisect(
     as_json: JsonOption = False,
 ) -> None:
     """Find the checkpoint that made it worse; exit code 1 when it, or some, are found."""
+    require_extra("train")
     if command is not None and tasks:
         raise ProctorError("--command and --task are two ways to probe; give one of them")
     if command is None and (files or seconds is not None):

@@ -16,6 +16,7 @@ from judge.drift.simulation import Plan, evaluations_needed, simulate
 from judge.drift.watch import Watched, is_due, measure_baseline, watch
 from judge.drift.watch import answer as answer_alarm
 from ledger.entries import AuthorKey
+from proctor.cli_failures import require_extra
 from proctor.drift_tasks import maker_of
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
@@ -71,6 +72,7 @@ def baseline(
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate the original checkpoint again and again, each time on fresh tasks."""
+    require_extra("train")
     with open_controller(Home(home), repo, branch=branch) as controller, controller.locked():
         place = controller.place
         make = maker_of(place.reference_set(controller.line.head.commit), siblings)
@@ -106,6 +108,7 @@ def drift(
 
     Exit code 1 where an alarm is open. The circuit breaker rolls back by itself.
     """
+    require_extra("train")
     place = Home(home)
     production, since = _asked(place)
     with open_controller(place, repo, branch=branch) as controller, controller.locked():

@@ -11,8 +11,9 @@ from typing import Any
 import typer
 
 from proctor.cli import app
+from proctor.cli_lazy import load
 
-_HEAD = """# Command line
+_HEAD = r"""# Command line
 
 `proctor` is the one command; `python -m proctor` is the same. Commands that work on a
 ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
@@ -26,6 +27,7 @@ standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are 
 | 1 | something was found: a failed verification, suspect entries, a quorum not met, a hard fail |
 | 2 | wrong usage or input; the error names what is wrong and what to do |
 | 130 | interrupted with Ctrl-C; a run that was going on is closed as interrupted |
+| 141 | the reader of the output closed it, as in `proctor log \| head -1` |
 
 A `RUN` is `latest`, a run's id, or the beginning of one.
 """
@@ -35,8 +37,9 @@ def command_names() -> list[str]:
     """Return every command, subcommands as two words."""
 
     def below(group: Any, before: str) -> Iterator[str]:
-        for name, command in sorted(group.commands.items()):
+        for name, listed in sorted(group.commands.items()):
             yield f"{before}{name}"
+            command = load(listed)
             if hasattr(command, "commands"):
                 yield from below(command, f"{before}{name} ")
 

@@ -6,7 +6,6 @@ Answers go to standard output, as text or as one JSON document; progress goes to
 from pathlib import Path
 from typing import Any
 
-from aggregates.registry import REGISTRY
 from ledger.errors import LedgerError, MalformedError
 from ledger.files import read_bounded
 from ledger.mapper import decode_body, ns_to_datetime
@@ -15,14 +14,14 @@ from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output import console, on_one_line, print_json, print_table, words
 from proctor.remembering import open_remembered
-from proctor.replay import describe_state, read_recording, tell_entry
-from proctor.story import read_story, tell_story
 
 _MAX_TEXT = 4 << 20  # 4 MiB; of notes, proofs and evidence, the longest need 1 MiB
 
 
 def show(home: Home, name: str, *, as_json: bool) -> int:
     """Tell one run's story."""
+    from proctor.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
+
     home.require_ledger()
     home.close_crashed()
     story = read_story(home, name)
@@ -35,6 +34,8 @@ def show(home: Home, name: str, *, as_json: bool) -> int:
 
 def replay(home: Home, name: str, *, at: int | None, as_json: bool) -> int:
     """Tell a run from its events, or its state after one of them."""
+    from proctor.replay import describe_state, read_recording  # noqa: PLC0415 - loads aggregates
+
     recording = read_recording(home, name)
     if at is not None:
         state = describe_state(recording.state(at))
@@ -105,6 +106,8 @@ def _body(entry: VerifiedEntry) -> Any:
         body = decode_body(entry.body)
     except MalformedError:
         return entry.body
+    from aggregates.registry import REGISTRY  # noqa: PLC0415 - loads all aggregates
+
     try:
         return REGISTRY.upcast(entry.name, body)
     except LedgerError:
@@ -112,6 +115,8 @@ def _body(entry: VerifiedEntry) -> Any:
 
 
 def _print_entries(entries: list[VerifiedEntry], *, number: bool) -> None:
+    from proctor.replay import tell_entry  # noqa: PLC0415 - loads all aggregates
+
     for entry in entries:
         place = entry.stream_version if number else entry.index
         when = ns_to_datetime(entry.time_ns).strftime("%H:%M:%S")

@@ -23,6 +23,7 @@ from judge.curation.sealing import Drawn, draw, find_seal, verify_file
 from judge.curation.tables import Tables, open_tables
 from ledger.entries import AuthorKey
 from ledger.files import read_bounded
+from proctor.cli_failures import require_extra
 from proctor.curate_files import write_export
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home, find_named, find_run
@@ -101,6 +102,8 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Draw training data as of an index, and seal it in the ledger; exit code 1 if none is left."""
+    if parquet is not None:
+        require_extra("arrow")  # before anything is sealed
     query = Query(
         kind=kind,
         decided_by=tuple(decided_by or ()),

@@ -19,12 +19,9 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from aggregates.registry import REGISTRY
-from aggregates.run import Run
-from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.errors import ConflictError, KeyFileError, ReadOnlyError
 from ledger.mirror import refresh_mirror
@@ -34,6 +31,10 @@ from ledger.paths import LedgerPaths
 from ledger.remote import RemoteRecorder
 from ledger.remote_blobs import RemoteBlobs
 from proctor.errors import ProctorError
+
+if TYPE_CHECKING:
+    from aggregates.run import Run
+    from ledger.application import LedgerApplication
 
 NOTARY = "PROCTOR_NOTARY"
 Id = TypeVar("Id", str, UUID)
@@ -101,7 +102,7 @@ class Home:
             )
 
     @contextmanager
-    def open_log(self) -> Iterator[LedgerApplication]:
+    def open_log(self) -> Iterator["LedgerApplication"]:
         """Open the ledger for writing; close what a killed process left open."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,10 @@ class Home:
         finally:
             log.close()
 
-    def _open_log(self) -> LedgerApplication:
+    def _open_log(self) -> "LedgerApplication":
+        from aggregates.registry import REGISTRY  # noqa: PLC0415 - takes long, and only writers
+        from ledger.application import LedgerApplication  # noqa: PLC0415 - need these
+
         if self._notary is not None:
             return LedgerApplication.connect(self._notary, REGISTRY)
         passphrase = os.environ.get(PASSPHRASE)
@@ -142,7 +146,7 @@ class Home:
         with suppress(KeyFileError, ReadOnlyError), self.open_log():
             pass
 
-    def _close_crashed(self, log: LedgerApplication) -> None:
+    def _close_crashed(self, log: "LedgerApplication") -> None:
         for run_id in open_runs(log):
             lock = self._lock(run_id)
             if _is_held(lock) or (self._notary is not None and not lock.exists()):
@@ -155,18 +159,18 @@ class Home:
             lock.unlink(missing_ok=True)
 
 
-def run_ids(log: LedgerApplication) -> list[UUID]:
+def run_ids(log: "LedgerApplication") -> list[UUID]:
     """Return the runs of a ledger in the order in which they started."""
     return [run for run, name in _run_events(log) if name == "run.started"]
 
 
-def runs_under(log: LedgerApplication, checkpoints: Container[str]) -> list[UUID]:
+def runs_under(log: "LedgerApplication", checkpoints: Container[str]) -> list[UUID]:
     """Return the runs that name one of these checkpoints as their label."""
     starts = ((run, next(iter(log.events.get(run, lte=1)))) for run in run_ids(log))
     return [run for run, start in starts if getattr(start, "checkpoint", None) in checkpoints]
 
 
-def open_runs(log: LedgerApplication) -> list[UUID]:
+def open_runs(log: "LedgerApplication") -> list[UUID]:
     """Return the runs that have started and not ended."""
     runs: dict[UUID, None] = {}
     for run, name in _run_events(log):
@@ -196,7 +200,7 @@ def find_named(known: Iterable[Id], name: str, *, noun: str, see: str) -> Id:
     return found[0]
 
 
-def _run_events(log: LedgerApplication) -> Iterator[tuple[UUID, str]]:
+def _run_events(log: "LedgerApplication") -> Iterator[tuple[UUID, str]]:
     start = 1
     while notifications := log.recorder.select_notifications(
         start, 1_000, topics=["run.started", "run.ended"]

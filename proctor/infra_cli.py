@@ -13,6 +13,7 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError, TaskError
 from judge.gauntlet.records import results_of
 from proctor import infra_evolve_cli, infra_review_cli, infra_study_cli
+from proctor.cli_failures import require_extra
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
@@ -116,6 +117,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Take proposals through the gauntlet, or carry on where a process was killed."""
+    require_extra("train")
     with open_controller(Home(home), repo, branch=branch) as controller:
         if proposal is None:
             chosen = [each.id for each in controller.queue()]
@@ -194,6 +196,7 @@ def measure(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the branch as it is, hidden siblings included; exit code 1 on an alarm."""
+    require_extra("train")
     place = Home(home)
     with open_controller(place, repo, branch=branch) as controller, controller.locked():
         siblings = hidden or hidden_folder(place, controller.line.id)
@@ -269,6 +272,7 @@ def baseline(
     as_json: JsonOption = False,
 ) -> None:
     """Write beside each task how the active checkpoint did on it; for people, read by no gate."""
+    require_extra("train")
     with open_controller(Home(home), repo, branch=branch) as controller:
         head = controller.line.head
         tasks = controller.place.reference_set(head.commit)
@@ -298,6 +302,7 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """Show it on the sample: a harmful change, a good one, and one behind the gauntlet's back."""
+    require_extra("train")
     raise typer.Exit(tell_demo(Home(home), folder or home / "sample", as_json=as_json))
 
 

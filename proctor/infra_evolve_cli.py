@@ -13,6 +13,7 @@ from judge.gauntlet.controller import Controller
 from policies.errors import PolicyError
 from policies.settings import ModelSettings
 from policies.tuner import BASELINE, TECHNIQUES, scoreboard
+from proctor.cli_failures import require_extra
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.infra_evolve import Evolving, open_evolution, steer
@@ -66,6 +67,7 @@ def evolve(
     as_json: JsonOption = False,
 ) -> None:
     """Look for changes and judge them, round after round; given again, it goes on."""
+    require_extra("train")
     if technique is not None and technique not in TECHNIQUES:
         raise ProctorError(f"there is no technique {technique!r}: {', '.join(TECHNIQUES)}")
     place = Home(home)
@@ -98,6 +100,7 @@ def challenge_(
     as_json: JsonOption = False,
 ) -> None:
     """Look for situations that the head decides wrongly; exit code 1 where there are some."""
+    require_extra("train")
     from proctor.infra_challenge import challenge  # noqa: PLC0415 - knows this repository's tasks
 
     place = Home(home)
@@ -117,8 +120,6 @@ def challenge_(
 def _proposer(
     policy: str, pairs: list[str], home: Home, controller: Controller, *, reset: bool
 ) -> Iterator[Proposer]:
-    from policies.chat import ChatClient  # noqa: PLC0415 - openai and torch take seconds to load
-
     given = read_pairs(pairs)
     if reset:
         yield ResetProposer()
@@ -127,6 +128,8 @@ def _proposer(
             raise PolicyError(f"the tuner takes no settings, not {sorted(given)}")
         yield TunerProposer()
     elif policy == OPENAI:
+        from policies.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
+
         settings = ModelSettings.from_dict(given)
         client = ChatClient(settings, os.environ.get(settings.key_env))
         try:

@@ -21,6 +21,7 @@ from judge.gauntlet.reference_set import Task
 from judge.gauntlet.repository import Repository
 from judge.gauntlet.simulation import Scale, simulate
 from judge.reference_mutations import mutate_all
+from proctor.cli_failures import require_extra
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.infra_home import BRANCH, HERE, BranchOption, RepoOption
 from proctor.options import MOST, JsonOption
@@ -72,6 +73,7 @@ def mutate(
     The repository that this command was installed from is asked in forks of one process, in
     minutes; any other, as candidates are, by one confined process for each task.
     """
+    require_extra("train")
     repository = Repository(repo)
     commit = repository.head(branch)
     manifest = parse_manifest(repository.read(commit, PATH))

@@ -24,7 +24,9 @@ error_console = Console(stderr=True, soft_wrap=True, highlight=False)
 
 def print_json(value: Any) -> None:
     """Print `value` as JSON; numbers that are not finite become the words NaN and Infinity."""
-    print(json.dumps(plain(value), ensure_ascii=False))
+    # An encoding that lacks characters would break the document: JSON has escapes of its own.
+    has_all = (sys.stdout.encoding or "utf-8").lower().replace("_", "-").startswith("utf")
+    print(json.dumps(plain(value), ensure_ascii=not has_all))
 
 
 def plain(value: Any) -> Any:

@@ -18,7 +18,6 @@ from ledger.application import LedgerApplication
 from policies.asking import Asker, Client, find_rung
 from policies.calls import Answers, Blobs, CallLog
 from policies.catalogue import POLICIES, create_policy
-from policies.chat import ChatClient
 from policies.errors import PolicyError
 from policies.human import HumanPolicy, Terminal
 from policies.language_model import LanguageModelPolicy
@@ -66,6 +65,8 @@ def make_policies(choice: PolicyChoice, log: LedgerApplication, blobs: Blobs) ->
 
     Making one raises PolicyError if the model cannot be asked.
     """
+    if choice.settings is not None:
+        from policies.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
     def make(run_id: UUID, feedback: Mapping[str, Any] | None) -> Prepared:
         if choice.name in POLICIES:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledger.errors import SignatureError
 from ledger.memory import Memory, Remembered
@@ -15,8 +16,9 @@ from ledger.paths import LedgerPaths
 from ledger.reader import VerifiedLedger, open_verified, read_vkey
 from proctor.errors import ProctorError
 from proctor.home import Home
-from projections.cache import catch_up
-from projections.reading import Session
+
+if TYPE_CHECKING:
+    from projections.reading import Session
 
 STATE = "PROCTOR_STATE"
 
@@ -53,6 +55,8 @@ def open_remembered(directory: Path, *, vkey: str | None = None) -> Iterator[Ver
 
 def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
     """Bring the projection up to date with a ledger that holds; return how many entries it has."""
+    from projections.cache import catch_up  # noqa: PLC0415 - loads DuckDB
+
     home.require_ledger()
     if not unverified:
         with open_remembered(home.ledger):  # raises where it does not hold
@@ -61,8 +65,10 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
     return catch_up(home.projection, home.ledger).position
 
 
-def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> Session:
+def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> "Session":
     """Bring the projection up to date and give it for questions, as of an index that there is."""
+    from projections.reading import Session  # noqa: PLC0415 - loads DuckDB
+
     position = bring_up_to_date(home, unverified=unverified)
     if as_of is not None and as_of >= position:
         raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {position - 1}")

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from aggregates.campaign import Campaign
 from aggregates.run import Run
+from judge.events import decode_events
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.reader import VerifiedLedger
@@ -54,8 +55,6 @@ def verified_campaigns(ledger: VerifiedLedger) -> list[UUID]:
 
 def read_recording(home: Home, name: str) -> Recording:
     """Verify the ledger and read one run, or one campaign, from it."""
-    from judge.replay import decode_events  # noqa: PLC0415 - torch takes seconds to import
-
     home.require_ledger()
     home.close_crashed()
     with open_remembered(home.ledger) as ledger:

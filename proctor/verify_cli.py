@@ -7,12 +7,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from judge.lineage_files import TITLE as LINEAGE
-from judge.lineage_files import OpenedLineage, open_lineage
 from ledger.authority import Authority, Suspicion, suspects
 from ledger.bundle_check import BundlePass, check_bundle, is_bundle, read_vkey
 from ledger.errors import (
@@ -41,11 +39,13 @@ from proctor.commands import describe_entry, read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.keys_cli import read_vkey_file
-from proctor.lineage_cli import describe_lineage, tell_lineage
 from proctor.options import HOME, HomeOption, JsonOption, VkeyOption
 from proctor.output import console, counted, error_console, plain, print_json, print_table, words
 from proctor.outputs import write_output
 from proctor.remembering import STATE, memory
+
+if TYPE_CHECKING:
+    from judge.lineage_files import OpenedLineage
 
 app = typer.Typer()
 
@@ -391,14 +391,16 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
     assert text is not None
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey), as_json=as_json)
-    if not text.startswith((_PROOF, LINEAGE)):
+    from judge.lineage_files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
+
+    if not text.startswith((_PROOF, TITLE)):
         raise ProctorError(f"{path} is neither a tlog-proof, a lineage nor an evidence file")
     key = read_vkey_file(vkey)
     if key is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
     quorum = None if policy is None else read_quorum(policy)
     try:
-        is_lineage = text.startswith(LINEAGE)
+        is_lineage = text.startswith(TITLE)
         opened = open_lineage(text, vkey=key) if is_lineage else open_proof(text, vkey=key)
         if quorum is not None:
             quorum.verify_log(key)
@@ -416,7 +418,9 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
     return _tell_proof(opened, witnessed, as_json=as_json)
 
 
-def _tell_lineage(opened: OpenedLineage, witnessed: str, *, as_json: bool) -> int:
+def _tell_lineage(opened: "OpenedLineage", witnessed: str, *, as_json: bool) -> int:
+    from proctor.lineage_cli import describe_lineage, tell_lineage  # noqa: PLC0415 - takes long
+
     if as_json:
         described = describe_lineage(opened.lineage)
         print_json({"ok": True, "size": opened.head.size, **described})
@@ -445,7 +449,7 @@ def _tell_proof(proved: ProvedEntry, witnessed: str, *, as_json: bool) -> int:
     return EXIT_HELD
 
 
-def _hold_against_memory(proved: ProvedEntry | OpenedLineage) -> None:
+def _hold_against_memory(proved: "ProvedEntry | OpenedLineage") -> None:
     """Refuse what a key has signed that was not, or is no longer, the ledger's there.
 
     A key that was rotated away can go on signing; who remembers the rotation knows.

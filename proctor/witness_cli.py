@@ -32,7 +32,6 @@ from ledger.witness_client import (
     own_line,
     place_line,
 )
-from ledger.witness_http import make_server, url_of
 from ledger.witness_rules import Answer, parse_request
 from proctor.commands import read_text
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
@@ -93,6 +92,8 @@ def serve(
     ] = "127.0.0.1:8123",
 ) -> None:
     """Answer requests over HTTP until the process is told to end."""
+    from ledger.witness_http import make_server, url_of  # noqa: PLC0415 - in an extra
+
     host, port = _address(listen)
     with _open(state) as witness:
         try:

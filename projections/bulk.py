@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -54,7 +55,8 @@ def apply_new(
     """
     at, end = start, min(stop, ledger.size())
     if processes is None:
-        processes = 0 if end - start < FEW else min(os.cpu_count() or 1, MOST)
+        few = end - start < FEW or find_spec("pyarrow") is None  # which is in an extra
+        processes = 0 if few else min(os.cpu_count() or 1, MOST)
     if processes:
         _apply_stretches(connection, ledger, start=start, end=end, processes=processes)
         at = max(start, end)

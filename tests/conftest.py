@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import gc
 import os
 import signal
 
@@ -39,6 +40,15 @@ _DEAR = (
     "test_human.py",
 )
 _CHEAP = ("ledger", "policies", "aggregates")  # the other files of these folders are short
+
+
+def pytest_unconfigure() -> None:
+    """Let go of what Hypothesis leaves behind, or DuckDB reports "nanobind: leaked" at the end.
+
+    Its callback of the garbage collector outlives the interpreter's modules, and keeps alive the
+    tests that it has run, and all that they import.
+    """
+    gc.callbacks.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

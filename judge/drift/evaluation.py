@@ -11,8 +11,6 @@ I/O: the workplace; processes.
 from collections.abc import Callable
 from pathlib import Path
 
-import lizard
-
 from aggregates.line import Line
 from judge.drift.errors import DriftError
 from judge.drift.history import read_baseline
@@ -91,6 +89,8 @@ def _name(task: Task, *, made: bool) -> str:
 
 def weigh_code(place: Workplace, commit: str) -> dict[str, int]:
     """Return how much code of tiers 1 and 2 there is in a commit, and how complex it is."""
+    import lizard  # noqa: PLC0415 - in an extra, and reading a baseline does not need it
+
     manifest = place.manifest(place.line().head.commit)
     tree = place.repository.tree_of(commit)
     weight = dict.fromkeys(("files", "lines", "functions", "complexity"), 0)

@@ -8,9 +8,9 @@ from synthetic import CODE, synthetic_line, synthetic_run
 from aggregates.line import Line
 from aggregates.registry import REGISTRY
 from judge.config import JudgeConfig
+from judge.events import decode_events
 from judge.evidence import read_evidence
 from judge.labels import label_problem
-from judge.replay import decode_events
 from ledger.application import LedgerApplication
 
 NOBODYS = "0" * 8 + "-0000-5000-8000-" + "0" * 12
