@@ -22,7 +22,7 @@ test-slow: setup
 	$(BIN)/pytest -n 2 -m slow
 
 # Everything that trains, under each dispatch setting: run it when the training or its measurements
-# change. It takes about eight minutes a setting; tests/proctor/test_dispatch.py is the part of it
+# change. It takes about eight minutes a setting; tests/proctor/runs/test_dispatch.py is the part of it
 # that `make test` runs.
 test-dispatch: setup
 	for setting in $(DISPATCH); do \

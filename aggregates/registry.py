@@ -4,13 +4,13 @@ docs/reference/events.md lists the fields. An event whose fields change gets an 
 """
 
 from aggregates.audit import Audit
-from aggregates.bisection import Bisection
 from aggregates.campaign import Campaign
-from aggregates.corpus import Corpus
-from aggregates.evolution import Evolution
-from aggregates.export import Export
-from aggregates.line import Line, without_code
-from aggregates.proposal import Proposal
+from aggregates.curation.corpus import Corpus
+from aggregates.curation.export import Export
+from aggregates.improvement.bisection import Bisection
+from aggregates.improvement.evolution import Evolution
+from aggregates.improvement.line import Line, without_code
+from aggregates.improvement.proposal import Proposal
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript

@@ -13,7 +13,7 @@ from eventsourcing.persistence import Mapper
 from eventsourcing.utils import Environment, EnvType
 
 from ledger.mapper import EventRegistry, LedgerMapper
-from ledger.remote import RemoteFactory
+from ledger.notary.remote import RemoteFactory
 from ledger.sqlite import LedgerFactory
 
 __all__ = ["LedgerApplication"]
@@ -49,7 +49,7 @@ class LedgerApplication(Application[UUID]):
         Raises StorageError if there is none, ForbiddenError if it does not know this user.
         """
         env = {
-            "PERSISTENCE_MODULE": "ledger.remote",
+            "PERSISTENCE_MODULE": "ledger.notary.remote",
             RemoteFactory.LEDGER_SOCKET: str(socket),
         }
         return cls(registry, env=env)

@@ -24,10 +24,6 @@ from eventsourcing import persistence
 from eventsourcing.persistence import Notification, StoredEvent
 from eventsourcing.utils import Environment, EnvType
 
-from ledger import factories
-from ledger.authority import Authority
-from ledger.batch import Batch, Event
-from ledger.clocks import BOOT_CLOCK, Clocks
 from ledger.database import Database
 from ledger.entries import Author, AuthorKey, Entry, decode_entry
 from ledger.errors import (
@@ -37,11 +33,15 @@ from ledger.errors import (
     StorageError,
     UnsupportedError,
 )
-from ledger.head_lines import add_line
-from ledger.newest import Newest, read_newest
-from ledger.opening import Signer, open_ledger
 from ledger.paths import LedgerPaths
+from ledger.recording import factories
+from ledger.recording.batch import Batch, Event
+from ledger.recording.clocks import BOOT_CLOCK, Clocks
+from ledger.recording.newest import Newest, read_newest
+from ledger.recording.opening import Signer, open_ledger
 from ledger.tree import Tree
+from ledger.verification.authority import Authority
+from ledger.witnessing.head_lines import add_line
 
 __all__ = ["LedgerFactory", "SignedSQLiteRecorder"]
 

@@ -14,10 +14,10 @@ HOUSE = Path(__file__).resolve().parent.parent  # the folder of all packages
 PACKAGES = ("aggregates", "monitor", "policies")
 _SUFFIXES = (".md", ".py", ".toml")  # code, prompts and numbers
 _HARNESS = (  # what an attempt is told, who is asked, and in which order attempts follow each other
-    "proctor/campaign_feedback.py",
-    "proctor/campaign_run.py",
-    "proctor/policies.py",
-    "proctor/training.py",
+    "proctor/runs/campaign_feedback.py",
+    "proctor/runs/campaign_run.py",
+    "proctor/runs/policies.py",
+    "proctor/runs/training.py",
 )
 
 

@@ -24,12 +24,12 @@ from uuid import UUID
 
 from ledger.blobs import BlobStore
 from ledger.errors import ConflictError, KeyFileError, ReadOnlyError
-from ledger.mirror import refresh_mirror
-from ledger.notary_client import NotaryClient
-from ledger.notary_rules import User
+from ledger.notary.client import NotaryClient
+from ledger.notary.mirror import refresh_mirror
+from ledger.notary.remote import RemoteRecorder
+from ledger.notary.remote_blobs import RemoteBlobs
+from ledger.notary.rules import User
 from ledger.paths import LedgerPaths
-from ledger.remote import RemoteRecorder
-from ledger.remote_blobs import RemoteBlobs
 from proctor.errors import ProctorError
 
 if TYPE_CHECKING:

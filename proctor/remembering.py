@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.errors import SignatureError
-from ledger.memory import Memory, Remembered
 from ledger.paths import LedgerPaths
-from ledger.reader import VerifiedLedger, open_verified, read_vkey
+from ledger.verification.memory import Memory, Remembered
+from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey
 from proctor.errors import ProctorError
 from proctor.home import Home
 

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
-from ledger.authority import AUTHORITY_EVENTS
 from ledger.entries import entry_hash
 from ledger.errors import LedgerError
-from ledger.verified_entries import AuthorBlock, parse_entry, split_entry
+from ledger.verification.authority import AUTHORITY_EVENTS
+from ledger.verification.verified_entries import AuthorBlock, parse_entry, split_entry
 from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError
 from projections.mapping import Body, Rows

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from uuid import UUID
 
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 from projections.mapping import Body, Rows, rows
 
 __all__ = ["INFRA_ROWS"]

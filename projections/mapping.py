@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ledger.verified_entries import AuthorBlock
+from ledger.verification.verified_entries import AuthorBlock
 
 __all__ = ["Body", "Row", "Rows", "named", "rows"]
 

@@ -24,9 +24,9 @@ import orjson
 from aggregates import signals
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
-from ledger.authority import AUTHORITY_EVENTS
 from ledger.errors import LedgerError, UnknownEventError
-from ledger.verified_entries import AuthorBlock
+from ledger.verification.authority import AUTHORITY_EVENTS
+from ledger.verification.verified_entries import AuthorBlock
 from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError, UnknownNameError
 from projections.mapping import Row

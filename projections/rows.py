@@ -15,7 +15,7 @@ from uuid import UUID
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import EpochSignals, signals_of
 from aggregates.transcript import Call, Transcript
-from ledger.verified_entries import AuthorBlock
+from ledger.verification.verified_entries import AuthorBlock
 from projections.infra_rows import INFRA_ROWS
 from projections.mapping import Body, Row, Rows, rows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ledger.database import Database
 from ledger.entries import entry_hash
 from ledger.paths import LedgerPaths
-from ledger.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
 __all__ = ["END", "LedgerSource", "open_source"]
 

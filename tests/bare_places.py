@@ -4,12 +4,12 @@ from pathlib import Path
 
 from gauntlet_lines import Line
 
-from aggregates.line import Line as Chain
+from aggregates.improvement.line import Line as Chain
 from aggregates.registry import REGISTRY
 from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
-from ledger.authority import Authority
 from ledger.notes import vkey
+from ledger.verification.authority import Authority
 
 SUMS = {"manifest": "0" * 64, "reference_set": "0" * 64}
 

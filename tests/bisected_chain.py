@@ -4,10 +4,10 @@ from pathlib import Path
 
 from gauntlet_lines import SELECTION, UNSORTED, Line
 
-from aggregates.proposal import Proposal
+from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.controller import Controller
-from proctor.infra_demo import unified
-from proctor.infra_sample import FILES
+from proctor.sample.demo import unified
+from proctor.sample.repository import FILES
 
 WORDS = "retrieval/words.py"
 SCORING = "retrieval/scoring.py"

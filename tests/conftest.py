@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -39,6 +40,7 @@ _DEAR = (
     "test_gauntlet_suite.py",
     "test_human.py",
 )
+_TESTS = Path(__file__).parent
 _CHEAP = ("ledger", "policies", "aggregates")  # the other files of these folders are short
 
 
@@ -58,6 +60,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> int:
         path = item.path
-        return dear.get(path.name, cheap.get(path.parent.name, len(_DEAR)))
+        return dear.get(path.name, cheap.get(path.relative_to(_TESTS).parts[0], len(_DEAR)))
 
     items.sort(key=place)

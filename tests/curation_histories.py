@@ -18,9 +18,9 @@ from synthetic import PARAMS, SETTINGS, SPEC, measured, synthetic_call
 
 from aggregates.audit import STEPS, Audit
 from aggregates.canonical import digest
-from aggregates.corpus import Corpus
+from aggregates.curation.corpus import Corpus
 from aggregates.decisions import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION, Decision
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
 from aggregates.rules import CALIBRATED
@@ -34,8 +34,8 @@ from ledger.blobs import BlobStore
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.reader import open_verified
 from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verification.reader import open_verified
 from projections.projector import project, projected, read_position
 
 DATA = ("aa" * 32, "bb" * 32)

@@ -9,12 +9,12 @@ from forked import examinations_forked
 from judge_cases import Case, failed, off, rewrite
 
 from aggregates.run import Run
-from judge.gates import Redo
+from judge.auditing.gates import Redo
 from monitor.config import RunConfig
 from monitor.dispatch import current_variables
 from monitor.loop import train
+from policies.deciding.recorded import RecordedPolicy
 from policies.playbook import PlaybookPolicy
-from policies.recorded import RecordedPolicy
 from proctor.home import Home
 
 CONFIG = RunConfig.from_dict(

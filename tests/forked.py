@@ -22,7 +22,7 @@ from projections.template import _MADE, Define, template
 
 _CONTEXT = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["preloaded"])
-COMMAND = "from proctor.cli import main; main()"
+COMMAND = "from proctor.cli.main import main; main()"
 _SERVER: Any = forkserver._forkserver  # where it listens is told to nobody else
 
 
@@ -94,14 +94,14 @@ def _command(
 @contextmanager
 def examinations_forked() -> Iterator[None]:
     """Have submitted code run in forked processes, confined as ever, where it is examined."""
-    from judge import sandbox  # noqa: PLC0415 - loads torch
+    from judge.confinement import sandbox  # noqa: PLC0415 - loads torch
 
     with mock.patch.object(sandbox, "_start", _Examination):
         yield
 
 
 class _Examination:
-    """What of a process judge.sandbox uses."""
+    """What of a process judge.confinement.sandbox uses."""
 
     def __init__(self, folder: Path) -> None:
         _ensure_running()
@@ -115,7 +115,7 @@ class _Examination:
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)
         if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("judge.child", timeout or 0.0)
+            raise subprocess.TimeoutExpired("judge.confinement.child", timeout or 0.0)
         return self._process.exitcode
 
     def kill(self) -> None:
@@ -127,7 +127,7 @@ def _examine(folder: Path, out: Connection) -> None:
     for descriptor in (1, 2):
         os.dup2(out.fileno(), descriptor)
     out.close()
-    from judge import child, sandbox  # noqa: PLC0415 - preloaded
+    from judge.confinement import child, sandbox  # noqa: PLC0415 - preloaded
 
     os.environ.clear()
     os.environ.update(sandbox._environment(folder))

@@ -14,7 +14,7 @@ from unittest import mock
 
 from forked import COMMAND, start_forked
 
-from proctor.cli import main
+from proctor.cli.main import main
 
 TINY = [
     "train_examples=200",

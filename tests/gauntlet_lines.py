@@ -11,22 +11,22 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aggregates.proposal import Proposal
+from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from judge.gauntlet import reviews
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.repository import Repository
+from judge.gauntlet.repository.git import Repository
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
-from ledger.reader import open_verified
+from ledger.verification.reader import open_verified
 from proctor.home import Home
-from proctor.infra_demo import unified
-from proctor.infra_home import line_folder
-from proctor.infra_init import git, make_sample
-from proctor.infra_sample import FILES, THRIFTY, TIERS, UNSORTED
-from proctor.infra_tasks import SHAPES, Shape
+from proctor.improvement.home import line_folder
+from proctor.sample.demo import unified
+from proctor.sample.init import git, make_sample
+from proctor.sample.repository import FILES, THRIFTY, TIERS, UNSORTED
+from proctor.sample.tasks import SHAPES, Shape
 
 NOW = 1_800_000_000  # s
 WEEK = 7 * 86_400  # s

@@ -24,16 +24,16 @@ from uuid import UUID, uuid4
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 
-from ledger.authority import authority_stream
 from ledger.entries import AuthorKey, Entry, encode_entry
 from ledger.errors import LedgerError
-from ledger.notary_client import NotaryClient
-from ledger.opening import open_ledger
+from ledger.notary.client import NotaryClient
+from ledger.notary.remote import RemoteRecorder
+from ledger.notary.remote_blobs import RemoteBlobs
+from ledger.notary.wire import MAX_FRAME, Frame, pack_entries, pack_frame, parse_frame
 from ledger.paths import LedgerPaths
-from ledger.remote import RemoteRecorder
-from ledger.remote_blobs import RemoteBlobs
+from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder
-from ledger.wire import MAX_FRAME, Frame, pack_entries, pack_frame, parse_frame
+from ledger.verification.authority import authority_stream
 
 _PTRACE_ATTACH, _PIDFD_GETFD = 16, 438
 

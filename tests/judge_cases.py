@@ -12,10 +12,10 @@ from aggregates.decisions import Decision, Observation
 from aggregates.registry import REGISTRY
 from aggregates.rules import RulesConfig
 from aggregates.run import Run
-from judge.audit import audit_run
+from judge.auditing.audit import audit_run
+from judge.auditing.evidence import read_events
+from judge.auditing.report import AuditReport
 from judge.config import JudgeConfig
-from judge.evidence import read_events
-from judge.report import AuditReport
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.paths import LedgerPaths

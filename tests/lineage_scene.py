@@ -14,9 +14,9 @@ from uuid import UUID, uuid4
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from synthetic import CODE, synthetic_audit, synthetic_line, synthetic_run
 
-from aggregates.export import Export
-from aggregates.line import Line
-from aggregates.proposal import Proposal
+from aggregates.curation.export import Export
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.gauntlet.approvals import make_approval, sign
@@ -24,9 +24,9 @@ from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.proofs import leaf_hash
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.tree import Tree
+from ledger.verification.proofs import leaf_hash
 
 EXPIRES = 2_000_000_000  # s
 CONFINED = ("hidden files", "no network")

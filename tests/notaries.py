@@ -24,13 +24,13 @@ from uuid import uuid4
 import pytest
 from eventsourcing.persistence import StoredEvent
 
-from ledger.notary_client import NotaryClient
-from ledger.remote import RemoteRecorder
+from ledger.notary.client import NotaryClient
+from ledger.notary.remote import RemoteRecorder
 
 ROOT = Path(__file__).parents[1]
 NOTARY, HONEST, HOSTILE, JUDGE, READER, STRANGER = range(20_001, 20_007)
 _TRY = "import importlib.util, ledger.sqlite, duckdb; importlib.util.find_spec('torch').loader"
-_START = "from proctor.notary_cli import app; app(prog_name='notary')"
+_START = "from proctor.cli.notary import app; app(prog_name='notary')"
 
 
 @functools.cache
@@ -215,7 +215,7 @@ def proctor_as(
     os.chown(home, uid, uid)
     return run_as(
         uid,
-        "from proctor.cli import main; main()",
+        "from proctor.cli.main import main; main()",
         *arguments,
         cwd=home,
         environment={

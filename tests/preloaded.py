@@ -7,13 +7,13 @@ from importlib import import_module
 
 import torch._inductor.config  # torch imports it on its way to being deterministic
 
-import judge.audit
-import judge.child
-import proctor.campaign_jobs
-import proctor.cli
-import proctor.jobs
-import proctor.replay
-from proctor.cli import COMMANDS
+import judge.auditing.audit
+import judge.confinement.child
+import proctor.cli.campaign_jobs
+import proctor.cli.jobs
+import proctor.cli.main
+import proctor.runs.replay
+from proctor.cli.main import COMMANDS
 
 for module, _ in COMMANDS.values():
     import_module(module)

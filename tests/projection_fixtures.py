@@ -19,16 +19,16 @@ from synthetic import (
     synthetic_transcript,
 )
 
-from aggregates.bisection import Bisection
-from aggregates.corpus import Corpus
-from aggregates.evolution import Evolution
-from aggregates.export import Export
+from aggregates.curation.corpus import Corpus
+from aggregates.curation.export import Export
+from aggregates.improvement.bisection import Bisection
+from aggregates.improvement.evolution import Evolution
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
 from ledger.application import LedgerApplication
 from ledger.notes import vkey
 from ledger.sqlite import SignedSQLiteRecorder
-from ledger.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry
 from projections.projector import create_schema
 from projections.source import open_source
 from projections.template import copied

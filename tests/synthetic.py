@@ -23,8 +23,8 @@ from aggregates.decisions import (
     NO_ACTION,
     Decision,
 )
-from aggregates.line import Line
-from aggregates.proposal import Proposal
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import Proposal
 from aggregates.provocations import apply_to_config
 from aggregates.rules import CALIBRATED, RulesConfig
 from aggregates.run import Run

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from aggregates.bisection import Bisection
 from aggregates.canonical import digest
-from aggregates.line import Line
+from aggregates.improvement.bisection import Bisection
+from aggregates.improvement.line import Line
 from judge.bisection.errors import BisectionError
 from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, probe
 from judge.bisection.reports import culprit_of, fault_of, probes_of, reason_of, search_of
 from judge.bisection.search import Standing, next_probe, standing
-from judge.gauntlet.confined import discard
+from judge.gauntlet.candidates.confined import discard
 from judge.gauntlet.workplace import Workplace
 
 __all__ = ["Question", "chain", "chosen_before", "go_on", "open_search", "working"]

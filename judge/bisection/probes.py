@@ -19,14 +19,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from aggregates.canonical import digest
-from aggregates.line import Checkpoint
+from aggregates.improvement.line import Checkpoint
 from judge.bisection.errors import BisectionError
 from judge.bisection.search import Verdict
-from judge.gauntlet.benchmark import export, run_set, run_task
-from judge.gauntlet.confined import Ended, discard, run
+from judge.gauntlet.candidates.confined import Ended, discard, run
+from judge.gauntlet.candidates.interpreter import PYTHON
 from judge.gauntlet.errors import RepositoryError
-from judge.gauntlet.interpreter import PYTHON
 from judge.gauntlet.measurement import recorded
+from judge.gauntlet.tasks.benchmark import export, run_set, run_task
 from judge.gauntlet.workplace import Workplace
 
 __all__ = [

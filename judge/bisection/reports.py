@@ -6,7 +6,7 @@ I/O: none.
 from collections.abc import Mapping
 from typing import Any
 
-from aggregates.bisection import VERDICTS, Bisection
+from aggregates.improvement.bisection import VERDICTS, Bisection
 from judge.bisection.search import Probe, Search, Verdict, luck, posterior, standing
 
 __all__ = [

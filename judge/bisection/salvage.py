@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from aggregates.line import Line
-from aggregates.proposal import MAX_TEXT, Proposal
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import MAX_TEXT, Proposal
 from judge.bisection.errors import BisectionError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError

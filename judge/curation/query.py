@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from aggregates.export import KINDS
+from aggregates.curation.export import KINDS
 from judge.curation.errors import CurationError
 
 MARGIN = 0.02  # of validation accuracy, between chosen and rejected
@@ -18,7 +18,7 @@ MARGIN = 0.02  # of validation accuracy, between chosen and rejected
 class Query:
     """Conditions on runs and answers; what is None or empty asks for nothing."""
 
-    kind: str  # one of aggregates.export.KINDS
+    kind: str  # one of aggregates.curation.export.KINDS
     max_temperature: float | None = None  # of models that were asked
     decided_by: tuple[str, ...] = ()  # authors; every decision of an answer is one of theirs
     dataset: str | None = None

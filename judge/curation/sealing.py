@@ -11,14 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from aggregates.export import Export
+from aggregates.curation.export import Export
 from judge.curation.errors import CurationError
 from judge.curation.examples import Blobs, Example, examples
 from judge.curation.query import Query
 from judge.curation.recall import read_members
 from judge.curation.tables import Tables
-from ledger.proofs import leaf_hash
 from ledger.tree import Tree
+from ledger.verification.proofs import leaf_hash
 from monitor.code import hash_files
 from projections.projector import schema_hash
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import duckdb
 
 from judge.curation.errors import CurationError
-from ledger.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry
 from projections.projector import projected, read_position
 
 # What decides whether something is kept out: of these, none may be left unread.
@@ -31,7 +31,7 @@ _STANDING = (
 
 
 class VerifiedEntries(Protocol):
-    """A ledger whose entries were verified; see ledger.reader.open_verified()."""
+    """A ledger whose entries were verified; see ledger.verification.reader.open_verified()."""
 
     @property
     def size(self) -> int:

@@ -11,11 +11,11 @@ I/O: the workplace; processes.
 from collections.abc import Callable
 from pathlib import Path
 
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 from judge.drift.errors import DriftError
 from judge.drift.history import read_baseline
-from judge.gauntlet.benchmark import export, run_set
-from judge.gauntlet.reference_set import Task, load
+from judge.gauntlet.tasks.benchmark import export, run_set
+from judge.gauntlet.tasks.reference_set import Task, load
 from judge.gauntlet.workplace import Workplace
 
 __all__ = ["Maker", "count_tasks", "evaluate", "weigh_code"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 from judge.drift.charts import Array, Baseline, Flags, baseline_of
 from judge.drift.errors import DriftError
 from judge.gauntlet.workplace import Workplace

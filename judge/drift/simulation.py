@@ -29,7 +29,7 @@ from judge.drift.charts import (
     stalled,
     unproductive,
 )
-from judge.gauntlet.simulation import Table
+from judge.gauntlet.comparison.simulation import Table
 
 __all__ = ["ENOUGH", "Plan", "evaluations_needed", "simulate"]
 

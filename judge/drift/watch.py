@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 from judge.drift import charts
 from judge.drift.charts import Limits
 from judge.drift.errors import DriftError

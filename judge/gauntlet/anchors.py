@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 from judge.gauntlet.errors import TaskError
 from judge.gauntlet.records import Records
-from judge.gauntlet.reference_set import Task
+from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
 

@@ -17,9 +17,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from judge.gauntlet.errors import ApprovalError
-from ledger.envelope import IN_TOTO, envelope_key_id, open_envelope, seal
 from ledger.errors import MalformedError, VerificationError
-from ledger.verified_notes import ED25519, parse_vkey
+from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, seal
+from ledger.verification.verified_notes import ED25519, parse_vkey
 
 __all__ = ["MOST_DAYS", "SUBJECTS", "Approval", "check_approval", "make_approval", "sign"]
 

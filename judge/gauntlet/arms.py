@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from aggregates.proposal import Proposal
-from judge.gauntlet.benchmark import Arm, TaskResult, export, run_task
-from judge.gauntlet.evaluate import Evaluation, compare
+from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.comparison.evaluate import Evaluation, compare
+from judge.gauntlet.comparison.sequential import ErrorBudget, Plan
 from judge.gauntlet.records import Records, results_of
-from judge.gauntlet.reference_set import Task
-from judge.gauntlet.sequential import ErrorBudget, Plan
 from judge.gauntlet.stages import record
+from judge.gauntlet.tasks.benchmark import Arm, TaskResult, export, run_task
+from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
 _ARMS: tuple[Arm, Arm] = ("base", "candidate")

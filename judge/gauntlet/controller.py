@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from aggregates.line import Line
-from aggregates.proposal import Proposal
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import arms, promotion, reviews, stages
 from judge.gauntlet.errors import ApprovalError, DiffError, GauntletError, TierError
 from judge.gauntlet.records import Records
-from judge.gauntlet.repository import MAX_DIFF, Repository
+from judge.gauntlet.repository.git import MAX_DIFF, Repository
 from judge.gauntlet.workplace import SCRATCH, Blobs, Workplace
 from ledger.application import LedgerApplication
-from ledger.authority import Authority
+from ledger.verification.authority import Authority
 
 __all__ = ["Controller"]
 

@@ -11,7 +11,7 @@ I/O: the workplace.
 
 from dataclasses import dataclass
 
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 from judge.gauntlet.errors import GauntletError, RepositoryError
 from judge.gauntlet.promotion import settle_branch
 from judge.gauntlet.workplace import Workplace

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aggregates.line import Line
-from judge.gauntlet.benchmark import Arm, TaskResult, export, run_set
-from judge.gauntlet.evaluate import compare
-from judge.gauntlet.reference_set import ReferenceSet, Task, load
+from aggregates.improvement.line import Line
+from judge.gauntlet.comparison.evaluate import compare
+from judge.gauntlet.tasks.benchmark import Arm, TaskResult, export, run_set
+from judge.gauntlet.tasks.reference_set import ReferenceSet, Task, load
 from judge.gauntlet.workplace import Workplace
 
 __all__ = ["Alarm", "Measurement", "measure"]

@@ -10,11 +10,11 @@ I/O: the workplace.
 
 from pathlib import Path
 
-from aggregates.line import Line
-from aggregates.proposal import Proposal
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import MovedError, RepositoryError
 from judge.gauntlet.records import Records
-from judge.gauntlet.repository import PROPOSALS
+from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.workplace import Workplace
 
 INTENT = "promoting"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from aggregates.proposal import Proposal
-from judge.gauntlet.benchmark import TaskResult
+from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.tasks.benchmark import TaskResult
 from ledger.application import LedgerApplication
 
 _NEVER = 2**63  # a place that no event has

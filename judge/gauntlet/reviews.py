@@ -11,8 +11,8 @@ I/O: the workplace.  Units: seconds.
 import hashlib
 from uuid import UUID
 
-from aggregates.line import Line
-from aggregates.proposal import REVIEWS, Proposal
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import REVIEWS, Proposal
 from judge.gauntlet.approvals import Approval, check_approval, read_approval
 from judge.gauntlet.errors import ApprovalError
 from judge.gauntlet.workplace import Workplace

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aggregates.proposal import Proposal
-from judge.gauntlet import lint
-from judge.gauntlet.changes import Change, Verdict, check_changes
+from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import GauntletError
-from judge.gauntlet.manifest import Manifest
 from judge.gauntlet.records import Records
-from judge.gauntlet.repository import PROPOSALS
+from judge.gauntlet.repository import lint
+from judge.gauntlet.repository.changes import Change, Verdict, check_changes
+from judge.gauntlet.repository.git import PROPOSALS
+from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.suite import run_base, run_tests
 from judge.gauntlet.workplace import Workplace
 from ledger.errors import ConflictError

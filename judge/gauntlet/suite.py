@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from judge.gauntlet.confined import Ended, discard, run
+from judge.gauntlet.candidates.confined import Ended, discard, run
 from judge.gauntlet.errors import AnswerError, GauntletError
 from judge.gauntlet.junit import read_report
-from judge.gauntlet.manifest import Manifest
-from judge.gauntlet.repository import Repository
+from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.repository.manifest import Manifest
 
 __all__ = ["SuiteResult", "run_base", "run_tests"]
 

@@ -14,16 +14,16 @@ from uuid import UUID
 
 from eventsourcing.domain import Aggregate
 
-from aggregates.line import Line
-from aggregates.proposal import Proposal
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import GauntletError, ManifestError
-from judge.gauntlet.manifest import PATH, Manifest, parse_manifest
-from judge.gauntlet.reference_set import ReferenceSet, load
-from judge.gauntlet.repository import Repository
+from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
+from judge.gauntlet.tasks.reference_set import ReferenceSet, load
 from ledger.application import LedgerApplication
-from ledger.authority import Authority
 from ledger.entries import AuthorKey
 from ledger.errors import ConflictError
+from ledger.verification.authority import Authority
 from monitor.code import decides_a_run, hash_files
 
 SCRATCH = "scratch"  # below the folder; emptied whenever somebody begins to work

@@ -22,7 +22,7 @@ from typing import Any
 
 from aggregates.decisions import Decision, Observation
 from aggregates.signals import EpochSignals
-from judge.reference_observations import decision_from, from_plain
+from judge.gauntlet.tasks.observations import decision_from, from_plain
 
 Answerer = Callable[[Mapping[str, Any]], Any]
 """What is done with one question."""
@@ -102,7 +102,7 @@ def _prompt(place: Path) -> Answerer:
     """Write what a model is asked about each observation."""
 
     def answer(_: Mapping[str, Any]) -> Any:
-        from policies.prompt import situation  # noqa: PLC0415
+        from policies.asking.prompt import situation  # noqa: PLC0415
 
         return [
             situation(from_plain(case["observation"]), case["history"])
@@ -258,7 +258,7 @@ def _ledgers(place: Path) -> Answerer:
 
 def _verify(rows: Mapping[str, Any], case: Mapping[str, Any]) -> str | None:
     from ledger.errors import LedgerError  # noqa: PLC0415
-    from ledger.verify import verify_entries  # noqa: PLC0415
+    from ledger.verification.verify import verify_entries  # noqa: PLC0415
 
     try:
         verify_entries(
@@ -270,7 +270,7 @@ def _verify(rows: Mapping[str, Any], case: Mapping[str, Any]) -> str | None:
 
 
 def _verify_again(rows: Mapping[str, Any], case: Mapping[str, Any], form: str) -> str | None:
-    from ledger import second_verifier  # noqa: PLC0415
+    from ledger.handover import second_verifier  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as name:
         path, kept = Path(name) / "ledger.sqlite", Path(name) / "kept"

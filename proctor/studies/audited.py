@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from aggregates.signals import EpochSignals
-from judge.audit import audit_run
-from judge.report import AuditReport
+from judge.auditing.audit import audit_run
+from judge.auditing.report import AuditReport
 from monitor.config import RunConfig
 from monitor.loop import train
-from policies.catalogue import create_policy
+from policies.deciding.catalogue import create_policy
 from proctor.home import Home
 from proctor.studies.tables import print_table
 

@@ -27,7 +27,7 @@ from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
 from aggregates.spec import ModelSpec
-from judge.reexecution import MemoryBlobs
+from judge.auditing.reexecution import MemoryBlobs
 from ledger.application import LedgerApplication
 from monitor.computing import computing_as
 from monitor.config import RunConfig
@@ -37,7 +37,7 @@ from monitor.loop import train
 from monitor.model import ResidualCNN
 from monitor.session import validate_model
 from monitor.weights import load_weights
-from policies.catalogue import create_policy
+from policies.deciding.catalogue import create_policy
 from proctor.studies.errors import StudyError
 
 OnResult = Callable[[int, int, "Result"], None]  # results so far, of how many, the newest

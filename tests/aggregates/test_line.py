@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aggregates.errors import InvariantError
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 
 SUMS: dict[str, Any] = {"manifest": "3" * 64, "reference_set": "4" * 64}
 SECOND: dict[str, Any] = {

@@ -12,7 +12,7 @@ from aggregates.registry import REGISTRY
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.transcript import OUTCOMES
 from monitor.config import RunConfig
-from proctor.cli_page import command_names, write_reference
+from proctor.cli.page import command_names, write_reference
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -30,11 +30,11 @@ from tiny_training import MemoryBlobs
 
 from aggregates.decisions import validate_decision
 from aggregates.transcript import Transcript
-from policies.chat import ChatClient
+from policies.asking.chat import ChatClient
+from policies.asking.ladder import extract
+from policies.asking.settings import ModelSettings
+from policies.deciding.language_model import LanguageModelPolicy
 from policies.errors import AnswerError
-from policies.ladder import extract
-from policies.language_model import LanguageModelPolicy
-from policies.settings import ModelSettings
 from proctor.home import Home
 
 pytestmark = pytest.mark.foreign

@@ -15,14 +15,14 @@ from frontdoor import call_here
 
 from aggregates.rules import CALIBRATED_1, VERSIONS, evaluate_rules
 from aggregates.run import Run
-from judge.audit import audit_run
+from judge.auditing.audit import audit_run
+from judge.auditing.evidence import read_events, read_evidence
+from judge.auditing.gates import Gates
+from judge.auditing.report import AuditReport
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
-from judge.evidence import read_events, read_evidence
-from judge.gates import Gates
-from judge.report import AuditReport
 from proctor.home import Home
-from proctor.training import following_attempt
+from proctor.runs.training import following_attempt
 
 HERE = Path(__file__).parent
 PROVOKED = "0f7ebcb3-f62c-4e1e-9969-b64d2c724475"  # R7 and R1 fire, and their remedies are applied

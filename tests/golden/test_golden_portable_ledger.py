@@ -9,7 +9,7 @@ import pytest
 from frontdoor import call, call_here
 
 from aggregates.rules import VERSIONS
-from judge.evidence import read_events
+from judge.auditing.evidence import read_events
 from proctor.home import Home
 
 HERE = Path(__file__).parent
@@ -57,7 +57,10 @@ def test_old_bundle_verifies_and_becomes_a_home(bundle: Path, tmp_path: Path) ->
 
 
 def test_old_bundle_is_verified_by_the_verifier_inside_it_and_by_today_s(bundle: Path) -> None:
-    for verifier in (bundle / "verify.py", HERE.parent.parent / "ledger" / "second_verifier.py"):
+    for verifier in (
+        bundle / "verify.py",
+        HERE.parent.parent / "ledger" / "handover" / "second_verifier.py",
+    ):
         done = subprocess.run(
             [sys.executable, verifier, "--vkey", bundle / "ledger.vkey", bundle],
             check=False,

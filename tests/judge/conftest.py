@@ -8,8 +8,8 @@ import torch
 from forked import examinations_forked
 from judge_cases import Case, SilentPolicy, train_case
 
-from judge import sandbox
-from judge.report import AuditReport
+from judge.auditing.report import AuditReport
+from judge.confinement import sandbox
 from policies.playbook import PlaybookPolicy
 
 

@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 from eventsourcing.persistence import StoredEvent
 
-from ledger.opening import open_ledger
 from ledger.paths import LedgerPaths
+from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder
-from ledger.verify import EntryRow, HeadRow
+from ledger.verification.verify import EntryRow, HeadRow
 
 LEDGER_SIZE = 600  # entries
 

@@ -16,7 +16,7 @@ from ledger.application import LedgerApplication
 from ledger.errors import KeyFileError, LedgerError, StorageError
 from ledger.mapper import EventRegistry
 from ledger.paths import LedgerPaths
-from ledger.reader import check_ledger, open_verified, read_tree_head
+from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 
 
 def copied(source: Path, target: Path) -> LedgerPaths:

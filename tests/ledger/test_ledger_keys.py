@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from eventsourcing.persistence import StoredEvent
 
 from ledger.application import LedgerApplication
-from ledger.envelope import public_pem
 from ledger.errors import KeyFileError, PassphraseError, ReadOnlyError, StorageError
+from ledger.handover.envelope import public_pem
 from ledger.keys import load_key, load_or_create_key
 from ledger.mapper import EventRegistry
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.reader import check_ledger
+from ledger.verification.reader import check_ledger
 
 OPEN_AND_APPEND = """
 import sys

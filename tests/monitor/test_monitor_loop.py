@@ -23,7 +23,7 @@ from monitor.config import RunConfig
 from monitor.errors import ConfigurationError, DatasetError, MonitorError, PolicyError
 from monitor.loop import epoch_order, train
 from monitor.weights import load_weights
-from policies.recorded import RecordedPolicy
+from policies.deciding.recorded import RecordedPolicy
 
 # Learning rates that no network without norms survives.
 DIVERGING: dict[str, Any] = {

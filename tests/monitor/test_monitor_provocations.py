@@ -14,7 +14,7 @@ from monitor.config import RunConfig
 from monitor.errors import ConfigurationError
 from monitor.model import ResidualCNN
 from monitor.provocations import put_into
-from policies.nothing import NothingPolicy
+from policies.deciding.nothing import NothingPolicy
 from policies.playbook import PlaybookPolicy
 
 SMALL: dict[str, Any] = {**TINY, "epochs": 4}

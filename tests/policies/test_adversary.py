@@ -8,8 +8,8 @@ import pytest
 
 from aggregates.decisions import Observation
 from aggregates.rules import evaluate_rules
-from judge.reference_observations import from_plain, to_plain
-from policies.adversary import edge_cases
+from judge.gauntlet.tasks.observations import from_plain, to_plain
+from policies.proposing.adversary import edge_cases
 
 TASKS = Path(__file__).parents[2] / "judge" / "reference_tasks" / "tasks"
 

@@ -25,11 +25,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from policies.chat import ChatClient
-from policies.completion import Answer
+from policies.asking.chat import ChatClient
+from policies.asking.completion import Answer
+from policies.asking.settings import ModelSettings
+from policies.asking.wire import MAX_BODY
 from policies.errors import PolicyError
-from policies.settings import ModelSettings
-from policies.wire import MAX_BODY
 
 KEY = "sk-canary/0+1=\\x-7f3a99"
 GOOD = Reply(completion("good"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.distiller import LEAST_SAVING, distil, saving
+from policies.proposing.distiller import LEAST_SAVING, distil, saving
 
 PADDED = """\
 # Guide

@@ -40,9 +40,9 @@ from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, apply_edit
 from aggregates.transcript import Transcript
 from ledger.application import LedgerApplication
-from policies.chat import ChatClient
-from policies.language_model import LanguageModelPolicy
-from policies.settings import RUNGS, ModelSettings
+from policies.asking.chat import ChatClient
+from policies.asking.settings import RUNGS, ModelSettings
+from policies.deciding.language_model import LanguageModelPolicy
 
 KEY = "sk-canary-fuzz-5521"
 WORDS = (

@@ -27,8 +27,8 @@ from aggregates.decisions import (
 from aggregates.errors import DecisionError
 from aggregates.run import Run
 from aggregates.transcript import Transcript
+from policies.deciding.human import HumanPolicy, Terminal, read_edit
 from policies.errors import PolicyError
-from policies.human import HumanPolicy, Terminal, read_edit
 from policies.playbook import PlaybookPolicy
 from proctor.home import Home, run_ids
 

@@ -28,9 +28,9 @@ from aggregates.campaign import MODE
 from aggregates.decisions import Observation, Said
 from aggregates.transcript import OUTCOMES, Transcript
 from ledger.errors import BlobError
-from policies.chat import ChatClient
-from policies.language_model import LanguageModelPolicy
-from policies.settings import ModelSettings
+from policies.asking.chat import ChatClient
+from policies.asking.settings import ModelSettings
+from policies.deciding.language_model import LanguageModelPolicy
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "language-models.md"
 KEY = "sk-canary-model-8841"

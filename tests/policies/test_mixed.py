@@ -21,8 +21,8 @@ from aggregates.rules import CALIBRATED, DOCUMENT, fired_in_precedence
 from aggregates.run import Run
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from aggregates.transcript import Transcript
+from policies.deciding.mixed import MixedPolicy
 from policies.hindsight import NO_HINDSIGHT, fired_by_epoch
-from policies.mixed import MixedPolicy
 from policies.playbook import PlaybookPolicy
 
 WARM_UP = Decision(

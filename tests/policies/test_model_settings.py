@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from policies.asking.settings import ModelSettings, bare_url
 from policies.errors import PolicyError
-from policies.settings import ModelSettings, bare_url
 
 
 def test_settings_come_back_from_their_plain_values() -> None:

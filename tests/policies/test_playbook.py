@@ -30,12 +30,12 @@ from aggregates.rules import (
 )
 from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec
-from policies.catalogue import POLICIES, create_policy
-from policies.chance import RandomPolicy
+from policies.deciding.catalogue import POLICIES, create_policy
+from policies.deciding.chance import RandomPolicy
+from policies.deciding.nothing import NothingPolicy
+from policies.deciding.recorded import RecordedPolicy
 from policies.errors import PolicyError
-from policies.nothing import NothingPolicy
 from policies.playbook import PlaybookPolicy
-from policies.recorded import RecordedPolicy
 
 SPEC = ModelSpec(10, 8, 2, (BlockSpec(8, True, "batch", "relu"),), "batch", "relu")
 

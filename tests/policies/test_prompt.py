@@ -28,11 +28,11 @@ from aggregates.errors import DecisionError, SpecError
 from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, BlockSpec, apply_edit
 from aggregates.transcript import Transcript
-from policies.chat import ChatClient
-from policies.language_model import LanguageModelPolicy
+from policies.asking.chat import ChatClient
+from policies.asking.prompt import FEEDBACK_TITLE, feedback_text, messages, quoted
+from policies.asking.settings import ModelSettings
+from policies.deciding.language_model import LanguageModelPolicy
 from policies.offers import offers
-from policies.prompt import FEEDBACK_TITLE, feedback_text, messages, quoted
-from policies.settings import ModelSettings
 
 SETTINGS = ModelSettings(model="a-model")
 # Others' texts at their worst: letters that JSON writes as six bytes, and escapes of escapes.

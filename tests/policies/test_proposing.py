@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.errors import AnswerError
-from policies.proposing import (
+from policies.proposing.proposer import (
     MAX_CONTENT,
     Earlier,
     Request,
@@ -20,7 +20,7 @@ from policies.proposing import (
     make_diff,
     read_change,
 )
-from policies.tuner import DISTILLATION, TECHNIQUES
+from policies.proposing.tuner import DISTILLATION, TECHNIQUES
 
 FILES = {"a.py": "one = 1\ntwo = 2\none_more = 1\n", "b.toml": "most = 3", "long.md": "word " * 100}
 

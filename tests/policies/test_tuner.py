@@ -2,8 +2,8 @@
 
 import pytest
 
-from policies.prompt import quoted
-from policies.tuner import (
+from policies.asking.prompt import quoted
+from policies.proposing.tuner import (
     DISTILLATION,
     LADDER,
     LOST,

@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from aggregates.bisection import Bisection
+from aggregates.improvement.bisection import Bisection
 from aggregates.registry import REGISTRY
 from judge.bisection.reports import probes_of, search_of
 from judge.bisection.search import Probe, posterior

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ledger.bodies import MAX_DEPTH, decode_body, encode_body
 from ledger.errors import MalformedError
-from ledger.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry
 from projections import bulk
 from projections.bodies import read_body
 from projections.columns import stretch_of, unpacked, write_stretch

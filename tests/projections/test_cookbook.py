@@ -8,13 +8,13 @@ import duckdb
 import pytest
 from synthetic import measured, synthetic_proposal, synthetic_run
 
-from aggregates.export import Export
-from aggregates.line import Line
-from aggregates.proposal import Proposal
+from aggregates.curation.export import Export
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from ledger.sqlite import SignedSQLiteRecorder
-from proctor.bench_cookbook import fill, measure
+from proctor.benchmarks.cookbook import fill, measure
 from projections.cache import catch_up
 from projections.cookbook import Recipe, page, recipes
 from projections.reading import query

@@ -12,7 +12,7 @@ from synthetic import (
     synthetic_transcript,
 )
 
-from aggregates.line import Line
+from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from projections.projector import projected

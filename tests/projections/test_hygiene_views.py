@@ -25,8 +25,8 @@ from synthetic import (
     synthetic_transcript,
 )
 
-from aggregates.corpus import Corpus
-from aggregates.line import Line
+from aggregates.curation.corpus import Corpus
+from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication

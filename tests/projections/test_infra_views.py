@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from synthetic import synthetic_line, synthetic_proposal
 
-from aggregates.proposal import Proposal
+from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from projections.projector import create_schema, project

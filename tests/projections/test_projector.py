@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aggregates.registry import REGISTRY
 from ledger.bodies import decode_body, encode_body
-from ledger.verified_entries import VerifiedEntry
+from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError, TableError
 from projections.projector import project, read_position, table_digests
 from projections.rows import ROWS

@@ -1,0 +1,1 @@
+"""What may become training data, and what was exported, as events."""

@@ -1,0 +1,1 @@
+"""Lines, proposals, evolutions and searches: how the system changes itself, as events."""

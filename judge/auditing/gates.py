@@ -1,0 +1,367 @@
+"""The gates of an audit: steps 1 to 7, each of which raises StepError where it does not hold.
+
+Source: docs/reference/audit.md.
+Trust: the submission is hostile, and so is what verified entries say.
+I/O: reads the submission and the dataset; starts one process.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import duckdb
+
+from aggregates.errors import SpecError
+from aggregates.provocations import Fault
+from aggregates.run import OWN_ENDS, Run
+from aggregates.spec import ModelSpec
+from judge.auditing import own_model
+from judge.auditing.coverage import Coverage, install_views, measure_coverage
+from judge.auditing.events import decode_events
+from judge.auditing.evidence import Evidence
+from judge.auditing.labels import label_problem
+from judge.auditing.reexecution import reexecute
+from judge.auditing.replay import Replay, SavedWeights, replay_run
+from judge.auditing.report import capped
+from judge.auditing.submission import (
+    Submission,
+    read_submission,
+    verify_contract,
+    verify_hashes,
+    verify_run_config,
+    verify_weights,
+)
+from judge.config import JudgeConfig
+from judge.confinement.sandbox import Examination, examine
+from judge.errors import JudgeError, SandboxError, StepError
+from ledger.errors import LedgerError
+from ledger.mapper import decode_body
+from ledger.verification.verified_entries import VerifiedEntry
+from monitor.config import RunConfig
+from monitor.datasets import Splits
+from monitor.environment import describe_environment, other_kind
+from monitor.errors import ConfigurationError, MonitorError
+from monitor.loop import Policy
+from monitor.model import ResidualCNN
+from projections.errors import ProjectionError
+from projections.projector import create_schema, project
+from projections.template import copied
+
+
+@dataclass(frozen=True)
+class Redo:
+    """How a run is trained again: who answers for its policy, and how far behind its weights."""
+
+    policy: Callable[[Run], Policy]  # from the recorded decisions
+    draw: Callable[[int], int] = secrets.randbelow  # how many epochs more, below the number left
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step came to."""
+
+    summary: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    status: str = "passed"
+
+
+class Gates:
+    """The gates of one run: each step leaves what the later ones need."""
+
+    environment: Mapping[str, Any]  # in which the judge computes
+    replay: Replay
+    coverage: Coverage
+    submission: Submission
+    examination: Examination
+    saved: SavedWeights
+    model: ResidualCNN
+    splits: Splits
+
+    def __init__(
+        self,
+        run: UUID,
+        config: JudgeConfig,
+        *,
+        evidence: Evidence,
+        directory: Path,
+        redo: Redo | None,
+    ) -> None:
+        self.run = run
+        self.config = config
+        self.evidence = evidence
+        self.directory = directory
+        self.redo = redo
+
+    # Step 1
+    def deliverables(self) -> StepOutcome:
+        """Read the three files that were handed in, as the run names them."""
+        self.submission = read_submission(self.directory, config=self.config)
+        if self.config.checks("deliverable_hashes"):
+            verify_hashes(self.submission, self.replay.deliverables)
+        ignored = self.submission.ignored
+        return StepOutcome(
+            "all three files are there"
+            + (f"; {len(ignored)} others are ignored" if ignored else ""),
+            {"sha256": dict(self.submission.hashes), "ignored": capped(ignored)},
+        )
+
+    # Step 2
+    def load_model(self) -> StepOutcome:
+        """Have the submitted code make its model, confined."""
+        self.batch = own_model.fixed_batch(str(self.evidence.tree_head), str(self.run))
+        self.examination = examine(
+            self.submission.model, self.submission.weights, self.batch, config=self.config
+        )
+        said = {"isolation": self.examination.isolation, "printed": self.examination.printed}
+        if not self.examination.passed("load"):
+            raise SandboxError(f"load_model() does not work: {self.examination.problem}", **said)
+        saved = self.replay.submitted
+        if saved is not None and self.config.checks("contract"):
+            waived = self._waived_contract()
+            said = {**said, "waived": list(waived)}
+            verify_contract(saved.spec, self.examination, waived=waived)
+        return StepOutcome("load_model() returns a model of the kind that is asked for", said)
+
+    def _waived_contract(self) -> tuple[str, ...]:
+        """Return what a provocation took away from the run, or from one that it restarts from."""
+        faults = [self.replay.config.fault, *map(_fault_of, self.evidence.ancestors)]
+        taken = [fault.settings for fault in faults if fault is not None]
+        return tuple(
+            part
+            for part, key, value in (("residual", "residual", False), ("norm", "norm", "none"))
+            if any(settings.get(key) == value for settings in taken)
+        )
+
+    # Step 3
+    def weights(self) -> StepOutcome:
+        """Hold the weights against what the run saved."""
+        saved = self.replay.submitted
+        verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
+        assert saved is not None, "verify_weights() has looked"
+        self._verify_saved(saved)
+        self.saved = saved
+        if not self.examination.passed("weights"):
+            raise SandboxError(f"the weights do not load: {self.examination.problem}")
+        return StepOutcome(
+            f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
+            {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
+        )
+
+    def _verify_saved(self, saved: SavedWeights) -> None:
+        reason, size = self.replay.run.end_reason, len(self.submission.weights)
+        if self.config.checks("measurements") and saved.kind == "last" and reason not in OWN_ENDS:
+            raise StepError(
+                f"the run ended as {reason}: its last weights are of no end that it came to, and "
+                "it has no best ones"
+            )
+        if self.config.checks("weights_hash") and saved.size != size:
+            raise StepError(f"the weights are recorded with {saved.size} bytes and have {size}")
+
+    # Step 4
+    def run_config(self) -> StepOutcome:
+        """Hold the submitted configuration against the recorded one."""
+        if self.config.checks("config_record"):
+            verify_run_config(self.submission, self.replay, self.saved)
+        return StepOutcome("run_config.json says what the ledger says")
+
+    # Step 5, done first
+    def ledger(self) -> StepOutcome:
+        """Replay the run from its verified entries; to be done before all other steps."""
+        entries = self.evidence.entries
+        self.replay = replay_run(entries, config=self.config)
+        self.environment = describe_environment(self.replay.config)
+        self.coverage = _project_coverage(entries, str(self.run))
+        epochs = len(self.replay.measured)
+        started = self.replay.started
+        rules = self.replay.rules
+        if self.config.checks("rules_profile"):
+            self._verify_newest_rules(rules)
+        problem = label_problem(
+            started.checkpoint,
+            started.environment.get("code_sha256"),
+            start=entries[0].index,
+            recorded=self.evidence.checkpoints,
+        )
+        return StepOutcome(
+            f"{self.evidence.size} entries hold, and the rules of {epochs} epochs were evaluated "
+            "again with the same outcome"
+            + (
+                f"; its rules are version {rules['version']} of the profile {rules['profile']}, "
+                f"the newest is {rules['newest']}"
+                if rules["version"] != rules["newest"]
+                else ""
+            )
+            + (f"; its label is false: {problem}" if problem is not None else ""),
+            {
+                "label": {"checkpoint": started.checkpoint, "problem": problem},
+                "rules": {**rules, "hash": started.rules_hash},
+                "verified": self.evidence.verified,
+                "entries": self.evidence.size,
+                "entries_of_run": len(entries),
+                "epochs": epochs,
+                "end": self.replay.run.end_reason,
+            },
+        )
+
+    def _verify_newest_rules(self, rules: Mapping[str, Any]) -> None:
+        """Raise StepError where the judge's own code made the run and recorded older rules.
+
+        This code starts every run with the newest version: an older one was chosen by hand.
+        """
+        code = self.replay.started.environment.get("code_sha256")
+        if code == self.environment["code_sha256"] and rules["version"] != rules["newest"]:
+            raise StepError(
+                f"run.started records version {rules['version']} of the profile "
+                f"{rules['profile']}, and its code_sha256 is that of this version of Proctor, "
+                f"which trains with version {rules['newest']}: train the run again with "
+                "`proctor run`",
+                recorded=rules["version"],
+                newest=rules["newest"],
+                code_sha256=code,
+            )
+
+    # Step 6
+    def architecture(self) -> StepOutcome:
+        """Build the model that the edits lead to, and hold the submitted one against it."""
+        if self.config.checks("architecture"):
+            problems = [*self._initial_spec_problems(), *self.replay.spec_problems]
+            if problems:
+                raise StepError(
+                    f"the architecture does not follow: {problems[0]}", problems=capped(problems)
+                )
+        self.model = own_model.build_model(self.saved, self.submission.weights)
+        if self.config.checks("architecture"):
+            own_model.verify_architecture(self.model, self.examination)
+        deviation = None
+        if self.config.checks("logits"):
+            if not self.examination.passed("logits"):
+                raise SandboxError(f"the model does not compute: {self.examination.problem}")
+            deviation = own_model.verify_logits(
+                self.model, self.batch, self.examination, tolerance=self.config.logits_tolerance
+            )
+        return StepOutcome(
+            "the submitted model is the one that the edits lead to, and computes the same",
+            {"spec": self.saved.spec.to_dict(), "logits_deviation": deviation},
+        )
+
+    def _initial_spec_problems(self) -> list[str]:
+        started, parent = self.replay.started, self.evidence.parent
+        if started.parent_run is not None and not parent:
+            return [f"the parent run {started.parent_run} is not in the ledger"]
+        restarts = [
+            decode_body(entry.body)["spec"]
+            for entry in parent
+            if entry.name == "run.restart_scheduled"
+        ]
+        try:
+            expected = (
+                ModelSpec.from_dict(restarts[-1])
+                if restarts
+                else self.replay.config.spec(len(started.data["classes"]))
+            )
+        except (ConfigurationError, SpecError, KeyError, TypeError) as error:
+            return [f"no first specification can be derived: {error}"]
+        if ModelSpec.from_dict(started.spec) != expected:
+            whose = "the parent run's restart" if restarts else "the configuration"
+            return [f"the run begins with another model than {whose} says"]
+        return []
+
+    # Step 7
+    def probe(self) -> StepOutcome:
+        """Measure the model on our own data, and train the run again if that was asked for."""
+        recorded = self.replay.started.environment
+        self.splits = own_model.load_data(self.replay.config)
+        own_model.verify_data(self.splits, self.replay, self.environment)
+        differs = other_kind(recorded, self.environment)
+        strict = not differs and self.replay.config.device == "cpu"  # the judge's own device
+        tolerance = self.config.probe_tolerance if strict else self.config.probe_tolerance_elsewhere
+        evidence: dict[str, Any] = {
+            "same_kind_of_machine": not differs,
+            "differs": list(differs),
+            "tolerance": tolerance,
+        }
+        measured = self.replay.measured[self.saved.epoch]
+        if self.config.checks("probe"):
+            found = own_model.compare_probe(
+                self.model, self.splits, self.saved, tolerance=tolerance
+            )
+            norms = found.pop("layer_norms")
+            evidence["probe"] = found
+            evidence["epoch_mean"] = own_model.epoch_mean_comparison(norms, measured)
+        if self.config.checks("validation") and self._weights_are_as_measured():
+            evidence["validation"] = own_model.compare_validation(
+                self.model, self.splits, measured, tolerance=tolerance
+            )
+        summary = "gradient norms, loss and accuracy of the weights are those that were logged"
+        executed = evidence["executed"] = self._execute(differs)
+        return StepOutcome(f"{summary}; {executed['summary']}", evidence)
+
+    def _execute(self, differs: Sequence[str]) -> dict[str, Any]:
+        """Train again, as far as the submitted weights at least; what differs was never made.
+
+        Equal values prove the record on any machine. Other values disprove it on the same kind of
+        machine alone: elsewhere they are inconclusive, evidence that gates nothing.
+        """
+        if self.redo is None:
+            return {"done": False, "summary": "nothing was trained again"}
+        until = len(self.replay.measured) - 1
+        if self.saved.kind == "best":
+            until = self.saved.epoch + self.redo.draw(until + 1 - self.saved.epoch)
+        why = f"the run was made with another {' and '.join(differs)}"
+        try:
+            found = reexecute(
+                decode_events(self.evidence.entries),
+                self.redo.policy(self.replay.run),
+                until_epoch=until,
+            )
+        except JudgeError as error:
+            if not differs:
+                raise StepError(str(error)) from error
+            return {"done": False, "summary": f"not trained again: {why}, and {error}"}
+        evidence = {
+            "done": found.same or not differs,
+            "epochs": found.epochs,
+            "values": found.values,
+            "differ": found.total,
+            "first": found.differences[0].to_dict() if found.differences else None,
+        }
+        again = f"{found.epochs} epoch{'s' * (found.epochs != 1)} trained again"
+        if found.same:
+            return {**evidence, "summary": f"{again}: {found.values} values are the same"}
+        if differs:
+            apart = f"{found.total} of {found.values} values differ"
+            return {**evidence, "summary": f"{again}, inconclusive: {apart}, and {why}"}
+        raise StepError(
+            f"trained again, {found.total} of {found.values} values differ from the record",
+            executed=evidence,
+        )
+
+    def _weights_are_as_measured(self) -> bool:
+        """Return whether no remedy lies between the epoch's measurement and the save."""
+        return self.saved.kind == "best" or all(
+            remedy.epoch != self.saved.epoch for remedy in self.replay.run.remedies
+        )
+
+
+def _fault_of(started: VerifiedEntry) -> Fault | None:
+    """Return the fault of an ancestor by its first entry, None where that is no configuration."""
+    try:
+        return RunConfig.from_dict(decode_body(started.body)["config"]).fault
+    except (LedgerError, MonitorError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _project_coverage(entries: Sequence[VerifiedEntry], run_id: str) -> Coverage:
+    """Build the tables of this run alone, in memory, and ask the coverage views."""
+    with duckdb.connect(":memory:") as connection:
+        copied(connection, create_schema)
+        try:
+            # Numbered anew: a projection wants the entries from the first on, without a gap.
+            project(connection, [replace(e, index=n) for n, e in enumerate(entries)])
+        except ProjectionError as error:
+            raise StepError(f"the run's entries do not fit the tables: {error}") from error
+        install_views(connection)
+        return measure_coverage(connection, run_id)

@@ -1,0 +1,463 @@
+"""A run's stream, gone through again from verified entries: steps 5 and 6 rest on it.
+
+Each event is done a second time through the aggregate's own command, which checks the order, and
+has to come out as it was recorded. The rules are evaluated again from what was measured; settings
+and specification are followed from the start through every remedy.
+
+Trust: bodies are hostile, whoever signed them, until replay_run() returns.
+I/O: none.  Units: epochs from 0.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aggregates.decisions import Decision, Settings
+from aggregates.errors import AggregateError, SpecError
+from aggregates.rules import VERSIONS, RulesConfig, version_of
+from aggregates.run import OWN_ENDS, SOURCES, Run
+from aggregates.spec import ModelSpec, apply_edit
+from judge.auditing.events import HOSTILE, decode_events
+from judge.auditing.measurements import verify_measured
+from judge.auditing.outcomes import Outcome, derive_outcome
+from judge.auditing.report import capped
+from judge.compare import Difference, differences
+from judge.config import JudgeConfig
+from judge.errors import StepError
+from ledger.verification.verified_entries import VerifiedEntry
+from monitor.config import RunConfig
+from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
+from monitor.errors import MonitorError, RemedyRefused
+
+_LIBRARY_FIELDS = frozenset(
+    {"originator_id", "originator_version", "originator_topic", "timestamp"}
+)
+_WRONGLY_REFUSED = "decision {} was refused, and nothing stood in its way"
+
+
+@dataclass(frozen=True)
+class SavedWeights:
+    """Weights that the run has saved, with the specification that the replay has reached there."""
+
+    kind: str
+    epoch: int
+    sha256: str
+    size: int  # bytes
+    spec: ModelSpec
+    probe: Mapping[str, Any]
+
+
+@dataclass
+class Replay:
+    """A run rebuilt, and what the way there has shown."""
+
+    run: Run
+    started: Any  # the first event
+    config: RunConfig
+    settings: Settings  # in force after the last event
+    spec: ModelSpec  # by the edits that were decided on
+    measured: list[Mapping[str, Any]] = field(default_factory=list)  # by epoch
+    settings_at: list[Settings] = field(default_factory=list)  # in force at each decision
+    weights: dict[str, SavedWeights] = field(default_factory=dict)  # the newest of each kind
+    best_loss: float = math.inf  # of the validation, so far
+    best_due: bool = False  # whether the epoch's weights are the best and not saved yet
+    superseded: list[tuple[int, int]] = field(default_factory=list)  # see _check_refused()
+    deliverables: Mapping[str, str] = field(default_factory=dict)
+    spec_problems: list[str] = field(default_factory=list)
+    settings_problems: list[str] = field(default_factory=list)
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The version of the profile that the run recorded and is judged by, and the newest."""
+        profile = self.config.profile
+        version, newest = version_of(self.run.rules), len(VERSIONS[profile])
+        return {"profile": profile, "version": version, "newest": newest}
+
+    @property
+    def submitted(self) -> SavedWeights | None:
+        """The weights that a submission must hold: the best, or else the last."""
+        return self.weights.get("best") or self.weights.get("last")
+
+
+def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Replay:
+    """Go through a run's entries in order; raises StepError at the first that does not hold.
+
+    What speaks against the specification alone is collected, for step 6.
+    """
+    events = decode_events(entries)
+    if not events or type(events[0]) is not Run.Started:
+        raise StepError("the stream does not begin with run.started")
+    with _Explained(entries[0]):
+        replay = _start(events[0], config)
+    before = entries[0].time_ns
+    for entry, event in zip(entries[1:], events[1:], strict=True):
+        with _Explained(entry):
+            if config.checks("order"):
+                if entry.time_ns < before:
+                    raise StepError(f"entry {entry.index} is earlier than the one before it")
+                _repeat(replay.run, event, config)
+            else:
+                event.mutate(replay.run)
+            _follow(replay, event)
+            if config.checks("measurements"):
+                _check_saves(replay, event)
+        before = entry.time_ns
+    if config.checks("order") and replay.run.end_reason is None:
+        raise StepError("the run has a start and no end: close it before it is judged")
+    for number, epoch in replay.superseded:
+        if not any(
+            past.epoch == epoch and past.number > number and past.decision.edit is not None
+            for past in replay.run.decisions
+        ):
+            replay.settings_problems.append(_WRONGLY_REFUSED.format(number))
+    if config.checks("settings") and replay.settings_problems:
+        raise StepError(
+            f"settings do not follow from the decisions: {replay.settings_problems[0]}",
+            problems=capped(replay.settings_problems),
+        )
+    return replay
+
+
+class _Explained:
+    """Turns what hostile bodies make the aggregate raise into a failed step."""
+
+    def __init__(self, entry: VerifiedEntry) -> None:
+        self._entry = entry
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
+        if isinstance(error, (AggregateError, MonitorError, *HOSTILE)):
+            raise StepError(
+                f"entry {self._entry.index} ({self._entry.name}) does not replay: "
+                f"{type(error).__name__}: {error}",
+                index=self._entry.index,
+            ) from error
+
+
+def _start(started: Any, config: JudgeConfig) -> Replay:
+    run = started.mutate(None)
+    run_config = RunConfig.from_dict(started.config)
+    if not all(isinstance(part, dict) for part in (started.data, started.environment)):
+        raise StepError("run.started holds no data or no environment")
+    if config.checks("rules_profile"):
+        _check_hashes(started, run_config)
+    return Replay(
+        run=run,
+        started=started,
+        config=run_config,
+        settings=initial_settings(run_config),
+        spec=ModelSpec.from_dict(started.spec),
+    )
+
+
+def _check_hashes(started: Any, config: RunConfig) -> None:
+    if different := next(differences(started.config, config.to_dict()), None):
+        raise StepError(f"the configuration is not complete: {different.place}")
+    if started.config_hash != config.hash:
+        raise StepError(
+            "the configuration is not the one whose hash is recorded",
+            recorded=started.config_hash,
+            found=config.hash,
+        )
+    if contradicted := _contradicted(started.environment, config):
+        raise StepError(
+            f"the environment contradicts the configuration: no run of it has such {contradicted}"
+        )
+    rules = RulesConfig(**started.rules)
+    if version_of(rules) is None or config.profile != rules.profile:
+        raise StepError(
+            f"the rules are not the profile {config.profile!r}: thresholds are not the run's to set"
+        )
+    if different := next(differences(started.rules, rules.to_dict()), None):
+        raise StepError(f"the rules are not recorded as they are: {different.place}")
+    if started.rules_hash != rules.hash:
+        raise StepError(
+            "the rules are not those whose hash is recorded",
+            recorded=started.rules_hash,
+            found=rules.hash,
+        )
+
+
+def _contradicted(environment: Mapping[str, Any], config: RunConfig) -> str | None:
+    """Return what of a recorded environment the configuration rules out on every machine.
+
+    Without this, it would be one more way to be of another kind of machine than the judge's.
+    """
+    wanted: dict[str, Any] = {"numerics": config.numerics, "threads": config.threads}
+    if config.device == "cpu":
+        wanted["device"] = "cpu"
+    if config.numerics == PORTABLE:  # the monitor trains with no others
+        wanted["variables"] = dict(PORTABLE_VARIABLES)
+    wrong = (key for key, value in wanted.items() if environment.get(key, value) != value)
+    missing = (key for key in wanted if key not in environment)
+    # Versions without portable numerics recorded less.
+    return next(wrong, None) or (next(missing, None) if config.numerics == PORTABLE else None)
+
+
+def initial_settings(config: RunConfig) -> Settings:
+    """Return the hyperparameters that a run of this configuration begins with."""
+    warm_up = {"kind": "warm_up", "epochs": config.warm_up_epochs, "since": 0}
+    return Settings(
+        lr=float(config.lr),
+        batch_size=config.batch_size,
+        accumulation=config.accumulation,
+        clip_norm=None if config.clip_norm is None else float(config.clip_norm),
+        schedule=warm_up if config.warm_up_epochs else {"kind": "constant"},
+    )
+
+
+def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
+    """Do what the event tells, once more, and compare; raises StepError or an aggregate's error."""
+    match event:
+        case Run.Provoked():
+            run.provoke()
+        case Run.EpochMeasured():
+            run.measure_epoch(event.measured, event.reported)
+        case Run.RulesEvaluated():
+            run.evaluate_rules()
+        case Run.DecisionMade():
+            if _cites_falsely(run, event):  # which is for step 8 to say
+                event.mutate(run)
+                return
+            run.decide(_decision(event), source=event.source)
+        case Run.RemedyApplied():
+            spec = ModelSpec.from_dict(event.spec)
+            run.apply_remedy(event.changes, settings=event.settings, spec=spec)
+        case Run.RemedyRefused():
+            run.refuse_remedy(event.reason)
+        case Run.RestartScheduled():
+            run.schedule_restart(ModelSpec.from_dict(event.spec))
+        case Run.WeightsSaved():
+            run.save_weights(
+                event.kind,
+                sha256=event.sha256,
+                size=event.size,
+                spec=ModelSpec.from_dict(event.spec),
+                probe=event.probe,
+            )
+        case Run.Ended():
+            run.end(event.reason, detail=event.detail, deliverables=event.deliverables)
+        case _:
+            raise StepError(f"a {type(event).__qualname__} does not belong into a run")
+    (again,) = run.collect_events()
+    found = list(differences(_fields(event), _fields(again)))
+    if isinstance(event, Run.RulesEvaluated):
+        _check_rules(run, event, found, config)
+    elif found:
+        raise StepError(
+            f"{found[0].place} is {found[0].recorded!r} where {found[0].found!r} follows",
+            differences=capped([difference.to_dict() for difference in found]),
+        )
+
+
+def _check_rules(run: Run, event: Any, found: list[Difference], config: JudgeConfig) -> None:
+    if not found:
+        return
+    if config.checks("rules_recomputed"):
+        raise StepError(
+            f"the rules of epoch {event.epoch}, evaluated again from what was measured, differ "
+            f"from what is recorded: {found[0].place} is {found[0].recorded!r} "
+            f"and should be {found[0].found!r}",
+            epoch=event.epoch,
+            differences=capped([difference.to_dict() for difference in found]),
+        )
+    event.apply(run)  # go on with what is recorded
+
+
+def _cites_falsely(run: Run, event: Any) -> bool:
+    window = range(run.epoch - run.rules.action_window, run.epoch + 1)
+    recent = {rule for epoch in window for rule in run.fired(epoch)}
+    in_order = (
+        event.epoch == run.epoch
+        and event.number == len(run.decisions) + 1
+        and event.source in SOURCES
+        and run.end_reason is None
+    )
+    return in_order and not set(event.cites) <= recent
+
+
+def _decision(event: Any) -> Decision:
+    return Decision(
+        event_type=event.event_type,
+        cites=tuple(event.cites),
+        direction=event.direction,
+        params=event.params,
+        justification=event.justification,
+    )
+
+
+def _fields(event: Any) -> dict[str, Any]:
+    return {key: value for key, value in vars(event).items() if key not in _LIBRARY_FIELDS}
+
+
+def _follow(replay: Replay, event: Any) -> None:
+    """Keep what later steps compare with: measurements, settings, specification, weights."""
+    match event:
+        case Run.EpochMeasured():
+            _check_measured(event.measured)
+            replay.measured.append(event.measured)
+            recorded = event.measured["settings"]
+            for difference in differences(replay.settings.to_dict(), recorded):
+                replay.settings_problems.append(
+                    f"epoch {event.epoch} was trained with {difference.place} "
+                    f"{difference.found!r}, in force was {difference.recorded!r}"
+                )
+        case Run.DecisionMade():
+            replay.settings_at.append(replay.settings)
+        case Run.RemedyApplied():
+            _follow_remedy(replay, event)
+        case Run.RemedyRefused():
+            _check_refused(replay, event)
+        case Run.RestartScheduled():
+            decision = replay.run.decisions[event.decision - 1].decision
+            if decision.edit is None or replay.config.edits != "restart":
+                replay.spec_problems.append(
+                    f"decision {event.decision} restarts the run, and asks for no such thing"
+                )
+            _follow_spec(replay, decision, event)  # for the following run: this model stays
+        case Run.WeightsSaved():
+            if ModelSpec.from_dict(event.spec) != replay.spec:
+                replay.spec_problems.append(
+                    f"the {event.kind} weights of epoch {event.epoch} are recorded for another "
+                    "model than the edits lead to"
+                )
+            replay.weights[event.kind] = SavedWeights(
+                event.kind, event.epoch, event.sha256, event.size, replay.spec, event.probe
+            )
+        case Run.Ended():
+            replay.deliverables = event.deliverables
+
+
+def _check_measured(measured: Mapping[str, Any]) -> None:
+    """Raise where what later steps read, and no rule does, is missing or of the wrong kind."""
+    accuracy = measured["validation"]["accuracy"]
+    names = [layer["name"] for layer in measured["layers"]]
+    if type(accuracy) is not float or any(type(name) is not str for name in names):
+        raise ValueError("validation accuracy must be a float, and layers have names")
+
+
+def _check_saves(replay: Replay, event: Any) -> None:
+    """Raise StepError where weights, measurements and the end do not follow from each other.
+
+    Each new minimum of the validation loss is saved as `best` before anything is decided, and
+    `last` closes the last epoch; both as the loop does it.
+    """
+    config, run = replay.config, replay.run
+    own_end = isinstance(event, Run.Ended) and event.reason in OWN_ENDS
+    if replay.best_due and (own_end or isinstance(event, Run.EpochMeasured | Run.DecisionMade)):
+        raise StepError("an epoch's weights are the best so far, and were not saved as best")
+    match event:
+        case Run.EpochMeasured():
+            if event.epoch >= config.epochs:
+                raise StepError(f"epoch {event.epoch} was measured, {config.epochs} are configured")
+            if "last" in replay.weights:
+                raise StepError(f"epoch {event.epoch} was measured behind the last weights")
+            sizes = replay.started.data["sizes"]
+            try:
+                verify_measured(
+                    event.measured, spec=replay.spec, settings=replay.settings, sizes=sizes
+                )
+            except StepError as error:
+                raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
+            loss = event.measured["validation"]["loss"]
+            replay.best_due = loss < replay.best_loss  # false for NaN
+            replay.best_loss = min(replay.best_loss, loss) if replay.best_due else replay.best_loss
+        case Run.WeightsSaved() if event.kind == "best":
+            if not replay.best_due:
+                raise StepError(
+                    f"weights of epoch {event.epoch} are saved as best, and its validation loss "
+                    "is no new minimum"
+                )
+            replay.best_due = False
+        case Run.Ended() if own_end:
+            last = replay.weights.get("last")
+            if last is None or last.epoch != run.epoch:
+                raise StepError("the run came to its end and its last weights were not saved")
+            if event.reason == "completed" and run.epoch + 1 != config.epochs:
+                raise StepError(
+                    f"the run ended as completed after {run.epoch + 1} epochs of {config.epochs}"
+                )
+
+
+def _follow_remedy(replay: Replay, event: Any) -> None:
+    """Note where what was applied is not exactly what the decision leads to."""
+    decision = replay.run.decisions[event.decision - 1].decision
+    found = []
+    if decision.edit is not None and replay.config.edits == "restart":
+        found.append(f"decision {event.decision} is recorded as applied and had to restart the run")
+    try:
+        expected = _derive(replay, decision, event.epoch)
+    except RemedyRefused as error:
+        found.append(f"decision {event.decision} is recorded as applied: {error}")
+    else:
+        parts = {"settings": expected.settings.to_dict(), "changes": expected.changes}
+        recorded = {"settings": event.settings, "changes": event.changes}
+        found += [
+            f"decision {event.decision} leads to {difference.place} {difference.recorded!r}, "
+            f"{difference.found!r} is recorded as applied"
+            for difference in differences(parts, recorded)
+        ]
+    replay.settings_problems += found
+    replay.settings = _read_settings(event.settings)
+    replay.spec = _follow_spec(replay, decision, event)
+
+
+def _check_refused(replay: Replay, event: Any) -> None:
+    """Note a refusal that nothing bears out.
+
+    Weights that are not finite show in what was measured. Where edits restart the run, one that is
+    superseded by another is refused, which the decisions that follow have to show.
+    """
+    decision = replay.run.decisions[event.decision - 1].decision
+    try:
+        _derive(replay, decision, event.epoch)
+    except RemedyRefused:
+        return
+    if decision.edit is not None and replay.config.edits == "restart":
+        replay.superseded.append((event.decision, event.epoch))
+        return
+    measured = replay.measured[event.epoch]
+    sound = measured["gradients"]["finite"] and math.isfinite(measured["validation"]["loss"])
+    if sound or decision.direction == "stop" or decision.params.get("reinitialise", False):
+        replay.settings_problems.append(_WRONGLY_REFUSED.format(event.decision))
+
+
+def _derive(replay: Replay, decision: Decision, epoch: int) -> Outcome:
+    return derive_outcome(
+        decision,
+        config=replay.config,
+        settings=replay.settings,
+        spec=replay.spec,
+        epoch=epoch,
+        train_examples=replay.started.data["sizes"]["train"],
+    )
+
+
+def _follow_spec(replay: Replay, decision: Decision, event: Any) -> ModelSpec:
+    """Return the specification that the decision leads to, noting where another is recorded."""
+    expected = replay.spec
+    if decision.edit is not None:
+        try:
+            expected = apply_edit(replay.spec, decision.edit)
+        except SpecError as error:
+            replay.spec_problems.append(f"the edit of epoch {event.epoch} is impossible: {error}")
+    if ModelSpec.from_dict(event.spec) != expected:
+        replay.spec_problems.append(
+            f"behind epoch {event.epoch} another specification is recorded "
+            f"than {decision.direction} leads to"
+        )
+    return expected
+
+
+def _read_settings(value: Mapping[str, Any]) -> Settings:
+    settings = Settings(**value)
+    for name, kind in (("lr", float), ("batch_size", int), ("accumulation", int)):
+        number = getattr(settings, name)
+        if type(number) is not kind or not math.isfinite(number) or number <= 0:
+            raise ValueError(f"{name} must be a positive {kind.__name__}, not {number!r}")
+    if settings.clip_norm is not None and type(settings.clip_norm) is not float:
+        raise ValueError(f"clip_norm must be a float or nothing, not {settings.clip_norm!r}")
+    return settings

@@ -1,0 +1,117 @@
+"""What an audit says: eleven steps, two scores, the violations.
+
+I/O: none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from aggregates.audit import GATES, STEPS
+from judge.auditing.coverage import Violation
+
+MAX_LISTED = 50  # an entry of the ledger has room for so many items of evidence
+MAX_TEXT = 200  # bytes of one text in it
+MAX_SUMMARY = 500  # bytes
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step's outcome with what it rests on."""
+
+    step: int  # from 1
+    name: str
+    status: str  # passed, violations, failed or not_run
+    summary: str
+    evidence: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {**asdict(self), "evidence": dict(self.evidence)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """The two scores, and what they were made from."""
+
+    hard_fail: bool
+    accuracy_score: float
+    process_score: float
+    process_axis_exercised: bool
+    test_accuracy: float | None
+    validation_accuracy: float | None
+    target_accuracy: float | None
+    obligations: int
+    decisions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """One judgment of one run."""
+
+    run_id: str
+    audit_id: str | None  # None where nothing was appended to the ledger
+    tree_head: str | None  # the signed note of the state that was judged
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    steps: tuple[StepResult, ...]
+    scores: Scores
+    violations: tuple[Violation, ...]
+
+    @property
+    def hard_fail(self) -> bool:
+        """Whether a gate, one of the steps 1 to 7, did not hold."""
+        return any(step.status in ("failed", "not_run") for step in self.steps[:GATES])
+
+    @property
+    def process_axis_exercised(self) -> bool:
+        """Whether enough rules fired and were answered for the process score to say something."""
+        return self.scores.process_axis_exercised
+
+    @property
+    def executed(self) -> bool:
+        """Whether the run was trained again on a machine of its kind, where it has to be alike."""
+        done = self.step("probe").evidence.get("executed", {})
+        return bool(done.get("done", False))
+
+    def step(self, name: str) -> StepResult:
+        """Return the step of that name."""
+        return self.steps[STEPS.index(name)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "run_id": self.run_id,
+            "audit_id": self.audit_id,
+            "tree_head": self.tree_head,
+            "config": dict(self.config),
+            "environment": dict(self.environment),
+            "hard_fail": self.hard_fail,
+            "process_axis_exercised": self.process_axis_exercised,
+            "executed": self.executed,
+            "steps": [step.to_dict() for step in self.steps],
+            "scores": asdict(self.scores),
+            "violations": [violation.to_dict() for violation in self.violations],
+        }
+
+
+def capped(items: Sequence[Any], limit: int = MAX_LISTED) -> dict[str, Any]:
+    """Return the first items of a list of evidence, and how many there are."""
+    return {"total": len(items), "first": list(items[:limit])}
+
+
+def recordable(value: Any, *, limit: int = MAX_TEXT) -> Any:
+    """Return evidence as an event can hold it: plain, short texts, whole numbers of 64 bits.
+
+    Evidence quotes what hostile files say. `limit` counts bytes, as an entry of the ledger does.
+    """
+    if isinstance(value, Mapping):
+        return {recordable(str(key)): recordable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [recordable(item) for item in value[: 2 * MAX_LISTED]]
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    text = str(value)[: limit + 1].encode("utf-8", "replace")
+    return text.decode() if len(text) <= limit else text[:limit].decode("utf-8", "ignore") + "..."

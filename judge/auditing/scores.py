@@ -1,0 +1,59 @@
+"""Two scores that do not trade, and the order of several attempts.
+
+Source: docs/explanation/scores.md.  I/O: none.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from judge.auditing.report import AuditReport
+    from judge.config import JudgeConfig
+
+
+def choose_target(own: float, classes: int, config: "JudgeConfig") -> tuple[float, str]:
+    """Return the target of an audit, and whose it is: the judge's, the run's own or the floor's.
+
+    The floor lies above chance: at twice chance (for two classes at three quarters), and nowhere
+    below the configured one.
+    """
+    if config.target_accuracy is not None:
+        return config.target_accuracy, "judge"
+    floor = max(config.min_target_accuracy, min(2.0 / classes, 0.75))
+    return (own, "run") if own >= floor else (floor, "floor")
+
+
+def accuracy_score(test_accuracy: float, target: float) -> float:
+    """Return the share of the target that was reached; nothing is gained beyond it."""
+    if target <= 0.0 or test_accuracy >= target:
+        return 1.0
+    return max(0.0, test_accuracy / target)
+
+
+def process_score(violations: int, obligations: int) -> float:
+    """Return one less the violations for each firing that wanted an answer.
+
+    The denominator counts firings and not decisions, so that needless decisions buy nothing.
+    """
+    if violations == 0:
+        return 1.0
+    return max(0.0, 1.0 - violations / obligations) if obligations else 0.0
+
+
+def rank(reports: Sequence["AuditReport"]) -> list["AuditReport"]:
+    """Return the reports, the best attempt first; ties keep their order.
+
+    A hard fail comes last, an attempt that was never put to the test behind one that was, then the
+    process score decides, then validation accuracy. The test set selects nothing.
+    """
+    return sorted(reports, key=_merit, reverse=True)
+
+
+def _merit(report: "AuditReport") -> tuple[bool, bool, float, float]:
+    scores = report.scores
+    return (
+        not scores.hard_fail,
+        scores.process_axis_exercised,
+        scores.process_score,
+        -1.0 if scores.validation_accuracy is None else scores.validation_accuracy,
+    )

@@ -1,0 +1,185 @@
+"""What was handed in, read once: steps 1 to 4.
+
+Every later step uses the bytes that were read here, so that nothing can be exchanged in between.
+
+Trust: files and their contents are hostile.  I/O: reads one folder.
+"""
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import load
+from torch import Tensor
+
+from aggregates.campaign import MODE
+from aggregates.spec import ModelSpec
+from judge.auditing.replay import Replay, SavedWeights
+from judge.auditing.report import capped
+from judge.compare import differences
+from judge.config import JudgeConfig
+from judge.confinement.sandbox import Examination
+from judge.errors import StepError
+from monitor.submission import FILES
+
+_MAX_TEXT = 2**20  # bytes of model.py and of run_config.json
+_PICKLES = (b"\x80", b"PK\x03\x04")  # a bare pickle, and torch's archive of one
+_LAST_OF_BLOCK = re.compile(r"blocks\.\d+\.conv2\.weight")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The three files, as they were when they were read."""
+
+    model: bytes
+    weights: bytes
+    run_config: bytes
+    hashes: Mapping[str, str]
+    ignored: tuple[str, ...]  # other files; nothing in them is looked at
+
+
+def read_submission(directory: Path, *, config: JudgeConfig) -> Submission:
+    """Read the deliverables (step 1); raises StepError naming the file."""
+    if not directory.is_dir():
+        raise StepError(f"there is no folder {directory.name} to judge")
+    limits = dict.fromkeys(FILES, _MAX_TEXT) | {"weights.safetensors": config.max_deliverable_bytes}
+    contents = {name: _read_file(directory / name, limit) for name, limit in limits.items()}
+    return Submission(
+        model=contents["model.py"],
+        weights=contents["weights.safetensors"],
+        run_config=contents["run_config.json"],
+        hashes={name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
+        ignored=tuple(sorted(path.name for path in directory.iterdir() if path.name not in FILES)),
+    )
+
+
+def verify_hashes(submission: Submission, deliverables: Mapping[str, str]) -> None:
+    """Raise StepError unless the files are those that the run handed in (step 1)."""
+    for name, digest in deliverables.items():
+        if submission.hashes.get(name) != digest:
+            raise StepError(
+                f"{name} is not the file that the run handed in",
+                recorded=digest,
+                found=submission.hashes.get(name),
+            )
+
+
+def verify_contract(
+    spec: ModelSpec, examination: Examination, *, waived: Collection[str] = ()
+) -> None:
+    """Raise StepError unless the model is of the kind that is asked for (step 2).
+
+    `waived` names what a recorded provocation took away: residual, norm.
+
+    At least one residual connection, at least one BatchNorm, and convolutions drawn as by He et
+    al. 2015 (Delving Deep into Rectifiers): a standard deviation of sqrt(2 / fan_in).
+    """
+    if "residual" not in waived and not any(block.residual for block in spec.blocks):
+        raise StepError("the model has no residual connection")
+    normed = spec.norm == "batch" or any(block.norm == "batch" for block in spec.blocks)
+    if "norm" not in waived and not normed:
+        raise StepError("the model has no BatchNorm")
+    for name, value in examination.fresh.items():
+        if value.dim() != 4:
+            continue
+        if bool((value == 0).all()):
+            if _LAST_OF_BLOCK.fullmatch(name) is None:
+                raise StepError(f"{name} starts at zero and is not the last of a block")
+            continue
+        _check_he(name, value)
+
+
+def _check_he(name: str, value: Tensor) -> None:
+    expected = (2.0 / value[0].numel()) ** 0.5
+    ratio = float(value.double().square().mean().sqrt()) / expected
+    # The deviation of n draws is itself uncertain by 1 / sqrt(2 n); five of that, and a tenth for
+    # another gain or a truncated distribution.
+    slack = 0.1 + 5.0 / (2.0 * value.numel()) ** 0.5
+    if not abs(ratio - 1.0) <= slack:
+        raise StepError(
+            f"{name} is not He-initialised: its deviation is {ratio:.2f} of sqrt(2 / fan_in)",
+            parameter=name,
+            ratio=ratio,
+            allowed=slack,
+        )
+
+
+def verify_weights(submission: Submission, saved: SavedWeights | None, *, hashed: bool) -> None:
+    """Raise StepError unless the weights are safetensors and those that were saved (step 3)."""
+    try:
+        load(submission.weights)
+    except (KeyError, ValueError, safetensors.SafetensorError) as error:
+        if submission.weights.startswith(_PICKLES):  # good safetensors can begin like one, too
+            raise StepError("weights.safetensors is a pickle, and none is ever opened") from error
+        raise StepError(f"weights.safetensors is no safetensors file: {error}") from error
+    if saved is None:
+        raise StepError("the run has saved no weights")
+    digest = submission.hashes["weights.safetensors"]
+    if hashed and digest != saved.sha256:
+        raise StepError(
+            f"weights.safetensors is not what the run saved as {saved.kind} in epoch {saved.epoch}",
+            recorded=saved.sha256,
+            found=digest,
+        )
+
+
+def verify_run_config(submission: Submission, replay: Replay, saved: SavedWeights) -> None:
+    """Raise StepError unless run_config.json says what the ledger says (step 4).
+
+    A file in the first layout, with `config`, `config_hash` and `spec` at its top, is accepted.
+    """
+    try:
+        found = json.loads(submission.run_config)
+    except (ValueError, RecursionError) as error:
+        raise StepError(f"run_config.json is not JSON: {error}") from error
+    first_layout = isinstance(found, dict) and "config" in found
+    expected = _run_config(replay, saved, first_layout=first_layout)
+    if not isinstance(found, dict) or not set(expected) <= set(found):
+        raise StepError(f"run_config.json needs the fields {', '.join(sorted(expected))}")
+    wrong = list(differences(expected, {key: found[key] for key in expected}))
+    if wrong:
+        raise StepError(
+            f"run_config.json says {wrong[0].found!r} for {wrong[0].place}, "
+            f"the ledger {wrong[0].recorded!r}",
+            differences=capped([difference.to_dict() for difference in wrong]),
+        )
+
+
+def _run_config(replay: Replay, saved: SavedWeights, *, first_layout: bool) -> dict[str, Any]:
+    """Return what run_config.json has to say."""
+    started, spec = replay.started, saved.spec.to_dict()
+    config = {"config": started.config, "config_hash": started.config_hash}
+    weights = {"kind": saved.kind, "epoch": saved.epoch, "sha256": saved.sha256}
+    common = {"mode": MODE, "run": str(replay.run.id)}
+    if first_layout:
+        return {**common, **config, "spec": spec, "weights": weights}
+    return {
+        **common,
+        "started_from": {**config, "spec": started.spec},
+        "weights": {**weights, "spec": spec},
+    }
+
+
+def _read_file(path: Path, limit: int) -> bytes:
+    name: Any = path.name
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise StepError(f"{name} is missing") from None
+    except OSError as error:
+        raise StepError(f"{name} cannot be opened as a regular file: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StepError(f"{name} is no regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(limit + 1)
+    if not 0 < len(data) <= limit:
+        raise StepError(f"{name} must have 1 to {limit} bytes")
+    return data

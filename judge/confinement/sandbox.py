@@ -1,0 +1,276 @@
+"""Submitted code, run at arm's length in a fresh interpreter.
+
+The child gets copies of what it needs in an empty folder, no standard input, no variable of our
+environment, and limits of time, memory and output. Its answer is read as data: JSON of known shape
+and safetensors, each of bounded size. While it runs, the memory and the environment of this process
+are closed to others of the same user; submissions of one process run one after the other.
+
+An examination ends in a signed record, so free text of the submission is no part of it: of what it
+printed the length and hash are kept, of an exception the type and the line in model.py.
+
+Trust: everything that comes back is the submission's word. An answer that is missing, late or
+malformed is a problem of the submission, never an error of the judge.
+I/O: a temporary folder, one process, the dumpable flag of this one (prctl(2)).
+Units: seconds, bytes.  Shapes: batch (B, 3, 32, 32).
+"""
+
+import builtins
+import ctypes
+import hashlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import safetensors
+from safetensors.torch import load, save
+from torch import Tensor
+
+from judge.config import JudgeConfig
+from judge.confinement.child import PHRASES
+from judge.errors import JudgeError
+
+STAGES = ("load", "weights", "logits", "done")
+_MAX_REPORT = 4 * 2**20  # bytes
+_SHOWN = 2_000  # characters of what a child printed that did not come to run the submission
+_MAX_WHOLE = 2**31
+ISOLATION = ("limits", "hidden files", "system-call filter")
+_GET_DUMPABLE, _SET_DUMPABLE = 3, 4
+_ALONE = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """What came back: how far the submission got, and what it says of itself."""
+
+    stage: str  # the stage that did not hold, or done
+    problem: str | None
+    isolation: str
+    printed: Mapping[str, Any]  # bytes (no more than were read) and their sha256
+    parameters: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    modules: tuple[tuple[str, str], ...] = ()
+    fresh: Mapping[str, Tensor] = field(default_factory=dict)
+    logits: Tensor | None = None
+
+    def passed(self, stage: str) -> bool:
+        """Return whether the submission got beyond `stage`."""
+        return STAGES.index(self.stage) > STAGES.index(stage)
+
+
+def examine(model: bytes, weights: bytes, batch: Tensor, *, config: JudgeConfig) -> Examination:
+    """Run a submission's code on its weights and a batch; raises JudgeError only for our own."""
+    with tempfile.TemporaryDirectory(prefix="proctor-judge-") as name:
+        folder = Path(name)
+        (folder / "cwd").mkdir()
+        (folder / "model.py").write_bytes(model)
+        (folder / "weights.safetensors").write_bytes(weights)
+        (folder / "batch.safetensors").write_bytes(save({"batch": batch}))
+        request = {
+            "cpu_seconds": config.child_cpu_seconds,
+            "memory_bytes": config.child_memory_bytes,
+            "file_bytes": config.max_deliverable_bytes,
+        }
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        with _ALONE, _undumpable():
+            ended, printed = _run(folder, config)
+        return _read_answer(folder, ended, printed, config)
+
+
+@contextmanager
+def _undumpable() -> Iterator[None]:
+    """Close /proc/PID/mem, environ and the like of this process to all but root, for a while."""
+    if platform.system() != "Linux":
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = libc.prctl(_GET_DUMPABLE, 0, 0, 0, 0)
+    libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_SET_DUMPABLE, before, 0, 0, 0)
+
+
+def _run(folder: Path, config: JudgeConfig) -> tuple[str, bytes]:
+    """Run the child; return how it ended, in words, and what it printed."""
+    child = _start(folder)
+    assert child.stdout is not None
+    printed = _Printed(child.stdout, limit=config.child_output_bytes, stop=lambda: _kill(child))
+    try:
+        code = child.wait(timeout=config.child_seconds)
+        ended = f"it was ended by signal {-code}" if code < 0 else f"it left with status {code}"
+    except subprocess.TimeoutExpired:
+        ended = f"it ran for more than {config.child_seconds:g} seconds"
+    finally:
+        _kill(child)
+        child.wait()
+    kept = printed.read()
+    if printed.exceeded:
+        ended = f"it printed more than {config.child_output_bytes} bytes"
+    return ended, kept
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - a fixed command of our own
+        [sys.executable, "-I", "-B", "-m", "judge.confinement.child", str(folder)],
+        cwd=folder / "cwd",
+        env=_environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+class _Printed:
+    """What the child prints, kept up to a limit, at which the child is stopped."""
+
+    def __init__(self, pipe: IO[bytes], *, limit: int, stop: Any) -> None:
+        self._pipe, self._limit, self._stop = pipe, limit, stop
+        self._kept = bytearray()
+        self.exceeded = False
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def read(self) -> bytes:
+        self._thread.join(timeout=5.0)  # a process that escaped may hold the pipe open
+        return bytes(self._kept)
+
+    def _follow(self) -> None:
+        with suppress(OSError, ValueError):
+            while chunk := os.read(self._pipe.fileno(), 65_536):
+                self._kept += chunk[: self._limit - len(self._kept)]
+                if len(self._kept) >= self._limit:
+                    self.exceeded = True
+                    self._stop()
+                    break
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        child.kill()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        "CUDA_VISIBLE_DEVICES": "",
+        "HOME": str(folder / "cwd"),
+        "LANG": "C.UTF-8",
+        "MKL_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "TMPDIR": str(folder / "cwd"),
+    }
+
+
+def _read_answer(folder: Path, ended: str, output: bytes, config: JudgeConfig) -> Examination:
+    printed = {"bytes": len(output), "sha256": hashlib.sha256(output).hexdigest()}
+    if not (folder / "started").exists() or not (folder / "started").read_bytes():
+        # Nothing submitted has run: what was printed is ours.
+        words = output[:_SHOWN].decode("utf-8", "replace")
+        raise JudgeError(f"the process for submitted code did not start: {ended}. {words}")
+    try:
+        said = _read_report(folder / "report.json")
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        return Examination(
+            stage="load",
+            problem=f"the report is malformed ({type(error).__name__}); {ended}",
+            isolation="unknown",
+            printed=printed,
+        )
+    if said["stage"] != "done" and said["problem"] is None:
+        said["problem"] = ended
+    stage, problem = said["stage"], said["problem"]
+    states: dict[str, dict[str, Tensor]] = {}
+    for name, needed in (("fresh", "load"), ("logits", "logits")):
+        states[name] = {}
+        if STAGES.index(stage) > STAGES.index(needed):
+            try:
+                states[name] = _read_tensors(folder / f"{name}.safetensors", config)
+            except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+                stage = needed
+                problem = f"the answer {name} is malformed ({type(error).__name__})"
+    logits = states["logits"].get("logits")
+    if stage == "done" and logits is None:
+        stage, problem = "logits", "the answer holds no logits"
+    return Examination(
+        stage=stage,
+        problem=problem,
+        isolation=said["isolation"],
+        printed=printed,
+        parameters=said["parameters"],
+        modules=said["modules"],
+        fresh=states["fresh"],
+        logits=logits,
+    )
+
+
+def _read_report(path: Path) -> dict[str, Any]:
+    """Return the report with nothing in it but what is expected; raises ValueError."""
+    if path.stat().st_size > _MAX_REPORT:
+        raise _MalformedError(f"longer than {_MAX_REPORT} bytes")
+    found = json.loads(path.read_bytes())
+    if not isinstance(found, dict) or found.get("stage") not in STAGES:
+        raise _MalformedError("no stage")
+    isolation = found.get("isolation")
+    parameters, modules = found.get("parameters", []), found.get("modules", [])
+    if not isinstance(isolation, list) or not set(isolation) <= set(ISOLATION):
+        raise _MalformedError("a list of what is in force is expected")
+    if not isinstance(parameters, list) or not isinstance(modules, list):
+        raise _MalformedError("parameters and modules in lists are expected")
+    return {
+        "stage": found["stage"],
+        "problem": _words(found.get("problem")),
+        "isolation": ", ".join(name for name in ISOLATION if name in isolation),
+        "parameters": tuple((_text(n), tuple(_whole(s) for s in shape)) for n, shape in parameters),
+        "modules": tuple((_text(n), _text(kind)) for n, kind in modules),
+    }
+
+
+def _words(problem: Any) -> str | None:
+    """Return a problem in words of ours, whatever the report says."""
+    if problem is None:
+        return None
+    if not isinstance(problem, dict):
+        raise _MalformedError("a problem in fields is expected")
+    if (phrase := problem.get("phrase")) in PHRASES:
+        return str(phrase)
+    kind, line = problem.get("type"), problem.get("line")
+    found = getattr(builtins, kind, None) if isinstance(kind, str) else None
+    known = isinstance(found, type) and issubclass(found, BaseException)
+    words = str(kind) if known else "an exception that is none of Python's own"
+    return words if line is None else f"{words} in line {_whole(line)} of model.py"
+
+
+class _MalformedError(ValueError):
+    """An answer that is not what was asked for."""
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 500:
+        raise _MalformedError("a short name is expected")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_WHOLE:
+        raise _MalformedError("a whole number of sane size is expected")
+    return value
+
+
+def _read_tensors(path: Path, config: JudgeConfig) -> dict[str, Tensor]:
+    if path.stat().st_size > config.max_deliverable_bytes:
+        raise _MalformedError(f"longer than {config.max_deliverable_bytes} bytes")
+    state: dict[str, Tensor] = load(path.read_bytes())
+    return state

@@ -1,0 +1,1 @@
+"""Where a candidate's code runs: its interpreter, its namespaces, its supervisor."""

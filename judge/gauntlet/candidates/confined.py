@@ -1,0 +1,431 @@
+"""A candidate's command, run where it can read little, write less, reach nobody and leave nothing.
+
+A supervisor of ours (judge/gauntlet/candidates/supervisor.py) starts the command in namespaces of
+its own and ends everything that it started. The command sees Python, the system's libraries and
+programs, its tree and what else is named, and writes to its scratch folder only. Where the kernel
+lacks what is needed, nothing is run at all.
+
+Source: docs/reference/gauntlet.md, "How a candidate is run".
+Trust: what comes back is the candidate's word, bounded in size and time.
+I/O: processes; folders beside `scratch` that are gone afterwards.  Units: seconds, bytes.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal, Self
+
+from judge.gauntlet.candidates.interpreter import PYTHON, Interpreter
+from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.strict_json import read_value
+
+__all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "Limits", "discard", "run"]
+
+ISOLATION = (
+    "limits",  # of each process: memory, size of a file, open files
+    "limits together",  # of all processes: memory, number, what is written
+    "hidden files",  # what may not be read is not there, and what may be is not to be changed
+    "no network",
+    "no processes left",
+    "system-call filter",
+)
+NEEDED = ("hidden files", "no network", "no processes left")
+DISK_BYTES = 2 * 2**30
+MAX_PROCESSES = 256
+MAX_FILES = 200_000
+MAX_MESSAGE = 8 * 2**20
+_GRACE = 2.0  # s for a candidate to leave when nothing more is asked
+_STARTING = 30.0  # s for the supervisor, beyond the candidate's own time
+_ENDING = 15.0  # s for the supervisor to end what there is
+_CHUNK = 65_536
+_SUPERVISOR = "judge.gauntlet.candidates.supervisor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much a command may use."""
+
+    seconds: float
+    memory_bytes: int  # of each process, and of all together
+    output_bytes: int
+    disk_bytes: int = DISK_BYTES
+    file_bytes: int = DISK_BYTES
+    leaving: float = 1.0  # s for what the command has started, when it has ended
+    processes: int = MAX_PROCESSES
+    files: int = MAX_FILES
+
+
+Status = Literal["exited", "signal", "timeout", "output", "memory", "processes", "disk", "stopped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command ended, and what it printed."""
+
+    status: Status
+    code: int  # exit status, or the signal's number
+    output: bytes
+    errors: bytes
+    isolation: tuple[str, ...]  # of ISOLATION, what was in force
+    leftovers: int  # processes that had to be ended
+    seconds: float
+    limits: Limits
+
+    @property
+    def words(self) -> str:
+        """How it ended, in words of ours."""
+        most = self.limits
+        return {
+            "exited": f"it left with status {self.code}",
+            "signal": f"it was ended by signal {self.code}",
+            "timeout": f"it ran for more than {most.seconds:g} seconds",
+            "output": f"it printed more than {most.output_bytes:g} bytes",
+            "memory": f"it held more than {most.memory_bytes:g} bytes of memory",
+            "processes": f"it started more than {most.processes} processes",
+            "disk": f"it wrote more than {most.disk_bytes:g} bytes or {most.files} files",
+            "stopped": "it did not leave when nothing more was asked",
+        }[self.status]
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    tree: Path,
+    scratch: Path,
+    stdin: bytes = b"",
+    seconds: float,
+    memory_bytes: int,
+    output_bytes: int = 2**20,
+    disk_bytes: int = DISK_BYTES,
+    file_bytes: int = DISK_BYTES,
+    leaving: float = 1.0,
+    readable: Iterable[Path] = (),
+) -> Ended:
+    """Run a command to its end; `{python}` in it is the interpreter that it is given.
+
+    A file is no longer than `file_bytes`, holes included; all together fill `disk_bytes`. What the
+    command has started may take `leaving` seconds longer than itself.
+    Raises GauntletError where it cannot be confined, and for nothing that the command does.
+    """
+    limits = Limits(
+        seconds=seconds,
+        memory_bytes=memory_bytes,
+        output_bytes=output_bytes,
+        disk_bytes=disk_bytes,
+        file_bytes=file_bytes,
+        leaving=leaving,
+    )
+    with _Supervised(
+        argv, tree=tree, scratch=scratch, limits=limits, readable=readable
+    ) as supervised:
+        supervised.say(stdin)
+        supervised.say_no_more()
+        return supervised.end()
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder that a candidate wrote to, however deep it is and whatever its modes are."""
+    for command in (["/bin/chmod", "-R", "u+rwX"], ["/bin/rm", "-rf"]):
+        subprocess.run([*command, "--", folder], capture_output=True, check=False)  # noqa: S603 - two fixed commands
+    if folder.exists():
+        raise GauntletError(f"{folder}: what a candidate left cannot be removed; remove it by hand")
+
+
+class Conversation:
+    """A command that is asked and answers, one line of JSON each way, until the block is left."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        tree: Path,
+        scratch: Path,
+        seconds: float,
+        memory_bytes: int,
+        output_bytes: int = 4 * 2**20,
+        readable: Iterable[Path] = (),
+    ) -> None:
+        limits = Limits(seconds=seconds, memory_bytes=memory_bytes, output_bytes=output_bytes)
+        self._supervised = _Supervised(
+            argv, tree=tree, scratch=scratch, limits=limits, readable=readable
+        )
+        self.ended: Ended | None = None
+
+    @property
+    def isolation(self) -> tuple[str, ...]:
+        """What is in force; nothing before the block is entered."""
+        return self._supervised.isolation
+
+    def __enter__(self) -> Self:
+        self._supervised.__enter__()
+        return self
+
+    def ask(self, message: object) -> Any:
+        """Send one message and return the one answer; raise AnswerError where there is none."""
+        line = json.dumps(message, allow_nan=False).encode() + b"\n"
+        if len(line) > MAX_MESSAGE:
+            raise GauntletError(f"a message of {len(line)} bytes is too long to be sent")
+        self._check_quiet()
+        self._supervised.say(line)
+        answer = self._supervised.line()
+        if answer is None:
+            self.ended = self._supervised.end()
+            raise AnswerError(f"there is no answer: {self.ended.words}")
+        try:
+            return read_value(answer)
+        except ValueError as error:
+            raise AnswerError(f"the answer is malformed: {error}") from error
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self._supervised.say_no_more()
+                self.ended = self._supervised.end(grace=_GRACE)
+                self._check_quiet()
+                if self.ended.leftovers:
+                    raise AnswerError(f"it left {self.ended.leftovers} processes behind")
+        finally:
+            self._supervised.__exit__(kind, error, trace)
+
+    def _check_quiet(self) -> None:
+        if self._supervised.unread():
+            raise AnswerError("it said more than it was asked")
+
+
+class _Supervised:
+    """The supervisor's process, and the four pipes to it and to the command."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        tree: Path,
+        scratch: Path,
+        limits: Limits,
+        readable: Iterable[Path],
+    ) -> None:
+        self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
+        self._readable = tuple(path.resolve() for path in readable)
+        self._limits = limits
+        self.isolation: tuple[str, ...] = ()
+        self._kept = {"output": bytearray(), "errors": bytearray(), "report": bytearray()}
+        self._read = 0  # bytes of the output that were returned as lines
+        self._exceeded = False
+        self._selector = selectors.DefaultSelector()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control = -1
+        self._input: int | None = None
+        self._ended: Ended | None = None
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="confined-", dir=self._scratch.parent))
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
+        interpreter = Interpreter.make(self._folder / "python", tree=self._tree)
+        (self._folder / "root").mkdir()
+        limits = self._limits
+        control, self._control = os.pipe()
+        report, reported = os.pipe()
+        request = {
+            "argv": [part.replace(PYTHON, str(interpreter.executable)) for part in self._argv],
+            "environment": interpreter.environment(tree=self._tree, scratch=self._scratch),
+            "root": str(self._folder / "root"),
+            "scratch": str(self._scratch),
+            "tree": str(self._tree),
+            "readable": [str(path) for path in (*interpreter.places, *self._readable)],
+            "listed": [str(path) for path in interpreter.listed],
+            "needed": NEEDED,
+            "limits": asdict(limits),
+        }
+        self._begun = time.monotonic()
+        self._process = subprocess.Popen(  # noqa: S603 - a fixed command of our own
+            [sys.executable, "-I", "-B", "-m", _SUPERVISOR, str(control), str(reported)],
+            cwd="/",
+            env={},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(control, reported),
+            start_new_session=True,
+        )
+        for descriptor in (control, reported):
+            os.close(descriptor)
+        self._input = _taken(self._process.stdin)
+        for name, descriptor in (
+            ("output", _taken(self._process.stdout)),
+            ("errors", _taken(self._process.stderr)),
+            ("report", report),
+        ):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ, name)
+        os.set_blocking(self._input, False)
+        self._deadline = self._begun + limits.seconds + limits.leaving + _STARTING
+        self._send_request(json.dumps(request).encode() + b"\n")
+        self._pump(until=lambda: b"\n" in self._kept["report"])
+        self._read_start()
+
+    def _send_request(self, request: bytes) -> None:
+        view = memoryview(request)
+        with suppress(BrokenPipeError):  # then there is no report, which says so
+            while view:
+                view = view[os.write(self._control, view) :]
+
+    def _read_start(self) -> None:
+        first, found, _ = bytes(self._kept["report"]).partition(b"\n")
+        if not found:
+            words = bytes(self._kept["errors"][-2_000:]).decode(errors="replace").strip()
+            raise GauntletError(f"the process that confines candidates did not start: {words}")
+        said = read_value(first)
+        self.isolation = tuple(name for name in ISOLATION if name in said["isolation"])
+        if said["problem"] is not None:
+            raise GauntletError(said["problem"])
+
+    def say(self, data: bytes) -> None:
+        """Write to the command's input; whether it is read is its own affair."""
+        view = memoryview(data)
+        while view and self._input is not None and not self._over():
+            try:
+                view = view[os.write(self._input, view[:_CHUNK]) :]
+            except BlockingIOError:
+                self._wait(0.02)
+            except BrokenPipeError:
+                self.say_no_more()
+
+    def say_no_more(self) -> None:
+        """Close the command's input."""
+        if self._input is not None:
+            os.close(self._input)
+            self._input = None
+
+    def line(self) -> bytes | None:
+        """Return the next line of output without its end; None where there is no more."""
+        kept = self._kept["output"]
+        self._pump(until=lambda: kept.find(b"\n", self._read) >= 0)
+        end = kept.find(b"\n", self._read)
+        if end < 0:
+            return None
+        found = bytes(kept[self._read : end])
+        self._read = end + 1
+        return found
+
+    def unread(self) -> bool:
+        """Tell whether the command has printed what nobody has asked for."""
+        self._wait(0)
+        return len(self._kept["output"]) > self._read
+
+    def end(self, *, grace: float | None = None) -> Ended:
+        """Wait for the end, or bring it about after a while; return how it came."""
+        if self._ended is None:
+            if grace is not None:
+                self._pump(until=self._over, seconds=grace)
+                if not self._over():
+                    self._stop()
+            self._pump(until=self._over)
+            self.kill()
+            self._ended = self._read_end()
+        return self._ended
+
+    def _read_end(self) -> Ended:
+        lines = bytes(self._kept["report"]).splitlines()
+        if len(lines) < 2:
+            raise GauntletError(
+                "the process that confines candidates was itself ended; is there memory enough?"
+            )
+        said = read_value(lines[1])
+        if said["problem"] is not None:
+            raise GauntletError(said["problem"])
+        return Ended(
+            status="output" if self._exceeded else said["status"],
+            code=said["code"],
+            output=bytes(self._kept["output"]),
+            errors=bytes(self._kept["errors"]),
+            isolation=self.isolation,
+            leftovers=said["leftovers"],
+            seconds=time.monotonic() - self._begun,
+            limits=self._limits,
+        )
+
+    def kill(self) -> None:
+        """End the supervisor, and with it all that it has started."""
+        self._stop()
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout=_ENDING)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)  # its own, and its first child's
+            self._process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.say_no_more()
+        self.kill()
+        for key in list(self._selector.get_map().values()):
+            os.close(key.fd)
+        self._selector.close()
+        discard(self._folder)
+
+    def _stop(self) -> None:
+        """Have the supervisor end the command: it watches this pipe."""
+        if self._control >= 0:
+            os.close(self._control)
+            self._control = -1
+
+    def _over(self) -> bool:
+        return not self._selector.get_map()
+
+    def _pump(self, *, until: Any, seconds: float | None = None) -> None:
+        """Take in what comes until a condition holds, nothing can come any more, or time is up."""
+        deadline = self._deadline if seconds is None else time.monotonic() + seconds
+        while not until() and not self._over():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                if seconds is None:
+                    self.kill()
+                    self._wait(0)
+                break
+            self._wait(left)
+
+    def _wait(self, seconds: float) -> None:
+        """Take in what comes within a while."""
+        for key, _ in self._selector.select(seconds):
+            chunk = os.read(key.fd, _CHUNK)
+            kept = self._kept[key.data]
+            room = self._limits.output_bytes - len(kept)
+            if key.data != "report" and len(chunk) > room:
+                self._exceeded = True
+                self._stop()
+                chunk = chunk[:room] or b""
+                kept += chunk
+                continue
+            kept += chunk
+            if not chunk:
+                self._selector.unregister(key.fd)
+                os.close(key.fd)
+
+
+def _taken(pipe: IO[bytes] | None) -> int:
+    """Return a pipe's descriptor, which is the caller's to close from now on."""
+    assert pipe is not None
+    with pipe:
+        return os.dup(pipe.fileno())

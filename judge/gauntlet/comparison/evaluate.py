@@ -1,0 +1,211 @@
+"""Compares both arms of a benchmark: better, worse, or no telling.
+
+Deterministic tasks are compared exactly, stochastic ones by what their pairs of repeats prove.
+
+Source: docs/explanation/calibrated-gate.md, which says what counts as what.
+Trust: results are the scorers', which are ours.  I/O: none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, Any
+
+from judge.gauntlet.comparison.betting import Settings
+from judge.gauntlet.comparison.claims import THRIFTS, Pair, value
+from judge.gauntlet.comparison.weighing import Weighed, weigh
+from judge.gauntlet.errors import GauntletError
+
+if TYPE_CHECKING:
+    from judge.gauntlet.tasks.benchmark import TaskResult
+    from judge.gauntlet.tasks.reference_set import Task
+
+__all__ = ["Comparison", "Evaluation", "compare"]
+
+Means = tuple[float | None, float | None]
+"""Of the base, and of the candidate; none where an arm never gave it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One task in both arms; shares and means are over its pairs."""
+
+    task_id: str
+    stochastic: bool
+    pairs: int
+    verdict: str  # better, worse; same (deterministic); unharmed, cannot tell (stochastic)
+    success: Means | None  # none where there is no pair
+    metrics: Mapping[str, Means]
+    evidence: Mapping[str, float]  # log e-values of a stochastic task
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as an event takes them."""
+        return {
+            "task_id": self.task_id,
+            "stochastic": self.stochastic,
+            "pairs": self.pairs,
+            "verdict": self.verdict,
+            "success": None if self.success is None else list(self.success),
+            "metrics": {name: list(means) for name, means in self.metrics.items()},
+            "evidence": dict(self.evidence),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What the comparison says, and what it rests on."""
+
+    verdict: str  # better, cannot tell, worse
+    level: float  # of error that was spent on it: 0.0 where no repeats were looked at
+    regressions: tuple[str, ...]  # ids of tasks
+    improvements: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+    reasons: tuple[str, ...]
+
+
+def compare(
+    base: Sequence["TaskResult"],
+    candidate: Sequence["TaskResult"],
+    *,
+    tasks: Sequence["Task"],
+    level: float,
+    settings: Settings | None = None,
+) -> Evaluation:
+    """Compare what both arms have answered to these tasks; other tasks' results are left out.
+
+    `level` is what ErrorBudget grants this proposal. Raises GauntletError where a deterministic
+    task lacks an answer, or results contradict each other.
+    """
+    if not 0.0 < level < 1.0:
+        raise GauntletError(f"a level of error lies between 0 and 1, not at {level}")
+    settings = settings or Settings()
+    known = weigh([*base, *candidate], tasks=tasks, level=level, settings=settings)
+    if known.exact.missing:
+        missing = ", ".join(known.exact.missing)
+        raise GauntletError(f"nothing is compared before both arms have answered {missing}")
+    comparisons = tuple(
+        _of_repeats(task.task_id, known, level=level, settings=settings)
+        if task.stochastic
+        else _exact(task.task_id, known)
+        for task in tasks
+    )
+    verdict = _verdict(known)
+    regressions = [each for each in comparisons if each.verdict == "worse"]
+    improvements = [each for each in comparisons if each.verdict == "better"]
+    reasons = {
+        "worse": [note for each in regressions for note in each.notes],
+        "better": [note for each in improvements for note in each.notes],
+        "cannot tell": _doubts(known, improvements, level=level, settings=settings),
+    }
+    return Evaluation(
+        verdict=verdict,
+        level=level if any(known.pairs[task] for task in known.proofs) else 0.0,
+        regressions=tuple(each.task_id for each in regressions),
+        improvements=tuple(each.task_id for each in improvements),
+        comparisons=comparisons,
+        reasons=tuple(reasons[verdict]),
+    )
+
+
+def _verdict(known: Weighed) -> str:
+    if known.exact.losses or (known.standing is not None and known.standing.worse):
+        return "worse"
+    better = bool(known.gains) if known.standing is None else bool(known.standing.better)
+    return "better" if better else "cannot tell"
+
+
+def _exact(task: str, known: Weighed) -> Comparison:
+    losses, gains = known.exact.losses.get(task, ()), known.gains.get(task, ())
+    (pair,) = known.pairs[task]
+    return Comparison(
+        task_id=task,
+        stochastic=False,
+        pairs=1,
+        verdict="worse" if losses else "better" if gains else "same",
+        success=(float(pair.base.success), float(pair.candidate.success)),
+        metrics=_means([pair]),
+        evidence={},
+        notes=(*losses, *gains, *known.dear.get(task, ())),
+    )
+
+
+def _of_repeats(task: str, known: Weighed, *, level: float, settings: Settings) -> Comparison:
+    pairs, proof = known.pairs[task], known.proofs[task]
+    worse: list[str] = []
+    if known.standing is not None and known.standing.worse:
+        worse = [name for name, log_e in proof.harmed.items() if log_e >= -log(settings.worse)]
+    better = [
+        name
+        for name, log_e in proof.improved.items()
+        if log_e >= -log(level) and not (known.dear and name in THRIFTS)
+    ]
+    unharmed = proof.unharmed >= -log(level)
+    verdict = "worse" if worse else "better" if better else "unharmed" if unharmed else None
+    return Comparison(
+        task_id=task,
+        stochastic=True,
+        pairs=len(pairs),
+        verdict=verdict or "cannot tell",
+        success=_mean(pairs, "success") if pairs else None,
+        metrics=_means(pairs),
+        evidence={
+            **{f"improved {name}": log_e for name, log_e in proof.improved.items()},
+            **{f"harmed {name}": log_e for name, log_e in proof.harmed.items()},
+            "unharmed": proof.unharmed,
+            "hopeless": proof.hopeless,
+        },
+        notes=(
+            *(f"{task}: {name} is worse, {_shown(pairs, name)}" for name in worse),
+            *(f"{task}: {name} is better, {_shown(pairs, name)}" for name in better),
+        ),
+    )
+
+
+def _shown(pairs: Sequence[Pair], name: str) -> str:
+    if name == "validity":
+        counts = [
+            sum(result.validation_failures > 0 for result in arm)
+            for arm in ([pair.base for pair in pairs], [pair.candidate for pair in pairs])
+        ]
+        return f"{counts[0]} -> {counts[1]} invalid answers in {len(pairs)} pairs"
+    base, candidate = _mean(pairs, name)
+    ends = "nothing" if candidate is None else f"{candidate:.3f}"
+    return f"{base or 0.0:.3f} -> {ends} over {len(pairs)} pairs"
+
+
+def _doubts(
+    known: Weighed, improvements: Sequence[Comparison], *, level: float, settings: Settings
+) -> list[str]:
+    """Return why neither is shown."""
+    doubts = []
+    if not improvements:
+        doubts.append("no task is shown to be better")
+    if known.dear and known.exact.savings:
+        doubts.append("no saving counts while another is paid for it")
+        doubts += [note for notes in known.dear.values() for note in notes]
+    if improvements:
+        doubts += [
+            f"{task}: {len(known.pairs[task])} pairs do not show that nothing is worse by "
+            f"{settings.margin:g}"
+            for task, proof in known.proofs.items()
+            if proof.unharmed < -log(level)
+        ]
+    return doubts
+
+
+def _means(pairs: Sequence[Pair]) -> Mapping[str, Means]:
+    names = {
+        name for pair in pairs for each in (pair.base, pair.candidate) for name in each.metrics
+    }
+    return {name: _mean(pairs, name) for name in sorted(names)}
+
+
+def _mean(pairs: Sequence[Pair], name: str) -> Means:
+    """Return base's and candidate's mean, over the pairs in which each has it."""
+    arms = ([pair.base for pair in pairs], [pair.candidate for pair in pairs])
+    found = [[value(result, name) for result in arm] for arm in arms]
+    there = [[each for each in arm if each is not None] for arm in found]
+    base, candidate = (sum(arm) / len(arm) if arm else None for arm in there)
+    return base, candidate

@@ -1,0 +1,81 @@
+"""How many repeats are asked for, and how much error each proposal may spend.
+
+Source of the budget: Xu & Ramdas 2024, "Online multiple testing with e-values" (AISTATS), e-LOND.
+I/O: none.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING
+
+from judge.gauntlet.comparison.betting import Settings, schedule
+from judge.gauntlet.comparison.weighing import Weighed, weigh
+
+if TYPE_CHECKING:
+    from judge.gauntlet.tasks.benchmark import TaskResult
+    from judge.gauntlet.tasks.reference_set import Task
+
+__all__ = ["ErrorBudget", "Plan", "Settings"]
+
+_SHARES = 2.10974280  # sum of 1 / (n ln(n)^2) from n = 2 on, rounded up
+
+
+@dataclass(frozen=True)
+class ErrorBudget:
+    """The share of promotions that may be wrong, over all proposals that will ever be made.
+
+    A promotion is wrong if the change improves nothing, or harms a stochastic task by the margin.
+    The t-th proposal gets alpha times its share, times one more than were promoted before it. The
+    expected share of wrong promotions then stays at most alpha, however the proposals' evidence
+    hangs together (they share the base's answers); while there is nothing to find, so does the
+    chance that anything is ever promoted.
+    """
+
+    alpha: float = 0.05
+
+    def level(self, earlier: Sequence[bool]) -> float:
+        """Return what the next proposal may spend; `earlier` says what became of those before.
+
+        Only proposals count of whom repeats were looked at: those whose evaluation has a level
+        above zero. Each says whether it was promoted.
+        """
+        return self.alpha * share(len(earlier) + 1) * (1 + sum(earlier))
+
+
+def share(number: int) -> float:
+    """Return the share of the budget that the number-th proposal (from 1) has; they sum to one."""
+    return 1.0 / ((number + 1) * log(number + 1) ** 2 * _SHARES)
+
+
+class Plan:
+    """Which pairs are to be asked for next; a pure function of the results there are."""
+
+    def __init__(
+        self, tasks: Sequence["Task"], *, level: float, settings: Settings | None = None
+    ) -> None:
+        self._tasks = tuple(tasks)
+        self._level = level
+        self._settings = settings or Settings()
+
+    def more(self, results: Iterable["TaskResult"]) -> list[tuple[str, int]]:
+        """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
+
+        Deterministic tasks come first; if one of them shows a loss, no repeats are asked for.
+        Where an arm's answer to a pair is there already, the other's is wanted.
+        """
+        known = weigh(results, tasks=self._tasks, level=self._level, settings=self._settings)
+        if known.exact.missing:
+            return [(task, 0) for task in known.exact.missing]
+        if known.standing is None:
+            return []
+        wanted = [
+            task for task, want in zip(known.proofs, known.standing.wanted, strict=True) if want
+        ]
+        return [pair for task in wanted for pair in self._next(task, known)]
+
+    def _next(self, task: str, known: Weighed) -> list[tuple[str, int]]:
+        have = {pair.base.repeat for pair in known.pairs[task]}
+        upto = next(look for look in schedule(self._settings) if look > len(have))
+        repeats = [repeat for repeat in range(upto) if repeat not in have]
+        return [(task, repeat) for repeat in repeats]

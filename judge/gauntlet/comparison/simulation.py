@@ -1,0 +1,269 @@
+"""How often the gate errs, and how often the document's plain rule does: the figures of the docs.
+
+Source: docs/explanation/calibrated-gate.md.  I/O: none.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from judge.gauntlet.comparison.betting import Settings
+from judge.gauntlet.comparison.sequential import ErrorBudget
+from judge.gauntlet.comparison.trials import (
+    World,
+    mixed_sequences,
+    null_sequences,
+    plain_rule,
+    try_changes,
+)
+
+__all__ = ["Scale", "Table", "positions", "power_row", "simulate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Figures under a title."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_markdown(self) -> str:
+        """Return the table as the documentation shows it."""
+        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
+        return "\n".join(
+            [f"{self.title}:", "", *("| " + " | ".join(line) + " |" for line in lines)]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much is simulated."""
+
+    seed: int = 0
+    trials: int = 1_000  # changes of each kind
+    sequences: int = 50
+    proposals: int = 1_000  # of a sequence that changes nothing
+    mixed: int = 60  # of a sequence that changes something
+    settings: Settings = field(default_factory=Settings)
+
+
+def simulate(scale: Scale | None = None) -> Iterator[Table]:
+    """Yield the tables, the slow one last; each row has random numbers of its own."""
+    scale = scale or Scale()
+    yield _plain_table(scale)
+    yield _power_table(scale)
+    yield _effect_table(scale)
+    yield _mixed_table(scale)
+    yield _null_table(scale)
+
+
+def positions() -> Mapping[str, float]:
+    """Return places in the queue, and the levels that proposals have there."""
+    budget = ErrorBudget()
+    return {
+        "the 1st": budget.level([]),
+        "the 30th, after 5 promotions": budget.level([True] * 5 + [False] * 24),
+        "the 1,000th, after none": budget.level([False] * 999),
+    }
+
+
+def _rng(scale: Scale, *row: int) -> np.random.Generator:
+    return np.random.default_rng([scale.seed, *row])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def _plain_table(scale: Scale) -> Table:
+    rows = []
+    for number, flake in enumerate((0.01, 0.05, 0.20)):
+        changes = 100 * scale.trials
+        found = plain_rule(
+            World(flake=flake), metrics=4, changes=changes, rng=_rng(scale, 1, number)
+        )
+        bad = World(flake=flake, harms=0.10)
+        harmed = plain_rule(bad, metrics=4, changes=changes, rng=_rng(scale, 1, number, 1))
+        rows.append(
+            (
+                f"{flake:.0%}",
+                _percent(found["regressed"]),
+                _percent(found["gained"]),
+                _percent(found["promoted"]),
+                _percent(harmed["promoted"]),
+            )
+        )
+    return Table(
+        title="The plain rule: one run of each arm, 20 tasks, four noisy metrics",
+        columns=(
+            "flake rate",
+            "null changes with a regression",
+            "with an improvement",
+            "promoted",
+            "changes that harm one task by ten points: promoted",
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _power_table(scale: Scale) -> Table:
+    kinds = [(flake, 20) for flake in (0.01, 0.05, 0.10, 0.20, 0.30)] + [(0.05, 4), (0.20, 4)]
+    rows = [
+        power_row(scale, flake=flake, tasks=tasks, position=position)
+        for flake, tasks in kinds
+        for position in positions()
+    ]
+    return Table(
+        title=f"The gate: at most {scale.settings.most:,} pairs a task",
+        columns=(
+            "flake rate",
+            "stochastic tasks",
+            "proposal",
+            "improves one by ten points: promoted",
+            "pairs a task (mean, 90%)",
+            "improves one, harms one by ten points: not promoted",
+            "shown to be worse",
+            "no change: not promoted",
+            "pairs a task",
+        ),
+        rows=tuple(rows),
+    )
+
+
+def power_row(scale: Scale, *, flake: float, tasks: int, position: str) -> tuple[str, ...]:
+    """Return one row of the gate's table."""
+    levels = np.full(scale.trials, positions()[position])
+    place = list(positions()).index(position)
+    rng = _rng(scale, 2, round(1_000 * flake), tasks, place)
+    good, bad, null = (
+        try_changes(world, levels, rng=rng, settings=scale.settings)
+        for world in (
+            World(flake=flake, tasks=tasks, improves=0.10),
+            World(flake=flake, tasks=tasks, improves=0.10, harms=0.10),
+            World(flake=flake, tasks=tasks),
+        )
+    )
+    return (
+        f"{flake:.0%}",
+        str(tasks),
+        position,
+        _percent(good.better.mean()),
+        f"{good.pairs.mean() / tasks:.0f}, {np.quantile(good.pairs, 0.9) / tasks:.0f}",
+        _percent(1.0 - bad.better.mean()),
+        _percent(bad.worse.mean()),
+        _percent(1.0 - null.better.mean()),
+        f"{null.pairs.mean() / tasks:.0f}",
+    )
+
+
+def _effect_table(scale: Scale) -> Table:
+    rows = []
+    for number, points in enumerate((0.02, 0.05, 0.10, 0.15, 0.20)):
+        rng = _rng(scale, 3, number)
+        levels = np.full(scale.trials, positions()["the 1st"])
+        good = try_changes(
+            World(flake=0.05, improves=points), levels, rng=rng, settings=scale.settings
+        )
+        bad = try_changes(
+            World(flake=0.05, harms=points, exact=True), levels, rng=rng, settings=scale.settings
+        )
+        rows.append(
+            (
+                f"{100 * points:.0f} points",
+                _percent(good.better.mean()),
+                f"{good.pairs.mean() / 20:.0f}",
+                _percent(1.0 - bad.better.mean()),
+                f"{bad.pairs.mean() / 20:.0f}",
+            )
+        )
+    return Table(
+        title="Smaller and greater effects: 20 tasks, a flake rate of 5%, the 1st proposal",
+        columns=(
+            "effect on one task",
+            "an improvement is promoted",
+            "pairs a task",
+            "harm is not promoted, although a deterministic task is better",
+            "pairs a task",
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _mixed_table(scale: Scale) -> Table:
+    rows = []
+    for number, flake in enumerate((0.01, 0.05)):
+        worlds = [
+            World(flake=flake),
+            World(flake=flake, improves=0.10, harms=0.10),
+            World(flake=flake, harms=0.10, exact=True),
+            World(flake=flake, improves=0.10),
+            World(flake=flake, exact=True),
+        ]
+        wrong, right = mixed_sequences(
+            worlds,
+            wrong=(True, True, True, False, False),
+            sequences=scale.sequences,
+            proposals=scale.mixed,
+            rng=_rng(scale, 4, number),
+            settings=scale.settings,
+        )
+        share = (wrong / np.maximum(1.0, wrong + right)).mean()
+        good = scale.mixed * 2 / len(worlds)
+        rows.append(
+            (
+                f"{flake:.0%}",
+                f"{right.mean() / good:.0%}",
+                f"{wrong.mean():.2f}",
+                _percent(share),
+            )
+        )
+    return Table(
+        title=(
+            f"{scale.sequences} sequences of {scale.mixed} proposals, a fifth of each: no change; "
+            "one task better and one worse; a deterministic one better and one worse; "
+            "one better; a deterministic one better"
+        ),
+        columns=(
+            "flake rate",
+            "good ones promoted",
+            "wrong ones promoted, a sequence",
+            "share of wrong ones among promotions",
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _null_table(scale: Scale) -> Table:
+    rows = []
+    for number, flake in enumerate((0.01, 0.05, 0.20)):
+        for cached in (False, True):
+            promoted, pairs = null_sequences(
+                World(flake=flake),
+                sequences=scale.sequences,
+                proposals=scale.proposals,
+                cached=cached,
+                rng=_rng(scale, 5, number, int(cached)),
+                settings=scale.settings,
+            )
+            rows.append(
+                (
+                    f"{flake:.0%}",
+                    "cached" if cached else "anew",
+                    f"{promoted.sum():,} of {promoted.size:,}",
+                    f"{promoted.any(axis=-1).sum()} of {len(promoted)}",
+                    f"{pairs.mean() / 20:.0f}",
+                )
+            )
+    return Table(
+        title=f"Null proposals: {scale.sequences} sequences of {scale.proposals:,}, 20 tasks",
+        columns=(
+            "flake rate",
+            "base's answers",
+            "proposals promoted",
+            "sequences with any promoted",
+            "pairs a task and proposal",
+        ),
+        rows=tuple(rows),
+    )

@@ -1,0 +1,1 @@
+"""What a proposal changes: the git repository, diffs, the manifest of tiers, the lint."""

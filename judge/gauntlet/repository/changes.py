@@ -1,0 +1,203 @@
+"""What a proposal really touches, held against the manifest and against what it says.
+
+Looked at are two trees, never the diff's own headers: a rename is a deletion and an addition, and
+a link, a submodule or an executable file shows by its mode. A path has to be one that every file
+system takes for itself and for nothing else.
+
+Source: git's fsck and verify_path() for what `.git` can look like; PEP 420 and importlib's order of
+finders for what takes a module's place.
+Trust: paths and declarations are hostile.
+I/O: none.
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from judge.gauntlet.errors import DiffError, TierError
+from judge.gauntlet.repository.manifest import Manifest
+
+Kind = Literal["added", "changed", "deleted"]
+FILE = "100644"
+MAX_PATHS = 1_000  # that one proposal touches
+MAX_PATH = 500  # characters
+MAX_PART = 200  # bytes of a name
+_MODES = {"100755": "an executable file", "120000": "a symbolic link", "160000": "a submodule"}
+_PLAIN = frozenset("._-+=@,()[] ")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One path at which two trees differ; a mode is None where there is no file."""
+
+    path: str
+    kind: Kind
+    old_mode: str | None
+    new_mode: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a proposal may do, given its declared tiers and the manifest."""
+
+    tier: int  # the strictest touched: 1 or 2
+    tiers: Mapping[str, int]  # of every path touched
+    configuration_only: bool
+    code: tuple[str, ...]  # Python that the lint has to look at
+    additions: tuple[str, ...]  # tests that it brings
+
+
+def tier_of_change(change: Change, manifest: Manifest) -> int:
+    """Return the tier of a change; a test that may be added becomes part of the gate: tier 1."""
+    if change.kind == "added" and manifest.may_add(change.path):
+        return 1
+    return manifest.tier_of(change.path)
+
+
+def check_changes(
+    changes: Sequence[Change],
+    declared: Mapping[str, int],
+    manifest: Manifest,
+    paths: Collection[str],
+) -> Verdict:
+    """Return what the changes amount to; raise TierError where they are not allowed.
+
+    `paths` are those of the candidate's tree. A change that nobody could have declared, because it
+    changes nothing, is a DiffError.
+    """
+    if not changes:
+        raise DiffError("the diff changes nothing: propose something, or nothing at all")
+    if len(changes) > MAX_PATHS:
+        raise _refused(f"{len(changes)} files are touched; the most is {MAX_PATHS}: propose less")
+    for change in changes:
+        if manifest.is_controller(change.path):
+            raise TierError(
+                f"{change.path!r} belongs to what judges proposals: nothing goes on before an"
+                " operator has looked",
+                halts="line",
+            )
+    for change in changes:
+        _check_path(change.path)
+        _check_modes(change)
+    _check_collisions(changes, paths)
+    _check_imports(changes, paths)
+    tiers = {change.path: tier_of_change(change, manifest) for change in changes}
+    for path, tier in tiers.items():
+        if tier == 0:
+            raise _refused(f"{path!r} is tier 0: people change it, by commits of their own")
+    _check_declared(declared, tiers)
+    additions = tuple(c.path for c in changes if manifest.tier_of(c.path) == 0)
+    return Verdict(
+        tier=min(tiers.values()),
+        tiers=tiers,
+        configuration_only=all(manifest.is_config(path) for path in tiers),
+        code=tuple(
+            change.path
+            for change in changes
+            if change.kind != "deleted"
+            and change.path.endswith(".py")
+            and change.path not in additions
+        ),
+        additions=additions,
+    )
+
+
+def _refused(message: str) -> TierError:
+    return TierError(message, halts="proposal")
+
+
+def _check_path(path: str) -> None:
+    parts = path.split("/")
+    if len(path) > MAX_PATH or any(len(p.encode(errors="replace")) > MAX_PART for p in parts):
+        raise _refused(f"{path[:80]!r}... is too long for a path")
+    for part in parts:
+        if problem := _problem_of_name(part):
+            raise _refused(f"{path!r} is no path that a proposal may touch: {part!r} {problem}")
+
+
+def _problem_of_name(part: str) -> str | None:
+    if part in ("", ".", ".."):
+        return "leads elsewhere"
+    if part.casefold().startswith(".git"):
+        return "is git's own"
+    if part[-1] in ". " or part[0] in " -":  # some file systems drop the first two
+        return "begins or ends with a mark that is lost or misread"
+    for mark in part:
+        # Letters, marks and digits; no `~` and `:`, which mean something in NTFS, nothing unseen.
+        if mark not in _PLAIN and unicodedata.category(mark)[0] not in "LMN":
+            return f"has {mark!r} in it"
+    if unicodedata.normalize("NFC", part) != part:
+        return "is not in Unicode's composed form"
+    return None
+
+
+def _check_modes(change: Change) -> None:
+    for mode in (change.old_mode, change.new_mode):
+        if mode not in (None, FILE):
+            what = _MODES.get(str(mode), f"of mode {mode}")
+            raise _refused(
+                f"{change.path!r} is {what}: a proposal touches plain files, and their content only"
+            )
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Every folder that the path lies in."""
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+
+
+def _folded(path: str) -> str:
+    """What a file system that knows no case, or one that decomposes, may take the path for."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", path).casefold())
+
+
+def _check_collisions(changes: Sequence[Change], paths: Collection[str]) -> None:
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        for name in (path, *_folders(path)):
+            names[_folded(name)].add(name)
+    for change in changes:
+        if change.kind != "added":
+            continue
+        for name in (change.path, *_folders(change.path)):
+            if others := names[_folded(name)] - {name}:
+                raise _refused(
+                    f"{name!r} and {min(others)!r} are one name where case or Unicode's forms"
+                    " do not count"
+                )
+
+
+def _check_imports(changes: Sequence[Change], paths: Collection[str]) -> None:
+    """Refuse a file whose place decides which module an import finds."""
+    added = {change.path for change in changes if change.kind == "added"}
+    before = set(paths) - added | {c.path for c in changes if c.kind == "deleted"}
+    tops = {path.split("/")[0] for path in before}
+    for path in sorted(added):
+        for folder in _folders(path):
+            if f"{folder}.py" in before:
+                raise _refused(
+                    f"{path!r} makes a package that takes the place of {folder + '.py'!r}"
+                )
+        top = path.split("/")[0]
+        is_code = re.search(r"\.(py\w*|so)$", path)
+        if is_code and (top not in tops or path.startswith(f"{top}/__init__.")):
+            raise _refused(
+                f"{path!r} makes a new module at the top, where it may take another's place"
+            )
+
+
+def _check_declared(declared: Mapping[str, int], tiers: Mapping[str, int]) -> None:
+    if unsaid := sorted(set(tiers) - set(declared)):
+        raise _refused(f"the diff touches {unsaid[0]!r}, which the proposal does not declare")
+    if untouched := sorted(set(declared) - set(tiers)):
+        raise _refused(f"the proposal declares {untouched[0]!r}, which the diff does not touch")
+    for path, tier in sorted(tiers.items()):
+        if type(declared[path]) is not int or declared[path] != tier:
+            raise _refused(
+                f"{path!r} is tier {tier}, but the proposal declares tier {declared[path]!r}"
+            )

@@ -1,0 +1,121 @@
+"""One arm's answers to reference tasks: the candidate in its own process, the scorer in ours.
+
+Each repeat gets a copy of the task's input under a new name, read-only, and a scratch folder of its
+own; both are gone before the next one begins, so that no answer depends on an earlier one.
+
+Trust: whatever the candidate does wrong is its result, in words of ours; errors are only our own.
+I/O: processes, and folders below `scratch`.  Units: seconds, bytes.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from judge.gauntlet.candidates.confined import Conversation, discard
+from judge.gauntlet.errors import AnswerError
+from judge.gauntlet.repository.manifest import Manifest
+from judge.gauntlet.tasks.reference_set import TASKS, Task, message_of, write_snapshot
+from judge.gauntlet.tasks.scorers import SCORERS
+from judge.gauntlet.tasks.scoring import Score, same
+
+if TYPE_CHECKING:
+    from judge.gauntlet.repository.git import Repository
+
+__all__ = ["Arm", "TaskResult", "export", "run_set", "run_task", "seed_of"]
+
+Arm = Literal["base", "candidate"]
+READY: Mapping[str, bool] = {"ready": True}
+"""The only reply to the first message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult:
+    """What one answer was worth."""
+
+    task_id: str
+    arm: Arm
+    repeat: int  # from 0; a deterministic task has no other
+    seed: int
+    success: bool
+    validation_failures: int
+    metrics: Mapping[str, float]
+    problem: str | None  # in words of ours
+    isolation: tuple[str, ...]  # what was in force while the candidate ran
+
+
+def seed_of(task: Task, repeat: int) -> int:
+    """Return a repeat's seed, which is the same in both arms."""
+    if not task.stochastic:
+        return task.seed
+    from monitor.seeds import derive_seed  # noqa: PLC0415 - torch takes seconds to import
+
+    return derive_seed("repeat", task.seed, repeat)
+
+
+def export(repository: "Repository", commit: str, manifest: Manifest, into: Path) -> None:
+    """Write the tree that a candidate answers from: without the tasks of the reference set."""
+    tree = repository.tree_of(commit)
+    repository.export(tree, into, without=(f"{manifest.reference_set}/{TASKS}",))
+
+
+def run_set(
+    wanted: Iterable[tuple[Task, int]],
+    tree: Path,
+    manifest: Manifest,
+    *,
+    arm: Arm,
+    scratch: Path,
+) -> Iterator[TaskResult]:
+    """Run each (task, repeat) in turn, yielding its result before the next one begins."""
+    for task, repeat in wanted:
+        yield run_task(task, tree, manifest, arm=arm, scratch=scratch, repeat=repeat)
+
+
+def run_task(
+    task: Task,
+    tree: Path,
+    manifest: Manifest,
+    *,
+    arm: Arm,
+    scratch: Path,
+    repeat: int = 0,
+) -> TaskResult:
+    """Ask one arm for its answer; raise GauntletError only where we cannot run it at all."""
+    drawn = task.with_seed(seed_of(task, repeat))
+    limits = manifest.benchmark
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    try:
+        place, own = folder / "input", folder / "scratch"
+        place.mkdir()
+        own.mkdir()
+        write_snapshot(drawn, place)
+        conversation = Conversation(
+            limits.command,
+            tree=tree,
+            scratch=own,
+            seconds=limits.seconds,
+            memory_bytes=limits.memory_bytes,
+            readable=(place,),
+        )
+        try:
+            with conversation:
+                if not same(conversation.ask(message_of(drawn, place)), READY):
+                    raise AnswerError('the first reply is not {"ready": true}')  # noqa: TRY301
+                score = SCORERS[drawn.scorer](drawn, conversation.ask)
+        except AnswerError as error:
+            score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))
+    finally:
+        discard(folder)
+    return TaskResult(
+        task_id=task.task_id,
+        arm=arm,
+        repeat=repeat,
+        seed=drawn.seed,
+        success=score.success,
+        validation_failures=score.validation_failures,
+        metrics=dict(score.metrics),
+        problem=score.problem,
+        isolation=conversation.isolation,
+    )

@@ -1,0 +1,1 @@
+"""Where one training example comes from, and the file that proves it."""

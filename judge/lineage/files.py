@@ -1,0 +1,145 @@
+"""Lineages as files: the example, its line in an export, and a proof of each entry.
+
+Source: docs/reference/lineage.md, "File"; C2SP tlog-proof.
+Trust: a file is hostile until open_lineage() returns.
+I/O: none; write_lineage() walks twice over a ledger that was verified.
+"""
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from judge.errors import LineageError
+from judge.lineage.trace import NAMES, Line, Lineage, decisions_of, trace
+from ledger.errors import MalformedError
+from ledger.handover.proof_files import open_proofs, write_proofs
+from ledger.mapper import decode_body
+from ledger.verification.proofs import MAX_PROOF, inclusion_proofs, leaf_hash
+from ledger.verification.reader import VerifiedLedger
+from ledger.verification.rotations import vkeys_along
+from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_notes import TreeHead, decode_base64
+
+__all__ = [
+    "TITLE",
+    "OpenedLineage",
+    "find_lineage",
+    "line_of",
+    "open_lineage",
+    "remark_on_size",
+    "write_lineage",
+]
+
+TITLE = "proctor/lineage/v1\n"
+_MAX_FILE = 4_000_000  # characters
+_LARGE = 100_000  # bytes that a lineage is meant to have at most
+_LOOKED_AT = NAMES | {"key.revoked"}
+_OF_RUN = {"audit.scored", "audit.started", "run.decision_made", "run.started"}
+_FORM = re.compile(
+    r"proctor/lineage/v1\n"
+    r"example (?P<example>[0-9a-f/>-]{1,200})\n"
+    r"(?:line (?P<number>0|[1-9][0-9]{0,18}) (?P<line>[A-Za-z0-9+/=]+)\n"
+    rf"(?P<path>(?:[A-Za-z0-9+/]{{43}}=\n){{0,{MAX_PROOF}}}))?"
+    r"\n"
+    r"(?P<proofs>.*)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedLineage:
+    """A lineage that holds, as of a tree head that the ledger's key has signed."""
+
+    lineage: Lineage
+    head: TreeHead
+    rotations: tuple[str, ...]  # notes, oldest first
+    line: Line | None  # of an export
+
+
+def find_lineage(ledger: VerifiedLedger, example: str, *, line: Line | None = None) -> Lineage:
+    """Return what an example came from; raise LineageError where a link is missing."""
+    runs = {run for run, _ in decisions_of(example)}
+    names = {str(run) for run in runs}
+    near = set(runs)  # streams
+
+    def is_near(entry: VerifiedEntry) -> bool:
+        if entry.name == "audit.started" and decode_body(entry.body).get("run") in names:
+            near.add(entry.stream_id)
+        elsewhere = entry.name not in _OF_RUN or entry.stream_id in near
+        return entry.name in _LOOKED_AT and elsewhere
+
+    entries = filter(is_near, ledger.entries())
+    vkeys = vkeys_along(ledger.authority.rotations, vkey=ledger.vkey)
+    return trace(entries, example, vkeys=vkeys, line=line)
+
+
+def write_lineage(ledger: VerifiedLedger, example: str, *, line: Line | None = None) -> str:
+    """Return a file that shows where an example comes from, with proofs under one tree head."""
+    found = find_lineage(ledger, example, line=line)
+    text = f"{TITLE}example {example}\n"
+    if line is not None:
+        text += f"line {line.number} {_base64(line.data)}\n"
+        text += "".join(f"{_base64(each)}\n" for each in line.path)
+    text += f"\n{write_proofs(ledger, found.indexes)}"
+    open_lineage(text, vkey=ledger.vkey)  # what is handed out holds
+    return text
+
+
+def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
+    """Return the lineage that a file shows, in the ledger with this vkey.
+
+    Raises VerificationError: what open_proofs() raises, and LineageError where an entry is
+    missing, does not fit, or does not belong to it.
+    """
+    match = _FORM.fullmatch(text) if len(text) <= _MAX_FILE else None
+    if match is None:
+        raise MalformedError("the file is no lineage: an example, and tlog-proofs")
+    line = None
+    if match["line"]:
+        path = tuple(decode_base64(each) for each in match["path"].splitlines())
+        line = Line(number=int(match["number"]), data=decode_base64(match["line"]), path=path)
+    proved = open_proofs(match["proofs"], vkey=vkey)
+    head, rotations = proved[0].head, proved[0].rotations
+    lineage = trace(
+        [each.entry for each in proved],
+        match["example"],
+        vkeys=vkeys_along(rotations, vkey=vkey),
+        line=line,
+        whole=True,
+    )
+    return OpenedLineage(lineage=lineage, head=head, rotations=rotations, line=line)
+
+
+def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> str | None:
+    """Say what a file that is large is made of, for the most part; None for one that is not."""
+    size = len(text.encode())
+    if size <= large:
+        return None
+    parts: Counter[str] = Counter()
+    for step in opened.lineage.steps:
+        parts[step.entry.name] += len(step.entry.body)
+        parts["key.rotated"] += sum(len(note.encode()) for note in opened.rotations)
+    if opened.line is not None:
+        parts["the line of the export"] = len(opened.line.data)
+    name, most = parts.most_common(1)[0]
+    return f"{size} bytes, more than {large}: some {most * 4 // 3} of them are {name}"
+
+
+def line_of(example: str, lines: Sequence[bytes]) -> Line:
+    """Return the line of an export that is about this example, with its path to the root."""
+    for number, data in enumerate(lines):
+        try:
+            named = json.loads(data).get("id")
+        except (ValueError, AttributeError) as e:
+            raise LineageError(f"line {number + 1} of the export is no JSON object") from e
+        if named == example:
+            (path,) = inclusion_proofs(map(leaf_hash, lines), [number])
+            return Line(number=number, data=data, path=tuple(path))
+    raise LineageError(f"the export holds no example {example}")
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,1 @@
+"""Makes this repository's own reference tasks from seeds, and plants defects to test them."""

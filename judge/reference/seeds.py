@@ -1,0 +1,201 @@
+"""Reference tasks from seeds: the set in the repository, and its siblings that nobody sees.
+
+    python -m judge.reference.seeds judge/reference_tasks
+
+writes the set that is committed, anew from PLAN. Siblings are made from a secret: what they hold
+cannot be worked out without it, and the seed that a candidate is told is not the one that they
+were made from.
+I/O: writes the folder of a reference set.
+"""
+
+import argparse
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from judge.gauntlet.errors import TaskError
+from judge.gauntlet.tasks.reference_set import DIFFICULTIES, MANIFEST, TASKS
+from judge.reference.decisions import (
+    make_advice,
+    make_blocked,
+    make_offers,
+    make_precedence,
+    make_remedies,
+    make_silent,
+    make_waiting,
+)
+from judge.reference.histories import make_evidence, make_hindsight, make_prompt
+from judge.reference.ledgers import make_ledgers
+from judge.reference.messages import make_readings, make_schema, make_votes
+from judge.reference.rescues import RESCUES, TRAININGS
+from judge.reference.situations import Made, Maker
+
+__all__ = ["ANEW", "MAKERS", "PLAN", "Planned", "make", "make_siblings", "write_set"]
+
+MAKERS: Mapping[str, Maker] = {
+    "advice": make_advice,
+    "blocked": make_blocked,
+    "evidence": make_evidence,
+    "hindsight": make_hindsight,
+    "ledgers": make_ledgers,
+    "offers": make_offers,
+    "precedence": make_precedence,
+    "prompt": make_prompt,
+    "readings": make_readings,
+    "remedies": make_remedies,
+    "schema": make_schema,
+    "silent": make_silent,
+    "votes": make_votes,
+    "waiting": make_waiting,
+    **RESCUES,
+    **TRAININGS,
+}
+ANEW = frozenset(("ledgers",))  # kinds that are never the same twice: keys are drawn for them
+_ADDED_AT = "2026-11-21"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One task that is to be made."""
+
+    kind: str
+    difficulty: str
+    seed: int = 0
+
+    @property
+    def task_id(self) -> str:
+        """The task's name: what it is about, and how hard it is."""
+        return f"{self.kind}-{self.difficulty}" + (f"-{self.seed}" if self.seed else "")
+
+
+PLAN = (
+    *(
+        Planned(kind, difficulty)
+        for kind, difficulties in {
+            "advice": ("easy", "medium"),
+            "blocked": ("hard",),
+            "evidence": ("easy", "medium", "hard"),
+            "hindsight": ("easy", "medium", "hard"),
+            "ledgers": ("medium",),
+            "offers": ("medium", "hard"),
+            "precedence": ("easy", "hard"),
+            "prompt": ("medium", "hard"),
+            "readings": ("easy", "medium", "hard"),
+            "remedies": ("easy", "medium", "hard"),
+            "rescue-batch-large": ("easy",),
+            "rescue-batch-small": ("medium", "hard"),
+            "rescue-blocked": ("hard",),
+            "rescue-capacity": ("medium", "hard"),
+            "rescue-dead": ("easy",),
+            "rescue-exploding": ("easy", "medium"),
+            "rescue-lag": ("medium", "hard"),
+            "rescue-lost": ("medium",),
+            "rescue-lr-high": ("easy", "hard"),
+            "rescue-lr-low": ("medium", "hard"),
+            "rescue-nothing": ("easy",),
+            "rescue-overfitting": ("medium",),
+            "rescue-plateau": ("medium",),
+            "rescue-two-faults": ("hard",),
+            "rescue-vanishing": ("medium", "hard"),
+            "schema": ("medium",),
+            "silent": ("easy",),
+            "training-lost": ("medium",),
+            "training-lr-high": ("medium",),
+            "training-lr-low": ("hard",),
+            "votes": ("medium",),
+            "waiting": ("medium", "hard"),
+        }.items()
+        for difficulty in difficulties
+    ),
+)
+
+
+def make(kind: str, seed: int, difficulty: str) -> Made:
+    """Return a task; raise TaskError where there is no such kind or difficulty."""
+    if kind not in MAKERS or difficulty not in DIFFICULTIES:
+        raise TaskError(f"no task is made of kind {kind!r} and difficulty {difficulty!r}")
+    rng = Random(f"{kind}/{difficulty}/{seed}")  # noqa: S311 - repeatable; siblings have a secret
+    return MAKERS[kind](rng, difficulty)
+
+
+def write_set(directory: Path, planned: Sequence[Planned]) -> None:
+    """Write a reference set into a folder; tasks that lie there already are written anew."""
+    entries: list[dict[str, Any]] = []
+    for one in planned:
+        made = make(one.kind, one.seed, one.difficulty)
+        _write_task(directory / TASKS / one.task_id, made)
+        entries.append(_entry(one.task_id, one, made, source=f"made: {one.kind}, seed {one.seed}"))
+    _write(directory / MANIFEST, {"version": 1, "tasks": entries})
+
+
+def make_siblings(directory: Path, secret: bytes, per_kind: int) -> None:
+    """Write a set of the same kinds and difficulties as PLAN, `per_kind` of each, from a secret."""
+    if len(secret) < 16 or per_kind < 1:
+        raise TaskError("siblings need a secret of at least 16 bytes, and at least one per kind")
+    entries: list[dict[str, Any]] = []
+    for one in PLAN:
+        for number in range(per_kind):
+            name = f"{one.task_id}/{number}".encode()
+            seed = int.from_bytes(hmac.digest(secret, name, "sha256")[:8])
+            task_id = f"sibling-{hmac.digest(secret, b'id ' + name, 'sha256').hex()[:16]}"
+            made = make(one.kind, seed, one.difficulty)
+            _write_task(directory / TASKS / task_id, made)
+            entries.append(_entry(task_id, one, made, source=f"made: {one.kind}, a secret seed"))
+    _write(directory / MANIFEST, {"version": 1, "tasks": entries})
+
+
+def _write_task(folder: Path, made: Made) -> None:
+    """Write a task's folder; the seed that a candidate is told follows from the task's name."""
+    about = {
+        "kind": made.kind,
+        "seed": int.from_bytes(hashlib.sha256(folder.name.encode()).digest()[:4]),
+        "stochastic": False,
+        "scorer": made.scorer,
+        "parameters": {},
+    }
+    _write(folder / "task.json", about)
+    _write(folder / "expected.json", made.expected)
+    for name, value in made.files.items():
+        _write(folder / "repo_snapshot" / name, value)
+
+
+def _entry(task_id: str, one: Planned, made: Made, *, source: str) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "source": source,
+        "source_commit": None,
+        "description": made.description,
+        "expected_outcome": made.outcome,
+        "expected_diff_path": None,
+        "categories": list(made.categories),
+        "difficulty": one.difficulty,
+        "added_by": "maintainers",
+        "added_at": _ADDED_AT,
+        "regression_anchor_for": None,
+    }
+
+
+def _write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    indent = 1 if path.name in (MANIFEST, "task.json") else None
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Write the set of PLAN into the folder that the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m judge.reference.seeds",
+        description="Write the reference set of this repository anew.",
+    )
+    parser.add_argument("directory", type=Path, help="Folder of the set: judge/reference_tasks.")
+    write_set(parser.parse_args().directory, PLAN)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What leaves a ledger: bundles, proof files, tiles, and a verifier in one file."""

@@ -1,0 +1,157 @@
+"""Export of a ledger as a bundle: a folder to be handed over, or served by any web server.
+
+Source: docs/reference/ledger-format.md, "Bundle"; C2SP tlog-tiles.
+Trust: the ledger is verified first, and exported from the snapshot that was verified. A folder
+that holds a bundle already is extended, if the ledger continues it.
+I/O: the ledger's directory; the bundle's folder.  Memory: one entry bundle and one tile a level.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.blobs import BlobStore
+from ledger.database import explained
+from ledger.errors import BundleError, MalformedError
+from ledger.files import sync_folders
+from ledger.handover.bundle_files import (
+    CHECKPOINT,
+    HEADS,
+    VERIFIER,
+    VKEY,
+    blob_chunks,
+    blob_digests,
+    clean,
+    publish,
+    read_file,
+    strangers,
+)
+from ledger.handover.tiles import TILE_WIDTH, Tiler, tile_path
+from ledger.paths import LedgerPaths
+from ledger.verification.proofs import leaf_hash
+from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey
+from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_tree_head
+
+__all__ = ["Exported", "copy_blobs", "export_bundle"]
+
+_MAX_NOTE = 200_000  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What export_bundle() has written."""
+
+    head: TreeHead
+    earlier: int  # tree heads beside the newest
+    blobs: int
+
+
+def export_bundle(
+    directory: Path, out: Path, *, vkey: str | None = None, blobs: bool = True
+) -> Exported:
+    """Write the ledger in a directory into a folder, new or with an earlier export of it.
+
+    The newest tree head is written after all that it covers: what is there at any time agrees
+    with the one that is there. Raises BundleError for a folder that holds something else,
+    ContradictionError for one that holds what this ledger does not continue, and all that
+    open_verified() raises.
+    """
+    shown = _prepare(out, origin=_origin(directory, vkey))
+    with open_verified(directory, vkey=vkey, kept_head=shown) as ledger:
+        if ledger.head is None:
+            raise BundleError("an empty ledger has no tree head, so there is nothing to hand over")
+        publish(out, VKEY, f"{ledger.vkey}\n".encode())
+        publish(out, VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
+        copied = copy_blobs(directory, out) if blobs else 0
+        _write_tree(out, ledger)
+        with explained(out):
+            sync_folders(out)
+        publish(out, CHECKPOINT, ledger.head.note.encode())
+        earlier = 0  # these last: one that is larger than the newest would contradict it
+        for head in _earlier_heads(ledger):
+            publish(out, f"{HEADS}/{head.size}", head.note.encode())
+            earlier += 1
+        with explained(out):
+            sync_folders(out)
+        return Exported(head=ledger.head, earlier=earlier, blobs=copied)
+
+
+def copy_blobs(source: Path, target: Path) -> int:
+    """Copy the blobs that are not there yet, each hashed on its way; return how many there are."""
+    store = BlobStore(target / "blobs")
+    count = 0
+    for digest in blob_digests(source):
+        count += 1
+        if store.path(digest).exists():
+            continue
+        with closing(store.write()) as writer:
+            for chunk in blob_chunks(source, digest):
+                writer.add(chunk)
+            writer.finish(expected=digest)
+    return count
+
+
+def _origin(directory: Path, vkey: str | None) -> str:
+    key = read_vkey(LedgerPaths(directory).vkey) if vkey is None else vkey
+    return key.partition("+")[0]
+
+
+def _prepare(out: Path, *, origin: str) -> str | None:
+    """Make the folder, or look at what it holds: the newest tree head of an earlier export."""
+    if out.exists() and not out.is_dir():
+        raise BundleError(f"{out} is a file; a bundle is a folder, existing or new")
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+    others = strangers(out)
+    if others:
+        raise BundleError(
+            f"{out} holds {others[0]!r}, which is no part of a bundle; export into an empty folder"
+        )
+    clean(out)
+    if not (out / CHECKPOINT).exists():
+        return None
+    try:
+        note = read_file(out, CHECKPOINT, limit=_MAX_NOTE).decode()
+        shown = parse_tree_head(note)
+    except (MalformedError, UnicodeDecodeError) as e:
+        raise BundleError(
+            f"{out / CHECKPOINT} cannot be read: {e}; export into an empty folder"
+        ) from e
+    if shown.origin != origin:
+        raise BundleError(f"{out} holds the bundle of another ledger; export into an empty folder")
+    return note
+
+
+def _write_tree(out: Path, ledger: VerifiedLedger) -> None:
+    """Write entry bundles and tiles, the partial ones last."""
+    tiler = Tiler()
+    entries: list[bytes] = []
+    count = 0
+    for data in ledger.raw_entries():
+        entries.append(len(data).to_bytes(2, "big") + data)
+        count += 1
+        if len(entries) == TILE_WIDTH:
+            publish(out, tile_path("entries", count // TILE_WIDTH - 1), b"".join(entries))
+            entries = []
+        for tile in tiler.add(leaf_hash(data)):
+            publish(out, tile.path, tile.hashes)
+    if entries:
+        path = tile_path("entries", count // TILE_WIDTH, width=len(entries))
+        publish(out, path, b"".join(entries))
+    for tile in tiler.rest():
+        publish(out, tile.path, tile.hashes)
+
+
+def _earlier_heads(ledger: VerifiedLedger) -> Iterator[TreeHead]:
+    """Yield the tree heads before the newest that are cosigned, or the last before a rotation."""
+    before: TreeHead | None = None
+    authority = ledger.authority
+    for note in ledger.head_notes():
+        head = parse_tree_head(note)
+        if before is not None:
+            signer = authority.ledger_vkey_at(before.size)
+            cosigned = before.note.count("\n\u2014 ") > 1
+            if cosigned or signer != authority.ledger_vkey_at(head.size):
+                yield open_tree_head(before.note, vkey=signer)
+        before = head

@@ -1,0 +1,276 @@
+"""Verification of a bundle, without the database that it was made of.
+
+Source: docs/reference/ledger-format.md, "Bundle"; C2SP tlog-tiles.
+Trust: the bundle is hostile; what was handed to `take` is good when run() has returned.
+I/O: reads the bundle's folder.
+Memory: one entry bundle (16 MiB at most, 100 kB as a rule), one tile for each level, and a
+number for each of up to 100,000 streams; beyond those, a temporary file.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from ledger.errors import (
+    ConsistencyError,
+    ContradictionError,
+    MalformedError,
+    SignatureError,
+    StorageError,
+    VerificationError,
+)
+from ledger.handover.bundle_files import CHECKPOINT, HEADS, VKEY, check_blobs, names_in, read_file
+from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
+from ledger.verification.reader import VerificationReport
+from ledger.verification.states import Signatures
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_notes import parse_tree_head
+from ledger.verification.verify import EntryRow, HeadRow, Verification
+
+__all__ = ["BundlePass", "check_bundle", "is_bundle", "read_vkey"]
+
+_MAX_NOTE = 200_000  # bytes
+_MAX_ENTRY = 65_535
+_MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
+_SIZE = re.compile(r"[1-9][0-9]{0,18}")
+
+
+def check_bundle(
+    folder: Path, *, vkey: str | None = None, kept_heads: Sequence[str] = ()
+) -> VerificationReport:
+    """Verify the bundle in a folder; report a VerificationError instead of raising it.
+
+    Without a `vkey` the bundle's own is believed. Raises StorageError for what is no bundle,
+    KeptHeadError for what is no tree head.
+    """
+    if not is_bundle(folder):
+        raise StorageError(f"{folder}: there is no bundle; check the path")
+    bundle = None
+    try:
+        bundle = BundlePass(folder, vkey=vkey, kept_heads=kept_heads)
+        bundle.run()
+        check_blobs(folder)
+    except VerificationError as e:
+        verification = bundle.verification if bundle else None
+        contradiction = None
+        if isinstance(e, ContradictionError) and bundle:
+            contradiction = (e.kept, bundle.newest.note)
+        return VerificationReport(
+            ok=False,
+            size=verification.size if verification else 0,
+            head=verification.head if verification else None,
+            error=str(e),
+            error_type=type(e).__name__,
+            index=e.index,
+            contradiction=contradiction,
+        )
+    verification = bundle.verification
+    return VerificationReport(
+        ok=True,
+        size=verification.size,
+        head=verification.head,
+        authority=verification.authority,
+        state=verification.state,
+    )
+
+
+def is_bundle(folder: Path) -> bool:
+    """Tell whether a folder claims to be a bundle."""
+    return (folder / CHECKPOINT).is_file()
+
+
+def read_vkey(folder: Path) -> str:
+    """Return the vkey that a bundle states."""
+    text = _text(folder, VKEY)
+    vkey = text.strip()
+    if text != f"{vkey}\n" or "\n" in vkey:
+        raise MalformedError(f"{VKEY} is not one line")
+    return vkey
+
+
+class BundlePass:
+    """One walk over a bundle; each entry's row is handed on before it is known to be good."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        vkey: str | None = None,
+        kept_heads: Sequence[str] = (),
+        signatures: Signatures = "all",
+    ) -> None:
+        self.folder = folder
+        self.vkey = read_vkey(folder)
+        if vkey is not None and vkey.strip() != self.vkey:
+            raise SignatureError(f"{VKEY}: this bundle states another key than the one given")
+        self.newest = parse_tree_head(_text(folder, CHECKPOINT))
+        if self.newest.origin != self.vkey.partition("+")[0]:
+            raise SignatureError(f"{CHECKPOINT} is another ledger's tree head than {VKEY} says")
+        self._sizes = _sizes(folder)
+        # A note beside the newest of the same size says the same, or is a contradiction.
+        beside = [_text(folder, f"{HEADS}/{size}") for size in self._sizes if self._is_last(size)]
+        self.verification = Verification(
+            vkey=self.vkey,
+            kept_heads=[*kept_heads, *beside],
+            signatures=signatures,
+            edges=False,
+        )
+        self._streams = _Streams()
+        self._tiler = Tiler()
+        self._size = 0  # entries whose tiles were compared
+        self._broken: VerificationError | None = None  # where the walk could not go on
+        self._fault: VerificationError | None = None  # what else was found, first by index
+
+    def run(
+        self,
+        *,
+        take: Callable[[EntryRow, bytes], None] | None = None,
+        take_head: Callable[[int, str], None] | None = None,
+    ) -> None:
+        """Raise VerificationError unless the bundle holds; blobs are not looked at.
+
+        `take` is given each entry's row and hash; `take_head` each tree head's size and note, not
+        later than the next entry after those that it covers.
+        """
+        with closing(self._streams):
+            try:
+                self.verification.run(self._rows(take), self._heads(take_head))
+            except VerificationError as e:
+                if self._broken is not None and e.index == self._broken.index:
+                    raise self._broken from e
+                raise
+            for tile in self._tiler.rest():
+                self._compare(tile)
+        if self._fault is not None:
+            raise self._fault
+
+    def _heads(self, take: Callable[[int, str], None] | None) -> Iterator[HeadRow]:
+        """Yield the tree heads as rows; a bundle keeps no edges."""
+        for size in self._sizes:
+            if not self._is_last(size):
+                note = _text(self.folder, f"{HEADS}/{size}")
+                if take is not None:
+                    take(size, note)
+                yield size, note, b""
+        if take is not None:
+            take(self.newest.size, self.newest.note)
+        yield self.newest.size, self.newest.note, b""
+
+    def _is_last(self, size: int) -> bool:
+        return size == self.newest.size
+
+    def _rows(self, take: Callable[[EntryRow, bytes], None] | None) -> Iterator[EntryRow]:
+        """Yield rows as the database has them; one with no entry where the bundle breaks off."""
+        try:
+            for index, data in enumerate(self._entries()):
+                try:
+                    entry = parse_entry(data, index=index)
+                except MalformedError:
+                    yield index, b"", 0, "", data  # verification says where, and what is wrong
+                    return
+                self._look_at(entry, index)
+                row = (index, entry.stream_id.bytes, entry.stream_version, entry.name, data)
+                if take is not None:
+                    take(row, entry.entry_hash)
+                yield row
+        except VerificationError as e:
+            self._broken = e
+            yield e.index or 0, b"", 0, "", b""
+
+    def _entries(self) -> Iterator[bytes]:
+        """Yield the entries of the entry bundles, to the size of the newest tree head."""
+        for start in range(0, self.newest.size, TILE_WIDTH):
+            width = min(TILE_WIDTH, self.newest.size - start)
+            path = tile_path("entries", start // TILE_WIDTH, width=width)
+            try:
+                data = read_file(self.folder, path, limit=width * (2 + _MAX_ENTRY))
+            except MalformedError as e:
+                raise MalformedError(str(e), index=start) from e
+            at = 0
+            for index in range(start, start + width):
+                end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+                if end > len(data):
+                    raise MalformedError(f"{path} ends within entry {index}", index=index)
+                yield data[at + 2 : end]
+                at = end
+            if at != len(data):
+                last = start + width - 1
+                self._found(MalformedError(f"{path} has trailing bytes", index=last))
+
+    def _look_at(self, entry: VerifiedEntry, index: int) -> None:
+        """Check what Verification does not: the streams' versions, and the tiles."""
+        before = self._streams.last(entry.stream_id.bytes)
+        if entry.stream_version not in ((0, 1) if before is None else (before + 1,)):
+            self._found(
+                ConsistencyError(
+                    f"entry {index} is not the next version of its stream", index=index
+                )
+            )
+        self._streams.put(entry.stream_id.bytes, entry.stream_version)
+        for tile in self._tiler.add(entry.entry_hash):
+            self._compare(tile)
+
+    def _compare(self, tile: Tile) -> None:
+        """Find a tile that is not, byte for byte, what the entries make it."""
+        first = tile.index * TILE_WIDTH ** (tile.level + 1)
+        try:
+            found = read_file(self.folder, tile.path, limit=len(tile.hashes))
+        except MalformedError as e:
+            self._found(MalformedError(str(e), index=first))
+            return
+        if found != tile.hashes:
+            places = range(0, len(tile.hashes), 32)
+            wrong = (at for at in places if found[at : at + 32] != tile.hashes[at : at + 32])
+            index = first + next(wrong) // 32 * TILE_WIDTH**tile.level
+            self._found(
+                ConsistencyError(f"{tile.path} is not what the entries make it", index=index)
+            )
+
+    def _found(self, fault: VerificationError) -> None:
+        """Keep a fault until the entries have been verified, whose own faults say more."""
+        if self._fault is None or (fault.index or 0) < (self._fault.index or 0):
+            self._fault = fault
+
+
+class _Streams:
+    """The last version of each stream; in memory for some, and in a temporary file for many."""
+
+    def __init__(self) -> None:
+        self._recent: dict[bytes, int] = {}
+        self._others: sqlite3.Connection | None = None
+
+    def last(self, stream: bytes) -> int | None:
+        version = self._recent.get(stream)
+        if version is None and self._others is not None:
+            found = self._others.execute("SELECT version FROM streams WHERE id = ?", (stream,))
+            version = next((row[0] for row in found), None)
+        return version
+
+    def put(self, stream: bytes, version: int) -> None:
+        self._recent[stream] = version
+        if len(self._recent) < _MAX_STREAMS:
+            return
+        if self._others is None:
+            self._others = sqlite3.connect("")
+            self._others.execute("CREATE TABLE streams (id BLOB PRIMARY KEY, version INTEGER)")
+        self._others.executemany("REPLACE INTO streams VALUES (?, ?)", self._recent.items())
+        self._others.commit()
+        self._recent = {}
+
+    def close(self) -> None:
+        if self._others is not None:
+            self._others.close()
+
+
+def _sizes(folder: Path) -> list[int]:
+    """Return the sizes of the earlier tree heads, by the names of their files."""
+    return sorted(int(name) for name in names_in(folder, HEADS) if _SIZE.fullmatch(name))
+
+
+def _text(folder: Path, relative: str) -> str:
+    try:
+        return read_file(folder, relative, limit=_MAX_NOTE).decode()
+    except UnicodeDecodeError as e:
+        raise MalformedError(f"{relative} is not text") from e

@@ -1,0 +1,187 @@
+"""Import of a bundle: a ledger to be read, queried and replayed where it was not written.
+
+Source: docs/reference/ledger-format.md, "Bundle", "Files" and "Database".
+Trust: the bundle is hostile; the ledger appears when all of it has been verified, or not at all.
+I/O: the bundle's folder; the new ledger's directory.  Memory: as bundle_check.py.
+Not covered: appending. There is no private key beside an imported ledger.
+"""
+
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.database import Database, create_database, explained
+from ledger.errors import BundleError, ConsistencyError, ContradictionError, MalformedError
+from ledger.files import create_exclusively, sync_folder, sync_folders
+from ledger.handover.bundle import copy_blobs
+from ledger.handover.bundle_check import BundlePass, read_vkey
+from ledger.paths import LedgerPaths
+from ledger.tree import Tree
+from ledger.verification.reader import check_ledger, open_verified
+from ledger.verification.verified_notes import parse_note
+from ledger.verification.verify import EntryRow
+
+__all__ = ["Imported", "import_bundle"]
+
+_CHUNK = 1_000  # rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What import_bundle() has made."""
+
+    origin: str
+    size: int  # entries in the ledger now
+    new: int  # of them, those that were not there before
+    blobs: int
+
+
+def import_bundle(
+    bundle: Path,
+    directory: Path,
+    *,
+    vkey: str | None = None,
+    kept_heads: Sequence[str] = (),
+) -> Imported:
+    """Verify a bundle and make a ledger of it, or extend the one that was made of it before.
+
+    Without a `vkey` the bundle's own is believed. Raises VerificationError for a bundle that does
+    not hold or does not continue what is there, BundleError where no bundle can be imported.
+    """
+    if LedgerPaths(directory).database.exists():
+        return _extend(bundle, directory, vkey=vkey, kept_heads=kept_heads)
+    with explained(directory):
+        if directory.exists() and any(directory.iterdir()):
+            raise BundleError(f"{directory} is not empty, and holds no ledger; choose another")
+        directory.parent.mkdir(parents=True, exist_ok=True)
+    new = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}")
+    try:
+        imported = _build(bundle, new, vkey=vkey, kept_heads=kept_heads)
+        with explained(directory):
+            sync_folders(new)
+            new.rename(directory)  # fails if somebody else was quicker
+            sync_folder(directory.parent)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return imported
+
+
+def _build(bundle: Path, new: Path, *, vkey: str | None, kept_heads: Sequence[str]) -> Imported:
+    walk = BundlePass(bundle, vkey=vkey, kept_heads=kept_heads)
+    paths = LedgerPaths(new)
+    with explained(new):
+        new.mkdir()
+    create_database(paths.database, meta={"origin": walk.newest.origin, "vkey": walk.vkey})
+    with closing(Database(paths.database)) as database:
+        _copy(walk, database, have=0)
+    with explained(new):
+        create_exclusively(paths.vkey, f"{walk.vkey}\n".encode(), mode=0o644)
+    blobs = copy_blobs(bundle, new)
+    report = check_ledger(new, vkey=walk.vkey)
+    if not report.ok:  # two verifiers disagree: believe the one that refuses
+        raise ConsistencyError(f"the imported ledger fails: {report.error}", index=report.index)
+    size = walk.newest.size
+    return Imported(origin=walk.newest.origin, size=size, new=size, blobs=blobs)
+
+
+def _extend(
+    bundle: Path, directory: Path, *, vkey: str | None, kept_heads: Sequence[str]
+) -> Imported:
+    paths = LedgerPaths(directory)
+    if paths.key.exists():
+        raise BundleError(
+            f"{directory}: this ledger has its private key beside it: it is written here, and not "
+            "imported; import into another home"
+        )
+    with open_verified(directory) as ledger:
+        own_vkey, have = ledger.vkey, ledger.head
+    if read_vkey(bundle) != own_vkey:
+        raise BundleError(f"{directory} holds another ledger; import into another home")
+    walk = BundlePass(
+        bundle,
+        vkey=vkey,
+        kept_heads=[*kept_heads, *([] if have is None else [have.note])],
+    )
+    if have is not None and walk.newest.size < have.size:
+        raise ContradictionError(
+            f"the bundle ends after {walk.newest.size} entries, the ledger in {directory} has "
+            f"{have.size}: it is behind; ask for a newer one",
+            kept=have.note,
+            index=walk.newest.size,
+        )
+    with closing(Database(paths.database)) as database:
+        _copy(walk, database, have=have.size if have else 0)
+    blobs = copy_blobs(bundle, directory)
+    size = walk.newest.size
+    return Imported(
+        origin=walk.newest.origin, size=size, new=size - (have.size if have else 0), blobs=blobs
+    )
+
+
+def _copy(walk: BundlePass, database: Database, *, have: int) -> None:
+    """Verify and copy in one transaction, which is kept if all of it holds."""
+    with database.transaction(write=True) as c:
+        (size,) = c.execute("SELECT COUNT(*) FROM entries").fetchone()
+        if size != have:
+            raise BundleError(f"{database.path}: another import has been quicker; try again")
+        copy = _Copy(c, have=have)
+        walk.run(take=copy.take, take_head=copy.take_head)
+        copy.end()
+
+
+class _Copy:
+    """Rows on their way from a bundle into a database."""
+
+    def __init__(self, connection: sqlite3.Connection, *, have: int) -> None:
+        self._connection = connection
+        self._have = have  # entries that are there already
+        self._tree = Tree()
+        self._rows: list[EntryRow] = []
+        self._notes: dict[int, str] = {}  # tree heads whose size is not reached yet
+        self._clash = False
+
+    def take(self, row: EntryRow, entry_hash: bytes) -> None:
+        self._tree.append(entry_hash)
+        if row[0] >= self._have:
+            self._rows.append(row)
+            if len(self._rows) == _CHUNK:
+                self._write()
+        note = self._notes.pop(self._tree.size, None)
+        if note is not None:
+            self._put_head(self._tree.size, note)
+
+    def take_head(self, size: int, note: str) -> None:
+        if size == self._tree.size:  # the walk looks one entry ahead
+            self._put_head(size, note)
+        else:
+            self._notes[size] = note
+
+    def end(self) -> None:
+        self._write()
+        if self._clash or self._notes:  # which the walk finds first
+            raise ConsistencyError("entries or tree heads could not be taken over")
+
+    def _write(self) -> None:
+        try:
+            self._connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", self._rows)
+        except sqlite3.IntegrityError:  # a version that is there twice; the walk tells where
+            self._clash = True
+        self._rows.clear()
+
+    def _put_head(self, size: int, note: str) -> None:
+        found = self._connection.execute("SELECT note FROM tree_heads WHERE size = ?", (size,))
+        for (there,) in found.fetchall():
+            lines = note.rpartition("\n\n")[2].splitlines(keepends=True)
+            longer = there + "".join(line for line in lines if line not in there)
+            try:
+                parse_note(longer)
+            except MalformedError:  # too many lines: those that are here stay
+                longer = there
+            note = longer
+        self._connection.execute(
+            "REPLACE INTO tree_heads VALUES (?, ?, ?)", (size, note, b"".join(self._tree.edge))
+        )

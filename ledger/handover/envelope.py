@@ -1,0 +1,139 @@
+"""What other people's tools can check: public keys as PEM, signed envelopes.
+
+Source: RFC 8410 (SubjectPublicKeyInfo of Ed25519); DSSE version 1 (secure-systems-lab/dsse:
+envelope.md, protocol.md); in-toto Statement version 1 (in-toto/attestation).
+Trust: an envelope is hostile until open_envelope() returns; the public key is believed.
+I/O: none.
+Not covered: thresholds of several signers, and keys of other kinds than Ed25519.
+"""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from ledger.errors import MalformedError, SignatureError
+from ledger.verification.verified_notes import ED25519, decode_base64, parse_tree_head, parse_vkey
+
+__all__ = [
+    "IN_TOTO",
+    "TREE_HEAD",
+    "envelope_key_id",
+    "open_envelope",
+    "public_pem",
+    "seal",
+    "tree_head_statement",
+]
+
+IN_TOTO = "application/vnd.in-toto+json"  # payload type of a Statement
+TREE_HEAD = "https://proctor.local/tree-head/v1"  # predicate type; a name, not a place
+_MAX_ENVELOPE = 16_000_000  # characters
+_MAX_SIGNATURES = 16
+
+
+def public_pem(vkey: str) -> str:
+    """Return a vkey's public key in the form that openssl reads."""
+    key = Ed25519PublicKey.from_public_bytes(parse_vkey(vkey, type=ED25519).public_key)
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def seal(payload: bytes, *, payload_type: str, key: Ed25519PrivateKey) -> str:
+    """Return the envelope, one line of JSON, that says: this key's holder has signed this."""
+    signature = {
+        "keyid": envelope_key_id(key.public_key().public_bytes_raw()),
+        "sig": _encode_base64(key.sign(_signed_bytes(payload, payload_type))),
+    }
+    envelope = {
+        "payload": _encode_base64(payload),
+        "payloadType": payload_type,
+        "signatures": [signature],
+    }
+    return json.dumps(envelope) + "\n"
+
+
+def open_envelope(text: str, *, public_key: bytes) -> tuple[str, bytes]:
+    """Return the payload's type and the payload; raise unless this key has signed both.
+
+    Signatures under other key ids are ignored, as the specification asks. A signature under this
+    one that does not hold, or a second one, spoils the envelope.
+    """
+    envelope = _fields(_parse_json(text), "payload", "payloadType", "signatures")
+    payload_type, signatures = envelope["payloadType"], envelope["signatures"]
+    payload = _decode(envelope["payload"])
+    if not isinstance(payload_type, str) or not isinstance(signatures, list):
+        raise MalformedError("the envelope's payloadType or signatures are of another kind")
+    if not 1 <= len(signatures) <= _MAX_SIGNATURES:
+        raise MalformedError(f"the envelope has not 1 to {_MAX_SIGNATURES} signatures")
+    lines = [_fields(signature, "keyid", "sig") for signature in signatures]
+    ours = [_decode(line["sig"]) for line in lines if line["keyid"] == envelope_key_id(public_key)]
+    if len(ours) != 1:
+        raise SignatureError(f"the envelope has {len(ours)} signatures by this key, not one")
+    try:
+        signed = _signed_bytes(payload, payload_type)
+        Ed25519PublicKey.from_public_bytes(public_key).verify(ours[0], signed)
+    except (InvalidSignature, ValueError) as e:  # no text, or no such point on the curve
+        raise SignatureError("the envelope's signature does not fit its payload") from e
+    return payload_type, payload
+
+
+def envelope_key_id(public_key: bytes) -> str:
+    """Return the name that signatures go by: SHA-256 of the raw key, as in an entry's author."""
+    return hashlib.sha256(public_key).hexdigest()
+
+
+def tree_head_statement(note: str) -> bytes:
+    """Return the in-toto Statement about a tree head: the ledger's origin has this root.
+
+    The subject's sha256 is the Merkle tree's root; the predicate holds the note itself, so that
+    its signatures and cosignatures can be checked too. Whether they hold is for the caller to know.
+    """
+    head = parse_tree_head(note)
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": head.origin, "digest": {"sha256": head.root.hex()}}],
+        "predicateType": TREE_HEAD,
+        "predicate": {"size": head.size, "note": note},
+    }
+    return json.dumps(statement).encode()
+
+
+def _signed_bytes(payload: bytes, payload_type: str) -> bytes:
+    """Return DSSE's pre-authentication encoding: both parts behind their lengths in bytes."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def _parse_json(text: str) -> Any:
+    if len(text) > _MAX_ENVELOPE:
+        raise MalformedError("the envelope is longer than any should be")
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as e:
+        raise MalformedError("the envelope is not JSON") from e
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise MalformedError("the envelope repeats a key")
+    return fields
+
+
+def _fields(value: Any, *names: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise MalformedError(f"the envelope has not exactly the keys {', '.join(names)}")
+    return value
+
+
+def _decode(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise MalformedError("the envelope holds something else than base64")
+    return decode_base64(value)
+
+
+def _encode_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,192 @@
+"""Proofs of entries as a file, for somebody who has nothing else but the public key.
+
+Source: C2SP tlog-proof; docs/reference/ledger-format.md, "Proofs".
+Trust: a file is hostile until open_proof() or open_proofs() returns.
+I/O: none; write_proof() and write_proofs() walk over a ledger that was verified.
+Not covered: whether the author's key was in force, which other entries say; who has cosigned
+the tree head, which the quorum says of `ProvedEntry.head.note`.
+"""
+
+import base64
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+
+from ledger.errors import ConsistencyError, InclusionError, MalformedError
+from ledger.verification.proofs import MAX_PROOF, inclusion_proofs, leaf_hash, verify_inclusion
+from ledger.verification.reader import VerifiedLedger
+from ledger.verification.rotations import rotations_up_to, vkeys_along
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_notes import (
+    TreeHead,
+    decode_base64,
+    open_tree_head,
+    parse_tree_head,
+)
+
+__all__ = [
+    "ProvedEntry",
+    "format_proof",
+    "open_proof",
+    "open_proofs",
+    "write_proof",
+    "write_proofs",
+]
+
+_TITLE = "c2sp.org/tlog-proof@v1"
+_MAX_FILE = 1_000_000  # characters; each rotation takes some 1,000
+_MAX_PROOFS = 1_000  # in one text
+_FORM = re.compile(
+    r"c2sp\.org/tlog-proof@v1\n"
+    r"extra (?P<extra>[A-Za-z0-9+/=]+)\n"
+    r"index (?P<index>0|[1-9][0-9]{0,18})\n"
+    rf"(?P<proof>(?:[A-Za-z0-9+/]{{43}}=\n){{0,{MAX_PROOF}}})"
+    r"\n"
+    r"(?P<note>[^\n].*)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvedEntry:
+    """An entry that is in the ledger, as of a tree head that the ledger's key has signed."""
+
+    entry: VerifiedEntry
+    head: TreeHead  # its `note` has all lines, cosignatures too
+    rotations: tuple[str, ...]  # notes, oldest first
+
+
+def write_proof(ledger: VerifiedLedger, index: int) -> str:
+    """Return a file that proves the entry at this index.
+
+    It stands under the newest tree head that witnesses have cosigned, if one covers the entry,
+    and else under the newest. Raises InclusionError if there is no such entry.
+    """
+    return write_proofs(ledger, [index])
+
+
+def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
+    """Return the files that prove these entries, one after the other, all under one tree head.
+
+    Which head that is, and what is raised: as in write_proof().
+    """
+    wanted = sorted(set(indexes))
+    for index in wanted:
+        if ledger.head is None or not 0 <= index < ledger.size:
+            raise InclusionError(f"there is no entry {index}: the ledger has {ledger.size}")
+    if ledger.head is None or not wanted:
+        raise InclusionError("there is nothing to prove")
+    note = ledger.head.note
+    if not _is_cosigned(note):
+        for earlier in ledger.head_notes():
+            if _is_cosigned(earlier) and parse_tree_head(earlier).size > wanted[-1]:
+                note = earlier
+    head = parse_tree_head(note)
+    found: dict[int, bytes] = {}
+
+    def leaf_hashes() -> Iterator[bytes]:
+        due = iter([*wanted, -1])
+        following = next(due)
+        for at, raw in enumerate(islice(ledger.raw_entries(), head.size)):
+            if at == following:
+                found[at] = raw
+                following = next(due)
+            yield leaf_hash(raw)
+
+    proofs = inclusion_proofs(leaf_hashes(), wanted)
+    rotations = rotations_up_to(head.size, authority=ledger.authority, vkey=ledger.vkey)
+    tail = b"".join(_sized(each.encode()) for each in rotations)
+    text = "".join(
+        format_proof(note, index=index, proof=proof, extra=_sized(found[index]) + tail)
+        for index, proof in zip(wanted, proofs, strict=True)
+    )
+    open_proofs(text, vkey=ledger.vkey)  # what is handed out holds
+    return text
+
+
+def format_proof(note: str, *, index: int, proof: Sequence[bytes], extra: bytes) -> str:
+    """Return a tlog-proof file."""
+    hashes = "".join(f"{_base64(each)}\n" for each in proof)
+    return f"{_TITLE}\nextra {_base64(extra)}\nindex {index}\n{hashes}\n{note}"
+
+
+def open_proof(text: str, *, vkey: str) -> ProvedEntry:
+    """Return the entry that a file proves to be in the ledger with this vkey.
+
+    Raises VerificationError: MalformedError for what is no such file, SignatureError for a tree
+    head or rotation of another key, InclusionError for an entry that is not in the tree.
+    """
+    match = _FORM.fullmatch(text) if len(text) <= _MAX_FILE else None
+    if match is None:
+        raise MalformedError("the file is not a tlog-proof with extra data, index and tree head")
+    index = int(match["index"])
+    data, *notes = _parts(decode_base64(match["extra"]))
+    # 1. The leaf: the entry, which bears its own index too.
+    entry = parse_entry(data, index=index)
+    if entry.index != index:
+        raise InclusionError(f"the entry says that it is entry {entry.index}, not {index}")
+    # 2. The tree head, signed by the key to which the rotations lead.
+    try:
+        rotations = tuple(note.decode() for note in notes)
+    except UnicodeDecodeError as e:
+        raise MalformedError("a rotation in the file is no text") from e
+    head = open_tree_head(match["note"], vkey=vkeys_along(rotations, vkey=vkey)[-1])
+    # 3. Cosignatures are the caller's to ask for. 4. The entry is under the tree head's root.
+    verify_inclusion(
+        entry.entry_hash,
+        index=index,
+        size=head.size,
+        root=head.root,
+        proof=[decode_base64(line) for line in match["proof"].splitlines()],
+    )
+    return ProvedEntry(entry=entry, head=head, rotations=rotations)
+
+
+def open_proofs(text: str, *, vkey: str) -> tuple[ProvedEntry, ...]:
+    """Return the entries that several files, one after the other, prove to be in one tree.
+
+    They are in ascending order, each once. Raises what open_proof() does, and ConsistencyError
+    for entries that are out of order, or under several tree heads.
+    """
+    start = f"{_TITLE}\n"
+    parts = text.split(f"\n{start}", _MAX_PROOFS)
+    if not text.startswith(start) or len(parts) > _MAX_PROOFS:
+        raise MalformedError(f"the text is not one to {_MAX_PROOFS} tlog-proofs")
+    files = [parts[0], *(start + part for part in parts[1:])]
+    files = [f"{file}\n" for file in files[:-1]] + files[-1:]
+    proved = tuple(open_proof(file, vkey=vkey) for file in files)
+    for before, after in pairwise(proved):
+        index = after.entry.index
+        if before.entry.index >= index:
+            raise ConsistencyError(f"entry {index} is out of order", index=index)
+        if (before.head.note, before.rotations) != (after.head.note, after.rotations):
+            raise ConsistencyError(f"entry {index} is under another tree head", index=index)
+    return proved
+
+
+def _parts(extra: bytes) -> list[bytes]:
+    """Take byte strings apart that each have their length before them; one at least."""
+    parts = []
+    at = 0
+    while at < len(extra):
+        end = at + 2 + int.from_bytes(extra[at : at + 2], "big")
+        if end > len(extra):
+            raise MalformedError("the extra data in the file is cut short")
+        parts.append(extra[at + 2 : end])
+        at = end
+    if not parts:
+        raise MalformedError("the extra data in the file is empty")
+    return parts
+
+
+def _is_cosigned(note: str) -> bool:
+    return note.count("\n\u2014 ") > 1
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(2, "big") + data
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

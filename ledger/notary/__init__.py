@@ -1,0 +1,1 @@
+"""The recorder as a process of its own: the service, and the clients of its socket."""

@@ -1,0 +1,332 @@
+"""What a notary does with one request of one user. It knows users and events, and no sockets.
+
+Nothing that a client sends is run, imported or used as a path: names of events are compared with
+the rules, streams are 16 bytes, blobs are named by 64 hexadecimal digits that are checked.
+
+Source: docs/reference/notary.md, "Requests".
+Trust: requests are hostile; what is refused raises LedgerError and has changed nothing.
+I/O: the ledger's directory.  Units: bytes; notification ids from 1.
+"""
+
+import json
+import shutil
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from eventsourcing.persistence import StoredEvent
+
+from ledger.blobs import SMALLEST, BlobStore, BlobWriter
+from ledger.database import Database
+from ledger.entries import NO_PREVIOUS, Author, decode_entry
+from ledger.errors import (
+    EncodingError,
+    ForbiddenError,
+    LedgerError,
+    MalformedError,
+    ReadOnlyError,
+    StorageError,
+)
+from ledger.notary.rules import User
+from ledger.notary.state import NotaryState
+from ledger.notary.wire import (
+    MAX_EVENTS,
+    Frame,
+    check_fields,
+    pack_entries,
+    pack_frame,
+    parse_entries,
+)
+from ledger.paths import LedgerPaths
+from ledger.recording.opening import open_ledger
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verification.authority import authority_stream
+
+__all__ = ["PROTOCOL", "WRITES", "Desk", "Session"]
+
+PROTOCOL = 1
+WRITES = frozenset({"insert", "add_line"})  # what takes the ledger's write lock
+MAX_BLOB = 4 << 30  # 4 GiB
+_MAX_NAMES = 64  # event names in one question
+_PAGE = 2 << 20  # bytes of an answer: half of what a frame may have
+_PIECE = 1 << 20  # bytes of a blob in one answer
+_FREE = 1 << 30  # bytes of the disk that blobs leave for events
+
+_STREAM = """
+    SELECT entry FROM entries WHERE stream_id = ? AND stream_version > ? AND stream_version <= ?
+    ORDER BY stream_version {order} LIMIT ?"""
+_STREAM_UP, _STREAM_DOWN = _STREAM.format(order="ASC"), _STREAM.format(order="DESC")
+_ENTRIES = """
+    SELECT entry FROM entries
+    WHERE idx >= ?1 AND idx <= ?2 AND (?3 IS NULL OR name IN (SELECT value FROM json_each(?3)))
+    ORDER BY idx LIMIT ?4"""
+_HEADS = "SELECT size, note, edge FROM tree_heads WHERE size > ? AND size <= ? ORDER BY size"
+
+
+@dataclass
+class Session:
+    """One connection of a user."""
+
+    user: User
+    upload: BlobWriter | None = None
+    announced: int = 0  # bytes that the upload will have
+
+
+class Desk:
+    """Answers requests; those of WRITES from one thread, all others from another."""
+
+    def __init__(self, paths: LedgerPaths, *, passphrase: bytes | None) -> None:
+        database, signer = open_ledger(paths, passphrase=passphrase)
+        if signer is None:
+            database.close()
+            raise ReadOnlyError(f"{paths.key}: a notary needs the private key")
+        self.origin, self.vkey = database.meta("origin"), database.meta("vkey")
+        self._database = database
+        self._recorder = SignedSQLiteRecorder(database, signer=signer)
+        self._reading = Database(paths.database)
+        self._state = NotaryState(paths.directory / "notary.sqlite")
+        self._blobs = BlobStore(paths.blobs)
+        self._blobs.directory.mkdir(parents=True, exist_ok=True)
+        self._blobs.clean()
+        self._uploading: dict[int, int] = {}  # bytes announced, by user
+        self._authority = authority_stream(self.origin).bytes
+        self._operations: dict[str, Callable[[Session, Frame], bytes]] = {
+            "add_line": self._add_line,
+            "get_blob": self._get_blob,
+            "heads": self._heads,
+            "insert": self._insert,
+            "newest": self._newest,
+            "notifications": self._notifications,
+            "put_blob": self._put_blob,
+            "stream": self._stream,
+        }
+
+    def greeting(self, user: User) -> bytes:
+        """Return the frame that opens a connection."""
+        return pack_frame(
+            {
+                "protocol": PROTOCOL,
+                "origin": self.origin,
+                "vkey": self.vkey,
+                "uid": user.uid,
+                "append": list(user.append),
+                "roles": list(user.roles),
+            }
+        )
+
+    def answer(self, session: Session, frame: Frame) -> bytes:
+        """Return the answer's frame; raise LedgerError for what is refused."""
+        name = frame.header.get("op")
+        operation = self._operations.get(name) if isinstance(name, str) else None
+        if operation is None:
+            raise MalformedError("this notary does not know the request; is it an older program?")
+        if frame.payload and name not in ("insert", "put_blob"):
+            raise MalformedError(f"{name} has no payload")
+        return operation(session, frame)
+
+    def end(self, session: Session) -> None:
+        """Forget what a connection left unfinished."""
+        if session.upload is not None:
+            session.upload.close()
+            session.upload = None
+            self._uploading[session.user.uid] -= session.announced
+
+    def close(self) -> None:
+        """Close the files."""
+        for each in (self._database, self._reading, self._state):
+            each.close()
+
+    def _insert(self, session: Session, frame: Frame) -> bytes:
+        check_fields(frame.header)
+        events, authors = _events(frame.payload)
+        new = self._check_rights(session.user, events, authors)
+        self._state.claim(new, uid=session.user.uid)  # durable before there is an event in it
+        try:
+            ids = self._recorder.insert_events(events, authors=authors)
+        except StorageError:
+            raise  # it may be in the ledger all the same
+        except Exception:
+            self._state.release(new)
+            raise
+        return pack_frame({}, struct.pack(f">{len(ids)}Q", *ids))
+
+    def _check_rights(
+        self, user: User, events: Sequence[StoredEvent], authors: Sequence[Author | None]
+    ) -> list[bytes]:
+        """Return the streams that a batch begins; raise unless the user may append all of it."""
+        if not user.append:
+            raise ReadOnlyError(f"user {user.uid} may only read here; the notary's rules say so")
+        for event, author in zip(events, authors, strict=True):
+            if not user.may_append(event.topic):
+                raise ForbiddenError(f"user {user.uid} may not append {event.topic!r} events")
+            if author is not None and author.role not in user.roles:
+                raise ForbiddenError(f"user {user.uid} may not act as {author.role!r}")
+        new = []
+        for stream in {UUID(str(event.originator_id)).bytes for event in events}:
+            owner = self._state.owner(stream)
+            if stream == self._authority:
+                raise ForbiddenError("keys are granted and revoked by the notary's own user only")
+            if owner is None and not self._begun(stream):
+                new.append(stream)
+            elif owner != user.uid and not user.others:
+                raise ForbiddenError(
+                    f"stream {UUID(bytes=stream)} was not begun by user {user.uid}; only who began "
+                    "a stream may append to it"
+                )
+        return new
+
+    def _begun(self, stream: bytes) -> bool:
+        with self._database.transaction(write=False) as c:
+            return bool(c.execute(_STREAM_UP, (stream, -1, 2**63 - 1, 1)).fetchall())
+
+    def _add_line(self, session: Session, frame: Frame) -> bytes:
+        check_fields(frame.header, size=int, line=str)
+        if not session.user.cosign:
+            raise ForbiddenError(f"user {session.user.uid} may not add lines to tree heads")
+        self._recorder.add_signature_line(
+            frame.header["size"], frame.header["line"], witnesses=session.user.witnesses
+        )
+        return pack_frame({})
+
+    def _stream(self, _session: Session, frame: Frame) -> bytes:
+        optional = (int, type(None))
+        check_fields(
+            frame.header, stream=bytes, gt=optional, lte=optional, desc=bool, limit=optional
+        )
+        _, stream, gt, lte, desc, limit = _values(
+            frame, "op", "stream", "gt", "lte", "desc", "limit"
+        )
+        parameters = (
+            stream,
+            -1 if gt is None else gt,
+            2**63 - 1 if lte is None else lte,
+            -1 if limit is None else limit,
+        )
+        return self._page(_STREAM_DOWN if desc else _STREAM_UP, parameters)
+
+    def _notifications(self, _session: Session, frame: Frame) -> bytes:
+        check_fields(frame.header, first=int, last=int, limit=int, topics=list)
+        first, last, limit, topics = _values(frame, "first", "last", "limit", "topics")
+        if len(topics) > _MAX_NAMES or not all(isinstance(topic, str) for topic in topics):
+            raise MalformedError(f"topics are at most {_MAX_NAMES} names")
+        return self._page(_ENTRIES, (first, last, json.dumps(topics) if topics else None, limit))
+
+    def _page(self, statement: str, parameters: tuple[object, ...]) -> bytes:
+        """Answer with as many entries as fit, and tell whether there are more."""
+        entries: list[bytes] = []
+        size, more = 0, False
+        with self._reading.transaction(write=False) as c:
+            for (entry,) in c.execute(statement, parameters):
+                if size + len(entry) > _PAGE:
+                    more = True
+                    break
+                entries.append(entry)
+                size += 2 + len(entry)
+        return pack_frame({"more": more}, pack_entries(entries))
+
+    def _newest(self, _session: Session, frame: Frame) -> bytes:
+        check_fields(frame.header)
+        with self._reading.transaction(write=False) as c:
+            (last,) = c.execute("SELECT MAX(idx) FROM entries").fetchone()
+            head = c.execute("SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1").fetchone()
+        return pack_frame(
+            {"last": None if last is None else last + 1, "head": None if head is None else head[0]}
+        )
+
+    def _heads(self, _session: Session, frame: Frame) -> bytes:
+        """Answer with tree heads, and with how long the notes up to `after` are by now.
+
+        From the length a mirror sees that lines were added to notes that it has.
+        """
+        check_fields(frame.header, after=int, upto=int)
+        after, upto = _values(frame, "after", "upto")
+        rows: list[bytes] = []
+        size, more = 0, False
+        with self._reading.transaction(write=False) as c:
+            (known,) = c.execute(
+                "SELECT COALESCE(SUM(LENGTH(note)), 0) FROM tree_heads WHERE size <= ?", (after,)
+            ).fetchone()
+            for at, note, edge in c.execute(_HEADS, (after, upto)):
+                text = note.encode()
+                row = struct.pack(">QHH", at, len(text), len(edge)) + text + edge
+                if size + len(row) > _PAGE:
+                    more = True
+                    break
+                rows.append(row)
+                size += len(row)
+        return pack_frame({"more": more, "known": known}, b"".join(rows))
+
+    def _put_blob(self, session: Session, frame: Frame) -> bytes:
+        """Take a piece of a blob; the last one makes it appear."""
+        check_fields(frame.header, sha256=str, size=int, offset=int)
+        sha256, size, offset = _values(frame, "sha256", "size", "offset")
+        self._blobs.path(sha256)  # raises for what is no hash
+        if offset == 0:
+            self._begin_upload(session, size)
+        upload = session.upload
+        if upload is None or (offset, size) != (upload.size, session.announced):
+            raise MalformedError("a blob's pieces have to come in order; begin it again")
+        if offset + len(frame.payload) > size or (not frame.payload and size):
+            self.end(session)
+            raise MalformedError("a blob's piece is empty, or more than was announced")
+        try:
+            upload.add(frame.payload)
+            if upload.size < size:
+                return pack_frame({})
+            upload.finish(expected=sha256)
+        except LedgerError:
+            self.end(session)
+            raise
+        self.end(session)
+        self._state.add_blob(sha256, uid=session.user.uid, size=size)
+        return pack_frame({})
+
+    def _begin_upload(self, session: Session, size: int) -> None:
+        self.end(session)
+        user = session.user
+        if not user.append:
+            raise ReadOnlyError(f"user {user.uid} may only read here; the notary's rules say so")
+        if not 0 <= size <= MAX_BLOB:
+            raise EncodingError(f"a blob of {size:,} bytes is more than {MAX_BLOB:,}")
+        pending = self._uploading.get(user.uid, 0)
+        if self._state.blob_bytes(user.uid) + pending + max(size, SMALLEST) > user.blob_bytes:
+            raise ForbiddenError(
+                f"user {user.uid} may keep {user.blob_bytes:,} bytes of blobs, and this is more"
+            )
+        free = shutil.disk_usage(self._blobs.directory).free
+        if free - sum(self._uploading.values()) - size < _FREE:
+            raise StorageError("the notary's disk is too full for blobs; free some space there")
+        session.upload, session.announced = self._blobs.write(), size
+        self._uploading[user.uid] = pending + size
+
+    def _get_blob(self, _session: Session, frame: Frame) -> bytes:
+        check_fields(frame.header, sha256=str, offset=int)
+        sha256, offset = _values(frame, "sha256", "offset")
+        piece, size = self._blobs.piece(sha256, offset=offset, limit=_PIECE)
+        return pack_frame({"size": size}, piece)
+
+
+def _values(frame: Frame, *names: str) -> list[Any]:
+    return [frame.header[name] for name in names]
+
+
+def _events(payload: bytes) -> tuple[list[StoredEvent], list[Author | None]]:
+    """Return the events of a batch: entries without index, time and previous hash."""
+    entries = [decode_entry(data) for data in parse_entries(payload, limit=MAX_EVENTS)]
+    if not entries:
+        raise MalformedError("a batch has at least one event")
+    for entry in entries:
+        if (entry.index, entry.time_ns, entry.previous) != (0, 0, NO_PREVIOUS):
+            raise MalformedError("index, time and previous hash are the notary's to say")
+    events = [
+        StoredEvent(
+            originator_id=entry.stream_id,
+            originator_version=entry.stream_version,
+            topic=entry.name,
+            state=entry.body,
+        )
+        for entry in entries
+    ]
+    return events, [entry.author for entry in entries]

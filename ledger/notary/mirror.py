@@ -1,0 +1,131 @@
+"""A reader's own copy of a notary's ledger, brought up to date before each use.
+
+The notary's files are closed to everybody else, for reading too: whoever can open SQLite's
+shared-memory file can lock it, and so stop the notary. A reader keeps a copy of what the notary
+shows instead, and verifies that. The copy only grows, so what was shown once cannot be taken back.
+
+Source: docs/reference/notary.md, "Mirrors"; docs/reference/ledger-format.md, "Database".
+Trust: nothing that is copied is believed here; the copy is verified like any ledger.
+I/O: the notary; the mirror's database and vkey.
+"""
+
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from ledger.database import Database, create_database, explained
+from ledger.entries import decode_entry
+from ledger.errors import ConsistencyError, KeyFileError, MalformedError
+from ledger.files import create_exclusively, read_text
+from ledger.notary.remote import RemoteRecorder
+from ledger.paths import MAX_VKEY, LedgerPaths
+
+__all__ = ["refresh_mirror"]
+
+
+def refresh_mirror(recorder: RemoteRecorder, directory: Path) -> None:
+    """Copy what is new from the notary into a directory, all or nothing.
+
+    Raises KeyFileError if the directory holds another ledger, ConsistencyError if the notary
+    shows less than it once did.
+    """
+    paths = LedgerPaths(directory)
+    greeting = recorder.client.greeting
+    with explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        if not paths.vkey.exists():
+            if paths.database.exists() or paths.key.exists():
+                raise KeyFileError(f"{directory}: another ledger begins there; name another home")
+            create_exclusively(paths.vkey, f"{greeting.vkey}\n".encode(), mode=0o644)
+        if read_text(paths.vkey, most=MAX_VKEY).strip() != greeting.vkey:
+            raise KeyFileError(
+                f"{paths.vkey}: this home holds another ledger than the notary at "
+                f"{recorder.client.path} keeps; name another home"
+            )
+    if not paths.database.exists():
+        create_database(paths.database, meta={"origin": greeting.origin, "vkey": greeting.vkey})
+    with closing(Database(paths.database)) as database, database.transaction(write=True) as c:
+        _grow(c, recorder, path=paths.database)
+
+
+def _grow(c: sqlite3.Connection, recorder: RemoteRecorder, *, path: Path) -> None:
+    size = c.execute("SELECT COALESCE(MAX(idx) + 1, 0) FROM entries").fetchone()[0]
+    upto = _size(recorder.tree_head())
+    if upto < size:
+        raise ConsistencyError(
+            f"{path}: the notary shows {upto} entries, and has shown {size} before; keep this "
+            "copy, it is what is left of the others",
+            index=upto,
+        )
+    if upto > size:
+        entries = recorder.entries(size, upto - 1)
+        c.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", map(_row, entries))
+    after, notes = c.execute(
+        "SELECT COALESCE(MAX(size), 0), COALESCE(SUM(LENGTH(note)), 0) FROM tree_heads"
+    ).fetchone()
+    known, new = _heads(recorder, after=after, upto=upto)
+    c.executemany("INSERT INTO tree_heads VALUES (?, ?, ?)", new)
+    if known != notes:  # lines were added to notes that are here already
+        _add_lines(c, recorder, upto=after, path=path)
+
+
+def _add_lines(c: sqlite3.Connection, recorder: RemoteRecorder, *, upto: int, path: Path) -> None:
+    _, rows = _heads(recorder, after=0, upto=upto)
+    for size, note, _edge in rows:
+        done = c.execute(
+            "UPDATE tree_heads SET note = ?2"
+            " WHERE size = ?1 AND substr(?2, 1, length(note)) = note",
+            (size, note),
+        )
+        if done.rowcount != 1:
+            raise ConsistencyError(
+                f"{path}: the notary shows another tree head of size {size} than before; keep "
+                "this copy, which is evidence",
+                index=size - 1,
+            )
+
+
+def _heads(
+    recorder: RemoteRecorder, *, after: int, upto: int
+) -> tuple[int, Iterator[tuple[int, str, bytes]]]:
+    """Return how long the notes up to `after` are at the notary, and the tree heads behind it."""
+    first = recorder.client.ask({"op": "heads", "after": after, "upto": upto})
+
+    def rows() -> Iterator[tuple[int, str, bytes]]:
+        answer = first
+        while page := list(_parse_heads(answer.payload)):
+            yield from page
+            if not answer.header["more"]:
+                return
+            answer = recorder.client.ask({"op": "heads", "after": page[-1][0], "upto": upto})
+
+    return int(first.header["known"]), rows()
+
+
+def _row(data: bytes) -> tuple[int, bytes, int, str, bytes]:
+    entry = decode_entry(data)
+    return entry.index, entry.stream_id.bytes, entry.stream_version, entry.name, data
+
+
+def _parse_heads(payload: bytes) -> Iterator[tuple[int, str, bytes]]:
+    at = 0
+    try:
+        while at < len(payload):
+            size, note, edge = struct.unpack_from(">QHH", payload, at)
+            at += 12
+            yield size, payload[at : at + note].decode(), payload[at + note : at + note + edge]
+            at += note + edge
+    except (struct.error, UnicodeDecodeError) as e:
+        raise MalformedError(f"the notary's tree heads are cut short: {e}") from e
+
+
+def _size(note: str | None) -> int:
+    """Return the size that a tree head states, unverified."""
+    if note is None:
+        return 0
+    try:
+        return int(note.split("\n")[1])
+    except (IndexError, ValueError) as e:
+        raise MalformedError("the notary's newest tree head is not one") from e

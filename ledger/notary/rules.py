@@ -1,0 +1,128 @@
+"""Who may do what at a notary, by user id.
+
+Source: docs/reference/notary.md, "Rules".
+Trust: the rules are the administrator's; their file may be written by nobody else.
+I/O: the rules file; the system's accounts, for names.
+"""
+
+import os
+import pwd
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ledger.errors import MalformedError, RulesError, StorageError
+from ledger.files import open_regular
+from ledger.verification.verified_notes import COSIGNATURE, parse_vkey
+
+__all__ = ["User", "parse_rules", "read_rules"]
+
+_NOBODY = 65_534  # what the kernel reports for users of other namespaces, whoever they are
+_MAX_FILE = 1_000_000  # bytes
+_BLOB_BYTES = 10 << 30  # 10 GiB
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """What one user id may do; everybody listed may read."""
+
+    uid: int
+    append: tuple[str, ...] = ()  # event names, or beginnings: "run.*"
+    roles: tuple[str, ...] = ()  # in which they may sign events as author
+    others: bool = False  # may append to streams that another user began
+    cosign: bool = False  # may add witnesses' lines to tree heads
+    witnesses: tuple[str, ...] = ()  # vkeys of those who need not be granted in the ledger
+    blob_bytes: int = _BLOB_BYTES  # of all their blobs together
+
+    def may_append(self, name: str) -> bool:
+        """Tell whether this user may append events of this name."""
+        return any(
+            name.startswith(each[:-1]) if each.endswith("*") else name == each
+            for each in self.append
+        )
+
+
+def read_rules(path: Path, *, owners: tuple[int, ...] = (0,)) -> Mapping[int, User]:
+    """Return the rules in a file that only one of `owners` can write; raise RulesError."""
+    try:
+        with open_regular(path) as file:
+            status = os.fstat(file.fileno())
+            text = file.read(_MAX_FILE).decode()
+    except (OSError, StorageError, UnicodeDecodeError) as e:
+        raise RulesError(f"{path}: the rules cannot be read: {e}") from e
+    if status.st_uid not in owners or status.st_mode & 0o022:
+        raise RulesError(
+            f"{path}: others could write these rules; give the file to root or to the notary's "
+            "user, and run chmod go-w on it"
+        )
+    return parse_rules(text, where=str(path))
+
+
+def parse_rules(text: str, *, where: str = "rules") -> Mapping[int, User]:
+    """Return the rules by user id; raise RulesError naming what is wrong."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise RulesError(f"{where}: this is not TOML: {e}") from e
+    listed = document.pop("user", None)
+    if document or not isinstance(listed, list) or not listed:
+        raise RulesError(f"{where}: rules are [[user]] tables, at least one, and nothing else")
+    users: dict[int, User] = {}
+    for number, table in enumerate(listed, start=1):
+        user = _user(table, where=f"{where}: user {number}")
+        if user.uid in users:
+            raise RulesError(f"{where}: user {number}: {user.uid} is listed twice")
+        users[user.uid] = user
+    return users
+
+
+def _user(table: object, *, where: str) -> User:
+    if not isinstance(table, dict):
+        raise RulesError(f"{where}: this is no table")
+    kinds: dict[str, type] = {
+        "append": list,
+        "roles": list,
+        "others": bool,
+        "cosign": bool,
+        "witnesses": list,
+        "blob_bytes": int,
+    }
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "user":
+            continue
+        if key not in kinds:
+            raise RulesError(f"{where}: {key!r} is unknown; known: user, {', '.join(kinds)}")
+        if type(value) is not kinds[key]:
+            raise RulesError(f"{where}: {key} wants a {kinds[key].__name__}")
+        found[key] = _names(value, f"{where}: {key}") if isinstance(value, list) else value
+    for vkey in found.get("witnesses", ()):
+        try:
+            parse_vkey(vkey, type=COSIGNATURE)
+        except MalformedError as e:
+            raise RulesError(f"{where}: witnesses: {vkey!r}: {e}") from e
+    if found.get("blob_bytes", 0) < 0:
+        raise RulesError(f"{where}: blob_bytes is below 0")
+    return User(uid=_uid(table.get("user"), where=where), **found)
+
+
+def _names(value: list[Any], where: str) -> tuple[str, ...]:
+    for name in value:
+        if not isinstance(name, str) or not name or "*" in name[:-1]:
+            raise RulesError(f"{where}: {name!r} is no name; a * may stand at its end only")
+    return tuple(value)
+
+
+def _uid(user: object, *, where: str) -> int:
+    if isinstance(user, str):
+        try:
+            user = pwd.getpwnam(user).pw_uid
+        except KeyError:
+            raise RulesError(f"{where}: there is no account {user!r} on this machine") from None
+    if type(user) is not int or not 0 <= user < 2**32 - 1:
+        raise RulesError(f"{where}: user wants the name of an account or a user id")
+    if user == _NOBODY:
+        raise RulesError(f"{where}: {_NOBODY} stands for any user of another namespace")
+    return user

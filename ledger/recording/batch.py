@@ -1,0 +1,164 @@
+"""One append: a batch of events behind the ledger's end, closed by a signed tree head.
+
+Source: docs/reference/ledger-format.md, "Entry", "Tree head" and "Keys".
+Trust: what a verifier would refuse to read is refused here, by the verifier's own rules.
+I/O: a connection that is in a transaction.  Units: nanoseconds.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from ledger.bodies import encode_body
+from ledger.entries import Author, AuthorKey, EntryChain
+from ledger.errors import AuthorityError, ConflictError, VerificationError
+from ledger.recording.clocks import Clocks, Reading
+from ledger.recording.newest import Newest
+from ledger.recording.opening import Signer
+from ledger.verification.authority import Authority
+from ledger.verification.verified_entries import parse_entry
+
+__all__ = ["Batch", "Event"]
+
+Event = tuple[bytes, int, str, bytes, Author | None]
+"""stream id, stream version, name, body, author: a plain tuple, for there are many."""
+
+_INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+_INSERT_HEAD = "INSERT INTO tree_heads VALUES (?, ?, ?)"
+_LAST_VERSION = "SELECT MAX(stream_version) FROM entries WHERE stream_id = ?"
+_NO_EVENTS = -1  # in place of a stream's last version
+
+
+@dataclass(kw_only=True)
+class Batch:
+    """What one transaction appends; `newest` is the ledger's end, before and then after it."""
+
+    connection: sqlite3.Connection
+    newest: Newest
+    versions: dict[bytes, int]  # known last versions of streams; added to
+    signer: Signer
+    clocks: Clocks
+    reading: Reading | None = None  # of the clocks, once something was added
+
+    def add(self, events: Sequence[Event]) -> int:
+        """Write events and their tree head; return the index of the first.
+
+        A jump of the clock is noted before them, or, where they write to the authority stream
+        themselves, in the next batch: their versions there are settled.
+        """
+        reading = self.clocks.read()
+        stream = self.newest.authority.stream_id.bytes
+        own = any(event[0] == stream for event in events)
+        self._write(events if own else [*self._jumped(reading), *events], reading)
+        return self.newest.tree.size - len(events)
+
+    def add_authority(
+        self, name: str, fields: dict[str, Any], *, author: AuthorKey | None = None
+    ) -> int:
+        """Write an event of the authority stream and its tree head; return its index."""
+        reading = self.clocks.read()
+        jumped = self._jumped(reading)
+        self._write([*jumped, self._authority_event(name, fields, len(jumped), author)], reading)
+        return self.newest.tree.size - 1
+
+    def _jumped(self, reading: Reading) -> list[Event]:
+        by = self.clocks.jump(
+            reading, newest=self.newest.time_ns, last_jump=self.newest.authority.last_jump
+        )
+        if by is None:
+            return []
+        return [self._authority_event("clock.jumped", {"by": by, "clock": reading.clock}, 0, None)]
+
+    def _authority_event(
+        self, name: str, fields: dict[str, Any], ahead: int, author: AuthorKey | None
+    ) -> Event:
+        stream_id = self.newest.authority.stream_id
+        version = max(self.newest.authority_version, 0) + 1 + ahead
+        body = encode_body({"v": 1, **fields})
+        signed = None
+        if author is not None:
+            signed = author.author(
+                origin=self.newest.authority.origin,
+                stream_id=stream_id,
+                stream_version=version,
+                name=name,
+                body=body,
+            )
+        return stream_id.bytes, version, name, body, signed
+
+    def _write(self, events: Sequence[Event], reading: Reading) -> None:
+        versions = self._next_versions(events)
+        before = self.newest
+        now = max(reading.clock, before.time_ns)
+        chain = EntryChain(index=before.tree.size, previous=before.previous, time_ns=now)
+        append = chain.append
+        rows = [
+            (index, stream, version, name, append(stream, version, name, body, author))
+            for index, (stream, version, name, body, author) in enumerate(events, before.tree.size)
+        ]
+        authority = self._authorised(events, [row[4] for row in rows])
+        self.connection.executemany(_INSERT_ENTRY, rows)
+        tree = before.tree.copy()
+        tree.extend(chain.hashes)
+        note = self.signer.tree_head(size=tree.size, root=tree.root(), vkey=authority.vkey)
+        self.connection.execute(_INSERT_HEAD, (tree.size, note, b"".join(tree.edge)))
+        self.versions.update(versions)
+        self.newest = Newest(
+            authority=authority,
+            authority_version=versions.get(authority.stream_id.bytes, before.authority_version),
+            tree=tree,
+            previous=chain.hashes[-1],
+            time_ns=now,
+        )
+        self.reading = reading
+
+    def _next_versions(self, events: Sequence[Event]) -> dict[bytes, int]:
+        """Return the streams' last versions; raise ConflictError unless each event is the next."""
+        last_versions: dict[bytes, int] = {}
+        for event in events:
+            stream, version = event[0], event[1]
+            last = last_versions.get(stream)
+            if last is None:
+                last = self._last_version(stream)
+            if version != last + 1 and not (last == _NO_EVENTS and version == 1):
+                where = "has no events" if last == _NO_EVENTS else f"is at version {last}"
+                raise ConflictError(
+                    f"stream {UUID(bytes=stream)} {where}, so {version} cannot follow; another "
+                    "writer may have appended to it: load it again and retry"
+                )
+            last_versions[stream] = version
+        return last_versions
+
+    def _last_version(self, stream: bytes) -> int:
+        known = self.versions.get(stream)
+        if known is not None:
+            return known
+        (last,) = self.connection.execute(_LAST_VERSION, (stream,)).fetchone()
+        return _NO_EVENTS if last is None else int(last)
+
+    def _authorised(self, events: Sequence[Event], entries: Sequence[bytes]) -> Authority:
+        """Return what stands after the events; raise AuthorityError for what may not be."""
+        before = self.newest.authority
+        stream = before.stream_id.bytes
+        special = [
+            at for at, event in enumerate(events) if event[4] is not None or event[0] == stream
+        ]
+        if not special:
+            return before
+        authority = before.copy()
+        try:
+            for at in special:
+                index = self.newest.tree.size + at
+                authority.apply(parse_entry(entries[at], index=index))
+        except VerificationError as e:
+            raise AuthorityError(
+                f"nothing was appended, for no verifier would accept it: {e}"
+            ) from e
+        if not self.signer.holds(authority.vkey):
+            raise AuthorityError(
+                "nothing was appended: the ledger's key would be one that is not here; "
+                "rotate_key() makes a key and the event together"
+            )
+        return authority

@@ -1,0 +1,91 @@
+"""The ledger's end, as an append needs it: the tree's edge, the last entry, the keys in force.
+
+Source: docs/reference/ledger-format.md, "Database" and "Keys".
+Trust: entries and the last tree head have to fit together, and authority events are verified;
+whether the entries below are sound is for a verifier to say.
+I/O: reads through a connection that is in a transaction.
+"""
+
+import base64
+import sqlite3
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ledger.entries import NO_PREVIOUS, decode_entry, entry_hash
+from ledger.errors import ConsistencyError, VerificationError
+from ledger.tree import Tree
+from ledger.verification.authority import Authority
+from ledger.verification.verified_entries import parse_entry
+
+__all__ = ["Newest", "read_authority", "read_newest"]
+
+_HEAD = "SELECT size, note, edge FROM tree_heads ORDER BY size DESC LIMIT 1"
+_LAST = "SELECT idx, entry FROM entries ORDER BY idx DESC LIMIT 1"
+_ENTRY = "SELECT entry FROM entries WHERE idx = ?"
+_AUTHORITY = """
+    SELECT idx, stream_version, entry FROM entries
+    WHERE stream_id = ? AND stream_version > ? ORDER BY stream_version"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Newest:
+    """The end of a ledger, as of some tree head; none of it is changed in place."""
+
+    authority: Authority
+    authority_version: int = -1  # of the authority stream's last event, if it has one
+    tree: Tree
+    previous: bytes = NO_PREVIOUS  # (32,) the last entry's hash
+    time_ns: int = 0  # the last entry's
+
+
+def read_newest(c: sqlite3.Connection, *, path: Path, known: Newest) -> Newest:
+    """Return the ledger's end as it is now, continuing from an end that was seen before.
+
+    Raises ConsistencyError for an end that does not fit together or does not continue the one
+    that is known; VerificationError for authority events that mean nothing.
+    """
+    head = c.execute(_HEAD).fetchone()
+    last = c.execute(_LAST).fetchone()
+    size, note, edge = head or (0, "", b"")
+    tree = Tree(size=size, edge=[edge[at : at + 32] for at in range(0, len(edge), 32)])
+    root = base64.b64encode(tree.root()).decode()
+    fits = last is None if head is None else last is not None and last[0] == size - 1
+    if not fits or (head and note.split("\n")[1:3] != [str(size), root]):
+        raise ConsistencyError(
+            f"{path}: entries and tree heads do not fit together at size {size}; nothing was "
+            "appended, verify the ledger to see where it was changed",
+            index=size,
+        )
+    if known.tree.size:
+        row = c.execute(_ENTRY, (known.tree.size - 1,)).fetchone()
+        if row is None or entry_hash(row[0]) != known.previous:
+            raise ConsistencyError(
+                f"{path}: the ledger does not continue the {known.tree.size} entries that it had "
+                "before; nothing was appended, restore the file from a copy",
+                index=min(size, known.tree.size - 1),
+            )
+    newest = replace(known, tree=tree)
+    if last is not None:
+        newest = replace(
+            newest, previous=entry_hash(last[1]), time_ns=decode_entry(last[1]).time_ns
+        )
+    authority, version = read_authority(
+        c, known.authority, after=known.authority_version, path=path
+    )
+    return replace(newest, authority=authority, authority_version=version)
+
+
+def read_authority(
+    c: sqlite3.Connection, authority: Authority, *, after: int, path: Path
+) -> tuple[Authority, int]:
+    """Return what stands now, and its stream's last version, having seen it up to a version."""
+    rows = c.execute(_AUTHORITY, (authority.stream_id.bytes, after)).fetchall()
+    version = after
+    if rows:
+        authority = authority.copy()
+        try:
+            for index, version, entry in rows:  # noqa: B007  (the last one's is wanted)
+                authority.apply(parse_entry(entry, index=index))
+        except VerificationError as e:
+            raise type(e)(f"{path}: {e}; verify the ledger", index=e.index) from e
+    return authority, version

@@ -1,0 +1,148 @@
+"""Opening a ledger: the first time its key, database and vkey are made, then they must match.
+
+Source: docs/reference/ledger-format.md, "Files".
+Trust: the private key decides who may append; a ledger that is not its own is refused.
+I/O: everything in the ledger's directory but blobs.
+"""
+
+import secrets
+from contextlib import suppress
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ledger.database import Database, create_database, explained
+from ledger.entries import AuthorKey
+from ledger.errors import KeyFileError, StorageError
+from ledger.files import create_exclusively, read_text, replace_durably, sync_folder
+from ledger.keys import load_key, load_or_create_key
+from ledger.notes import NoteKey, public_bytes, vkey
+from ledger.paths import MAX_VKEY, LedgerPaths
+from ledger.recording.newest import read_authority
+from ledger.verification.authority import Authority
+
+__all__ = ["Signer", "open_ledger"]
+
+
+class Signer:
+    """Holds a ledger's private key, and takes up the next one when it is rotated.
+
+    The two key files change hands under the database's write lock only: take_up() and
+    rotation() are called inside of a transaction that writes.
+    """
+
+    def __init__(self, paths: LedgerPaths, *, origin: str, passphrase: bytes | None) -> None:
+        self.origin = origin
+        self._paths = paths
+        self._passphrase = passphrase
+        self._keys: dict[str, tuple[Ed25519PrivateKey, NoteKey]] = {}  # by vkey
+
+    def author(self, vkey: str) -> AuthorKey:
+        """Return the key with this vkey as an author; it is at hand."""
+        return AuthorKey("ledger", self._keys[vkey][0])
+
+    def tree_head(self, *, size: int, root: bytes, vkey: str) -> str:
+        """Return the signed note, by the key with this vkey; it is at hand."""
+        return self._keys[vkey][1].tree_head(size=size, root=root)
+
+    def holds(self, vkey: str) -> bool:
+        """Tell whether the key with this vkey is at hand, if need be from its file."""
+        if vkey not in self._keys:
+            self._load_current()
+        return vkey in self._keys
+
+    def take_up(self, vkey: str) -> None:
+        """Have the key in force at hand; raise KeyFileError if it is in neither file."""
+        if self.holds(vkey):
+            return
+        self.finish_rotation(vkey)
+        if vkey not in self._keys:
+            raise KeyFileError(
+                f"{self._paths.key}: this key is not in force in {self._paths.database.name}; put "
+                "the right key there, or open the ledger elsewhere"
+            )
+
+    def finish_rotation(self, vkey: str) -> None:
+        """Give the key in force its name, if it still bears the next key's."""
+        if self._paths.next_key.exists() and self._load_next() == vkey:
+            with explained(self._paths.key):
+                replace_durably(self._paths.next_key, self._paths.key)
+
+    def rotation(self, old: str) -> tuple[str, str]:
+        """Return a new key's vkey, and the note by which the key in force hands over to it.
+
+        The new key is on disk by then. One that was left by a rotation that came to nothing
+        was never in force, and is taken.
+        """
+        self.finish_rotation(old)
+        new = self._load_next()
+        return new, self._keys[old][1].rotation_to(self._keys[new][1])
+
+    def _load_current(self) -> str:
+        return self._remember(load_key(self._paths.key, passphrase=self._passphrase))
+
+    def _load_next(self) -> str:
+        return self._remember(load_or_create_key(self._paths.next_key, passphrase=self._passphrase))
+
+    def _remember(self, key: Ed25519PrivateKey) -> str:
+        signing = NoteKey(self.origin, key)
+        self._keys[signing.vkey] = (key, signing)
+        return signing.vkey
+
+
+def open_ledger(paths: LedgerPaths, *, passphrase: bytes | None) -> tuple[Database, Signer | None]:
+    """Open or begin the ledger in a directory; without its private key there is no signer.
+
+    Raises StorageError or KeyFileError; then nothing is left open.
+    """
+    had_vkey = paths.vkey.exists()  # asked first: it comes into being last
+    if not paths.database.exists():
+        if had_vkey:
+            raise StorageError(
+                f"{paths.database}: the ledger is gone, though {paths.vkey.name} is there; restore "
+                f"it from a copy, or remove {paths.vkey.name} to begin a new ledger"
+            )
+        _begin(paths, passphrase=passphrase)
+    database = Database(paths.database)
+    try:
+        return database, _signer(paths, database, passphrase=passphrase)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _begin(paths: LedgerPaths, *, passphrase: bytes | None) -> None:
+    with explained(paths.directory):
+        paths.directory.mkdir(parents=True, exist_ok=True)
+        with suppress(PermissionError):  # who may not read a folder cannot sync it
+            sync_folder(paths.directory.parent)
+    key = load_or_create_key(paths.key, passphrase=passphrase)
+    origin = f"proctor.local/{secrets.token_hex(16)}"
+    create_database(
+        paths.database, meta={"origin": origin, "vkey": vkey(origin, public_bytes(key))}
+    )
+
+
+def _signer(paths: LedgerPaths, database: Database, *, passphrase: bytes | None) -> Signer | None:
+    own_vkey = database.meta("vkey")
+    stated = None
+    with explained(paths.vkey), suppress(FileNotFoundError):
+        stated = read_text(paths.vkey, most=MAX_VKEY)
+    if stated is not None and stated.strip() != own_vkey:
+        raise KeyFileError(
+            f"{paths.vkey}: this is not the key of {paths.database.name}; one of the two was "
+            "exchanged, restore it from a copy"
+        )
+    if not paths.key.exists():
+        return None
+    signer = Signer(paths, origin=database.meta("origin"), passphrase=passphrase)
+    begun_with = Authority(own_vkey)
+    with database.transaction(write=False) as c:
+        authority, _ = read_authority(c, begun_with, after=-1, path=paths.database)
+    if not signer.holds(authority.vkey):  # a rotation is going on, or was interrupted
+        with database.transaction(write=True) as c:
+            authority, _ = read_authority(c, begun_with, after=-1, path=paths.database)
+            signer.take_up(authority.vkey)
+    if stated is None:
+        with explained(paths.vkey):
+            create_exclusively(paths.vkey, f"{own_vkey}\n".encode(), mode=0o644)
+    return signer

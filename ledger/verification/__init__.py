@@ -1,0 +1,1 @@
+"""How a ledger is verified: one entry after the other, in bulk, and from proofs."""

@@ -1,0 +1,313 @@
+"""Verification in bulk: what verify.py checks one by one, checked in columns.
+
+Says only that a stretch of the ledger holds. Where something does not fit it raises, and
+whoever called it asks verify.py, which decides, and names the first bad entry. So it may
+refuse too much and must never accept what verify.py refuses.
+
+Written from docs/reference/ledger-format.md and not from the writer, with which it shares
+nothing but the errors.
+
+Trust: the rows are hostile; a stretch is as good as the state that it began with.
+I/O: none.  Memory: one chunk of entries, and a number for each of up to 100,000 streams.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ledger.verification.authority import Authority
+from ledger.verification.states import Signatures, State, decides_keys, open_head, root_of
+from ledger.verification.verified_entries import parse_entry
+from ledger.verification.verified_notes import TreeHead, open_tree_head
+from ledger.verification.verify import EntryRow, HeadRow
+
+__all__ = ["BulkMismatchError", "Stretch", "Versions", "verify_stretch"]
+
+_CHUNK = 512  # entries at a time, for a core's cache; 0.1 GB if all are as long as they may be
+_MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
+_FIXED = np.dtype(
+    [
+        ("format", "u1"),
+        ("index", ">u8"),
+        ("stream_id", "V16"),
+        ("stream_version", ">u8"),
+        ("time", ">u8"),
+        ("previous", "V32"),
+        ("author_length", "u1"),
+    ]
+)
+_SHORTEST = 77  # bytes of an entry without author, name and body
+_LONGEST = 65_535
+
+Integers = npt.NDArray[np.integer]
+
+_sha256 = hashlib.sha256
+
+
+class BulkMismatchError(Exception):
+    """Something does not fit; verify.py knows what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """Entries that hold, if those before them do."""
+
+    start: State
+    end: State
+    head: TreeHead | None  # the newest in the stretch; its signature was checked
+    heads: int  # how many tree heads are in it
+    versions: "Versions"
+    authority: Authority  # as of its end
+
+
+class Versions:
+    """The first and the last version of each stream in a stretch; nothing if they are too many."""
+
+    def __init__(self) -> None:
+        self.first: dict[bytes, int] = {}
+        self.last: dict[bytes, int] = {}
+        self.overflowed = False
+
+    def add(self, streams: Sequence[bytes], versions: Sequence[int]) -> None:
+        """Take in the next entries; raise unless each is the next of its stream."""
+        if self.overflowed:
+            return
+        last = self.last
+        find = last.get
+        for stream, version in zip(streams, versions, strict=True):
+            before = find(stream)
+            if before is None:
+                self.first[stream] = version
+            elif version != before + 1:
+                raise BulkMismatchError
+            last[stream] = version
+        if len(last) > _MAX_STREAMS:
+            self.overflowed = True
+            self.first, self.last = {}, {}
+
+    def follow(self, before: "Versions") -> None:
+        """Raise unless each stream goes on where it ended, or begins with 0 or 1."""
+        for stream, version in self.first.items():
+            last = before.last.get(stream)
+            if version not in ((0, 1) if last is None else (last + 1,)):
+                raise BulkMismatchError
+        before.last.update(self.last)
+
+
+def verify_stretch(
+    entries: Iterator[EntryRow],
+    heads: Iterator[HeadRow],
+    *,
+    vkey: str,
+    start: State,
+    kept_heads: Sequence[TreeHead] = (),
+    signatures: Signatures = "all",
+    whole: bool = True,
+) -> Stretch:
+    """Return what these entries come to; `whole` if nothing may be left after their last head.
+
+    Heads are those of sizes beyond the start; in a stretch that is not whole, they may go on
+    after the last entry. Raises BulkMismatchError or VerificationError.
+    """
+    try:
+        return _Pass(
+            vkey=vkey, start=start, kept_heads=kept_heads, signatures=signatures, whole=whole
+        ).run(entries, heads)
+    except (TypeError, ValueError, OverflowError) as e:  # a column of another type or length
+        raise BulkMismatchError from e
+
+
+class _Pass:
+    """One walk over a stretch; see the steps of verify.Verification for their sources."""
+
+    def __init__(
+        self,
+        *,
+        vkey: str,
+        start: State,
+        kept_heads: Sequence[TreeHead],
+        signatures: Signatures,
+        whole: bool,
+    ) -> None:
+        self._start = start
+        self._state = start
+        self._authority = start.stands(vkey)
+        self._kept = kept_heads
+        self._signatures = signatures
+        self._whole = whole
+        self._versions = Versions()
+        self._head: TreeHead | None = None
+        self._heads = 0
+
+    def run(self, entries: Iterator[EntryRow], heads: Iterator[HeadRow]) -> Stretch:
+        self._check_kept(_Growth(self._start, []), after=self._start.size - 1)
+        head = next(heads, None)
+        while rows := list(islice(entries, _CHUNK)):
+            before = self._state.size
+            growth = self._check_entries(rows)
+            while head is not None and _is_within(head[0], self._state.size):
+                self._check_head(head, growth)
+                head = next(heads, None)
+            self._check_kept(growth, after=before)
+        self._check_end(head)
+        return Stretch(
+            start=self._start,
+            end=self._state,
+            head=self._head,
+            heads=self._heads,
+            versions=self._versions,
+            authority=self._authority,
+        )
+
+    def _check_entries(self, rows: Sequence[EntryRow]) -> "_Growth":
+        state, count = self._state, len(rows)
+        indexes, streams, versions, names, entries = zip(*rows, strict=True)
+        lengths = np.fromiter(map(len, entries), np.int64, count)
+        _hold(int(lengths.min()) >= _SHORTEST, int(lengths.max()) <= _LONGEST)
+        data = np.frombuffer(b"".join(entries), np.uint8)
+        starts = np.cumsum(lengths) - lengths
+        fixed = sliding_window_view(data, _FIXED.itemsize)[starts].view(_FIXED).reshape(count)
+        hashes = [_sha256(b"\x00" + entry).digest() for entry in entries]
+
+        # "Entry": the fixed fields. What is 2^63 or more turns negative, and fits nowhere.
+        places = np.arange(state.size, state.size + count)
+        times = fixed["time"].astype(np.int64)
+        numbers = np.frombuffer(array("q", versions), np.int64)
+        _hold(
+            bool((fixed["format"] == 1).all()),
+            np.array_equal(fixed["index"].astype(np.int64), places),
+            int(times[0]) >= state.time_ns,
+            bool((times[1:] >= times[:-1]).all()),
+            fixed["previous"].tobytes() == b"".join([state.last_hash, *hashes[:-1]]),
+        )
+        # "Database": the columns repeat them.
+        _hold(
+            np.array_equal(np.frombuffer(array("q", indexes), np.int64), places),
+            set(map(len, streams)) == {16},
+            fixed["stream_id"].tobytes() == b"".join(streams),
+            bool((numbers >= 0).all()),
+            np.array_equal(fixed["stream_version"].astype(np.int64), numbers),
+        )
+        _check_names(data, starts, lengths, fixed["author_length"].astype(np.int64), names)
+        self._versions.add(streams, versions)
+        key_entries = list(state.authority)
+        for at in _chosen(fixed["author_length"], streams, self._authority.stream_id.bytes):
+            entry = parse_entry(entries[at], index=state.size + at)
+            self._authority.apply(entry)
+            if decides_keys(entry, self._authority.stream_id):
+                key_entries.append(entries[at])
+
+        growth = _Growth(state, hashes)
+        self._state = State(
+            size=state.size + count,
+            last_hash=hashes[-1],
+            time_ns=int(times[-1]),
+            edge=growth.edge(state.size + count),
+            authority=tuple(key_entries),
+        )
+        return growth
+
+    def _check_head(self, row: HeadRow, growth: "_Growth") -> None:
+        size, note, edge = row
+        _hold(size > (self._head.size if self._head else self._start.size))
+        head = open_head(note, authority=self._authority, size=size, signatures=self._signatures)
+        own_edge = growth.edge(size)
+        _hold(head.size == size, head.root == root_of(own_edge), edge == b"".join(own_edge))
+        self._head = head
+        self._heads += 1
+
+    def _check_kept(self, growth: "_Growth", *, after: int) -> None:
+        for kept in self._kept:
+            if after < kept.size <= self._state.size:
+                open_tree_head(kept.note, vkey=self._authority.ledger_vkey_at(kept.size))
+                _hold(kept.root == root_of(growth.edge(kept.size)))
+
+    def _check_end(self, next_head: HeadRow | None) -> None:
+        if self._head is not None and self._signatures == "newest":
+            vkey = self._authority.ledger_vkey_at(self._head.size)
+            open_tree_head(self._head.note, vkey=vkey)
+        covered = self._head.size if self._head else self._start.size
+        if self._whole:
+            _hold(
+                next_head is None,
+                covered == self._state.size,
+                all(kept.size <= covered for kept in self._kept),
+            )
+
+
+class _Growth:
+    """A tree while leaves are added to it."""
+
+    def __init__(self, state: State, leaves: list[bytes]) -> None:
+        levels = (n for n in reversed(range(state.size.bit_length())) if state.size >> n & 1)
+        self._before = dict(zip(levels, state.edge, strict=True))
+        self._nodes: list[list[bytes]] = []  # of each level, those that the leaves lie below
+        self._first: list[int] = []  # of each level, the place of the first of these
+        nodes, place = leaves, state.size
+        while nodes:
+            if place % 2:
+                nodes = [self._before[len(self._nodes)], *nodes]
+                place -= 1
+            self._nodes.append(nodes)
+            self._first.append(place)
+            nodes = [
+                _sha256(b"\x01" + left + right).digest()
+                for left, right in zip(nodes[::2], nodes[1::2], strict=False)
+            ]
+            place //= 2
+
+    def edge(self, size: int) -> tuple[bytes, ...]:
+        """Return the right edge at a size from that before the leaves to that after them."""
+        return tuple(
+            self._nodes[n][(size >> n) - 1 - self._first[n]]
+            if n < len(self._nodes)
+            else self._before[n]
+            for n in reversed(range(size.bit_length()))
+            if size >> n & 1
+        )
+
+
+def _check_names(
+    data: Integers, starts: Integers, lengths: Integers, authors: Integers, names: Sequence[str]
+) -> None:
+    """Raise unless the lengths of author, name and body add up and the names are these."""
+    _hold(bool((lengths >= _SHORTEST + authors).all()))
+    name_at = starts + 75 + authors
+    name_lengths = data[name_at - 1].astype(np.int64)
+    _hold(bool((name_lengths > 0).all()))
+    _hold(bool((lengths >= _SHORTEST + authors + name_lengths).all()))
+    body_at = name_at + name_lengths
+    body_lengths = data[body_at].astype(np.int64) * 256 + data[body_at + 1]
+    _hold(np.array_equal(lengths, _SHORTEST + authors + name_lengths + body_lengths))
+
+    text = "".join(names)
+    parts: Sequence[str | bytes] = names if text.isascii() else [name.encode() for name in names]
+    _hold(np.array_equal(np.fromiter(map(len, parts), np.int64, len(names)), name_lengths))
+    before = np.cumsum(name_lengths) - name_lengths
+    places = np.repeat(name_at - before, name_lengths) + np.arange(int(name_lengths.sum()))
+    _hold(data[places].tobytes() == text.encode())
+
+
+def _chosen(authors: Integers, streams: Sequence[bytes], authority: bytes) -> list[int]:
+    """Return the places of the entries that have an author or may say which keys stand."""
+    chosen = set(np.flatnonzero(authors).tolist())
+    if authority in streams:
+        chosen.update(at for at, stream in enumerate(streams) if stream == authority)
+    return sorted(chosen)
+
+
+def _is_within(head_size: object, size: int) -> bool:
+    if type(head_size) is not int:
+        raise BulkMismatchError
+    return head_size <= size
+
+
+def _hold(*facts: bool) -> None:
+    if not all(facts):
+        raise BulkMismatchError

@@ -1,0 +1,161 @@
+"""What a verifier remembers of the ledgers that it has verified: for each, the newest tree head.
+
+A ledger that is shown again has to contain what is remembered. What comes after it can be
+verified without reading what lies before: the tree's edge is remembered too.
+
+Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. A file in
+it is still checked against itself, to tell damage from a ledger that fails.
+I/O: one file for each origin, exchanged whole and under a lock.
+"""
+
+import base64
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ledger.database import explained
+from ledger.errors import MalformedError, MemoryFileError, VerificationError
+from ledger.files import read_text, sync_folder, write_durably
+from ledger.verification.states import State, root_of
+from ledger.verification.verified_notes import (
+    TreeHead,
+    decode_base64,
+    open_tree_head,
+    parse_tree_head,
+)
+
+__all__ = ["Memory", "Remembered"]
+
+_FORMAT = "ledger/memory/v1"
+_MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was ever let in
+_KEYS = {"format": str, "vkey": str, "note": str, "last_hash": str, "time_ns": int}
+_LISTS = ("edge", "authority")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembered:
+    """A ledger as it was when it was verified last."""
+
+    vkey: str
+    note: str  # the newest tree head
+    state: State
+
+    def open(self) -> TreeHead:
+        """Return the tree head; raise VerificationError unless all of this fits together."""
+        state = self.state
+        authority = state.stands(self.vkey)
+        head = open_tree_head(self.note, vkey=authority.ledger_vkey_at(state.size))
+        if (
+            head.size != state.size
+            or len(state.edge) != state.size.bit_count()
+            or {len(part) for part in (*state.edge, state.last_hash)} != {32}
+            or root_of(state.edge) != head.root
+            or (state.size % 2 and state.edge[-1] != state.last_hash)
+        ):
+            raise MalformedError("the tree's edge is not that of the tree head")
+        return head
+
+
+class Memory:
+    """A folder with what is remembered; it need not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, origin: str) -> Path:
+        """Return the file for this ledger."""
+        name = hashlib.sha256(origin.encode(errors="surrogateescape")).hexdigest()
+        return self.folder / f"{name[:32]}.json"
+
+    def recall(self, origin: str) -> Remembered | None:
+        """Return what is remembered of this ledger; raise MemoryFileError if it is damaged."""
+        path = self.path(origin)
+        with explained(path):
+            try:
+                text = read_text(path, most=_MAX_FILE)
+            except FileNotFoundError:
+                return None
+        try:
+            remembered = _parse(text)
+            if remembered.open().origin != origin:
+                raise MalformedError("it is about another ledger")
+        except (VerificationError, ValueError, RecursionError) as e:
+            raise MemoryFileError(
+                f"{path}: what was remembered of this ledger cannot be used: {e}; restore the file "
+                "from a copy, or remove it to begin anew with the ledger as it is shown now"
+            ) from e
+        return remembered
+
+    def keep(self, new: Remembered, *, after: Remembered | None) -> bool:
+        """Remember a ledger as it was verified against what was recalled; tell if that still held.
+
+        If somebody else has remembered something newer since, nothing is changed: verify again.
+        """
+        head = new.open()
+        with self._locked():
+            if self.recall(head.origin) != after:
+                return False
+            if after is None or after.open().size <= head.size:
+                path = self.path(head.origin)
+                with explained(path):
+                    write_durably(path, _text(new).encode())
+                    sync_folder(self.folder.parent)  # the folder may be new as well
+        return True
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with explained(self.folder):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _text(remembered: Remembered) -> str:
+    state = remembered.state
+    fields = {
+        "format": _FORMAT,
+        "vkey": remembered.vkey,
+        "note": remembered.note,
+        "last_hash": _base64(state.last_hash),
+        "time_ns": state.time_ns,
+        "edge": [_base64(node) for node in state.edge],
+        "authority": [_base64(entry) for entry in state.authority],
+    }
+    return json.dumps(fields, indent=1) + "\n"
+
+
+def _parse(text: str) -> Remembered:
+    fields: Any = json.loads(text)
+    wanted = {**_KEYS, **dict.fromkeys(_LISTS, list)}
+    if not isinstance(fields, dict) or {key: type(v) for key, v in fields.items()} != wanted:
+        raise MalformedError(f"it does not hold {', '.join(wanted)}")
+    if fields["format"] != _FORMAT or not 0 <= fields["time_ns"] < 2**63:
+        raise MalformedError("its format or time is none that is known")
+    if not all(isinstance(item, str) for name in _LISTS for item in fields[name]):
+        raise MalformedError("its lists are not of text")
+    edge, authority = (tuple(map(decode_base64, fields[name])) for name in _LISTS)
+    return Remembered(
+        vkey=fields["vkey"],
+        note=fields["note"],
+        state=State(
+            size=parse_tree_head(fields["note"]).size,
+            last_hash=decode_base64(fields["last_hash"]),
+            time_ns=fields["time_ns"],
+            edge=edge,
+            authority=authority,
+        ),
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

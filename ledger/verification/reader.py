@@ -1,0 +1,309 @@
+"""Reading a ledger's file for verification, without ever writing to it.
+
+Verified, then used: both passes run in one read transaction, so what was verified
+is what the caller gets.
+
+Source: docs/reference/ledger-format.md, "Database".
+Trust: the file is hostile; entries are released only after all of them were verified.
+I/O: reads the database and the vkey; where its folder cannot be written, works on a copy.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.database import explained
+from ledger.errors import (
+    ConsistencyError,
+    ContradictionError,
+    KeyFileError,
+    SignatureError,
+    VerificationError,
+)
+from ledger.files import read_text
+from ledger.paths import MAX_VKEY, LedgerPaths
+from ledger.verification.authority import Authority
+from ledger.verification.bulk import BulkMismatchError
+from ledger.verification.memory import Memory, Remembered
+from ledger.verification.snapshots import entries_from_top, heads_from_top, snapshot
+from ledger.verification.states import Signatures, State, root_of
+from ledger.verification.stretches import first_version_out_of_step, verify_new, verify_whole
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_notes import TreeHead, open_tree_head
+from ledger.verification.verify import Verification
+
+__all__ = [
+    "VerificationReport",
+    "VerifiedLedger",
+    "check_ledger",
+    "check_new",
+    "open_verified",
+    "read_tree_head",
+    "read_vkey",
+]
+
+_NEWEST_HEAD = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerificationReport:
+    """What check_ledger() found."""
+
+    ok: bool
+    size: int  # entries that fit together, up to the fault if there is one
+    head: TreeHead | None  # the newest tree head that holds
+    error: str | None = None
+    error_type: str | None = None
+    index: int | None = None  # the first bad entry, where one is known
+    contradiction: tuple[str, str] | None = None
+    """A kept head that this ledger is behind or beside, and the newest that it shows: two notes."""
+    authority: Authority | None = None  # which keys stand, if the ledger holds
+    state: State | None = None  # what the verification of further entries needs, if it holds
+    unread: int = 0  # entries at its beginning that were verified before, and not read this time
+
+
+@dataclass(frozen=True)
+class VerifiedLedger:
+    """A ledger that held, as of one moment; for use inside of open_verified() only."""
+
+    size: int
+    head: TreeHead | None
+    vkey: str
+    authority: Authority
+    _path: Path
+    _connection: sqlite3.Connection
+
+    def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
+        """Yield the entries that were verified, from this index on."""
+        for index, data in enumerate(self.raw_entries(start=start), start):
+            yield parse_entry(data, index=index)
+
+    def raw_entries(self, *, start: int = 0) -> Iterator[bytes]:
+        """Yield the same entries as they are stored and hashed."""
+        with explained(self._path):
+            rows = entries_from_top(self._connection, skip=start)
+        while True:
+            with explained(self._path):  # around each step, so as not to explain a caller's errors
+                row = next(rows, None)
+            if row is None:
+                return
+            yield row[4]
+
+    def head_notes(self) -> Iterator[str]:
+        """Yield the tree heads' notes in the order of their sizes.
+
+        Of their signatures, those were checked that open_verified() was asked to check.
+        """
+        with explained(self._path):
+            rows = heads_from_top(self._connection)
+        while True:
+            with explained(self._path):
+                row = next(rows, None)
+            if row is None:
+                return
+            yield row[1]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What the verification of a ledger came to."""
+
+    state: State
+    head: TreeHead | None
+    authority: Authority
+
+
+@contextmanager
+def open_verified(
+    directory: Path,
+    *,
+    vkey: str | None = None,
+    kept_head: str | None = None,
+    signatures: Signatures = "newest",
+) -> Iterator[VerifiedLedger]:
+    """Verify the ledger in a directory, then give access to exactly what was verified.
+
+    Without a `vkey` the one beside the ledger is believed. Of the tree heads' signatures the
+    newest is checked, which covers every entry; see check_ledger() for the others. Raises
+    VerificationError for a ledger that does not hold, StorageError or KeyFileError for what is
+    not a ledger at all, KeptHeadError for a `kept_head` that is not a tree head.
+    """
+    paths = LedgerPaths(directory)
+    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    with snapshot(paths.database) as connection:
+        kept_heads = () if kept_head is None else (kept_head,)
+        verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
+        held = _verify(connection, verification, path=paths.database)
+        yield VerifiedLedger(
+            held.state.size, held.head, key, held.authority, paths.database, connection
+        )
+
+
+def check_ledger(
+    directory: Path,
+    *,
+    vkey: str | None = None,
+    kept_head: str | None = None,
+    signatures: Signatures = "all",
+    processes: int = 1,
+    memory: Memory | None = None,
+) -> VerificationReport:
+    """Verify as open_verified() does, but report a VerificationError instead of raising it.
+
+    `signatures` says which tree heads' are checked: "all" of them, or the "newest" one's. The
+    latter covers every entry; the others vouch only for their batch having been signed when it
+    was written. Everything else is checked either way: all entries and links, each tree head's
+    size and root, authors' signatures, a kept head's signature.
+
+    A large ledger is divided among up to so many `processes`. With a `memory`, the tree head
+    remembered from last time counts as one more kept head, and the newest takes its place if the
+    ledger holds. Raises MemoryFileError for a memory that is damaged.
+    """
+    paths = LedgerPaths(directory)
+    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    given = () if kept_head is None else (kept_head,)
+    while True:
+        recalled = memory.recall(key.partition("+")[0]) if memory else None
+        verification = None
+        shown = None
+        try:
+            if recalled and recalled.vkey != key:
+                raise SignatureError("the ledger's first key is not the one that is remembered")
+            with snapshot(paths.database) as connection:
+                verification = Verification(
+                    vkey=key,
+                    kept_heads=given,
+                    remembered=recalled.note if recalled else None,
+                    signatures=signatures,
+                )
+                shown = _newest_note(connection, path=paths.database)
+                held = _verify(connection, verification, path=paths.database, processes=processes)
+        except VerificationError as e:
+            contradiction = None
+            if isinstance(e, ContradictionError) and shown is not None:
+                contradiction = (e.kept, shown)
+            return VerificationReport(
+                ok=False,
+                size=verification.size if verification else 0,
+                head=verification.head if verification else None,
+                error=str(e),
+                error_type=type(e).__name__,
+                index=e.index,
+                contradiction=contradiction,
+            )
+        if _is_kept(memory, key, held, after=recalled):
+            return VerificationReport(
+                ok=True,
+                size=held.state.size,
+                head=held.head,
+                authority=held.authority,
+                state=held.state,
+            )
+
+
+def check_new(
+    directory: Path, *, memory: Memory, vkey: str | None = None, signatures: Signatures = "all"
+) -> VerificationReport:
+    """Verify what is new since the tree head that is remembered, and that it continues that one.
+
+    What lies before was verified then, is not read again, and may have been changed in the file
+    since: `unread` says how many entries that are. Where nothing is remembered, or something does
+    not fit, the whole ledger is verified, as by check_ledger().
+    """
+    paths = LedgerPaths(directory)
+    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    recalled = memory.recall(key.partition("+")[0])
+    if recalled is not None and recalled.vkey == key:
+        held = _verify_new(paths.database, recalled, signatures=signatures)
+        if held is not None and _is_kept(memory, key, held, after=recalled):
+            return VerificationReport(
+                ok=True,
+                size=held.state.size,
+                head=held.head,
+                authority=held.authority,
+                state=held.state,
+                unread=recalled.state.size,
+            )
+    return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)
+
+
+def read_tree_head(directory: Path) -> str | None:
+    """Return the newest tree head's note, unverified, for keeping; None in an empty ledger."""
+    path = LedgerPaths(directory).database
+    with snapshot(path) as connection:
+        return _newest_note(connection, path=path)
+
+
+def _newest_note(connection: sqlite3.Connection, *, path: Path) -> str | None:
+    with explained(path):
+        row = connection.execute(_NEWEST_HEAD).fetchone()
+    return None if row is None else str(row[0])
+
+
+def read_vkey(path: Path) -> str:
+    """Return the public key that lies beside a ledger, without looking at what it says."""
+    with explained(path):
+        try:
+            return read_text(path, most=MAX_VKEY).strip()
+        except FileNotFoundError:
+            raise KeyFileError(
+                f"{path}: the public key is missing; give the ledger's vkey"
+            ) from None
+
+
+def _is_kept(memory: Memory | None, vkey: str, held: _Held, *, after: Remembered | None) -> bool:
+    """Remember what was verified; tell whether it was verified against the latest memory."""
+    if memory is None or held.head is None:
+        return True
+    new = Remembered(vkey=vkey, note=held.head.note, state=held.state)
+    return memory.keep(new, after=after)
+
+
+def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> _Held | None:
+    """Return what the ledger has come to since, or None if something does not fit."""
+    start = recalled.state
+    with snapshot(path) as connection, explained(path):
+        try:
+            _check_meta(connection, path=path, vkey=recalled.vkey)
+            note = _newest_note(connection, path=path) or ""
+            new = verify_new(connection, vkey=recalled.vkey, start=start, signatures=signatures)
+            vkey = new.authority.ledger_vkey_at(new.end.size)
+            head = new.head or open_tree_head(note, vkey=vkey)  # without news, the remembered one
+        except (BulkMismatchError, VerificationError, sqlite3.Error):
+            return None
+    if (head.size, head.root) != (new.end.size, root_of(new.end.edge)):
+        return None
+    return _Held(new.end, head, new.authority)
+
+
+def _check_meta(connection: sqlite3.Connection, *, path: Path, vkey: str) -> None:
+    rows = connection.execute("SELECT key, value FROM meta NOT INDEXED LIMIT 3").fetchall()
+    if sorted(rows, key=repr) != [("origin", vkey.partition("+")[0]), ("vkey", vkey)]:
+        raise SignatureError(f"{path}: this ledger states another key than the one given")
+
+
+def _verify(
+    connection: sqlite3.Connection, verification: Verification, *, path: Path, processes: int = 1
+) -> _Held:
+    vkey = verification.vkey
+    with explained(path):
+        _check_meta(connection, path=path, vkey=vkey)
+        try:
+            whole = verify_whole(
+                connection,
+                vkey=vkey,
+                kept_heads=verification.kept_heads,
+                signatures=verification.signatures,
+                processes=processes,
+            )
+            return _Held(whole.end, whole.head, whole.authority)
+        except (BulkMismatchError, VerificationError, sqlite3.Error):
+            pass  # one entry after the other, it will be told what is wrong, and where
+        verification.run(entries_from_top(connection), heads_from_top(connection))
+        # Here and not there, because it takes memory or a sort: the columns are verified by now.
+        bad = first_version_out_of_step(connection)
+    if bad is not None:
+        raise ConsistencyError(f"entry {bad} is not the next version of its stream", index=bad)
+    return _Held(verification.state, verification.head, verification.authority)

@@ -1,0 +1,115 @@
+"""What a verifier knows of a ledger up to some size, and the tree's arithmetic for it.
+
+Written from docs/reference/ledger-format.md and not from the writer (tree.py), with which it
+shares nothing but the errors.
+
+Source: the format page, "Hashes" and "Tree head"; RFC 6962 section 2.1.
+Trust: a state is as good as the check that it came from.
+I/O: none.  Units: sizes in entries; nanoseconds since the POSIX epoch.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from ledger.errors import KeptHeadError, MalformedError, SignatureError
+from ledger.verification.authority import Authority
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_notes import (
+    ED25519,
+    TreeHead,
+    open_tree_head,
+    parse_tree_head,
+    parse_vkey,
+)
+
+__all__ = [
+    "Signatures",
+    "State",
+    "decides_keys",
+    "grown",
+    "open_head",
+    "parse_kept_head",
+    "root_of",
+]
+
+Signatures = Literal["all", "newest"]
+"""Which tree heads' signatures are checked: each one, or the newest, which covers all entries."""
+
+_KEY_EVENTS = ("key.granted", "key.revoked", "key.rotated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """All that the verification of the next entry needs to know of those before it."""
+
+    size: int = 0
+    last_hash: bytes = bytes(32)  # of the last entry
+    time_ns: int = 0  # of the last entry
+    edge: tuple[bytes, ...] = ()  # roots of the perfect subtrees, largest first
+    authority: tuple[bytes, ...] = ()  # the entries that say which keys stand, whole
+
+    def stands(self, vkey: str) -> Authority:
+        """Return which keys stand at this size; raises as Authority.apply() does."""
+        authority = Authority(vkey)
+        for data in self.authority:
+            entry = parse_entry(data, index=0)
+            authority.apply(entry)
+        return authority
+
+
+def decides_keys(entry: VerifiedEntry, authority_stream: UUID) -> bool:
+    """Tell whether later entries cannot be judged without this one."""
+    return entry.stream_id == authority_stream and entry.name in _KEY_EVENTS
+
+
+def open_head(note: str, *, authority: Authority, size: int, signatures: Signatures) -> TreeHead:
+    """Return what the note in the row of this size says; raise unless it may stand there.
+
+    With "newest" its signature is left for later.
+    """
+    if signatures == "all":
+        return open_tree_head(note, vkey=authority.ledger_vkey_at(size))
+    head = parse_tree_head(note)
+    if head.origin != authority.origin:
+        raise MalformedError("the note is not a tree head of this ledger")
+    return head
+
+
+def parse_kept_head(note: str, *, vkey: str) -> TreeHead:
+    """Return what a kept head claims; what is no tree head is the caller's mistake.
+
+    Its signature has to wait until it is known which key stands at its size.
+    """
+    key = parse_vkey(vkey, type=ED25519)  # whose faults are not the kept head's
+    try:
+        head = parse_tree_head(note)
+    except MalformedError as e:
+        raise KeptHeadError(
+            f"the kept tree head cannot be read: {e}; give the note just as it was copied out"
+        ) from e
+    if head.origin != key.name:
+        raise SignatureError("the kept tree head is not this ledger's: it bears another origin")
+    return head
+
+
+def grown(edge: Sequence[bytes], size: int, leaf: bytes) -> list[bytes]:
+    """Return the right edge of the tree of `size` leaves after one more."""
+    longer = [*edge, leaf]
+    while size % 2:
+        right = longer.pop()
+        longer[-1] = hashlib.sha256(b"\x01" + longer[-1] + right).digest()
+        size //= 2
+    return longer
+
+
+def root_of(edge: Sequence[bytes]) -> bytes:
+    """Return the root of the tree with this right edge."""
+    if not edge:
+        return hashlib.sha256(b"").digest()
+    root = edge[-1]
+    for left in edge[-2::-1]:
+        root = hashlib.sha256(b"\x01" + left + root).digest()
+    return root

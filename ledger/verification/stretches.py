@@ -1,0 +1,320 @@
+"""A whole ledger verified in bulk, by this process and others beside it.
+
+Each process takes a stretch of its own. What a stretch begins with (the tree's edge, the last
+entry's hash and time, the keys that stand) is looked up in the file, and is no more than a claim
+until it equals what the stretch before has come to. So it does not matter where a process has
+read: whatever was hashed leads to the root that the newest tree head signs.
+
+Trust: the file is hostile, the other processes are this program's own.
+I/O: the database, from a snapshot in each process; the processes' pipes.
+"""
+
+import gc
+import hashlib
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from ledger.errors import VerificationError
+from ledger.verification.authority import authority_stream
+from ledger.verification.bulk import BulkMismatchError, Stretch, Versions, verify_stretch
+from ledger.verification.snapshots import (
+    connected,
+    entries_after,
+    entries_from_top,
+    file_of,
+    heads_after,
+    heads_from_top,
+    in_bulk,
+)
+from ledger.verification.states import Signatures, State, decides_keys
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_notes import TreeHead
+
+__all__ = ["first_version_out_of_step", "verify_new", "verify_whole", "work"]
+
+_WORTH_A_PROCESS = 75_000  # entries; starting one takes the time of as many
+_SIGNATURE = 40  # checking one takes the time of as many entries
+_HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size LIMIT 1"
+_HEAD_BY_COUNT = "SELECT size, edge FROM tree_heads ORDER BY size LIMIT 1 OFFSET ?"
+_HEADS = "SELECT COUNT(*) FROM (SELECT 1 FROM tree_heads WHERE size <= ? LIMIT ?)"
+_AROUND_VERSION = """
+    SELECT (SELECT stream_version FROM entries WHERE stream_id = ?1 AND stream_version < ?2
+            ORDER BY stream_version DESC LIMIT 1),
+           (SELECT idx FROM entries WHERE stream_id = ?1 AND stream_version >= ?2
+            ORDER BY stream_version LIMIT 1)"""
+_KEY_ENTRIES = "SELECT entry FROM entries WHERE stream_id = ? ORDER BY stream_version LIMIT ?"
+_MOST_KEY_ENTRIES = 1_000  # with more of them, one process has to do
+_CHILD = """
+import sys
+sys.path[:] = sys.argv[1:]
+from ledger.verification.stretches import work
+sys.exit(work())"""
+_FIRST_VERSION_OUT_OF_STEP = """
+    SELECT idx FROM (
+        SELECT idx, stream_version, LAG(stream_version)
+            OVER (PARTITION BY stream_id ORDER BY idx) AS before
+        FROM entries NOT INDEXED)
+    WHERE CASE WHEN before IS NULL THEN stream_version > 1 ELSE stream_version <> before + 1 END
+    ORDER BY idx LIMIT 1"""
+_KeyEntries = Sequence[tuple[bytes, VerifiedEntry]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """A stretch to be verified."""
+
+    vkey: str
+    start: State
+    skipped_heads: int  # those of sizes up to the start
+    limit: int  # entries; -1 for all that follow
+    kept_heads: tuple[TreeHead, ...]
+    signatures: Signatures
+
+    def do(self, connection: sqlite3.Connection) -> Stretch:
+        with in_bulk(connection), _uncollected():
+            return verify_stretch(
+                entries_from_top(connection, skip=self.start.size, limit=self.limit),
+                heads_from_top(connection, skip=self.skipped_heads),
+                vkey=self.vkey,
+                start=self.start,
+                kept_heads=self.kept_heads,
+                signatures=self.signatures,
+                whole=self.limit < 0,
+            )
+
+
+def verify_whole(
+    connection: sqlite3.Connection,
+    *,
+    vkey: str,
+    kept_heads: Sequence[TreeHead] = (),
+    signatures: Signatures = "all",
+    processes: int = 1,
+) -> Stretch:
+    """Return what the whole ledger comes to; the last of several processes' stretches.
+
+    Raises BulkMismatchError, VerificationError or sqlite3.Error: ask verify.py then.
+    """
+    try:
+        starts = _starts(connection, vkey=vkey, signatures=signatures, processes=processes)
+    except (TypeError, ValueError, OSError) as e:  # a claim of another type
+        raise BulkMismatchError from e
+    ends = [start.size for start, _ in starts[1:]]
+    tasks = [
+        _Task(
+            vkey=vkey,
+            start=start,
+            skipped_heads=skipped,
+            limit=-1 if end is None else end - start.size,
+            kept_heads=tuple(kept_heads),
+            signatures=signatures,
+        )
+        for (start, skipped), end in zip(starts, [*ends, None], strict=True)
+    ]
+    with _working(tasks[1:], path=file_of(connection)) as workers:
+        stretches = [tasks[0].do(connection)]
+        stretches += [_result(worker, vkey=vkey) for worker in workers]
+    heads = 0
+    for (one, other), task in zip(pairwise(stretches), tasks[1:], strict=True):
+        heads += one.heads
+        if one.end != other.start or heads != task.skipped_heads:
+            raise BulkMismatchError
+    _check_versions(connection, [each.versions for each in stretches])
+    return stretches[-1]
+
+
+def verify_new(
+    connection: sqlite3.Connection, *, vkey: str, start: State, signatures: Signatures = "all"
+) -> Stretch:
+    """Return what the entries after a state come to; those before it are not read.
+
+    Whether a stream's first new version follows its last old one is asked of the columns of
+    old entries. Raises BulkMismatchError, VerificationError or sqlite3.Error.
+    """
+    with in_bulk(connection), _uncollected():
+        stretch = verify_stretch(
+            entries_after(connection, start.size),
+            heads_after(connection, start.size),
+            vkey=vkey,
+            start=start,
+            signatures=signatures,
+        )
+    if stretch.versions.overflowed:
+        raise BulkMismatchError
+    known = Versions()
+    for stream, first in stretch.versions.first.items():
+        before, index = connection.execute(_AROUND_VERSION, (stream, first)).fetchone()
+        if type(index) is not int or index < start.size:
+            raise BulkMismatchError
+        if type(before) is int:
+            known.last[stream] = before
+    stretch.versions.follow(known)
+    return stretch
+
+
+def first_version_out_of_step(connection: sqlite3.Connection) -> int | None:
+    """Return the first entry that is not the next of its stream, by columns that hold, or None."""
+    row = connection.execute(_FIRST_VERSION_OUT_OF_STEP).fetchone()
+    return None if row is None else row[0]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the collector from looking through a million rows for cycles: a tenth of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _check_versions(connection: sqlite3.Connection, parts: Sequence[Versions]) -> None:
+    if any(part.overflowed for part in parts):
+        if first_version_out_of_step(connection) is not None:
+            raise BulkMismatchError
+        return
+    known = Versions()
+    for part in parts:
+        part.follow(known)
+
+
+def _starts(
+    connection: sqlite3.Connection, *, vkey: str, signatures: Signatures, processes: int
+) -> list[tuple[State, int]]:
+    """Return where stretches begin and how many tree heads lie before, as the file claims it.
+
+    Pages that refer to each other in circles could keep a query busy for ever: each of these has
+    a limit, by what the file can hold.
+    """
+    starts = [(State(), 0)]
+    (size,) = connection.execute("SELECT IFNULL(MAX(size), 0) FROM tree_heads").fetchone()
+    if not sys.executable or not _WORTH_A_PROCESS < size <= _most_entries(file_of(connection)):
+        return starts
+    stream = authority_stream(vkey.partition("+")[0])
+    key_entries = [
+        (data, parse_entry(data, index=0))
+        for (data,) in connection.execute(_KEY_ENTRIES, (stream.bytes, _MOST_KEY_ENTRIES))
+    ]
+    if len(key_entries) == _MOST_KEY_ENTRIES:
+        return starts
+    key_entries = [(data, entry) for data, entry in key_entries if decides_keys(entry, stream)]
+    (heads,) = connection.execute(_HEADS, (size, size)).fetchone()
+    weight = heads * _SIGNATURE if signatures == "all" else 0
+    parts = min(processes, (size + weight) // _WORTH_A_PROCESS)
+    for part in range(1, parts):
+        if weight > size:
+            found = connection.execute(_HEAD_BY_COUNT, (heads * part // parts,))
+        else:
+            rest = size - _WORTH_A_PROCESS  # this process has begun before the others have started
+            found = connection.execute(_HEAD_BY_SIZE, (_WORTH_A_PROCESS + rest * part // parts,))
+        row = found.fetchone()
+        if row is not None and starts[-1][0].size < row[0] < size:
+            (skipped,) = connection.execute(_HEADS, (row[0], size)).fetchone()
+            starts.append((_claimed(connection, *row, key_entries=key_entries), skipped))
+    return starts
+
+
+def _most_entries(path: Path) -> int:
+    sizes = [part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists()]
+    return sum(sizes) // 78  # bytes of the shortest entry
+
+
+def _claimed(
+    connection: sqlite3.Connection, size: int, edge: bytes, *, key_entries: _KeyEntries
+) -> State:
+    """Return what the file says of its entries before this size."""
+    (last,) = connection.execute("SELECT entry FROM entries WHERE idx = ?", (size - 1,)).fetchone()
+    return State(
+        size=size,
+        last_hash=hashlib.sha256(b"\x00" + last).digest(),
+        time_ns=parse_entry(last, index=size - 1).time_ns,
+        edge=tuple(edge[at : at + 32] for at in range(0, len(edge), 32)),
+        authority=tuple(data for data, entry in key_entries if entry.index < size),
+    )
+
+
+@contextmanager
+def _working(tasks: Sequence[_Task], *, path: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """Yield processes that do these tasks, and end them in any case."""
+    with ExitStack() as stack:
+        workers = []
+        for task in tasks:
+            try:
+                # Not by multiprocessing, whose children would import the caller's program anew.
+                worker = subprocess.Popen(  # noqa: S603  (this program's own words)
+                    [sys.executable, "-c", _CHILD, *sys.path],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+                stack.enter_context(worker)
+                stack.callback(worker.kill)
+                assert worker.stdin is not None
+                with worker.stdin as pipe:
+                    pipe.write(_packed({**vars(task), "path": os.fsencode(path)}))
+            except (OSError, TypeError, ValueError, OverflowError) as e:
+                # No process can be had, it is dead already, or a claim is of another type.
+                raise BulkMismatchError from e
+            workers.append(worker)
+        yield workers
+
+
+def _result(worker: "subprocess.Popen[bytes]", *, vkey: str) -> Stretch:
+    assert worker.stdout is not None
+    output = worker.stdout.read()
+    if worker.wait() != 0:
+        raise BulkMismatchError
+    fields = _unpacked(output)
+    end = State(**fields["end"])
+    authority = end.stands(vkey)
+    authority.last_jump = fields["last_jump"]
+    versions = Versions()
+    vars(versions).update(fields["versions"])
+    return Stretch(
+        start=State(**fields["start"]),
+        end=end,
+        head=None if fields["head"] is None else TreeHead(**fields["head"]),
+        heads=fields["heads"],
+        versions=versions,
+        authority=authority,
+    )
+
+
+def work() -> int:
+    """Do the task on standard input; the other end of verify_whole()."""
+    fields = _unpacked(sys.stdin.buffer.read())
+    path = Path(os.fsdecode(fields.pop("path")))
+    fields["start"] = State(**fields["start"])
+    fields["kept_heads"] = tuple(TreeHead(**head) for head in fields["kept_heads"])
+    try:
+        with connected(path) as connection:
+            stretch = _Task(**fields).do(connection)
+    except (BulkMismatchError, VerificationError, sqlite3.Error):
+        return 1
+    last_jump = stretch.authority.last_jump
+    sys.stdout.buffer.write(_packed({**vars(stretch), "authority": None, "last_jump": last_jump}))
+    return 0
+
+
+def _packed(fields: dict[str, Any]) -> bytes:
+    """Return values for another process; an object becomes the table of its attributes."""
+    packed: bytes = msgpack.packb(fields, default=vars, unicode_errors="surrogatepass")
+    return packed
+
+
+def _unpacked(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
+    return fields

@@ -1,0 +1,1 @@
+"""Witnesses: cosignatures, quorums, and evidence of two histories."""

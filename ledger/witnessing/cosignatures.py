@@ -1,0 +1,113 @@
+"""Cosignatures: a witness's word that a tree head continues the last one that it saw.
+
+The writer's side (sign_cosignature) and the verifier's side (the rest) share no code: each
+builds the signed message by itself.
+
+Source: C2SP tlog-cosignature, "Ed25519 signed message"; signed-note, "Signature types".
+Trust: a note is hostile until open_cosignature() returns or cosigned_at() gives a time.
+I/O: none.  Units: POSIX seconds.
+Not covered: cosignatures by ML-DSA-44 (type 0x06), which the format page leaves out.
+"""
+
+import base64
+import hashlib
+import re
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from ledger.errors import EncodingError, SignatureError
+from ledger.verification.verified_notes import COSIGNATURE, SignedNote, parse_vkey
+
+__all__ = ["cosignature_vkey", "cosigned_at", "open_cosignature", "sign_cosignature"]
+
+_TYPE = b"\x04"  # a timestamped Ed25519 cosignature
+_LIMIT = 2**63  # seconds stay below it
+
+
+def cosignature_vkey(name: str, public_key: bytes) -> str:
+    """Return a witness's verifier key as one line of text, without a newline.
+
+    Raises EncodingError for a name that cannot stand in a signature line.
+    """
+    if not name or re.search(r"[\s+\x00-\x1f\x7f\ud800-\udfff]", name):
+        raise EncodingError(
+            f"{name!r} cannot be a witness's name: it may not be empty nor hold white space, "
+            "control characters or a plus; take something like example.org/witness"
+        )
+    material = base64.b64encode(_TYPE + public_key).decode()
+    return f"{name}+{_key_id(name, public_key).hex()}+{material}"
+
+
+def sign_cosignature(text: str, *, name: str, key: Ed25519PrivateKey, seconds: int) -> str:
+    """Return the signature line, with its newline, for a note's text at this time."""
+    if not 0 < seconds < _LIMIT:
+        raise EncodingError(f"{seconds} s is no time that a cosignature can hold")
+    message = f"cosignature/v1\ntime {seconds}\n{text}".encode()
+    blob = (
+        _key_id(name, key.public_key().public_bytes_raw())
+        + seconds.to_bytes(8, "big")
+        + key.sign(message)
+    )
+    return f"\u2014 {name} {base64.b64encode(blob).decode()}\n"
+
+
+def open_cosignature(note: SignedNote, *, vkey: str) -> int:
+    """Return the time at which this witness cosigned; raise SignatureError if it did not.
+
+    So it does if one of several lines in its name does not hold: for answers, not for ledgers,
+    to which others may have added it.
+    """
+    seconds, faults = _claims(note, vkey=vkey)
+    if faults:
+        raise faults[0]
+    if not seconds:
+        raise SignatureError(f"the note has no cosignature by {vkey.partition('+')[0]}")
+    return min(seconds)
+
+
+def cosigned_at(note: SignedNote, *, vkey: str) -> tuple[int | None, bool]:
+    """Return when this witness cosigned, if it did, and whether a line only pretends to be its.
+
+    Of several lines that hold, the earliest counts: the tree head was there by then. One that does
+    not hold is as none: anybody who can write the file can add it, and takes nothing away by it.
+    """
+    seconds, faults = _claims(note, vkey=vkey)
+    return min(seconds, default=None), bool(faults)
+
+
+def _claims(note: SignedNote, *, vkey: str) -> tuple[list[int], list[SignatureError]]:
+    """Return the times of the lines in a witness's name that hold, and what ails the others."""
+    key = parse_vkey(vkey, type=COSIGNATURE)
+    seconds, faults = [], []
+    for line in note.signatures:
+        if (line.name, line.key_id) == (key.name, key.key_id):
+            try:
+                seconds.append(
+                    _verified_time(
+                        note.text, line.signature, name=key.name, public_key=key.public_key
+                    )
+                )
+            except SignatureError as e:
+                faults.append(e)
+    return seconds, faults
+
+
+def _verified_time(text: str, signature: bytes, *, name: str, public_key: bytes) -> int:
+    seconds = int.from_bytes(signature[:8], "big")
+    if len(signature) != 72 or not 0 < seconds < _LIMIT:
+        raise SignatureError(f"the cosignature by {name} is malformed")
+    message = b"cosignature/v1\ntime " + str(seconds).encode() + b"\n" + _octets(text)
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature[8:], message)
+    except (InvalidSignature, ValueError) as e:
+        raise SignatureError(f"the cosignature by {name} does not fit the note") from e
+    return seconds
+
+
+def _octets(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # what is not text was never signed
+
+
+def _key_id(name: str, public_key: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\n" + _TYPE + public_key).digest()[:4]

@@ -1,0 +1,1 @@
+"""Asking a language model: the prompt, the request, the answer's form, the record."""

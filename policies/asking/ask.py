@@ -1,0 +1,190 @@
+"""One call from question to record: ask, read, store both bodies, note what came of it.
+
+I/O: the client's; blobs and the log that are passed in. A call's bodies are stored before the call
+is recorded.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from aggregates.transcript import Call
+from ledger.errors import LedgerError
+from policies.asking.completion import Answer, read_body
+from policies.asking.ladder import (
+    PROBE_MESSAGES,
+    PROBE_SCHEMA,
+    extract,
+    probe,
+    request_for,
+    verify_probe,
+)
+from policies.asking.settings import ModelSettings
+from policies.calls import Answers, Blobs, CallLog
+from policies.errors import AnswerError, PolicyError
+
+T = TypeVar("T")
+_FATAL = (401, 403, 404)  # at the probe: no other rung would change it
+
+
+class Client(Protocol):
+    """Asks one endpoint."""
+
+    endpoint: str
+
+    def ask(self, request: bytes, /) -> Answer:
+        """Send a request's body and return what came of it."""
+
+
+@dataclass(frozen=True)
+class Asked(Generic[T]):
+    """What a call came to."""
+
+    number: int  # of the call, from 1
+    outcome: str
+    problem: str | None
+    found: T | None  # None: nothing that could be read
+    status: int | None
+
+
+class Asker:
+    """Asks a model in the name of one run."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        client: Client,
+        log: CallLog,
+        blobs: Blobs,
+        answers: Answers | None = None,
+    ) -> None:
+        self.settings = settings
+        self.endpoint = client.endpoint
+        self._client = client
+        self._log = log
+        self._blobs = blobs
+        self._answers = answers if settings.cache else None
+
+    def ask(
+        self,
+        rung: str,
+        messages: Sequence[Mapping[str, Any]],
+        schema: Mapping[str, Any],
+        read: Callable[[Any], tuple[T, str | None, bool]],
+        *,
+        agent: str,
+        action: str,
+        epoch: int | None = None,
+        rules: tuple[str, ...] = (),
+        seed: int | None = None,
+    ) -> Asked[T]:
+        """Make one call and record it.
+
+        `read` gets the JSON of the answer and returns what it found, what is wrong with that, and
+        whether any of it is usable; it may raise AnswerError.
+        """
+        settings = self.settings
+        request = request_for(rung, settings, messages, schema, seed=seed)
+        body = json.dumps(
+            request, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        ).encode()
+        started = time.monotonic()
+        # A probe asks what the server does now, and not what one did once.
+        answer, cached = (None, False) if action == "probe" else self._remembered(body)
+        if answer is None:
+            answer = self._client.ask(body)
+        outcome, problem = answer.outcome, answer.problem
+        found: T | None = None
+        if outcome is None:
+            usable = False
+            try:
+                found, problem, usable = read(extract(rung, answer.message))
+            except AnswerError as error:
+                problem = str(error)
+            outcome = "usable" if usable else "unusable"
+        said = answer.body
+        number = self._log.add(
+            Call(
+                agent=agent,
+                action=action,
+                outcome=outcome,
+                epoch=epoch,
+                rules=rules,
+                model=settings.model,
+                endpoint=self.endpoint,
+                rung=rung,
+                parameters=settings.parameters(request.get("seed")),
+                request=self._blobs.put(body),
+                request_bytes=len(body),
+                response=None if said is None else self._blobs.put(said),
+                response_bytes=None if said is None else len(said),
+                status=answer.status,
+                finish_reason=answer.finish_reason,
+                usage=answer.usage,
+                seconds=time.monotonic() - started,
+                cost=answer.cost,
+                retries=answer.retries,
+                problem=problem,
+                cached=cached,
+            )
+        )
+        return Asked(number, outcome, problem, found, answer.status)
+
+    def _remembered(self, body: bytes) -> tuple[Answer | None, bool]:
+        """Return the earlier answer to this very request, which costs nothing now."""
+        if self._answers is None:
+            return None, False
+        digest = self._answers.find(hashlib.sha256(body).hexdigest())
+        if digest is None:
+            return None, False
+        try:
+            answer = read_body(self._blobs.get(digest), status=None)
+        except LedgerError:  # lost or damaged; the server is still there to be asked
+            return None, False
+        return replace(answer, usage=None, cost=0.0), True
+
+
+def find_rung(asker: Asker) -> str:
+    """Return the rung on which the endpoint gives what it is asked for, by trying.
+
+    Raises PolicyError where asking on is of no use: nobody is there, the key or the model is
+    refused, or no request at all was answered.
+    """
+    if asker.settings.rung is not None:
+        return asker.settings.rung
+    answered, last, tries = False, "", 0
+    seed = asker.settings.seed
+
+    def ask(rung: str) -> bool | None:
+        nonlocal answered, last, tries
+        asked = asker.ask(
+            rung,
+            PROBE_MESSAGES,
+            PROBE_SCHEMA,
+            _read_probe,
+            agent="prober",
+            action="probe",
+            seed=None if seed is None else (seed + tries) % 2**31,  # the same seed, the same noise
+        )
+        tries += 1
+        if asked.outcome == "unreachable" or asked.status in _FATAL:
+            raise PolicyError(f"{asker.endpoint} cannot be asked: {asked.problem}")
+        last = asked.problem or asked.outcome
+        if asked.outcome not in ("usable", "unusable", "truncated", "refused"):
+            return None
+        answered = True
+        return asked.outcome == "usable"
+
+    rung = probe(ask)
+    if not answered:
+        raise PolicyError(f"{asker.endpoint} answered no request: {last}")
+    return rung
+
+
+def _read_probe(value: Any) -> tuple[None, None, bool]:
+    verify_probe(value)
+    return None, None, True

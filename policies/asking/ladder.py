@@ -1,0 +1,124 @@
+"""The ladder: four ways to ask a server for JSON of a given form, the strictest first.
+
+Servers differ in what they honour, and some answer 200 and ignore what was asked. So the rung is
+chosen by what comes back: the probe asks for a word that stands in the schema alone.
+
+Trust: messages are hostile until extract() returns; what it returns is JSON and no more.
+I/O: none; asking is passed in.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from policies.asking.settings import RUNGS, ModelSettings
+from policies.errors import AnswerError
+from policies.extraction import ANSWER, MAX_TEXT, extract
+
+__all__ = ["MAX_TEXT", "RUNGS", "extract", "probe", "request_for"]
+
+TRIES = 3  # for each rung
+
+PROBE_WORD = "quartz-7306"
+PROBE_MESSAGES = (
+    {"role": "system", "content": "You answer in the form that is asked for, without any comment."},
+    {"role": "user", "content": "Fill in the form. Where it allows a single word, give that word."},
+)
+PROBE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "words": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "word": {"type": "string", "enum": [PROBE_WORD]},
+                    "size": {"type": ["integer", "null"]},
+                },
+                "required": ["word", "size"],
+                "additionalProperties": False,
+            },
+        },
+        "certain": {"type": "boolean"},
+    },
+    "required": ["words", "certain"],
+    "additionalProperties": False,
+}
+
+
+def request_for(
+    rung: str,
+    settings: ModelSettings,
+    messages: Sequence[Mapping[str, Any]],
+    schema: Mapping[str, Any],
+    *,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """Return the body of a request; `seed` replaces the settings' own."""
+    chosen = settings.seed if seed is None else seed
+    request: dict[str, Any] = {
+        "model": settings.model,
+        "messages": [dict(message) for message in messages],
+        **settings.parameters(chosen),
+    }
+    if rung == "json_schema":
+        form = {"name": ANSWER, "strict": True, "schema": schema}
+        return {**request, "response_format": {"type": "json_schema", "json_schema": form}}
+    if rung == "tool":
+        function = {
+            "name": ANSWER,
+            "description": "Give the answer.",
+            "parameters": schema,
+            "strict": True,
+        }
+        return {
+            **request,
+            "tools": [{"type": "function", "function": function}],
+            "tool_choice": {"type": "function", "function": {"name": ANSWER}},
+        }
+    written = json.dumps(schema, separators=(",", ":"))
+    request["messages"][-1]["content"] += (
+        "\n\nAnswer with one JSON object, and nothing before or after it, that follows this JSON "
+        f"schema:\n{written}"
+    )
+    if rung == "json_object":
+        request["response_format"] = {"type": "json_object"}
+    return request
+
+
+def probe(
+    ask: Callable[[str], bool | None], *, rungs: Sequence[str] = RUNGS, tries: int = TRIES
+) -> str:
+    """Return the first rung on which ask() says that the probe came back right.
+
+    ask() sends the probe on a rung: True for the right answer, False for a wrong one, None where
+    trying this rung again is of no use. Where no rung is right, it is the last: what comes back
+    is looked through for JSON, and checked like everything else.
+    """
+    for rung in rungs:
+        for _ in range(tries):
+            right = ask(rung)
+            if right:
+                return rung
+            if right is None:
+                break
+    return rungs[-1]
+
+
+def verify_probe(value: Any) -> None:
+    """Raise AnswerError unless `value` is what the probe asked for."""
+    words = value.get("words") if isinstance(value, Mapping) else None
+    if (
+        not isinstance(words, list)
+        or not words
+        or set(value) != {"words", "certain"}
+        or not isinstance(value["certain"], bool)
+        or any(
+            not isinstance(item, Mapping)
+            or set(item) != {"word", "size"}
+            or item["word"] != PROBE_WORD
+            or not (item["size"] is None or type(item["size"]) is int)
+            for item in words
+        )
+    ):
+        raise AnswerError("it is not of the form that the probe asks for")

@@ -1,0 +1,1 @@
+"""The policies that can be chosen by name, beside the playbook."""

@@ -1,0 +1,22 @@
+"""The policies that need nothing but their name: no model, no person, no record."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from policies.deciding.chance import RandomPolicy
+from policies.deciding.nothing import NothingPolicy
+from policies.errors import PolicyError
+from policies.playbook import PlaybookPolicy
+
+Simple = PlaybookPolicy | NothingPolicy | RandomPolicy
+POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
+    {"nothing": NothingPolicy, "playbook": PlaybookPolicy, "random": RandomPolicy}
+)
+
+
+def create_policy(name: str) -> Simple:
+    """Return the policy of that name; raises PolicyError listing those that exist."""
+    try:
+        return POLICIES[name]()
+    except KeyError:
+        raise PolicyError(f"no policy {name!r}: there are {', '.join(POLICIES)}") from None

@@ -1,0 +1,217 @@
+"""The human policy: a person at a terminal approves, edits or rejects what another policy proposes.
+
+Approved words stay their author's; edits and rejections are the person's own. A proposal can be
+marked gold or bad with a note; the marks are events, for later use.
+
+Trust: proposals may come from a model and are shown as JSON strings, so that no text moves the
+cursor or feigns a prompt. What is typed is hostile until it has been validated.
+I/O: the console and the log that are passed in.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+from aggregates.decisions import (
+    ARCHITECTURE_CHANGE,
+    ARCHITECTURE_DIRECTIONS,
+    DEFER,
+    HYPERPARAMETER_CHANGE,
+    NO_ACTION,
+    Decision,
+    Observation,
+    Said,
+    parse_decision,
+    validate_decision,
+)
+from aggregates.errors import DecisionError
+from aggregates.transcript import Call
+from policies.asking.prompt import quoted, situation
+from policies.calls import CallLog
+from policies.deciding.mixed import Proposer
+from policies.errors import PolicyError
+from policies.hindsight import NO_HINDSIGHT
+
+_HISTORY = 8  # epochs shown
+_MOST_WORDS = 4_000  # bytes of a proposal's justification
+_KEYS = "[a]pprove, [e]dit, [r]eject, or mark it [g]old or [b]ad first: "
+_HOW_TO_EDIT = (
+    'The decision as JSON, for example {"direction": "decrease_lr", "params": {"lr": 0.01}, '
+    '"justification": "..."}; direction and params stay if left out.'
+)
+_MARKS = {"b": "bad", "g": "gold"}
+
+
+class Console(Protocol):
+    """Where a person reads and types."""
+
+    def show(self, text: str, /) -> None:
+        """Show text."""
+
+    def ask(self, prompt: str, /) -> str:
+        """Return the line that is typed; raises EOFError where no more will come."""
+
+
+class Terminal:
+    """The console on two streams of text."""
+
+    def __init__(self, reader: TextIO, writer: TextIO) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def show(self, text: str) -> None:
+        """Write text as a line."""
+        self._writer.write(text + "\n")
+        self._writer.flush()
+
+    def ask(self, prompt: str) -> str:
+        """Write the prompt and read a line."""
+        self._writer.write(prompt)
+        self._writer.flush()
+        try:
+            line = self._reader.readline()
+        except UnicodeDecodeError:
+            return "\N{REPLACEMENT CHARACTER}"  # no answer to any question
+        if not line:
+            self.show("")
+            raise EOFError
+        return line.strip()
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    verdict: str
+    said: Said
+    mark: str | None
+    note: str
+
+
+class HumanPolicy:
+    """Puts each decision of `proposer` before a person."""
+
+    name = "human"
+
+    def __init__(
+        self,
+        proposer: Proposer,
+        *,
+        console: Console,
+        log: CallLog,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._proposer = proposer
+        self._console = console
+        self._log = log
+        self._clock = clock
+        self._hindsight = NO_HINDSIGHT
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of its policy."""
+        return {"name": self.name, "proposer": self._proposer.describe()}
+
+    def decide(self, observation: Observation) -> list[Said]:
+        """Return what the person makes of each proposal; raises PolicyError at the end of input."""
+        proposals = self._proposer.decide(observation)
+        self._hindsight = self._hindsight.at(observation)
+        self._console.show(situation(observation, _HISTORY, self._hindsight))
+        try:
+            return [
+                self._review(
+                    proposal if isinstance(proposal, Said) else Said(proposal), observation
+                )
+                for proposal in proposals
+            ]
+        except EOFError:
+            raise PolicyError(
+                "no terminal: the input has ended, and nobody is there to decide"
+            ) from None
+
+    def _review(self, proposal: Said, seen: Observation) -> Said:
+        began = self._clock()
+        found = self._ask(proposal, seen)
+        self._log.add(
+            Call(
+                agent=self.name,
+                action="review",
+                outcome="usable",
+                epoch=seen.epoch,
+                rules=proposal.decision.cites,
+                seconds=self._clock() - began,
+            )
+        )
+        self._log.review_proposal(
+            epoch=seen.epoch,
+            proposed=proposal.decision,
+            verdict=found.verdict,
+            decision=found.said.decision,
+            mark=found.mark,
+            note=found.note,
+        )
+        return found.said
+
+    def _ask(self, proposal: Said, seen: Observation) -> _Verdict:
+        proposed = proposal.decision
+        self._console.show(
+            f"\nProposed for {', '.join(proposed.cites)} by {proposal.source}: "
+            f"{proposed.direction} {json.dumps(dict(proposed.params))}\n"
+            f"said: {quoted(proposed.justification, _MOST_WORDS)}"
+        )
+        mark, note = None, ""
+        while True:
+            key = self._console.ask(_KEYS).lower()[:1]
+            if key == "a":
+                return _Verdict("approve", proposal, mark, note)
+            if key in _MARKS:
+                mark, note = _MARKS[key], self._console.ask("note: ")
+            elif key == "e":
+                self._console.show(_HOW_TO_EDIT)
+                own = self._valid("decision: ", lambda line: read_edit(line, proposed), seen)
+                return _Verdict("edit", own, mark, note)
+            elif key == "r":
+                own = self._valid("reason: ", lambda line: _left(proposed, line), seen)
+                return _Verdict("reject", own, mark, note)
+            elif key:
+                self._console.show(f"{quoted(key, 8)} is no answer to this")
+
+    def _valid(self, prompt: str, read: Callable[[str], Decision], seen: Observation) -> Said:
+        """Return the person's own decision; asks until it is one that fits."""
+        while True:
+            try:
+                decision = read(self._console.ask(prompt))
+                validate_decision(decision, seen)
+            except DecisionError as error:
+                self._console.show(f"not taken: {quoted(str(error), _MOST_WORDS)}")
+            else:
+                return Said(decision, "human")
+
+
+def _left(proposed: Decision, reason: str) -> Decision:
+    """Return the decision to leave the rules of `proposed` alone."""
+    return parse_decision(Decision(NO_ACTION, proposed.cites, DEFER, {}, reason).to_dict())
+
+
+def read_edit(line: str, proposed: Decision) -> Decision:
+    """Return `proposed` as a line of JSON changes it; raises DecisionError saying what is wrong."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DecisionError(f"this is no JSON: {error}") from error
+    known = {"direction", "params", "justification"}
+    if not isinstance(value, Mapping) or not set(value) <= known:
+        raise DecisionError(f"an edit is a JSON object with {sorted(known)}")
+    if "justification" not in value:
+        raise DecisionError("an edit has a justification of its own")
+    changed = {**proposed.to_dict(), **value}
+    direction = changed["direction"]
+    if "direction" in value and "params" not in value:
+        changed["params"] = {}
+    changed["event_type"] = (
+        NO_ACTION
+        if direction == DEFER
+        else ARCHITECTURE_CHANGE
+        if direction in ARCHITECTURE_DIRECTIONS
+        else HYPERPARAMETER_CHANGE
+    )
+    return parse_decision(changed)

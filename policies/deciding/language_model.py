@@ -1,0 +1,143 @@
+"""The policy that asks a language model: every due rule in one question, what is usable is said.
+
+What is not usable is asked again with the problem named. What stays open then is answered in the
+driver's name, never in the model's. Nothing that a server does ends the run.
+
+I/O: through the client, the log and the blobs that are passed in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from aggregates.campaign import MODE
+from aggregates.decisions import DEFER, NO_ACTION, Decision, Observation, Said
+from policies.answers import decision_schema, read_answer
+from policies.asking.ask import Asked, Asker, Client, find_rung
+from policies.asking.prompt import messages
+from policies.asking.settings import ModelSettings
+from policies.calls import Answers, Blobs, CallLog
+from policies.ensemble import VOTED, Ballot, Ensemble
+from policies.hindsight import NO_HINDSIGHT
+
+__all__ = ["LanguageModelPolicy", "find_rung"]
+
+_ASKED_AGAIN = ("unusable", "usable", "truncated")  # what a model can do better when told
+_MAX_REASON = 600  # characters
+_Read = tuple[list[Decision], dict[str, str]]
+
+
+class LanguageModelPolicy:
+    """Decides what a model says."""
+
+    name = "openai"
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        client: Client,
+        rung: str,
+        log: CallLog,
+        blobs: Blobs,
+        answers: Answers | None = None,
+        feedback: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
+        self._rung = rung
+        self._feedback = feedback
+        self._hindsight = NO_HINDSIGHT
+        self._ensemble = Ensemble(self._ballot, votes=settings.votes, log=log)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of its policy."""
+        return {"mode": MODE, **self._settings.to_dict(), "rung": self._rung}
+
+    def decide(self, observation: Observation) -> list[Said]:
+        """Return one answer for each due rule, in order of precedence."""
+        self._hindsight = self._hindsight.at(observation)
+        due = observation.due
+        voted = tuple(rule for rule in due if rule in VOTED and self._settings.votes > 1)
+        said: list[Said] = []
+        for rule in voted:
+            ballot = self._ensemble.decide(rule, observation)
+            said.append(
+                Said(ballot.decision) if ballot.decision else _silence(rule, ballot.problem)
+            )
+        if others := tuple(rule for rule in due if rule not in voted):
+            said += self._ask_until_usable(replace(observation, due=others))
+        return sorted(said, key=lambda one: min(map(due.index, one.decision.cites)))
+
+    def _ask_until_usable(self, observation: Observation) -> list[Said]:
+        """Ask about every due rule, again about what is open, and speak for what stays open."""
+        said: list[Said] = []
+        problem: str | None = None
+        for attempt in range(self._settings.repairs + 1):
+            asked = self._ask(observation, agent="decider", attempt=attempt, problem=problem)
+            decisions, open_rules = asked.found or (
+                [],
+                dict.fromkeys(observation.due, f"{asked.problem}"),
+            )
+            said += [Said(decision) for decision in decisions]
+            observation = replace(
+                observation, due=tuple(rule for rule in observation.due if rule in open_rules)
+            )
+            if not observation.due:
+                return said
+            problem = asked.problem
+            if asked.outcome not in _ASKED_AGAIN:
+                break
+        kind = "unusable" if asked.outcome == "usable" else asked.outcome
+        return said + [_silence(rule, f"{kind}: {open_rules[rule]}") for rule in observation.due]
+
+    def _ballot(self, observation: Observation, /, *, agent: str, voter: int) -> Ballot:
+        """Ask one voter about one rule, once."""
+        asked = self._ask(observation, agent=agent, seed=(self._settings.seed or 0) + voter)
+        if asked.found is None or not asked.found[0]:
+            return Ballot(asked.number, None, f"{asked.outcome}: {asked.problem}")
+        return Ballot(asked.number, asked.found[0][0], None)
+
+    def _ask(
+        self,
+        observation: Observation,
+        *,
+        agent: str,
+        attempt: int = 0,
+        problem: str | None = None,
+        seed: int | None = None,
+    ) -> Asked[_Read]:
+        def read(value: Any) -> tuple[_Read, str | None, bool]:
+            decisions, problems = read_answer(value, observation)
+            return (decisions, problems), _joined(problems), bool(decisions)
+
+        return self._asker.ask(
+            self._rung,
+            messages(
+                observation,
+                settings=self._settings,
+                feedback=self._feedback,
+                problem=problem,
+                hindsight=self._hindsight,
+            ),
+            decision_schema(observation),
+            read,
+            agent=agent,
+            action="repair" if attempt else "decide",
+            epoch=observation.epoch,
+            rules=observation.due,
+            seed=seed,
+        )
+
+
+def _joined(problems: Mapping[str, str]) -> str | None:
+    """Return the problems of several rules in one line, each problem once."""
+    rules: dict[str, list[str]] = {}
+    for rule, problem in problems.items():
+        rules.setdefault(problem, []).append(rule)
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in rules.items()) or None
+
+
+def _silence(rule: str, reason: str | None) -> Said:
+    words = f"no usable answer: {reason}"[:_MAX_REASON]
+    return Said(Decision(NO_ACTION, (rule,), DEFER, {}, words), source="driver")

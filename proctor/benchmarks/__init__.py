@@ -1,0 +1,1 @@
+"""Benchmarks: how fast the ledger, the tables and the monitor are."""

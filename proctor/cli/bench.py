@@ -1,0 +1,152 @@
+"""`proctor bench`: how fast a ledger is on this machine."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proctor.benchmarks.cookbook import CookbookTimes
+from proctor.benchmarks.cookbook import measure as ask_cookbook
+from proctor.benchmarks.ledger import BATCH, CORES, measure
+from proctor.benchmarks.projections import NEW, ProjectionBench
+from proctor.benchmarks.projections import measure as project_events
+from proctor.cli.options import HOME, HomeOption, JsonOption
+from proctor.errors import EXIT_HELD
+from proctor.home import Home
+from proctor.output.terminal import console, print_json, print_table
+
+app = typer.Typer(
+    name="bench",
+    help="Measure how fast a ledger is on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
+)
+_TARGETS = {f"batches of {BATCH:,}": 0.5, "single events": 0.6}
+_TARGET_VERIFY = 5.0
+
+
+@app.callback()
+def bench() -> None:
+    """Measure how fast a ledger is on this machine."""
+
+
+@app.command()
+def ledger(
+    events: Annotated[
+        int, typer.Option("--events", min=5_000, max=100_000_000, help="Entries to be verified.")
+    ] = 200_000,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=1_000, help="Rounds; their median counts.")
+    ] = 5,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
+    ] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Append and verify beside the library's recorder, a chain of JSON lines and bare limits."""
+    found = measure(folder, events=events, rounds=rounds)
+    if as_json:
+        print_json(found)
+        raise typer.Exit(EXIT_HELD)
+    console.print(
+        f"{events:,} events with bodies of 400 bytes, median of {rounds} interleaved rounds; "
+        f"where nothing is said, verified in batches of {BATCH:,}"
+    )
+    print_table(
+        ("appending, sync FULL", "events/s", "of the library's", "wanted"),
+        [
+            (name, f"{rate:,.0f}", *_against(found.append_ratios, name))
+            for name, rate in found.append.items()
+        ],
+    )
+    print_table(
+        ("verifying", "entries/s", "of the chain's", "wanted"),
+        [
+            (
+                name,
+                f"{rate:,.0f}",
+                f"{found.verify_ratios[name]:.2f}",
+                f"{_TARGET_VERIFY:.1f}" if name == f"newest signature, {CORES} processes" else "",
+            )
+            for name, rate in found.verify.items()
+        ],
+    )
+    whole = found.remembered["all, s"]
+    print_table(
+        ("from a remembered head", "s", "of the whole"),
+        [
+            (name.removesuffix(", s"), f"{seconds:.3f}", f"{seconds / whole:.1%}")
+            for name, seconds in found.remembered.items()
+        ],
+    )
+    print_table(
+        ("bare limits", "a second"),
+        [(name, f"{rate:,.0f}") for name, rate in found.limits.items()],
+    )
+    print_table(
+        ("of what the bare operations allow", "reached"),
+        [(name, f"{part:.0%}") for name, part in found.reached.items()],
+    )
+    raise typer.Exit(EXIT_HELD)
+
+
+def _against(ratios: dict[str, float], name: str) -> tuple[str, str]:
+    who, _, how = name.partition(", ")
+    if who != "ledger":
+        return "", ""
+    return f"{ratios[how]:.2f}", f"{_TARGETS[how]:.1f}"
+
+
+@app.command()
+def projections(
+    events: Annotated[
+        int, typer.Option("--events", min=20_000, max=100_000_000, help="Entries of the ledger.")
+    ] = 1_000_000,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
+    ] = Path(),
+    cookbook: Annotated[
+        bool, typer.Option("--cookbook", help="Ask the cookbook, in a file of ten million rows.")
+    ] = False,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Make tables of events like this home's, beside reading and decoding them."""
+    found: ProjectionBench | CookbookTimes
+    if cookbook:
+        with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
+            found = ask_cookbook(Path(name))
+    else:
+        found = project_events(folder, Home(home).ledger, events=events)
+    if as_json:
+        print_json(found)
+    elif isinstance(found, ProjectionBench):
+        _print_projections(found)
+    else:
+        print_table(
+            ("question", "s", "s of processors"),
+            [(q, f"{s:.2f}", f"{found.processor[q]:.2f}") for q, s in found.seconds.items()],
+            title=f"{found.rows:,} rows",
+        )
+    raise typer.Exit(EXIT_HELD)
+
+
+def _print_projections(found: ProjectionBench) -> None:
+    mix = ", ".join(f"{kind} {share:.0%}" for kind, share in found.mix.items())
+    console.print(f"{found.events:,} events of {found.entry_bytes:.0f} bytes: {mix}")
+    print_table(
+        ("", "events/s", "s of processors"),
+        [
+            ("appended", f"{found.append:,.0f}", ""),
+            ("read and decoded", f"{found.bare:,.0f}", f"{found.bare_seconds:.1f}"),
+            ("projected", f"{found.rebuild:,.0f}", f"{found.rebuild_seconds:.1f}"),
+        ],
+    )
+    console.print(f"projected to read and decoded, in rate: {found.ratio:.2f}")
+    for events, peak in found.peak_mib.items():
+        console.print(
+            f"behind {events} events: peak of writer and reader {peak:.0f} MiB; "
+            f"{NEW:,} more were caught up in {found.catch_up_seconds[events]:.2f} s"
+        )

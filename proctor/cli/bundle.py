@@ -1,0 +1,179 @@
+"""`proctor prove`, `export` and `import`: what is handed over, and taken over."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ledger.blobs import BlobStore
+from ledger.handover.bundle import export_bundle
+from ledger.handover.bundle_check import is_bundle, read_vkey
+from ledger.handover.bundle_files import strangers
+from ledger.handover.bundle_import import import_bundle
+from ledger.handover.envelope import IN_TOTO, seal, tree_head_statement
+from ledger.handover.proof_files import write_proof
+from ledger.paths import LedgerPaths
+from ledger.verification.reader import VerifiedLedger
+from proctor.cli.commands import read_text
+from proctor.cli.keys import read_private_key, read_vkey_file
+from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
+from proctor.errors import EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.output.files import write_output
+from proctor.output.terminal import console, counted, error_console, print_json, words
+from proctor.remembering import open_remembered, recall
+
+app = typer.Typer()
+
+
+@app.command()
+def prove(
+    event: Annotated[
+        str, typer.Argument(metavar="EVENT", help="An index, or an event's STREAM/VERSION.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write; by default standard output.")
+    ] = None,
+    vkey: VkeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a file that proves one event to somebody who has only the public key."""
+    place = Home(home)
+    place.require_ledger()
+    with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:
+        index = _find(ledger, event)
+        proof = write_proof(ledger, index)
+    if out is not None:
+        write_output(out, proof, home=place)
+    if as_json:
+        print_json({"index": index, "out": out, "proof": proof})
+    elif out is None:
+        sys.stdout.write(proof)
+    else:
+        console.print(f"entry {index} is proved by {words(str(out))}")
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def export(
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", help="A folder, new or with an earlier export.")
+    ] = None,
+    blobs: Annotated[
+        bool, typer.Option("--blobs/--no-blobs", help="Whether files named by hash go along.")
+    ] = True,
+    dsse: Annotated[
+        Path | None,
+        typer.Option("--dsse", help="A file for the newest tree head as a DSSE envelope."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="Who signs the envelope; by default the ledger's private key."),
+    ] = None,
+    vkey: VkeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the ledger as a folder that others verify, replay, or serve; or its head as DSSE."""
+    if bundle is None and dsse is None:
+        raise ProctorError("nothing to export: give --bundle DIR, --dsse FILE, or both")
+    place = Home(home)
+    place.require_ledger()
+    if bundle is not None and blobs and not isinstance(place.blobs, BlobStore):
+        raise ProctorError(
+            "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
+        )
+    directory, owner = place.ledger, read_vkey_file(vkey)
+    with open_remembered(directory, vkey=owner) as ledger:
+        newest = ledger.head
+    told: dict[str, Any] = {}
+    if bundle is not None:
+        done = export_bundle(directory, bundle, vkey=owner, blobs=blobs)
+        told = {
+            "bundle": bundle,
+            "size": done.head.size,
+            "earlier_heads": done.earlier,
+            "blobs": done.blobs,
+        }
+        if not as_json:
+            console.print(
+                f"[green]exported[/] {counted(done.head.size, 'entry')} and "
+                f"{counted(done.blobs, 'blob')} to "
+                f"{words(str(bundle))}"
+            )
+    if dsse is not None:
+        if newest is None:
+            raise ProctorError("an empty ledger has no tree head to export")
+        signer = read_private_key(LedgerPaths(directory).key if key is None else key)
+        statement = tree_head_statement(newest.note)
+        write_output(dsse, seal(statement, payload_type=IN_TOTO, key=signer), home=Home(home))
+        told |= {"dsse": dsse, "size": newest.size}
+        if not as_json:
+            console.print(f"[green]exported[/] tree head {newest.size} to {words(str(dsse))}")
+    if as_json:
+        print_json(told)
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command(name="import")
+def import_(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
+    vkey: VkeyOption = None,
+    head: Annotated[
+        Path | None, typer.Option("--head", help="A tree head that you kept; see verify.")
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
+    if not is_bundle(bundle):
+        raise ProctorError(f"{bundle} holds no bundle; `proctor export --bundle` makes one")
+    owner = read_vkey_file(vkey)
+    recalled = recall(owner or read_vkey(bundle))
+    kept_heads = [] if recalled is None else [recalled.note]
+    if (kept := read_text(head)) is not None:
+        kept_heads.append(kept)
+    done = import_bundle(bundle, Home(home).path / "ledger", vkey=owner, kept_heads=kept_heads)
+    others = strangers(bundle)
+    if as_json:
+        print_json(
+            {
+                "origin": done.origin,
+                "size": done.size,
+                "new": done.new,
+                "blobs": done.blobs,
+                "left_out": others,
+            }
+        )
+    else:
+        console.print(
+            f"[green]held[/]: {counted(done.size, 'entry')}, {done.new} of them new, and "
+            f"{counted(done.blobs, 'blob')} are in {words(str(home))}, to be read"
+        )
+        for name in others[:10]:
+            error_console.print(f"left out, for it is no part of a bundle: {words(name)}")
+    raise typer.Exit(EXIT_HELD)
+
+
+def _find(ledger: VerifiedLedger, event: str) -> int:
+    """Return the index that an index or STREAM/VERSION means."""
+    stream, slash, version = event.rpartition("/")
+    if not slash:
+        if (
+            not event.isdecimal()
+            or not event.isascii()
+            or len(event) > 19
+            or int(event) >= ledger.size
+        ):
+            raise ProctorError(
+                f"there is no event {event}; the ledger has entries 0 to {ledger.size - 1}"
+            )
+        return int(event)
+    for entry in ledger.entries():
+        if str(entry.stream_id) == stream.lower() and str(entry.stream_version) == version:
+            return entry.index
+    raise ProctorError(
+        f"there is no event {event}; `proctor log --json` lists streams and versions"
+    )

@@ -1,0 +1,82 @@
+"""`proctor campaign`: attempts at one task, each told what the judge said of the earlier ones."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proctor.cli.options import HOME, HomeOption, JsonOption
+from proctor.home import Home
+from proctor.runs.process import start_for
+from proctor.runs.run_settings import provoked, read_config
+
+app = typer.Typer()
+
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Configuration, as in lr=0.3 epochs=8 dataset=imagefolder:DIR.",
+    ),
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="A TOML file with configuration.")
+]
+PolicyOption = Annotated[
+    str, typer.Option("--policy", help="playbook, nothing, random, openai, mixed or human.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the policy, as in model=NAME."),
+]
+
+ProvokeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--provoke", metavar="NAME", help="Put a fault of the catalogue into the run on purpose."
+    ),
+]
+ProvokeSeedOption = Annotated[
+    int, typer.Option("--provoke-seed", min=0, help="Of the fault's severity and place.")
+]
+
+
+@app.command()
+def campaign(
+    settings: SettingsArgument = None,
+    config: ConfigOption = None,
+    attempts: Annotated[
+        int, typer.Option("--attempts", min=1, max=1_000, help="Runs to be made and judged.")
+    ] = 3,
+    policy: PolicyOption = "openai",
+    sets: SetOption = None,
+    provoke: ProvokeOption = None,
+    provoke_seed: ProvokeSeedOption = 0,
+    feedback: Annotated[
+        bool,
+        typer.Option(
+            "--feedback/--no-feedback", help="Tell each attempt the verdicts on earlier ones."
+        ),
+    ] = True,
+    name: Annotated[
+        str, typer.Option("--name", help="Tells this campaign from another of the same settings.")
+    ] = "",
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Attempt one task several times; the same command carries on, or tells how it ended."""
+    chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
+    from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    raise typer.Exit(
+        campaign_jobs.campaign(
+            Home(home),
+            chosen,
+            attempts=attempts,
+            policy=policy,
+            policy_settings=sets or [],
+            feedback=feedback,
+            name=name,
+            as_json=as_json,
+        )
+    )

@@ -1,0 +1,138 @@
+"""`proctor campaign`, which trains and judges; it returns the exit code."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from aggregates.campaign import Campaign
+from aggregates.run import Run
+from judge.auditing.report import AuditReport
+from ledger.application import LedgerApplication
+from monitor.config import RunConfig
+from monitor.loop import prepare
+from proctor.cli.jobs import judge_here, print_cut_off, verify_ready
+from proctor.errors import EXIT_HELD
+from proctor.home import Home
+from proctor.output.terminal import console, counted, print_json, print_table, words
+from proctor.runs.campaign_feedback import read_verdict
+from proctor.runs.campaign_run import CutOff, Harness, Task
+from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
+from proctor.runs.progress import watching
+from proctor.runs.transcript_log import read_tally
+
+
+def campaign(
+    home: Home,
+    config: RunConfig,
+    *,
+    attempts: int,
+    policy: str,
+    policy_settings: list[str],
+    feedback: bool,
+    name: str,
+    as_json: bool,
+) -> int:
+    """Begin a campaign, carry it on, or tell how it ended."""
+    choice = PolicyChoice.read(policy, policy_settings)
+    task = Task(config, choice.to_dict(), attempts, feedback, name)
+    splits = prepare(config)
+    verify_ready(home, choice, campaign=True)
+    with home.open_log() as log:
+        opened = task.open(log)
+        if opened.ranking is None:
+            with watching(bars=policy != HUMAN) as watchers:
+                harness = Harness(
+                    home,
+                    log,
+                    opened,
+                    make_policy=make_policies(choice, log, home.blobs),
+                    judge_run=lambda run_id: judge_here(home, log, run_id),
+                    splits=splits,
+                    watching=watchers,
+                )
+                harness.carry_on()
+                harness.end("completed")
+        found = describe_campaign(log, opened)
+    if as_json:
+        print_json(found)
+    else:
+        _print_campaign(found)
+    return EXIT_HELD
+
+
+def describe_campaign(log: LedgerApplication, opened: Campaign) -> dict[str, Any]:
+    """Return a campaign in plain values: attempts in order, their verdicts, what it has cost."""
+    verdicts = {run: read_verdict(log, audit) for run, audit in opened.audits.items()}
+    ranking = opened.ranking or []
+    spent = read_tally(log, (*opened.runs, *opened.abandoned))
+    return {
+        "mode": opened.mode,
+        "campaign": str(opened.id),
+        "policy": opened.policy,
+        "feedback": opened.feedback,
+        "ended": opened.ranking is not None,
+        "attempts": [
+            {
+                "number": number,
+                "rank": ranking.index(run) + 1 if run in ranking else None,
+                **_attempt(log, run, verdicts.get(run)),
+            }
+            for number, run in enumerate(opened.runs, start=1)
+        ],
+        "ranking": ranking,
+        "abandoned": [
+            asdict(CutOff.read(run, log.events.get(UUID(run)))) for run in opened.abandoned
+        ],
+        "calls": spent.calls,
+        "usable": spent.usable,
+        "tokens": spent.tokens,
+        "cost": spent.cost,
+    }
+
+
+def _attempt(log: LedgerApplication, run_id: str, verdict: AuditReport | None) -> dict[str, Any]:
+    run: Run = log.repository.get(UUID(run_id))
+    spent = read_tally(log, [run_id])
+    scores = None if verdict is None else verdict.scores
+    return {
+        "run": run_id,
+        "state": run.end_reason,
+        "epochs": run.epoch + 1,
+        "hard_fail": scores and scores.hard_fail,
+        "process_score": scores and scores.process_score,
+        "accuracy_score": scores and scores.accuracy_score,
+        "validation_accuracy": scores and scores.validation_accuracy,
+        "violations": verdict and len(verdict.violations),
+        "calls": spent.calls,
+        "tokens": spent.tokens,
+        "cost": spent.cost,
+    }
+
+
+def _print_campaign(found: Mapping[str, Any]) -> None:
+    told = "with" if found["feedback"] else "without"
+    console.print(
+        words(f"campaign {found['campaign']}: {found['mode']}, {told} feedback; no reinforcement ")
+        + "learning"
+    )
+    columns = (
+        "rank",
+        "number",
+        "run",
+        "state",
+        "epochs",
+        "process_score",
+        "accuracy_score",
+        "validation_accuracy",
+        "violations",
+        "calls",
+        "tokens",
+        "cost",
+    )
+    ranked = sorted(found["attempts"], key=lambda attempt: attempt["rank"])
+    print_table(columns, [[attempt[column] for column in columns] for attempt in ranked])
+    print_cut_off(found["abandoned"])
+    cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
+    spent = f"{counted(found['calls'], 'call')}, {counted(found['tokens'], 'token')}"
+    console.print(f"{spent}, cost {cost}")

@@ -1,0 +1,165 @@
+"""`proctor checkpoints`: the versions of the infrastructure, and what was made under each.
+
+What is listed is asked of the projection, and so can be asked as of an earlier index.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from judge.gauntlet.hygiene import roll_back
+from ledger.entries import AuthorKey
+from proctor.cli import checkpoints_bisect, checkpoints_drift
+from proctor.cli.keys import read_private_key
+from proctor.cli.options import HOME, AsOfOption, HomeOption, JsonOption, SigningKeyOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home, runs_under
+from proctor.improvement.home import (
+    BRANCH,
+    HERE,
+    BranchOption,
+    RepoOption,
+    find_checkpoint,
+    open_controller,
+)
+from proctor.output.terminal import as_records, console, counted, print_json, print_table, words
+from proctor.remembering import open_session
+from projections.reading import Session
+
+app = typer.Typer(
+    name="checkpoints",
+    help="Versions of the infrastructure: which stand, which were rolled back, and why.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
+)
+
+_SHORT = 12  # characters of an id
+_LISTED = "SELECT * FROM checkpoint_standing ORDER BY line_id, idx"
+_RUNS = """
+    SELECT run_id, idx, eligible, why_not, label_active, tainted, tainted_idx, taint_reasons
+    FROM run_standing WHERE checkpoint = ? ORDER BY idx"""
+_PROPOSALS = """
+    SELECT p.* FROM proposal_standing AS p
+    JOIN checkpoint_proposals AS c USING (proposal_id) WHERE c.checkpoint_id = ? ORDER BY p.idx"""
+_USES = """
+    SELECT u.* FROM tainted_uses AS u
+    JOIN run_standing AS s USING (run_id) WHERE s.checkpoint = ? ORDER BY u.idx, u.what"""
+
+CheckpointArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT", help="An id or commit, the beginning of one, `active` or `latest`."
+    ),
+]
+
+
+@app.command("list")
+def list_(as_of: AsOfOption = None, home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """List the checkpoints of this ledger's lines, with the runs that were made under each."""
+    found = _ask(open_session(Home(home), as_of=as_of), _LISTED)
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("checkpoint", "line", "place", "origin", "commit", "state", "runs", "eligible")
+        print_table(columns, [_row(each) for each in found])
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def show(
+    checkpoint: CheckpointArgument = "active",
+    as_of: AsOfOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell a checkpoint whole: its proposals, its runs, and what tainted ones were used for."""
+    session = open_session(Home(home), as_of=as_of)
+    listed = {each["checkpoint_id"]: each for each in _ask(session, _LISTED)}
+    commits = {each: row["commit"] for each, row in listed.items()}
+    active = [each for each, row in listed.items() if row["active"]]
+    name = find_checkpoint(commits, active, checkpoint)
+    found = listed[name]
+    parts = {
+        "proposals": _ask(session, _PROPOSALS, name),
+        "runs": _ask(session, _RUNS, name),
+        "uses": _ask(session, _USES, name),
+    }
+    if as_json:
+        print_json({**found, **parts})
+        raise typer.Exit(EXIT_HELD)
+    print_table(("", ""), found.items())
+    for title, rows in parts.items():
+        if rows:
+            console.print()
+            print_table(tuple(rows[0]), [tuple(row.values()) for row in rows], title=title)
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def rollback(
+    checkpoint: CheckpointArgument,
+    reason: Annotated[str, typer.Option("--reason", help="Why; whoever meets the taint reads it.")],
+    key: SigningKeyOption = None,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a checkpoint back with all that descend from it; exit code 1 if the branch stays."""
+    author = None if key is None else AuthorKey("operator", read_private_key(key))
+    with open_controller(Home(home), repo, branch=branch) as controller:
+        place = controller.place
+        if place.line_id not in place.log.repository:
+            raise ProctorError(f"{branch!r} of {repo} is no line of this ledger")
+        line = controller.line
+        commits = {each.id: each.commit for each in line.checkpoints.values()}
+        chosen = find_checkpoint(commits, [line.active], checkpoint)
+        with controller.locked():
+            done = roll_back(place, chosen, reason, author=author)
+        runs = len(runs_under(place.log, done.reached))
+    if as_json:
+        print_json({**vars(done), "runs": runs})
+    else:
+        for each in done.reached:
+            console.print(words(f"rolled back: {each}"))
+        console.print(words(f"active: {done.to}, commit {done.commit}"))
+        if runs:
+            console.print(
+                f"made under what was rolled back, and tainted: {counted(runs, 'run')}; "
+                "`proctor curate recall` says what they were handed out in"
+            )
+        if done.advice is not None:
+            console.print(words(done.advice))
+    raise typer.Exit(EXIT_FOUND if done.advice else EXIT_HELD)
+
+
+checkpoints_drift.register(app)
+checkpoints_bisect.register(app)
+
+
+def _ask(session: Session, sql: str, *parameters: Any) -> list[dict[str, Any]]:
+    found = session.query(sql, parameters)
+    return as_records(found.columns, found.rows)
+
+
+def _row(found: dict[str, Any]) -> tuple[Any, ...]:
+    if found["rolled_back"]:
+        state = f"rolled back: {found['rollback_reason']}"
+    else:
+        state = "active" if found["active"] else "stands"
+    if found["tainted_evidence"]:
+        state += "; on tainted evidence"
+    runs = f"{found['runs']}" + (
+        f" ({found['false_labels']} falsely)" if found["false_labels"] else ""
+    )
+    return (
+        found["checkpoint_id"][:_SHORT],
+        found["line_id"][:8],
+        found["place"],
+        found["origin"],
+        found["commit"][:_SHORT],
+        state,
+        runs,
+        found["eligible_runs"],
+    )

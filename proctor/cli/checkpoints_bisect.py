@@ -1,0 +1,219 @@
+"""`proctor checkpoints bisect` and `salvage`: which checkpoint made it worse, and what is left.
+
+A search that was interrupted is carried on by the same command.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aggregates.improvement.bisection import Bisection
+from aggregates.improvement.line import Line
+from judge.bisection import driver, probes, reports
+from judge.bisection.probes import Oracle
+from judge.bisection.salvage import Salvaged, salvage
+from proctor.cli.failures import require_extra
+from proctor.cli.options import HOME, HomeOption, JsonOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.improvement.home import (
+    BRANCH,
+    HERE,
+    BranchOption,
+    RepoOption,
+    find_checkpoint,
+    open_controller,
+)
+from proctor.output.terminal import console, error_console, print_json, print_table, words
+
+_SHORT = 12  # characters of an id
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `proctor checkpoints`."""
+    app.command("bisect")(bisect)
+    app.command("salvage")(salvage_)
+
+
+def bisect(
+    good: Annotated[
+        str | None,
+        typer.Option("--good", help="A checkpoint that is good; by default the line's first."),
+    ] = None,
+    bad: Annotated[
+        str | None, typer.Option("--bad", help="One that is bad; by default the active one.")
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command",
+            metavar="COMMAND",
+            help="Run in each checkpoint's files: 0 good, 125 cannot be tested, 126 or 127 "
+            "cannot be started, else bad. It may name {python}, {files} and {repeat}.",
+        ),
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", metavar="FILE", help="Lies in {files} for the command."),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, help="For the command; by default what the tests have."),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            metavar="TASK",
+            help="Reference tasks that a good checkpoint answers; by default those that the good "
+            "one answers and the bad one does not.",
+        ),
+    ] = None,
+    error: Annotated[
+        float, typer.Option("--error", help="Share of verdicts that are wrong, below 0.5.")
+    ] = 0.0,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="At which a search with errors ends.")
+    ] = 0.95,
+    check_ends: Annotated[
+        bool, typer.Option("--check-ends", help="Do not believe that good is good and bad bad.")
+    ] = False,
+    afresh: Annotated[
+        bool, typer.Option("--afresh", help="Search again, and believe no earlier probe.")
+    ] = False,
+    most: Annotated[
+        int | None,
+        typer.Option("--most", min=1, help="Make so many probes, and go on another time."),
+    ] = None,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the checkpoint that made it worse; exit code 1 when it, or some, are found."""
+    require_extra("train")
+    if command is not None and tasks:
+        raise ProctorError("--command and --task are two ways to probe; give one of them")
+    if command is None and (files or seconds is not None):
+        raise ProctorError("--file and --seconds are for --command")
+    if not 0 <= error < 0.5 or not 0.5 < confidence < 1:
+        raise ProctorError("--error is below 0.5, --confidence between 0.5 and 1")
+    with open_controller(Home(home), repo, branch=branch) as controller:
+        place, line = controller.place, controller.line
+        first = _named(line, good) if good is not None else line.first
+        last = _named(line, bad) if bad is not None else line.active
+        driver.chain(line, good=first, bad=last)  # before anything is run
+        with driver.working(place) as folder:
+            commits = [line.checkpoints[each].commit for each in (first, last)]
+            known = None if afresh or tasks else driver.chosen_before(place, good=first, bad=last)
+            oracle: Oracle
+            if command is None and known is not None:
+                oracle = known
+            elif command is None:
+                oracle = probes.tasks_oracle(
+                    place, good=commits[0], bad=commits[1], folder=folder, tasks=tasks or ()
+                )
+            else:
+                oracle = probes.command_oracle(
+                    place, command, commit=commits[1], files=files or (), seconds=seconds
+                )
+            question = driver.Question(
+                good=first,
+                bad=last,
+                oracle=oracle,
+                error=error,
+                confidence=confidence,
+                ends_believed=not check_ends,
+            )
+            found = driver.open_search(place, question, afresh=afresh)
+            found = driver.go_on(place, found, folder=folder, most=most, tell=_tell_probe)
+        told = describe_search(line, found)
+    if as_json:
+        print_json(told)
+    else:
+        _tell_search(told)
+    raise typer.Exit(EXIT_FOUND if told["candidates"] and told["ended"] else EXIT_HELD)
+
+
+def salvage_(
+    culprit: Annotated[
+        str, typer.Argument(metavar="CULPRIT", help="A checkpoint that was rolled back.")
+    ],
+    run: Annotated[
+        bool, typer.Option("--run", help="Take each through the gauntlet before the next one.")
+    ] = False,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Propose again, without the culprit, what was promoted after it and went back with it."""
+    with open_controller(Home(home), repo, branch=branch) as controller:
+        checkpoint = _named(controller.line, culprit)
+        found = salvage(controller, checkpoint, run=run)
+    if as_json:
+        print_json([each.to_dict() for each in found])
+    else:
+        _tell_salvaged(found)
+    raise typer.Exit(EXIT_HELD)
+
+
+def _named(line: Line, name: str) -> str:
+    commits = {each.id: each.commit for each in line.checkpoints.values()}
+    return find_checkpoint(commits, [line.active], name)
+
+
+def describe_search(line: Line, found: Bisection) -> dict[str, Any]:
+    """Return what a search has come to, with the culprit's commit and proposals."""
+    told = reports.summary(found)
+    if found.culprit is not None:
+        culprit = line.checkpoints[found.culprit]
+        told |= {"commit": culprit.commit, "proposals": list(culprit.proposals)}
+    return told
+
+
+def _tell_probe(found: Bisection) -> None:
+    told = reports.summary(found)
+    latest, best = told["probes"][-1], told["likeliest"][:1]
+    text = f"probe {len(told['probes'])}: {latest['number']} of {told['suspects']} is "
+    text += f"{latest['verdict']} ({latest['checkpoint'][:_SHORT]})"
+    if best:
+        text += f"; likeliest is {best[0]['number']}, {best[0]['probability']:.1%}"
+    error_console.print(words(text))
+
+
+def _tell_search(told: dict[str, Any]) -> None:
+    rows = [
+        (each["number"], each["checkpoint"] or "none is bad", f"{each['probability']:.1%}")
+        for each in told["likeliest"]
+    ]
+    print_table(("number", "first bad one", "probability"), rows)
+    if not told["ended"]:
+        console.print(words(f"{len(told['probes'])} done so far; the same command goes on"))
+        return
+    count = len(told["probes"])
+    console.print(words(f"{count} probe{'s' * (count != 1)}: {told['reason']}"))
+    if told["culprit"] is not None:
+        names = ", ".join(told["proposals"]) or "none: people made it"
+        console.print(words(f"commit {told['commit']}, proposals: {names}"))
+        if told["believed"]:
+            console.print("next: the same command with `--check-ends`, which probes the ends, too")
+            return
+        console.print(
+            words(f"next: `proctor checkpoints rollback {told['culprit']} --reason ...`, then ")
+            + "`proctor checkpoints salvage` proposes again what came after it"
+        )
+
+
+def _tell_salvaged(found: list[Salvaged]) -> None:
+    if not found:
+        console.print("nothing came after it")
+        return
+    print_table(
+        ("checkpoint", "proposal", "again as", "what"),
+        [
+            (each.checkpoint[:_SHORT], each.original[:_SHORT], each.proposal or "-", each.what)
+            for each in found
+        ],
+    )

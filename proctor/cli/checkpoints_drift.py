@@ -1,0 +1,290 @@
+"""`proctor checkpoints baseline`, `drift`, `answer` and `simulate`: whether a line becomes worse.
+
+The original checkpoint is evaluated again and again, once and for all; later ones are evaluated one
+by one and compared with that.
+"""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from judge.drift import charts
+from judge.drift.charts import Limits
+from judge.drift.history import FEWEST, Repeats, read_baseline
+from judge.drift.simulation import Plan, evaluations_needed, simulate
+from judge.drift.watch import Watched, is_due, measure_baseline, watch
+from judge.drift.watch import answer as answer_alarm
+from ledger.entries import AuthorKey
+from proctor.cli.failures import require_extra
+from proctor.cli.keys import read_private_key
+from proctor.cli.options import HOME, HomeOption, JsonOption, SigningKeyOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.improvement.home import BRANCH, HERE, BranchOption, RepoOption, open_controller
+from proctor.improvement.reports import tell_alarms
+from proctor.output.terminal import console, print_json, print_table, words
+from proctor.remembering import bring_up_to_date
+from proctor.sample.drift_tasks import maker_of
+from projections.reading import query
+
+_PRODUCTION = """
+    SELECT checkpoint_id, COUNT(*) FILTER (success), COUNT(*)
+    FROM production_runs GROUP BY checkpoint_id"""
+_SINCE = """
+    SELECT s.checkpoint, COUNT(*)
+    FROM run_starts AS s
+    JOIN (
+        SELECT checkpoint_id, MAX(idx) AS idx FROM checkpoint_evaluations
+        WHERE purpose = 'drift' GROUP BY checkpoint_id
+    ) AS e ON e.checkpoint_id = s.checkpoint AND s.idx > e.idx
+    GROUP BY s.checkpoint"""
+_HEIGHT = 14  # rows of a chart
+
+SiblingsOption = Annotated[
+    int,
+    typer.Option(
+        "--siblings",
+        min=1,
+        max=64,
+        help="Fresh tasks of each kind in one evaluation; as many for "
+        "the baseline as for what is compared with it.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `proctor checkpoints`."""
+    app.command("baseline")(baseline)
+    app.command("drift")(drift)
+    app.command("answer")(answer)
+    app.command("simulate")(simulate_)
+
+
+def baseline(
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=FEWEST, max=1_000, help="So many in all.")
+    ] = 20,
+    siblings: SiblingsOption = 1,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate the original checkpoint again and again, each time on fresh tasks."""
+    require_extra("train")
+    with open_controller(Home(home), repo, branch=branch) as controller, controller.locked():
+        place = controller.place
+        make = maker_of(place.reference_set(controller.line.head.commit), siblings)
+        found = measure_baseline(place, make=make, repeats=repeats)
+    told = _describe(found)
+    if as_json:
+        print_json(told)
+    else:
+        _tell_baseline(told)
+    raise typer.Exit(EXIT_HELD)
+
+
+def drift(
+    every: Annotated[
+        int,
+        typer.Option(
+            "--every",
+            min=0,
+            help="Evaluate the active checkpoint if it never was, or so many runs "
+            "were begun under it since; 0: now.",
+        ),
+    ] = 20,
+    siblings: SiblingsOption = 1,
+    show: Annotated[
+        bool, typer.Option("--show", help="Evaluate nothing; draw what is on record.")
+    ] = False,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate the active checkpoint where that is due, draw the chart, and raise alarms.
+
+    Exit code 1 where an alarm is open. The circuit breaker rolls back by itself.
+    """
+    require_extra("train")
+    place = Home(home)
+    production, since = _asked(place)
+    with open_controller(place, repo, branch=branch) as controller, controller.locked():
+        line = controller.line
+        due = is_due(controller.place, begun=since.get(line.active, 0), every=every)
+        make = maker_of(controller.place.reference_set(line.head.commit), siblings)
+        found = watch(controller.place, make=make, production=production, measure=due and not show)
+        line, repeats = controller.line, read_baseline(controller.place)
+    alarms = [vars(alarm) for alarm in line.open_alarms.values()]
+    if as_json:
+        print_json(
+            {
+                "baseline": _describe(repeats),
+                "points": [_point(found, number) for number in range(len(found.history.points))],
+                "raised": found.raised,
+                "told": found.told,
+                "open": alarms,
+                "rollback": found.rollback,
+            }
+        )
+    else:
+        _draw(found)
+        for each in found.told:
+            console.print(words(f"{each.kind}: {each.detail}"))
+        if found.rollback is not None:
+            console.print(words(f"ROLLED BACK to {found.rollback.to}: {found.rollback.commit}"))
+            console.print(words(found.rollback.advice or "the branch is there"))
+        tell_alarms(alarms)
+    raise typer.Exit(EXIT_FOUND if alarms else EXIT_HELD)
+
+
+def answer(
+    alarm: Annotated[int, typer.Argument(metavar="ALARM", help="Its number.")],
+    note: Annotated[str, typer.Option("--note", help="What you found, and what you did.")],
+    key: SigningKeyOption = None,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer an alarm: it is no longer open, and sums that led to it begin again."""
+    author = None if key is None else AuthorKey("operator", read_private_key(key))
+    with open_controller(Home(home), repo, branch=branch) as controller, controller.locked():
+        place = controller.place
+        if alarm not in place.line().open_alarms:
+            known = ", ".join(map(str, place.line().open_alarms)) or "none is"
+            raise ProctorError(f"alarm {alarm} is not open; open: {known}")
+        answered = answer_alarm(place, alarm, note, author=author)
+        left = [vars(each) for each in answered.open_alarms.values()]
+    if as_json:
+        print_json({"answered": alarm, "open": left})
+    else:
+        console.print(words(f"alarm {alarm} is answered"))
+        tell_alarms(left)
+    raise typer.Exit(EXIT_HELD)
+
+
+def simulate_(
+    sd: Annotated[
+        float | None,
+        typer.Option("--sd", min=0.0001, max=0.5, help="Of one evaluation; by default the line's."),
+    ] = None,
+    mean: Annotated[float, typer.Option("--mean", min=0.3, max=1.0, help="With --sd.")] = 0.94,
+    tasks: Annotated[int, typer.Option("--tasks", min=5, help="With --sd.")] = 52,
+    streams: Annotated[int, typer.Option("--streams", min=100, max=100_000)] = 1_000,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate how often all alarms together err, and how soon they see what is there."""
+    repeats = 20
+    if sd is None:
+        with open_controller(Home(home), repo, branch=branch) as controller:
+            known = read_baseline(controller.place)
+        found = known.baseline()
+        sd, mean, tasks = float(found.sd), float(found.mean), known.tasks
+        repeats = len(known.values)
+    plan = Plan(sd=sd, mean=mean, tasks=tasks, repeats=repeats, streams=streams, seed=seed)
+    tables = list(simulate(plan))
+    if as_json:
+        print_json(tables)
+    else:
+        for table in tables:
+            print_table(table.columns, table.rows, title=f"\n{table.title}")
+    raise typer.Exit(EXIT_HELD)
+
+
+def _describe(found: Repeats) -> dict[str, Any]:
+    enough = len(found.values) >= FEWEST
+    base = found.baseline() if enough else None
+    return {
+        "repeats": len(found.values),
+        "tasks": found.tasks,
+        "mean": None if base is None else float(base.mean),
+        "sd": found.sd,
+        "sd_at_most": None if base is None else float(base.sd),
+        "reference": None if base is None else float(base.reference),
+        "siblings_needed": None if base is None else evaluations_needed(float(base.sd)),
+        "values": list(found.values),
+    }
+
+
+def _tell_baseline(told: dict[str, Any]) -> None:
+    console.print(
+        words(
+            f"{told['repeats']} evaluations of {told['tasks']} tasks: {told['mean']:.2%} right; "
+            f"standard deviation of one evaluation {told['sd']:.4f}, at most "
+            f"{told['sd_at_most']:.4f} (95% confidence)"
+        )
+    )
+    if told["siblings_needed"] > 1:
+        console.print(
+            words(
+                "to see a loss of 0.1% a checkpoint within 40 checkpoints, one evaluation has to "
+                f"have {told['siblings_needed']} times as many tasks: --siblings, here and for "
+                "`proctor checkpoints drift`"
+            )
+        )
+
+
+def _asked(home: Home) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+    """Return each checkpoint's good runs and all, and how many began since it was evaluated."""
+    bring_up_to_date(home)
+    production = query(home.projection, _PRODUCTION).rows
+    since = query(home.projection, _SINCE).rows
+    return {name: (good, runs) for name, good, runs in production}, dict(since)
+
+
+def _point(found: Watched, number: int) -> dict[str, Any]:
+    history = found.history
+    point = history.points[number]
+    sums = charts.ratchet(history.values, history.base, Limits(), restarts=history.restarts)
+    return {
+        "checkpoint": point.checkpoint,
+        "value": point.value,
+        "again": point.again,
+        "complexity": point.complexity,
+        "sum": float(sums[number]),
+    }
+
+
+def _draw(found: Watched) -> None:
+    """Draw the shares with the original's, and the sum of what lies below with its limit."""
+    history, limits = found.history, Limits()
+    if not history.points:
+        console.print("nothing is evaluated yet but the original checkpoint")
+        return
+    sums = charts.ratchet(history.values, history.base, limits, restarts=history.restarts)
+    reference, sd = float(history.base.reference), float(history.base.sd)
+    _chart(
+        "share of tasks answered rightly",
+        {
+            "evaluation": [100 * float(each) for each in history.values],
+            "original": [100 * reference] * len(sums),
+            "three deviations below": [100 * (reference - 3 * sd)] * len(sums),
+        },
+    )
+    _chart(
+        "sum of losses since the original, in deviations",
+        {"sum": [float(each) for each in sums], "alarm": [limits.ratchet] * len(sums)},
+    )
+
+
+def _chart(title: str, lines: dict[str, list[float]]) -> None:
+    import plotext  # noqa: PLC0415 - only a plot needs it
+
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.title(title)
+    plotext.plot_size(min(console.width, 76), _HEIGHT)
+    for label, values in lines.items():
+        numbers = list(range(1, len(values) + 1))
+        plotext.plot(numbers, values, label=label)
+    plotext.xticks(
+        list(range(1, len(next(iter(lines.values()))) + 1))[:: max(1, len(values) // 12)]
+    )
+    console.print(Text.from_ansi(plotext.build()))

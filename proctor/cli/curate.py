@@ -1,0 +1,401 @@
+"""`proctor curate`: training data out of the ledger, and back again when what it rests on falls.
+
+Exit code 0: done, or nothing speaks against it. 1: something is to be called back, a run is not let
+in, a file is not what was sealed, or no example is left to export.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from aggregates.curation.corpus import KINDS as ORIGINS
+from aggregates.curation.corpus import Corpus
+from judge.curation.errors import CurationError
+from judge.curation.query import MARGIN, Query
+from judge.curation.recall import recall as called_back
+from judge.curation.sealing import Drawn, draw, find_seal, verify_file
+from judge.curation.tables import Tables, open_tables
+from ledger.entries import AuthorKey
+from ledger.files import read_bounded
+from proctor.cli.failures import require_extra
+from proctor.cli.keys import read_private_key
+from proctor.cli.options import (
+    HOME,
+    AsOfOption,
+    HomeOption,
+    JsonOption,
+    OperatorKeyOption,
+    RunArgument,
+)
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home, find_named, find_run
+from proctor.output.exports import write_export
+from proctor.output.files import verify_target
+from proctor.output.terminal import console, counted, error_console, print_json, print_table, words
+from proctor.remembering import open_remembered
+
+app = typer.Typer(
+    name="curate",
+    help="Draw training data from runs that nothing speaks against, sealed; and call it back.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
+)
+
+_MAX_FILE = 1 << 30  # bytes
+_KindArgument = Annotated[str, typer.Argument(metavar="KIND", help=f"{' or '.join(ORIGINS)}.")]
+_NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Of data, the fingerprint of its training examples; else who decides: a model as its "
+        "policy names it, playbook, human. `proctor curate origins` lists them.",
+    ),
+]
+_NoteOption = Annotated[str, typer.Option("--note", help="Why.")]
+
+
+@app.command()
+def export(
+    kind: Annotated[str, typer.Option("--kind", help="sft or preferences.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Write JSON Lines here.")] = None,
+    parquet: Annotated[Path | None, typer.Option("--parquet", help="And Parquet here.")] = None,
+    as_of: AsOfOption = None,
+    decided_by: Annotated[
+        list[str] | None,
+        typer.Option("--decided-by", metavar="NAME", help="Only answers of these; may be repeated"),
+    ] = None,
+    max_temperature: Annotated[
+        float | None,
+        typer.Option("--max-temperature", min=0, help="At which models were sampled."),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Only runs on it.")] = None,
+    min_process_score: Annotated[
+        float | None, typer.Option("--min-process-score", min=0, max=1, help="Of the runs.")
+    ] = None,
+    min_accuracy: Annotated[
+        float | None,
+        typer.Option("--min-accuracy", min=0, max=1, help="Of the runs, on the validation set."),
+    ] = None,
+    provoked: Annotated[
+        bool | None,
+        typer.Option(
+            "--provoked/--unprovoked", help="Only runs with, or without, a planted fault."
+        ),
+    ] = None,
+    gold: Annotated[
+        bool, typer.Option("--gold", help="Only answers that people marked so.")
+    ] = False,
+    margin: Annotated[
+        float,
+        typer.Option(
+            "--margin", min=0, max=1, help="Of preferences: by how much the better run is better."
+        ),
+    ] = MARGIN,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw training data as of an index, and seal it in the ledger; exit code 1 if none is left."""
+    if parquet is not None:
+        require_extra("arrow")  # before anything is sealed
+    query = Query(
+        kind=kind,
+        decided_by=tuple(decided_by or ()),
+        max_temperature=max_temperature,
+        dataset=dataset,
+        min_process_score=min_process_score,
+        min_accuracy=min_accuracy,
+        provoked=provoked,
+        gold=gold,
+        margin=margin,
+    )
+    place = Home(home)
+    for file, other in ((out, parquet), (parquet, out)):
+        if file is not None:  # nothing is sealed that cannot be handed out
+            verify_target(file, home=place, others=(other,))
+    with _opened(place, as_of) as tables:
+        drawn = draw(tables, query, blobs=place.blobs)
+        standing = _standing(tables)
+        sealed, since = _since(place, tables, drawn) if as_of is None else (None, 0)
+    if as_of is not None:
+        with _opened(place, None) as tables:
+            sealed, since = _since(place, tables, drawn)
+    empty = not drawn.examples and sealed is None
+    seal = drawn.seal()
+    told = {
+        "export": None if empty else str(seal.id),
+        "kind": kind,
+        "as_of": drawn.as_of,
+        "examples": len(drawn.examples),
+        "root": seal.root,
+        "sha256": seal.sha256,
+        "sealed_before": None if sealed is None else sealed["idx"],
+        "to_be_called_back": since,
+        **standing,
+    }
+    if sealed is None and not empty:
+        place.blobs.put(drawn.members)
+        with place.open_log() as log:
+            log.save(seal)
+    if not empty:
+        write_export(drawn, out=out, parquet=parquet, home=place)
+    if as_json:
+        print_json(told)
+    else:
+        _tell_export(told)
+    if empty:
+        error_console.print(
+            "no example is left: nothing was sealed or written; ask for less, or see what keeps a "
+            "run out with `proctor curate why RUN`"
+        )
+    raise typer.Exit(EXIT_FOUND if empty else EXIT_HELD)
+
+
+@app.command("list")
+def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """List the sealed exports, and how much of each is to be called back."""
+    place = Home(home)
+    with _opened(place, None) as tables:
+        counts = Counter(each.export for each in called_back(tables, blobs=place.blobs))
+        rows = [
+            {**row, "to_be_called_back": counts[row["export_id"]]}
+            for row in tables.ask(
+                "SELECT export_id, kind, as_of, idx AS sealed_idx, examples, query, sha256 "
+                "FROM exports ORDER BY idx"
+            )
+        ]
+    if as_json:
+        print_json([{**row, "query": json.loads(row["query"])} for row in rows])
+    elif rows:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    else:
+        console.print("nothing was exported yet; `proctor curate export --kind sft` does")
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def recall(
+    export: Annotated[
+        str | None, typer.Argument(metavar="[EXPORT]", help="By default all of them.")
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell which examples that were handed out would be kept back now; exit code 1 if any."""
+    place = Home(home)
+    with _opened(place, None) as tables:
+        known = [row["export_id"] for row in tables.ask("SELECT export_id FROM exports")]
+        chosen = None if export is None else _sealed(known, export)
+        found = list(called_back(tables, blobs=place.blobs, export=chosen))
+    if as_json:
+        print_json(found)
+    elif found:
+        print_table(
+            ("export", "example", "tainted", "why"),
+            [
+                (each.export[:8], each.example or "all", each.tainted, "; ".join(each.why))
+                for each in found
+            ],
+        )
+    else:
+        console.print(f"nothing is to be called back of {counted(len(known), 'export')}")
+    raise typer.Exit(EXIT_FOUND if found else EXIT_HELD)
+
+
+@app.command()
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines of an export.")],
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold a file against its seal; exit code 1 where there is none, or part is called back."""
+    place = Home(home)
+    content = read_bounded(file, most=_MAX_FILE)
+    with _opened(place, None) as tables:
+        try:
+            sealed = verify_file(tables, content, blobs=place.blobs)
+        except CurationError as error:
+            if as_json:
+                print_json({"sealed": False, "problem": str(error)})
+            else:
+                console.print(words(f"not sealed: {error}"))
+            raise typer.Exit(EXIT_FOUND) from None
+        found = list(called_back(tables, blobs=place.blobs, export=sealed["export_id"]))
+    told = {
+        "sealed": True,
+        "export": sealed["export_id"],
+        "entry": sealed["idx"],
+        "as_of": sealed["as_of"],
+        "examples": sealed["examples"],
+        "drawn_again": sealed["drawn"],
+        "to_be_called_back": len(found),
+    }
+    if as_json:
+        print_json(told)
+    else:
+        print_table(("", ""), told.items())
+    raise typer.Exit(EXIT_FOUND if found else EXIT_HELD)
+
+
+@app.command()
+def why(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """Tell whether a run is let in and what speaks against it; exit code 1 if it is not."""
+    place = Home(home)
+    with _opened(place, None) as tables:
+        rows = tables.ask("SELECT run_id FROM run_starts ORDER BY idx")
+        ids = [UUID(row["run_id"]) for row in rows]
+        chosen = str(find_run(ids, run))
+        standing = tables.ask("SELECT * FROM curated_runs WHERE run_id = ?", [chosen])[0]
+        forces = tables.ask("SELECT * FROM run_forces WHERE run_id = ?", [chosen])[0]
+        answers = tables.ask(
+            "SELECT number, author, faults FROM curated_decisions WHERE run_id = ? ORDER BY number",
+            [chosen],
+        )
+    if as_json:
+        print_json({**standing, "forces": forces, "decisions": answers})
+    else:
+        console.print(words(f"run {chosen} is {'' if standing['let_in'] else 'not '}let in"))
+        for reason in standing["why_not"]:
+            console.print(words(f"  {reason}"))
+        print_table(("", ""), list(forces.items())[1:])
+        for each in answers:
+            for fault in each["faults"]:
+                console.print(words(f"decision {each['number']} is left out: {fault}"))
+    raise typer.Exit(EXIT_HELD if standing["let_in"] else EXIT_FOUND)
+
+
+@app.command()
+def origins(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """List where what is in the runs came from, and which of it is admitted."""
+    with _opened(Home(home), None) as tables:
+        rows = tables.ask(
+            "SELECT kind, name, COUNT(DISTINCT o.run_id) AS runs, "
+            "COALESCE(ANY_VALUE(s.what), 'never admitted') AS standing, ANY_VALUE(s.note) AS note "
+            "FROM origin_tags AS o FULL JOIN origin_standing AS s USING (kind, name) "
+            "GROUP BY kind, name ORDER BY kind, runs DESC, name"
+        )
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(
+            ("kind", "name", "runs", "standing", "note"), [tuple(row.values()) for row in rows]
+        )
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def admit(
+    kind: _KindArgument,
+    name: _NameArgument,
+    key: OperatorKeyOption,
+    note: _NoteOption,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="Admit it though no run of this ledger has it yet.")
+    ] = False,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Let an origin into training data; an operator's key in force signs it."""
+    if kind in ORIGINS and not unseen:
+        _verify_seen(Home(home), kind, name)
+    _say(Home(home), "admit", kind, name, note=note, key=key, as_json=as_json)
+
+
+@app.command()
+def withdraw(
+    kind: _KindArgument,
+    name: _NameArgument,
+    key: OperatorKeyOption,
+    note: _NoteOption,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Take an origin out again, with everything that came of it."""
+    _say(Home(home), "withdraw", kind, name, note=note, key=key, as_json=as_json)
+
+
+def _sealed(known: list[str], name: str) -> str:
+    return find_named(known, name, noun="export", see="`proctor curate list` lists them")
+
+
+def _verify_seen(home: Home, kind: str, name: str) -> None:
+    """Raise ProctorError unless some run has this origin: a name that nobody has is a mistake."""
+    with _opened(home, None) as tables:
+        if not tables.ask("SELECT 1 FROM origin_tags WHERE kind = ? AND name = ?", [kind, name]):
+            raise ProctorError(
+                f"no run of this ledger has the {kind} {name!r}: `proctor curate origins` lists "
+                "them, --unseen admits it all the same"
+            )
+
+
+def _say(
+    home: Home, what: str, kind: str, name: str, *, note: str, key: Path, as_json: bool
+) -> None:
+    author = AuthorKey("operator", read_private_key(key))
+    home.require_ledger()
+    with home.open_log() as log:
+        opened = Corpus.id_of() in log.repository
+        corpus: Corpus = log.repository.get(Corpus.id_of()) if opened else Corpus.open()
+        if what == "admit":
+            corpus.admit(kind, name, note)
+        else:
+            corpus.withdraw(kind, name, note)
+        log.save(corpus, author=author)
+    done = {"admit": "admitted", "withdraw": "withdrawn"}[what]
+    if as_json:
+        print_json({"what": done, "kind": kind, "name": name})
+    else:
+        console.print(words(f"{done}: {kind} {name}"))
+    raise typer.Exit(EXIT_HELD)
+
+
+@contextmanager
+def _opened(home: Home, as_of: int | None) -> Iterator[Tables]:
+    home.require_ledger()
+    home.close_crashed()
+    with open_remembered(home.ledger) as ledger, open_tables(ledger, as_of=as_of) as tables:
+        yield tables
+
+
+def _since(home: Home, tables: Tables, drawn: Drawn) -> tuple[dict[str, Any] | None, int]:
+    """Return the seal that there is already, and how many of its examples are to be called back."""
+    sealed = find_seal(tables, drawn)
+    if sealed is None:
+        return None, 0
+    found = called_back(tables, blobs=home.blobs, export=sealed["export_id"])
+    return sealed, sum(1 for _ in found)
+
+
+def _standing(tables: Tables) -> dict[str, Any]:
+    """Count the runs that are let in, and what speaks against the others."""
+    rows = tables.ask("SELECT let_in, why_not FROM curated_runs")
+    reasons = Counter(reason for row in rows for reason in row["why_not"])
+    return {
+        "runs": len(rows),
+        "let_in": sum(row["let_in"] for row in rows),
+        "why_not": dict(sorted(reasons.items())),
+    }
+
+
+def _tell_export(told: dict[str, Any]) -> None:
+    console.print(
+        words(
+            f"{counted(told['examples'], 'example')} from {told['let_in']} of "
+            f"{counted(told['runs'], 'run')}, as of entry {told['as_of']}"
+        )
+    )
+    for reason, runs in told["why_not"].items():
+        console.print(words(f"  kept out: {counted(runs, 'run')}, {reason}"))
+    how = "sealed" if told["sealed_before"] is None else "sealed before, with the same bytes"
+    if told["export"] is not None:
+        console.print(words(f"{how}: export {told['export']}, SHA-256 {told['sha256']}"))
+    if told["to_be_called_back"]:
+        error_console.print(
+            words(f"{told['to_be_called_back']} of them would be kept out now; see `recall`")
+        )

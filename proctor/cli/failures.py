@@ -1,0 +1,130 @@
+"""What went wrong in a command, as one line and an exit code.
+
+The only place that knows which extra of pyproject.toml brings which third-party package, and which
+packages are our own.
+
+I/O: prints to standard error, and with --json to standard output.
+"""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from proctor.errors import EXIT_FOUND, EXIT_USAGE, ProctorError
+
+__all__ = [
+    "EXTRAS",
+    "MissingPackageError",
+    "ShadowedError",
+    "report",
+    "require_extra",
+    "verify_own_packages",
+]
+
+# Third-party package -> what people call it, and the extra that installs it.
+EXTRAS: Mapping[str, tuple[str, str]] = {
+    "httpcore2": ("httpcore2", "llm"),
+    "httpx2": ("httpx2", "llm"),
+    "lizard": ("lizard", "train"),
+    "openai": ("openai", "llm"),
+    "pyarrow": ("pyarrow", "arrow"),
+    "safetensors": ("safetensors", "train"),
+    "torch": ("PyTorch", "train"),
+    "torchvision": ("torchvision", "train"),
+    "waitress": ("waitress", "witness"),
+}
+_HOUSE = Path(__file__).resolve().parents[2]  # the folder of all our packages
+_ADVICE = "install Proctor in an environment of its own"
+_OURS = ("aggregates", "judge", "ledger", "monitor", "policies", "projections")
+
+
+class MissingPackageError(ProctorError):
+    """A command needs a package that an extra installs."""
+
+
+class ShadowedError(ProctorError):
+    """A package of ours is hidden, or was overwritten, by one of another distribution."""
+
+
+def verify_own_packages() -> None:
+    """Raise ShadowedError if Python would import another package of the name of one of ours."""
+    for name in _OURS:
+        spec = find_spec(name)
+        if spec is None:
+            raise ShadowedError(f"the package `{name}` is missing: install Proctor again")
+        places = [Path(place).resolve() for place in spec.submodule_search_locations or ()]
+        if _HOUSE / name not in places:
+            raise ShadowedError(
+                f"the package `{name}` in {places[0] if places else spec.origin} is not "
+                f"Proctor's, which is in {_HOUSE / name}; {_ADVICE}"
+            )
+
+
+def require_extra(extra: str) -> None:
+    """Raise ModuleNotFoundError if a package of an extra is missing.
+
+    For a command that would need it late, or only in the processes that it starts.
+    """
+    for package, (_, brought_by) in EXTRAS.items():
+        if brought_by == extra and find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+
+def report(error: Exception, *, command: str, as_json: bool) -> int:
+    """Print what went wrong and return the exit code; raises what nobody has foreseen."""
+    known, code = _explained(error, command)
+    # Not before they are needed: both take a while to import.
+    from proctor.output.terminal import error_console, print_json, words  # noqa: PLC0415
+
+    if as_json:
+        print_json({"error": type(known).__name__, "message": str(known), "exit_code": code})
+    error_console.print(f"[bold]error:[/] {words(known)}")
+    return code
+
+
+def _explained(error: Exception, command: str) -> tuple[Exception, int]:
+    """Return the error that people are told, and the exit code; raises what is unknown."""
+    if isinstance(error, ProctorError):  # first: the other roots may be what is missing
+        return error, EXIT_USAGE
+    if isinstance(error, ImportError):
+        return _explained_import(error, command), EXIT_USAGE
+    from aggregates.errors import AggregateError  # noqa: PLC0415 - only a failure needs these
+    from judge.errors import JudgeError  # noqa: PLC0415
+    from ledger.errors import LedgerError, PassphraseError, VerificationError  # noqa: PLC0415
+    from monitor.errors import MonitorError  # noqa: PLC0415
+    from policies.errors import PolicyError  # noqa: PLC0415
+    from projections.errors import ProjectionError  # noqa: PLC0415
+
+    roots = (AggregateError, JudgeError, LedgerError, MonitorError, PolicyError, ProjectionError)
+    if isinstance(error, VerificationError):
+        return error, EXIT_FOUND
+    if isinstance(error, PassphraseError):
+        from proctor.home import PASSPHRASE  # noqa: PLC0415
+
+        advice = f"{error} (passphrases are read from {PASSPHRASE} in the environment)"
+        return PassphraseError(advice), EXIT_USAGE
+    if isinstance(error, roots):
+        return error, EXIT_USAGE
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return ProctorError(f"{where}{error.strerror or error}"), EXIT_USAGE
+    if isinstance(error, MemoryError):
+        return ProctorError(f"this machine has not enough memory for that: {error}"), EXIT_USAGE
+    raise error
+
+
+def _explained_import(error: ImportError, command: str) -> ProctorError:
+    """Name the extra that brings a missing package; raises the error itself if it is a bug."""
+    package = (error.name or "").partition(".")[0]
+    if package in EXTRAS and isinstance(error, ModuleNotFoundError):
+        title, extra = EXTRAS[package]
+        called = f"proctor {command}".strip()
+        return MissingPackageError(f"{called} needs {title}: install proctor[{extra}]")
+    if package in _OURS:
+        spec = find_spec(package)
+        places = list(spec.submodule_search_locations or ()) if spec else []
+        return ShadowedError(
+            f"{error}: another distribution has overwritten Proctor's package `{package}` in "
+            f"{', '.join(places)}; {_ADVICE}"
+        )
+    raise error

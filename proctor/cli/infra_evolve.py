@@ -1,0 +1,208 @@
+"""`proctor infra evolve`: look for changes of a line and judge them, unattended."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from aggregates.improvement.evolution import Evolution
+from judge.gauntlet.controller import Controller
+from policies.asking.settings import ModelSettings
+from policies.errors import PolicyError
+from policies.proposing.tuner import BASELINE, TECHNIQUES, scoreboard
+from proctor.cli.failures import require_extra
+from proctor.cli.options import HOME, MOST, HomeOption, JsonOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.improvement.evolve import Evolving, open_evolution, steer
+from proctor.improvement.home import (
+    BRANCH,
+    HERE,
+    BranchOption,
+    RepoOption,
+    line_folder,
+    open_controller,
+)
+from proctor.improvement.patterns import History
+from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
+from proctor.output.terminal import console, print_json, print_table, words
+from proctor.runs.run_settings import read_pairs
+
+TUNER, OPENAI = "tuner", "openai"
+CANDIDATES = "candidates"  # below a line's folder
+
+app = typer.Typer()
+
+
+@app.command()
+def evolve(
+    rounds: Annotated[
+        int, typer.Option("--proposals", min=1, help="How often something is looked for.")
+    ] = 1,
+    policy: Annotated[
+        str, typer.Option("--policy", help=f"Who looks: {TUNER} (no model), or {OPENAI}.")
+    ] = TUNER,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model's; see `run`."),
+    ] = None,
+    technique: Annotated[
+        str | None,
+        typer.Option(
+            "--technique", help="Instead of what was learned; one of " + ", ".join(TECHNIQUES)
+        ),
+    ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Propose the texts of the beginning, and learn anew.")
+    ] = False,
+    switch: Annotated[
+        bool | None, typer.Option("--on/--off", help="Allow it on this line, or no more.")
+    ] = None,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Look for changes and judge them, round after round; given again, it goes on."""
+    require_extra("train")
+    if technique is not None and technique not in TECHNIQUES:
+        raise ProctorError(f"there is no technique {technique!r}: {', '.join(TECHNIQUES)}")
+    place = Home(home)
+    with open_controller(place, repo, branch=branch) as controller:
+        if switch is not None:
+            steer(controller, "on" if switch else "off")
+            told = _report(place, controller, ended=[], stopped=None)
+        else:
+            with _proposer(policy, settings or [], place, controller, reset=reset) as proposer:
+                if reset:
+                    steer(controller, "reset")
+                    rounds, technique = 1, BASELINE
+                loop = Evolving(place, controller, proposer, technique=technique)
+                ended = list(loop.run(rounds))
+            told = _report(place, controller, ended=ended, stopped=loop.stopped)
+    if as_json:
+        print_json(told)
+    else:
+        _tell(told)
+    raise typer.Exit(EXIT_FOUND if told["stopped"] else EXIT_HELD)
+
+
+@app.command("challenge")
+def challenge_(
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST, help="What is drawn by.")] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, max=1_000, help="How many.")] = 40,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Look for situations that the head decides wrongly; exit code 1 where there are some."""
+    require_extra("train")
+    from proctor.improvement.challenge import challenge  # noqa: PLC0415 - knows this repository's tasks
+
+    place = Home(home)
+    with open_controller(place, repo, branch=branch) as controller:
+        folder = line_folder(place, controller.line.id) / CANDIDATES
+        found = challenge(controller, folder, seed=seed, count=count)
+    if as_json:
+        print_json({"tried": found.tried, "kept": found.kept, "folder": str(found.folder)})
+    else:
+        console.print(words(f"{found.tried} situations were tried, {len(found.kept)} are kept"))
+        for name in found.kept:
+            console.print(words(f"{found.folder / 'tasks' / name}"))
+    raise typer.Exit(EXIT_FOUND if found.kept else EXIT_HELD)
+
+
+@contextmanager
+def _proposer(
+    policy: str, pairs: list[str], home: Home, controller: Controller, *, reset: bool
+) -> Iterator[Proposer]:
+    given = read_pairs(pairs)
+    if reset:
+        yield ResetProposer()
+    elif policy == TUNER:
+        if given:
+            raise PolicyError(f"the tuner takes no settings, not {sorted(given)}")
+        yield TunerProposer()
+    elif policy == OPENAI:
+        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
+
+        settings = ModelSettings.from_dict(given)
+        client = ChatClient(settings, os.environ.get(settings.key_env))
+        try:
+            log = controller.place.log
+            yield ModelProposer(settings, client=client, log=log, blobs=home.blobs)
+        finally:
+            client.close()
+    else:
+        raise ProctorError(f"nobody by the name of {policy!r} proposes: {TUNER} and {OPENAI} do")
+
+
+def _report(
+    home: Home,
+    controller: Controller,
+    *,
+    ended: Sequence[Evolution.RoundEnded],
+    stopped: str | None,
+) -> dict[str, Any]:
+    evolution = open_evolution(controller)
+    history = History(home, controller.place.line_id, since=evolution.since)
+    board = scoreboard(history.trials())
+    return {
+        "line": evolution.line,
+        "on": evolution.on,
+        "rounds": evolution.rounds,
+        "left": evolution.left,
+        "stopped": stopped or controller.line.halt,
+        "head": controller.line.head.commit,
+        "ended": [_describe(controller, each) for each in ended],
+        "scoreboard": {
+            name: {"wins": tally.wins, "losses": tally.losses, "ties": tally.ties}
+            for name, tally in board.items()
+            if tally.wins or tally.losses or tally.ties
+        },
+    }
+
+
+def _describe(controller: Controller, ended: Evolution.RoundEnded) -> dict[str, Any]:
+    told = {
+        "round": ended.round,
+        "outcome": ended.outcome,
+        "proposal": ended.proposal,
+        "technique": ended.technique,
+        "pattern": ended.pattern,
+        "reason": ended.reason,
+    }
+    if ended.proposal is not None:
+        proposal = controller.place.proposal(UUID(ended.proposal))
+        told["outcome"] = proposal.outcome or "waits"
+        told["reason"] = proposal.reason or ended.reason
+    return told
+
+
+def _tell(told: dict[str, Any]) -> None:
+    print_table(
+        ("round", "came to", "technique", "about", "why"),
+        [
+            (
+                each["round"],
+                each["outcome"],
+                each["technique"] or "-",
+                each["pattern"] or "-",
+                (each["reason"] or "")[:120],
+            )
+            for each in told["ended"]
+        ],
+    )
+    for name, tally in told["scoreboard"].items():
+        said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
+        console.print(words(said))
+    state = "on" if told["on"] else "off"
+    console.print(
+        words(f"evolution is {state}; {told['rounds']} rounds so far, {told['left']} left")
+    )
+    if told["stopped"]:
+        console.print(words(f"stopped: {told['stopped']}"))

@@ -1,0 +1,169 @@
+"""`proctor infra simulate` and `mutate`: how often the gate errs, and what its tasks would miss."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from judge.gauntlet.comparison.mutation import (
+    Equivalent,
+    Mutant,
+    MutationReport,
+    TaskJudge,
+    mutate_run,
+    parse_equivalents,
+)
+from judge.gauntlet.comparison.simulation import Scale, simulate
+from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
+from judge.gauntlet.tasks import benchmark, reference_set
+from judge.gauntlet.tasks.reference_set import Task
+from judge.reference.mutations import mutate_all
+from proctor.cli.failures import require_extra
+from proctor.cli.options import MOST, JsonOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.improvement.home import BRANCH, HERE, BranchOption, RepoOption
+from proctor.output.terminal import console, error_console, print_json, print_table, words
+
+app = typer.Typer()
+
+OWN = Path(benchmark.__file__).resolve().parents[3]  # where the code that runs here lies
+EQUIVALENTS = "equivalents.toml"  # beside the reference set's manifest
+SMALL = Scale(trials=100, sequences=5, proposals=100, mixed=20)
+SeedOption = Annotated[int, typer.Option("--seed", min=0, max=MOST, help="What is drawn by.")]
+
+
+@app.command("simulate")
+def simulate_(
+    seed: SeedOption = 0,
+    small: Annotated[
+        bool, typer.Option("--small", help="A tenth of it or less, in seconds.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell by simulation how often the gate errs, and how often a plain rule does."""
+    tables = simulate(replace(SMALL if small else Scale(), seed=seed))
+    if as_json:
+        print_json(list(tables))
+    else:
+        for table in tables:
+            console.print(words(table.to_markdown()) + "\n")
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def mutate(
+    most: Annotated[
+        int | None,
+        typer.Option("--most", min=1, help="Plant about so many, drawn by --seed."),
+    ] = None,
+    seed: SeedOption = 0,
+    least: Annotated[
+        float,
+        typer.Option("--least", min=0.0, max=1.0, help="Exit code 1 if a smaller share is caught."),
+    ] = 0.8,
+    repo: RepoOption = HERE,
+    branch: BranchOption = BRANCH,
+    as_json: JsonOption = False,
+) -> None:
+    """Plant defects into tier-2 code, and tell which its reference set catches.
+
+    The repository that this command was installed from is asked in forks of one process, in
+    minutes; any other, as candidates are, by one confined process for each task.
+    """
+    require_extra("train")
+    repository = Repository(repo)
+    commit = repository.head(branch)
+    manifest = parse_manifest(repository.read(commit, PATH))
+    files = repository.paths(commit)
+    paths = [path for path in files if path.endswith(".py") and manifest.tier_of(path) == 2]
+    if not paths:
+        raise ProctorError(f"{PATH} calls no Python file tier 2, so nothing can be planted")
+    listed = f"{manifest.reference_set}/{EQUIVALENTS}"
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        tree = scratch / "tree"
+        tree.mkdir()
+        benchmark.export(repository, commit, manifest, tree)
+        report = _planted(
+            paths,
+            reference_set.load(repository, commit=commit, path=manifest.reference_set).tasks,
+            manifest,
+            tree=tree,
+            scratch=scratch,
+            most=most,
+            seed=seed,
+            equivalents=(
+                parse_equivalents(repository.read(commit, listed)) if listed in files else ()
+            ),
+            forked=repository.path == OWN,
+        )
+    if as_json:
+        print_json({"commit": commit, **report.to_dict()})
+    else:
+        _tell(report)
+    raise typer.Exit(EXIT_HELD if report.share >= least else EXIT_FOUND)
+
+
+def _planted(
+    paths: list[str],
+    tasks: tuple[Task, ...],
+    manifest: Manifest,
+    *,
+    tree: Path,
+    scratch: Path,
+    most: int | None,
+    seed: int,
+    equivalents: tuple[Equivalent, ...],
+    forked: bool,
+) -> MutationReport:
+    """Run them: our own code in forks of this process, which is quick; another's as candidates."""
+    if forked:
+        return mutate_all(
+            tree,
+            tasks,
+            paths=paths,
+            scratch=scratch,
+            most=most,
+            seed=seed,
+            equivalents=equivalents,
+        )
+    return mutate_run(
+        paths,
+        TaskJudge(tasks, manifest, scratch=scratch),
+        tree=tree,
+        scratch=scratch,
+        most=most,
+        seed=seed,
+        equivalents=equivalents,
+        on_result=_tell_survivor,
+    )
+
+
+def _tell_survivor(mutant: Mutant, by: str | None) -> None:
+    """Tell people what was not caught, beside the answer: a run may take hours."""
+    if by is None:
+        error_console.print(words(f"not caught: {mutant.path}:{mutant.line} {mutant.description}"))
+
+
+def _tell(report: MutationReport) -> None:
+    print_table(
+        ("id", "where", "not caught"),
+        [
+            (mutant.id, f"{mutant.path}:{mutant.line} {mutant.function}", mutant.description)
+            for mutant in report.survivors
+        ],
+    )
+    for id_ in report.mistaken:
+        console.print(words(f"{id_} is listed as equivalent, and was caught"))
+    for id_ in report.unknown:
+        console.print(words(f"{id_} is listed as equivalent, and is planted nowhere"))
+    count = len(report.caught) + len(report.survivors)
+    console.print(
+        words(
+            f"{len(report.caught)} of {count} planted defects are caught ({report.share:.1%}); "
+            f"{len(report.equivalent)} more are listed as equivalent; there are {report.found}"
+        )
+    )

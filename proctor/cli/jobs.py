@@ -1,0 +1,359 @@
+"""The subcommands that train or judge; every function returns the exit code.
+
+They are apart from proctor/cli/commands.py because they need torch, which takes seconds to import.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from aggregates.campaign import Campaign
+from aggregates.run import Run
+from judge.auditing.audit import audit_run
+from judge.auditing.gates import Redo
+from judge.auditing.report import AuditReport
+from judge.compare import Difference
+from ledger.application import LedgerApplication
+from ledger.entries import AuthorKey
+from ledger.notes import public_bytes
+from ledger.paths import LedgerPaths
+from ledger.verification.reader import check_ledger
+from monitor.config import RunConfig
+from monitor.datasets import Splits
+from monitor.loop import prepare
+from policies.deciding.recorded import RecordedPolicy
+from proctor.cli.commands import read_text
+from proctor.cli.keys import read_private_key
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home, find_run, run_ids
+from proctor.output.terminal import (
+    cell,
+    console,
+    counted,
+    error_console,
+    print_json,
+    print_table,
+    words,
+)
+from proctor.remembering import memory, open_remembered
+from proctor.runs.campaign_replay import (
+    CampaignAgain,
+    RunAgain,
+    read_records,
+    redo_campaign,
+    redo_run,
+)
+from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
+from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
+from proctor.runs.progress import watching
+from proctor.runs.replay import read_recording
+from proctor.runs.story import print_violations, read_story, tell_story
+from proctor.runs.training import Attempt, train_run
+
+_ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
+
+
+def demo(home: Home, config: RunConfig, *, as_json: bool) -> int:
+    """Do the main job once."""
+    splits = prepare(config)
+    with home.open_log() as log:
+        (run_id,) = _train(home, log, config, PolicyChoice("playbook"), splits)
+        report = judge_here(home, log, run_id, redo=Redo(_recorded_policy))
+    checked = check_ledger(home.ledger)
+    if as_json:
+        print_json({"run": run_id, "audit": report.to_dict(), "verification": checked})
+        return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
+    tell_story(read_story(home, str(run_id)))
+    size = checked.head.size if checked.head else 0
+    console.print(f"\nledger: {counted(checked.size, 'entry')}, complete to tree head {size}")
+    place = f"--home {shlex.quote(str(home.path))} " if home.path != Path(".proctor") else ""
+    console.print("\nnext:")
+    for command, why in (
+        ("verify", "check every link and signature with the public key"),
+        ("show", "this run's story again"),
+        ('sql "SELECT rule, epoch, outcome FROM rule_heatmap WHERE fired"', "ask anything"),
+        ("replay", "the run, event by event"),
+        ("replay --execute", "do the training again and compare it bit for bit"),
+    ):
+        console.print(words(f"  .venv/bin/proctor {command} {place}").ljust(82) + why)
+    return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
+
+
+def run(
+    home: Home, config: RunConfig, *, policy: str, policy_settings: list[str], as_json: bool
+) -> int:
+    """Train."""
+    choice = PolicyChoice.read(policy, policy_settings)
+    splits = prepare(config)
+    verify_ready(home, choice, campaign=config.edits != "live")
+    with home.open_log() as log:
+        runs = _train(home, log, config, choice, splits)
+    stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
+    if as_json:
+        print_json({"runs": stories})
+    else:
+        shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
+        print_table(shown, [[story[column] for column in shown] for story in stories])
+    return EXIT_HELD
+
+
+def judge(
+    home: Home,
+    name: str,
+    *,
+    submission: Path | None,
+    head: Path | None,
+    execute: bool,
+    as_json: bool,
+) -> int:
+    """Audit a run."""
+    home.require_ledger()
+    if submission is not None and not submission.is_dir():
+        raise ProctorError(f"{submission} is no folder, so there is no submission to judge")
+    checked = check_ledger(home.ledger, kept_head=read_text(head), memory=memory())
+    if not checked.ok:  # nothing is appended to a ledger that does not hold
+        report = _judge_broken(home, name, submission, head)
+    else:
+        redo = Redo(_recorded_policy) if execute else None
+        kept_head = read_text(head)
+        if home.writable:
+            with home.open_log() as log:
+                run_id = find_run(run_ids(log), name)
+                report = judge_here(
+                    home, log, run_id, submission=submission, kept_head=kept_head, redo=redo
+                )
+        else:  # somebody else's ledger: judged all the same, and not written to
+            run_id = read_recording(home, name).run_id
+            report = judge_here(
+                home, None, run_id, submission=submission, kept_head=kept_head, redo=redo
+            )
+            error_console.print("not recorded: this ledger can only be read here")
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_report(report)
+    return EXIT_FOUND if report.hard_fail else EXIT_HELD
+
+
+def execute(home: Home, name: str, *, as_json: bool) -> int:
+    """Do a run, or a campaign, again from its events alone and compare everything."""
+    try:
+        again = _again(home, name)
+    except _ODD as error:
+        raise ProctorError(
+            f"the record of {name} does not replay: {type(error).__name__}: {error}"
+        ) from error
+    if as_json:
+        print_json(again.to_dict())
+    elif isinstance(again, CampaignAgain):
+        _print_campaign(again)
+    else:
+        _print_run(again)
+    return EXIT_HELD if again.same else EXIT_FOUND
+
+
+def _again(home: Home, name: str) -> RunAgain | CampaignAgain:
+    records = read_records(home, name)
+    with watching() as watchers:
+        if records.whole_campaign:
+            return redo_campaign(home, records, on_epoch=watchers.on_epoch, say=watchers.say)
+        return redo_run(home, records, str(records.chosen), on_epoch=watchers.on_epoch)
+
+
+def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool) -> None:
+    """Raise where what is about to be trained could not be recorded, or would be beside damage.
+
+    VerificationError: the ledger does not hold. ProctorError: a notary will not take all of it.
+    """
+    wanted = ["run.started"]
+    wanted += ["transcript.started"] if policy.records_calls else []
+    wanted += ["campaign.started", "audit.started"] if campaign else []
+    if refused := [name for name in wanted if not home.may_append(name)]:
+        raise ProctorError(
+            f"the notary takes no {' and no '.join(refused)} from this user, and they would have "
+            "to be recorded: its rules say who may append what"
+        )
+    paths = LedgerPaths(home.ledger)
+    if paths.database.exists() and paths.vkey.exists():
+        with open_remembered(home.ledger):
+            pass  # it has been verified
+
+
+def _train(
+    home: Home, log: LedgerApplication, config: RunConfig, policy: PolicyChoice, splits: Splits
+) -> list[UUID]:
+    """Train, with every restart that is scheduled on the way; return the runs, the best first.
+
+    Runs that follow one another are a campaign; they are judged as they end, to be ranked.
+    """
+    with watching(bars=policy.name != HUMAN) as watchers:
+        make_policy = make_policies(policy, log, home.blobs)
+        if config.edits == "live":
+            this = Attempt(config)
+            run = train_run(
+                home, log, this, make_policy=make_policy, splits=splits, watching=watchers
+            )
+            return [run.id]
+        campaign = Campaign.start(
+            config=config.to_dict(), attempts=MAX_RESTARTS + 1, policy=policy.to_dict()
+        )
+        log.save(campaign)
+        harness = Harness(
+            home,
+            log,
+            campaign,
+            make_policy=make_policy,
+            judge_run=lambda run_id: judge_here(home, log, run_id),
+            splits=splits,
+            watching=watchers,
+        )
+        reason = "failed"
+        try:
+            following = harness.carry_on(chain=True)
+            reason = "completed" if following is None else "restarts exhausted"
+        except KeyboardInterrupt:
+            reason = "interrupted"
+            raise
+        finally:
+            harness.end(reason)
+    return [UUID(run_id) for run_id in rank_runs(harness.verdicts)]
+
+
+def judge_here(
+    home: Home,
+    log: LedgerApplication | None,
+    run_id: UUID,
+    *,
+    submission: Path | None = None,
+    kept_head: str | None = None,
+    redo: Redo | None = None,
+) -> AuditReport:
+    """Judge a run of this home, and append the verdict to the log."""
+    return audit_run(
+        run_id,
+        ledger_dir=home.ledger,
+        submission_dir=submission or home.submission(run_id),
+        log=log,
+        author=None if log is None else _judge_key(home),
+        kept_head=kept_head,
+        redo=redo,
+    )
+
+
+def _judge_key(home: Home) -> AuthorKey | None:
+    """Return the judge's key, if it lies beside the ledger's and is in force."""
+    path = home.path / "ledger" / "keys" / "judge.pem"
+    if not path.exists():
+        return None
+    author = AuthorKey("judge", read_private_key(path))
+    with open_remembered(home.ledger) as ledger:
+        if ledger.authority.in_force("judge", public_bytes(author.key)):
+            return author
+    error_console.print(words(f"not signed: {path} is not in force as a judge's key"))
+    return None
+
+
+def _recorded_policy(run: Run) -> RecordedPolicy:
+    return RecordedPolicy(run.decisions, run.policy)
+
+
+def _judge_broken(home: Home, name: str, submission: Path | None, head: Path | None) -> AuditReport:
+    try:
+        run_id = UUID(name)
+    except ValueError:
+        raise ProctorError(
+            "the ledger does not hold (see `proctor verify`), so no run can be looked up in it; "
+            "give the whole run id to be told that as the verdict"
+        ) from None
+    return audit_run(
+        run_id,
+        ledger_dir=home.ledger,
+        submission_dir=submission or home.submission(run_id),
+        log=None,
+        kept_head=read_text(head),
+    )
+
+
+def _print_report(report: AuditReport) -> None:
+    print_table(
+        ("step", "", "status", ""),
+        [(step.step, step.name, step.status, step.summary) for step in report.steps],
+        title=f"audit of run {report.run_id}",
+    )
+    print_violations(violation.to_dict() for violation in report.violations)
+    if off := report.config.get("disabled"):
+        console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
+    scores = report.scores
+    axis = "exercised" if scores.process_axis_exercised else "unexercised: hardly a rule fired"
+    if scores.process_axis_exercised and (by := report.step("scores").evidence.get("provocation")):
+        axis += f" by the provocation {words(by['name'])}"
+    console.print(
+        f"accuracy score {scores.accuracy_score:.3f} (test accuracy {cell(scores.test_accuracy)}, "
+        f"target {cell(scores.target_accuracy)})\n"
+        f"process score  {scores.process_score:.3f} "
+        f"({counted(len(report.violations), 'violation')} in "
+        f"{counted(scores.obligations, 'obligation')}, {axis})"
+    )
+    if not report.executed:
+        console.print(
+            "[yellow]not trained again[/]: what the run measured is believed as it was recorded"
+        )
+    if report.hard_fail:
+        console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")
+
+
+def _print_campaign(again: CampaignAgain) -> None:
+    for attempt in again.attempts:
+        _print_run(attempt)
+    print_cut_off([asdict(each) for each in again.abandoned])
+    _print_differences("differences of the campaign", again.differences)
+    verdict = "[green]all the same[/]" if again.same else "[red]not the same[/]"
+    console.print(
+        f"campaign {again.campaign}: {counted(len(again.attempts), 'attempt')} trained and "
+        f"judged again, feedback and ranking derived again: {verdict}"
+    )
+
+
+def print_cut_off(attempts: Sequence[Mapping[str, Any]]) -> None:
+    """Print the attempts that a campaign's ranking leaves out."""
+    if attempts:
+        columns = ("run", "state", "epochs", "best_validation_accuracy")
+        print_table(
+            columns,
+            [[attempt[column] for column in columns] for attempt in attempts],
+            title="cut off and made again: each a further draw, in no ranking",
+        )
+
+
+def _print_run(again: RunAgain) -> None:
+    found = again.comparison
+    console.print(
+        f"run {found.run_id} done again, {counted(found.epochs, 'epoch')}"
+        + ("" if found.whole else " (as far as it was recorded)")
+    )
+    verdict = "[green]the same, bit for bit[/]" if found.same else f"[red]{found.total} differ[/]"
+    if found.kind and not found.same:
+        verdict += f"; inconclusive, since the run was made with another {' and '.join(found.kind)}"
+    console.print(
+        f"{counted(found.values, 'value')} in {counted(found.events, 'event')}: {verdict}"
+    )
+    _print_differences("differences", found.differences)
+    _print_differences("environment", found.environment)
+    if again.calls or again.policy:
+        follow = "[red]do not follow[/]" if again.policy else "[green]follow[/]"
+        console.print(
+            f"decisions {follow} from what is recorded of {counted(again.calls, 'call')} to a model"
+        )
+        _print_differences("policy", again.policy)
+
+
+def _print_differences(title: str, rows: Sequence[Difference]) -> None:
+    if rows:
+        print_table(
+            ("place", "recorded", "now"),
+            [(row.place, row.recorded, row.found) for row in rows],
+            title=title,
+        )

@@ -1,0 +1,295 @@
+"""`proctor keys`: who may sign what in a ledger, and from when to when.
+
+Every change is an event in the ledger. Without --key the ledger's own key signs it, which from the
+first operator on may grant and revoke operators, and grant again what was revoked.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ledger.entries import AuthorKey
+from ledger.errors import MalformedError
+from ledger.files import create_exclusively
+from ledger.handover.envelope import public_pem
+from ledger.keys import load_key, load_or_create_key
+from ledger.notes import public_bytes, vkey
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verification.authority import Authority, KeyRecord
+from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_vkey
+from ledger.witnessing.cosignatures import cosignature_vkey
+from proctor.cli.commands import read_text
+from proctor.cli.options import HOME, HomeOption, JsonOption, SigningKeyOption
+from proctor.errors import EXIT_HELD, ProctorError
+from proctor.home import PASSPHRASE, Home
+from proctor.output.terminal import console, print_json, print_table, words
+from proctor.remembering import open_remembered
+
+app = typer.Typer(
+    name="keys",
+    help="Say whose keys stand for a ledger: list, make, grant, revoke and rotate them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
+)
+
+_ROLES = ("judge", "operator", "witness")
+_KINDS = {ED25519: "a ledger's, judge's or operator's", COSIGNATURE: "a witness's"}
+_NS = 10**9
+_SECOND = timedelta(seconds=1)
+VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="The public key's file.")]
+
+
+@app.command("list")
+def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """List every key that ever stood, where it was in force, and its revocations."""
+    place = Home(home)
+    place.require_ledger()
+    with open_remembered(place.ledger) as ledger:
+        keys = [_told(key) for key in ledger.authority.keys]
+    if as_json:
+        print_json(keys)
+    else:
+        columns = ("role", "key id", "in force from", "to", "revoked")
+        print_table(
+            columns,
+            [
+                (
+                    key["role"],
+                    key["key_id"],
+                    key["from"],
+                    "now" if key["to"] is None else key["to"],
+                    "; ".join(f"since {r['since']}: {r['reason']}" for r in key["revocations"]),
+                )
+                for key in keys
+            ],
+        )
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def new(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="judge, operator or witness.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The private key's file, new.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="The key's name; by default its role.")
+    ] = None,
+) -> None:
+    """Make a key: the private one in FILE, its vkey beside it in FILE.vkey."""
+    _check_role(role)
+    name = name or role
+    if not re.fullmatch(r"[!-*,-~]+", name):
+        raise ProctorError(f"{name!r} cannot be a key's name: it holds blanks, plus, or the like")
+    if file.exists():
+        raise ProctorError(f"{file} is there already; a new key wants a new file")
+    key = load_or_create_key(file, passphrase=_passphrase())
+    public_key = public_bytes(key)
+    text = cosignature_vkey(name, public_key) if role == "witness" else vkey(name, public_key)
+    beside = file.with_name(f"{file.name}.vkey")
+    if not create_exclusively(beside, f"{text}\n".encode(), mode=0o644):
+        raise ProctorError(f"{beside} is there already, and is another key's")
+    console.print(words(text))
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def pem(file: VkeyArgument) -> None:
+    """Print a public key as PEM, for openssl and other tools."""
+    print(public_pem(open_vkey(file, ED25519, COSIGNATURE)[0]), end="")
+    raise typer.Exit(EXIT_HELD)
+
+
+@app.command()
+def grant(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="judge, operator or witness.")],
+    file: VkeyArgument,
+    key: SigningKeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a key act in a role from now on."""
+    _check_role(role)
+    text, public_key = open_vkey(file, COSIGNATURE if role == "witness" else ED25519)
+    with _opened(Home(home)) as (recorder, _):
+        number = recorder.grant_key(text, role=role, author=_author(key))
+    _tell({"granted": _key_id(public_key), "role": role, "index": number - 1}, as_json=as_json)
+
+
+@app.command()
+def revoke(
+    file: VkeyArgument,
+    since: Annotated[
+        str, typer.Option("--since", help="Not to be trusted from then on: now, or ISO 8601.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    key: SigningKeyOption = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Also a key out of force, or the last operator's.")
+    ] = False,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Declare that a key is not to be trusted from a time on, which may have passed."""
+    text, public_key = open_vkey(file, ED25519, COSIGNATURE)
+    moment = _time_ns(since)
+    with _opened(Home(home)) as (recorder, authority):
+        record = next((each for each in authority.keys if each.vkey == text), None)
+        if record is None:
+            raise ProctorError(
+                f"{file}: this key never stood in the ledger; see `proctor keys list`"
+            )
+        if not yes:
+            _check_meant(record, authority)
+        number = recorder.revoke_key(
+            text, role=record.role, since=moment, reason=reason, author=_author(key)
+        )
+    done = {"revoked": _key_id(public_key), "role": record.role, "index": number - 1}
+    _tell(done, as_json=as_json)
+
+
+@app.command()
+def rotate(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """Replace the ledger's private key by a new one; both sign that, and the old one is gone."""
+    with _opened(Home(home)) as (recorder, _):
+        text = recorder.rotate_key()
+    _tell({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)}, as_json=as_json)
+
+
+def read_private_key(path: Path) -> Ed25519PrivateKey:
+    """Return the key in a file, with the passphrase from the environment if it has one."""
+    return load_key(path, passphrase=_passphrase())
+
+
+@contextmanager
+def _opened(home: Home) -> Iterator[tuple[SignedSQLiteRecorder, Authority]]:
+    """Give the recorder, in this process: a notary's ledger is its own user's to rule."""
+    home.require_ledger()
+    with open_remembered(home.ledger) as ledger:
+        authority = ledger.authority
+    with home.open_log() as log:
+        if not isinstance(log.recorder, SignedSQLiteRecorder):
+            raise ProctorError(
+                "a notary keeps this ledger; let its own user do this, without PROCTOR_NOTARY"
+            )
+        yield log.recorder, authority
+
+
+def _check_meant(record: KeyRecord, authority: Authority) -> None:
+    """Refuse a revocation that may be a slip; none can be taken back."""
+    if record.revocations:
+        raise ProctorError(
+            f"this key was revoked in entry {record.ended}; to revoke it once more, give --yes"
+        )
+    if record.ended is not None:
+        raise ProctorError(
+            f"this key was rotated out in entry {record.ended} and signs nothing any more; in "
+            f"force is {authority.vkey}. To put what it signed in doubt all the same, give --yes"
+        )
+    operators = [key for key in authority.keys if key.role == "operator" and key.ended is None]
+    if operators == [record]:
+        raise ProctorError(
+            "this is the last operator: none would be left to grant and revoke judges and "
+            "witnesses. Grant another first, or give --yes"
+        )
+
+
+def _passphrase() -> bytes | None:
+    text = os.environ.get(PASSPHRASE)
+    return text.encode() if text else None
+
+
+def _author(path: Path | None) -> AuthorKey | None:
+    return None if path is None else AuthorKey("operator", read_private_key(path))
+
+
+def _check_role(role: str) -> None:
+    if role not in _ROLES:
+        raise ProctorError(f"{role!r} is no role that is granted; take {', '.join(_ROLES)}")
+
+
+def read_vkey_file(path: Path | None) -> str | None:
+    """Return the ledger's vkey in a file, None for None."""
+    return None if path is None else open_vkey(path, ED25519)[0]
+
+
+def open_vkey(path: Path, *types: int) -> tuple[str, bytes]:
+    """Return the vkey in a file and its public key; raise ProctorError if it is of no such type."""
+    text = (read_text(path) or "").strip()
+    if "PRIVATE KEY" in text:
+        raise ProctorError(f"{path} is a private key, to be given to nobody; name its vkey's file")
+    if "PUBLIC KEY" in text:
+        raise ProctorError(f"{path} is PEM; what is wanted is the vkey, one line with two +")
+    fault = ""
+    for type_, whose in _KINDS.items():
+        try:
+            public_key = parse_vkey(text, type=type_).public_key
+        except MalformedError as error:
+            fault = fault or str(error)
+            continue
+        if type_ not in types:
+            raise ProctorError(f"{path}: this is {whose} key, and another kind is wanted")
+        return text, public_key
+    raise ProctorError(f"{path}: {fault}")
+
+
+def _key_id(public_key: bytes) -> str:
+    return hashlib.sha256(public_key).hexdigest()
+
+
+def _time_ns(text: str) -> int:
+    now = time.time_ns()
+    if text == "now":
+        return now
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ProctorError(f"--since {text}: give now, or a time like 2026-11-21T04:30Z") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    seconds, rest = divmod(moment - datetime(1970, 1, 1, tzinfo=UTC), _SECOND)
+    since = seconds * _NS + rest.microseconds * 1_000
+    if since > now:
+        raise ProctorError(f"--since {text} is yet to come; a time without a zone is taken as UTC")
+    return since
+
+
+def _told(key: KeyRecord) -> dict[str, Any]:
+    return {
+        "role": key.role,
+        "key_id": key.key_id.hex(),
+        "vkey": key.vkey,
+        "from": 0 if key.granted is None else key.granted + 1,
+        "to": key.ended,
+        "revocations": [
+            {
+                "index": revocation.index,
+                "since": _moment(revocation.since),
+                "reason": revocation.reason,
+            }
+            for revocation in key.revocations
+        ],
+    }
+
+
+def _moment(since: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(since // _NS, tz=UTC):%Y-%m-%dT%H:%M:%S}Z"
+    except (OverflowError, ValueError):
+        return f"{since} ns"
+
+
+def _tell(done: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(done)
+    else:
+        console.print(words(", ".join(f"{what} {value}" for what, value in done.items())))
+    raise typer.Exit(EXIT_HELD)

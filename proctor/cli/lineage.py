@@ -1,0 +1,149 @@
+"""`proctor lineage`: where one training example comes from, as a file that proves it.
+
+Exit code 0: it leads to what let it come about. 1: a link is missing, or what it rests on was
+rolled back or withdrawn since. 2: it is no decision of this ledger.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from judge.errors import LineageError
+from judge.lineage.files import (
+    find_lineage,
+    line_of,
+    open_lineage,
+    remark_on_size,
+    write_lineage,
+)
+from judge.lineage.trace import Line, Lineage, decisions_of
+from ledger.files import read_bounded
+from ledger.mapper import decode_body
+from ledger.verification.reader import VerifiedLedger
+from proctor.cli.keys import read_vkey_file
+from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.output.files import verify_target, write_output
+from proctor.output.terminal import console, error_console, print_json, print_table, words
+from proctor.remembering import open_remembered
+from projections.projector import projected
+
+app = typer.Typer()
+
+_MAX_EXPORT = 1 << 30  # bytes
+
+
+@app.command()
+def lineage(
+    example: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXAMPLE", help="RUN/NUMBER of a decision; a preference names two, A>B."
+        ),
+    ],
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", help="The JSON Lines in which it was handed out: its line, too."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write a file that proves it.")] = None,
+    vkey: VkeyOption = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Walk from an example to decision, run, checkpoint, evaluation, approval and key."""
+    place = Home(home)
+    place.require_ledger()
+    if out is not None:
+        verify_target(out, home=place, others=(export, vkey))
+    line = None if export is None else _line(example, export)
+    decisions = _decisions(example)
+    with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:
+        try:
+            found = find_lineage(ledger, example, line=line)
+        except LineageError:
+            _verify_known(ledger, decisions)  # or nothing is missing but the example
+            raise
+        text = remark = None
+        if out is not None:
+            text = write_lineage(ledger, example, line=line)
+            remark = remark_on_size(text, open_lineage(text, vkey=ledger.vkey))
+        taints = _taints(ledger, found)
+    if out is not None and text is not None:
+        write_output(out, text, home=place)
+    if as_json:
+        size = None if text is None else len(text.encode())
+        written = {"out": out, "bytes": size, "remark": remark}
+        print_json({**describe_lineage(found), **written, "tainted": taints})
+    else:
+        tell_lineage(found)
+        if text is not None:
+            console.print(f"{len(text.encode())} bytes in {words(str(out))} prove it")
+        if remark is not None:
+            error_console.print(words(remark))
+        for run, reason in taints:
+            console.print(f"[red]tainted since[/]: run {words(run)}: {words(reason)}")
+    raise typer.Exit(EXIT_FOUND if taints else EXIT_HELD)
+
+
+def describe_lineage(found: Lineage) -> dict[str, Any]:
+    """Return a lineage as a table of names and values."""
+    return {
+        "example": found.example,
+        "steps": [
+            {"index": step.entry.index, "event": step.entry.name, "says": step.says}
+            for step in found.steps
+        ],
+    }
+
+
+def tell_lineage(found: Lineage) -> None:
+    """Print a lineage, step by step."""
+    rows = [(step.entry.index, step.entry.name, step.says) for step in found.steps]
+    print_table(("entry", "event", "says"), rows, title=f"example {found.example}")
+
+
+def _taints(ledger: VerifiedLedger, found: Lineage) -> list[tuple[str, str]]:
+    """Return what came later: each run with the reason why nothing of it is to be used.
+
+    By the entries that were verified: the DuckDB file of a home is no evidence.
+    """
+    runs = list(dict.fromkeys(str(run) for run, _ in decisions_of(found.example)))
+    asked = (
+        "SELECT run_id, unnest(taint_reasons) FROM run_standing WHERE run_id IN (SELECT unnest(?))"
+    )
+    with closing(projected(ledger.entries(), quarantine=True)) as connection:
+        rows = connection.execute(asked, [runs]).fetchall()
+    return [(str(run), str(reason)) for run, reason in rows]
+
+
+def _decisions(example: str) -> list[tuple[UUID, int]]:
+    try:
+        return decisions_of(example)
+    except LineageError as error:
+        raise ProctorError(f"{error}; the `id` of a line of an export is one") from error
+
+
+def _verify_known(ledger: VerifiedLedger, decisions: Sequence[tuple[UUID, int]]) -> None:
+    """Raise ProctorError unless the ledger has each of these decisions."""
+    sought = set(decisions)
+    for entry in ledger.entries():
+        if entry.name == "run.decision_made" and any(entry.stream_id == run for run, _ in sought):
+            sought.discard((entry.stream_id, decode_body(entry.body).get("number", 0)))
+    for run, number in sorted(sought):
+        raise ProctorError(
+            f"the ledger has no decision {run}/{number}; the `id` of a line of an export, and "
+            "`proctor log`, say which there are"
+        )
+
+
+def _line(example: str, export: Path) -> Line:
+    try:
+        data = read_bounded(export, most=_MAX_EXPORT)
+    except OSError as error:
+        raise ProctorError(f"{export} cannot be read: {error.strerror}") from error
+    return line_of(example, data.removesuffix(b"\n").split(b"\n"))

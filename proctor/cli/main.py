@@ -1,0 +1,176 @@
+"""The command line. Errors are caught once, here, and become one line and a documented exit code.
+
+Exit codes: 0 held, 1 something was found, 2 wrong usage or input, 130 interrupted, 141 the output
+was closed. Every command lies in a module of its own, which is imported when the command is used.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from proctor import __version__
+from proctor.cli.failures import report, verify_own_packages
+from proctor.cli.lazy import LazyGroup, command_path
+from proctor.cli.streams import safe_streams
+from proctor.errors import EXIT_INTERRUPTED
+
+_HELP = (
+    "Runs, records and judges how a model is trained, in a signed ledger that anyone can "
+    "verify and replay. Exit codes: 0 held, 1 something was found, 2 wrong usage or input, "
+    "130 interrupted, 141 output closed."
+)
+
+
+# Name -> the module, and the first sentence of the help; a test compares it with the command's own.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "demo": (
+        "proctor.cli.training",
+        "Train a small model from a bad start, judge it, verify the ledger: the main job, once.",
+    ),
+    "run": (
+        "proctor.cli.training",
+        "Train a model under watch; every fired rule is decided on, everything is recorded.",
+    ),
+    "judge": (
+        "proctor.cli.training",
+        "Audit a run in eleven steps and give two scores; exit code 1 on a hard fail.",
+    ),
+    "show": (
+        "proctor.cli.reading",
+        "Tell one run's story: curves, rules, decisions, verdict.",
+    ),
+    "replay": (
+        "proctor.cli.reading",
+        "Tell the events of a run or a campaign, or do it again from its events alone.",
+    ),
+    "log": (
+        "proctor.cli.reading",
+        "List the ledger's entries, or show one whole.",
+    ),
+    "campaign": (
+        "proctor.cli.campaign",
+        "Attempt one task several times; the same command carries on, or tells how it ended.",
+    ),
+    "transcript": (
+        "proctor.cli.transcript",
+        "Tell what a run asked of language models, of people and of the playbook.",
+    ),
+    "verify": (
+        "proctor.cli.verify",
+        "Verify every entry, link, root and signature, offline, with the public key alone.",
+    ),
+    "witness": (
+        "proctor.cli.witness",
+        "Be a witness to ledgers, or have a ledger's newest tree head cosigned.",
+    ),
+    "prove": (
+        "proctor.cli.bundle",
+        "Write a file that proves one event to somebody who has only the public key.",
+    ),
+    "export": (
+        "proctor.cli.bundle",
+        "Write the ledger as a folder that others verify, replay, or serve; or its head as DSSE.",
+    ),
+    "import": (
+        "proctor.cli.bundle",
+        "Verify a bundle and make a home of it, to show, query and replay; or bring one "
+        "up to date.",
+    ),
+    "curate": (
+        "proctor.cli.curate",
+        "Draw training data from runs that nothing speaks against, sealed; and call it back.",
+    ),
+    "lineage": (
+        "proctor.cli.lineage",
+        "Walk from an example to decision, run, checkpoint, evaluation, approval and key.",
+    ),
+    "notary": (
+        "proctor.cli.notary",
+        "Keep a ledger for other users, who can neither read its key nor change its files.",
+    ),
+    "keys": (
+        "proctor.cli.keys",
+        "Say whose keys stand for a ledger: list, make, grant, revoke and rotate them.",
+    ),
+    "review": (
+        "proctor.cli.review",
+        "Mark a decision as gold or bad; an operator's key in force signs it.",
+    ),
+    "sql": (
+        "proctor.cli.sql",
+        "Ask the projection questions; the ledger is verified first.",
+    ),
+    "follow": (
+        "proctor.cli.sql",
+        "Keep the projection up to date while runs go on; what is new is verified first.",
+    ),
+    "infra": (
+        "proctor.cli.infra",
+        "Let a repository change itself: propose, judge and promote changes, and answer for them.",
+    ),
+    "checkpoints": (
+        "proctor.cli.checkpoints",
+        "Versions of the infrastructure: which stand, which were rolled back, and why.",
+    ),
+    "bench": (
+        "proctor.cli.bench",
+        "Measure how fast a ledger is on this machine.",
+    ),
+}
+
+
+class Commands(LazyGroup):
+    """All commands of `proctor`."""
+
+    lazy = COMMANDS
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="proctor",
+    help=_HELP,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"proctor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def proctor(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Stand for the command line itself, with the options that need no command."""
+
+
+def main() -> None:
+    """Run the command line; the only place that turns errors into exit codes."""
+    arguments = sys.argv[1:]
+    group = typer.main.get_command(app)
+    with safe_streams():
+        try:
+            verify_own_packages()
+            group.main(prog_name="proctor")
+        except SystemExit as end:
+            if end.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C
+                print(
+                    "interrupted; if a run was going on, it is closed as interrupted",
+                    file=sys.stderr,
+                )
+            raise
+        except Exception as error:
+            command = command_path(group, arguments)
+            sys.exit(report(error, command=command, as_json="--json" in arguments))

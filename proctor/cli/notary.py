@@ -1,0 +1,70 @@
+"""`proctor notary`: the recorder as a process and a user of its own."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ledger.notary.desk import Desk
+from ledger.notary.privileges import Account, become, find_account, give_folder, harden
+from ledger.notary.rules import read_rules
+from ledger.notary.service import Notary, listening, only_notary
+from ledger.paths import LedgerPaths
+from proctor.cli.options import HOME, HomeOption
+from proctor.errors import EXIT_HELD, ProctorError
+from proctor.home import PASSPHRASE, Home
+
+app = typer.Typer()
+
+
+@app.command()
+def notary(
+    socket: Annotated[Path, typer.Option("--socket", help="Where to listen: a Unix socket.")],
+    rules: Annotated[
+        Path, typer.Option("--rules", help="A TOML file: which user may append what.")
+    ],
+    user: Annotated[
+        str | None, typer.Option("--user", help="Become this user first; needs root.")
+    ] = None,
+    home: HomeOption = HOME,
+) -> None:
+    """Keep a ledger for other users, who can neither read its key nor change its files."""
+    raise typer.Exit(serve(home, socket=socket, rules=rules, user=user))
+
+
+def serve(home: Path, *, socket: Path, rules: Path, user: str | None) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    account = _account(user)
+    users = read_rules(rules, owners=(0, account[0]))
+    if os.geteuid() == 0:
+        give_folder(home, account, mode=0o700)
+        if not socket.parent.exists():
+            give_folder(socket.parent, account, mode=0o755)
+        become(account)
+    harden()
+    passphrase = os.environ.pop(PASSPHRASE, None)
+    paths = LedgerPaths(Home(home).path / "ledger")
+    paths.directory.mkdir(parents=True, exist_ok=True)
+    paths.directory.chmod(0o700)  # it may be older than the notary
+    with only_notary(paths.directory):
+        desk = Desk(paths, passphrase=passphrase.encode() if passphrase else None)
+        try:
+            with listening(socket) as listener:
+                typer.echo(f"{desk.vkey}\nlistening at {socket} as user {account[0]}")
+                asyncio.run(Notary(desk, users=users).serve(listener))
+        finally:
+            desk.close()
+    return EXIT_HELD
+
+
+def _account(user: str | None) -> Account:
+    if user is None:
+        if os.geteuid() == 0:
+            raise ProctorError("started by root, a notary wants --user: whose user it should be")
+        return os.geteuid(), os.getegid()
+    account = find_account(user)
+    if os.geteuid() not in (0, account[0]):
+        raise ProctorError(f"only root can start a notary as user {account[0]}")
+    return account

@@ -1,0 +1,68 @@
+"""Writes docs/reference/cli.md from the command line's own help: `python -m proctor.cli.page`."""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from proctor.cli.lazy import load
+from proctor.cli.main import app
+
+_HEAD = r"""# Command line
+
+`proctor` is the one command; `python -m proctor` is the same. Commands that work on a
+ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
+most take `--json`, which prints one JSON document to standard output. Progress and errors go to
+standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are remembered; `off`),
+`PROCTOR_NOTARY` (a notary's socket), `PROCTOR_KEY_PASSPHRASE`.
+
+| exit code | meaning |
+|---|---|
+| 0 | everything asked for held |
+| 1 | something was found: a failed verification, suspect entries, a quorum not met, a hard fail |
+| 2 | wrong usage or input; the error names what is wrong and what to do |
+| 130 | interrupted with Ctrl-C; a run that was going on is closed as interrupted |
+| 141 | the reader of the output closed it, as in `proctor log \| head -1` |
+
+A `RUN` is `latest`, a run's id, or the beginning of one.
+"""
+
+
+def command_names() -> list[str]:
+    """Return every command, subcommands as two words."""
+
+    def below(group: Any, before: str) -> Iterator[str]:
+        for name, listed in sorted(group.commands.items()):
+            yield f"{before}{name}"
+            command = load(listed)
+            if hasattr(command, "commands"):
+                yield from below(command, f"{before}{name} ")
+
+    return list(below(typer.main.get_command(app), ""))
+
+
+def write_reference(page: Path) -> None:
+    """Write the page."""
+    parts = [_HEAD]
+    for name in ("", *command_names()):
+        arguments = [*name.split(), "--help"]
+        shown = subprocess.run(  # noqa: S603 - our own command
+            [sys.executable, "-m", "proctor", *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "COLUMNS": "100"},
+        ).stdout
+        title = f"\n## {name}\n" if name else ""
+        parts.append(f"{title}\n```text\n$ proctor {' '.join(arguments)}\n{shown.strip()}\n```\n")
+    page.write_text("".join(parts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m proctor.cli.page", description=__doc__).parse_args()
+    write_reference(Path("docs/reference/cli.md"))

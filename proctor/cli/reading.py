@@ -1,0 +1,67 @@
+"""`proctor show`, `replay` and `log`: what a ledger tells of its runs."""
+
+from typing import Annotated
+
+import typer
+
+from proctor.cli import commands
+from proctor.cli.options import HOME, MOST, HomeOption, JsonOption, RunArgument
+from proctor.home import Home
+from proctor.runs.process import start_as_recorded
+
+app = typer.Typer()
+
+
+@app.command()
+def show(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """Tell one run's story: curves, rules, decisions, verdict."""
+    raise typer.Exit(commands.show(Home(home), run, as_json=as_json))
+
+
+@app.command()
+def replay(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="The id of a run or of a campaign, the beginning of one, or `latest`: the newest "
+            "run, or where there is none yet, the newest campaign.",
+        ),
+    ] = "latest",
+    at: Annotated[
+        int | None, typer.Option("--at", help="Show the run's state after its N-th event.")
+    ] = None,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute", help="Do the training again and compare everything, bit for bit."
+        ),
+    ] = False,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell the events of a run or a campaign, or do it again from its events alone."""
+    if not execute:
+        raise typer.Exit(commands.replay(Home(home), run, at=at, as_json=as_json))
+    run = start_as_recorded(Home(home), run)
+    from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    raise typer.Exit(jobs.execute(Home(home), run, as_json=as_json))
+
+
+@app.command()
+def log(
+    start: Annotated[int, typer.Option("--start", min=0, max=MOST, help="First index.")] = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=MOST, help="At most so many.")
+    ] = 1_000_000,
+    entry: Annotated[
+        int | None, typer.Option("--entry", min=0, max=MOST, help="Show this entry with its body.")
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """List the ledger's entries, or show one whole."""
+    raise typer.Exit(
+        commands.log(Home(home), start=start, limit=limit, entry=entry, as_json=as_json)
+    )

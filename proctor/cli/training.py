@@ -1,0 +1,98 @@
+"""`proctor demo`, `run` and `judge`: what trains a model, or trains it again."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from monitor.config import RunConfig
+from proctor.cli.campaign import (
+    ConfigOption,
+    PolicyOption,
+    ProvokeOption,
+    ProvokeSeedOption,
+    SetOption,
+    SettingsArgument,
+)
+from proctor.cli.options import HOME, HomeOption, JsonOption, RunArgument
+from proctor.home import Home
+from proctor.runs.process import start_as_recorded, start_for
+from proctor.runs.run_settings import provoked, read_config
+
+# A start that goes wrong: a learning rate sixty times the default, and no warm-up.
+DEMO: dict[str, Any] = {
+    "lr": 3.0,
+    "warm_up_epochs": 0,
+    "train_examples": 1_500,
+    "epochs": 8,
+    "channels": 16,
+    "width": 16,
+    "numerics": "portable",
+}
+app = typer.Typer()
+
+
+@app.command()
+def demo(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+    """Train a small model from a bad start, judge it, verify the ledger: the main job, once."""
+    config = start_for(lambda: RunConfig.from_dict(DEMO))
+    from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    raise typer.Exit(jobs.demo(Home(home), config, as_json=as_json))
+
+
+@app.command()
+def run(
+    settings: SettingsArgument = None,
+    config: ConfigOption = None,
+    policy: PolicyOption = "playbook",
+    sets: SetOption = None,
+    provoke: ProvokeOption = None,
+    provoke_seed: ProvokeSeedOption = 0,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model under watch; every fired rule is decided on, everything is recorded."""
+    chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
+    from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    raise typer.Exit(
+        jobs.run(
+            Home(home),
+            chosen,
+            policy=policy,
+            policy_settings=sets or [],
+            as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def judge(
+    run: RunArgument = "latest",
+    submission: Annotated[
+        Path | None,
+        typer.Option("--submission", help="Judge this folder instead of the run's own."),
+    ] = None,
+    head: Annotated[
+        Path | None, typer.Option("--head", help="A tree head that you kept; see verify.")
+    ] = None,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute/--no-execute",
+            help="Train the run again, at least up to the submitted weights, and compare.",
+        ),
+    ] = True,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Audit a run in eleven steps and give two scores; exit code 1 on a hard fail."""
+    run = start_as_recorded(Home(home), run)
+    from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    raise typer.Exit(
+        jobs.judge(
+            Home(home), run, submission=submission, head=head, execute=execute, as_json=as_json
+        )
+    )

@@ -1,0 +1,184 @@
+"""`proctor transcript`: what a run's policy asked, what was answered, and what was made of it.
+
+Trust: what is told comes from a ledger that was just verified; bodies are held against their
+hashes when they are read, and shown without control characters.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from aggregates.transcript import Transcript
+from ledger.mapper import decode_body
+from proctor.cli.options import HOME, MOST, HomeOption, JsonOption, RunArgument
+from proctor.errors import EXIT_HELD, ProctorError
+from proctor.home import Home, find_run
+from proctor.output.terminal import console, print_json, print_table, words
+from proctor.remembering import open_remembered
+from proctor.runs.replay import verified_runs
+
+app = typer.Typer()
+
+_COLUMNS = {  # of the table -> of a call
+    "call": "number",
+    "epoch": "epoch",
+    "agent": "agent",
+    "action": "action",
+    "rules": "rules",
+    "rung": "rung",
+    "outcome": "outcome",
+    "status": "status",
+    "retries": "retries",
+    "bytes": "request_bytes",
+    "tokens": "usage",
+    "seconds": "seconds",
+    "cost": "cost",
+}
+_ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+@app.command()
+def transcript(
+    run: RunArgument = "latest",
+    call: Annotated[
+        int | None,
+        typer.Option("--call", min=1, max=MOST, help="Show this call with request and answer."),
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what a run asked of language models, of people and of the playbook."""
+    place = Home(home)
+    place.require_ledger()
+    place.close_crashed()
+    name, bodies = _read(place, run)
+    try:
+        told = _tell(name, bodies)
+        if call is None:
+            _print(told, as_json=as_json)
+        else:
+            _print_call(place, told["calls"], call, as_json=as_json)
+    except _ODD as error:
+        raise ProctorError(
+            f"the transcript of run {name} is odd: {type(error).__name__}: {error}"
+        ) from error
+    raise typer.Exit(EXIT_HELD)
+
+
+def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any]]]]:
+    with open_remembered(home.ledger) as ledger:
+        run = find_run(verified_runs(ledger), name)
+        stream = Transcript.id_of(run)
+        entries = [entry for entry in ledger.entries() if entry.stream_id == stream]
+    if not entries:
+        raise ProctorError(f"run {run} has no transcript: its policy asks nobody")
+    return run, [(entry.name, decode_body(entry.body)) for entry in entries]
+
+
+def _tell(run: UUID, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    def named(name: str) -> list[Mapping[str, Any]]:
+        return [body for kind, body in bodies if kind == name]
+
+    started = bodies[0][1]
+    calls = named("transcript.call_made")
+    return {
+        "run": str(run),
+        "mode": started["mode"],
+        "policy": started["policy"],
+        "summary": _summary([call for call in calls if call["model"] is not None]),
+        "calls": calls,
+        "votes": named("transcript.vote_counted"),
+        "reviews": named("transcript.proposal_reviewed"),
+    }
+
+
+def _summary(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the calls to a model have come to; sizes are those of decisions, in bytes."""
+    costs = [call["cost"] for call in calls if call["cost"] is not None]
+    sizes = [call["request_bytes"] for call in calls if call["epoch"] is not None]
+    usable = sum(call["outcome"] == "usable" for call in calls)
+    return {
+        "calls": len(calls),
+        "usable": usable,
+        "usable_share": usable / len(calls) if calls else None,
+        "cached": sum(call["cached"] for call in calls),
+        "tokens": sum((call["usage"] or {}).get("total_tokens") or 0 for call in calls),
+        "seconds": sum(call["seconds"] for call in calls),
+        "cost": sum(costs) if costs else None,
+        "request_bytes": [min(sizes), statistics.median(sizes), max(sizes)] if sizes else None,
+    }
+
+
+def _print(told: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(told)
+        return
+    console.print(words(f"run {told['run']}: {told['mode']}, policy {json.dumps(told['policy'])}"))
+    print_table(
+        tuple(_COLUMNS), [[_cell(call, key) for key in _COLUMNS.values()] for call in told["calls"]]
+    )
+    for vote in told["votes"]:
+        counts = ", ".join(f"{way} {count}" for way, count in vote["votes"].items())
+        console.print(
+            words(
+                f"vote in epoch {vote['epoch']} on {vote['rule']}: {counts}; chosen "
+                f"{vote['chosen']}, agreement {vote['agreement']:.2f}"
+            )
+        )
+    for review in told["reviews"]:
+        console.print(
+            words(
+                f"review in epoch {review['epoch']}: {review['verdict']} of "
+                f"{review['proposed']['direction']}; said {review['decision']['direction']}"
+                + (f"; marked {review['mark']}" if review["mark"] else "")
+                + (f": {review['note']}" if review["note"] else "")
+            )
+        )
+    print_table(("", ""), told["summary"].items(), title="\ncalls to a model")
+
+
+def _cell(call: Mapping[str, Any], key: str) -> Any:
+    value = call[key]
+    match key:
+        case "rules":
+            return " ".join(value) or None
+        case "retries":
+            return len(value) or None
+        case "usage":
+            return None if value is None else value.get("total_tokens")
+        case "outcome":
+            return f"{value} (cached)" if call["cached"] else value
+    return value
+
+
+def _print_call(
+    home: Home, calls: Sequence[Mapping[str, Any]], number: int, *, as_json: bool
+) -> None:
+    if number > len(calls):
+        raise ProctorError(f"the transcript has calls 1 to {len(calls)}; there is no {number}")
+    call = calls[number - 1]
+    texts = {
+        what: None if call[what] is None else home.blobs.get(call[what]).decode("utf-8", "replace")
+        for what in ("request", "response")
+    }
+    if as_json:
+        print_json({**call, "request_text": texts["request"], "response_text": texts["response"]})
+        return
+    print_table(("", ""), call.items(), title=f"call {number}")
+    for what, text in texts.items():
+        console.print(f"\n[bold]{what}[/]")
+        console.print("none" if text is None else words(_readable(text)))
+
+
+def _readable(text: str) -> str:
+    """Return JSON with one value a line and its texts as they read; anything else as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    written = json.dumps(value, indent=2, ensure_ascii=False)
+    return written.replace("\\n", "\n").replace('\\"', '"')

@@ -1,0 +1,533 @@
+"""`proctor verify`: a ledger, a bundle, a proof, a lineage or evidence, whichever the target is.
+
+Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not, or some are.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ledger.errors import (
+    ContradictionError,
+    EvidenceError,
+    SignatureError,
+    VerificationError,
+)
+from ledger.handover.bundle_check import BundlePass, check_bundle, is_bundle, read_vkey
+from ledger.handover.proof_files import ProvedEntry, open_proof
+from ledger.mapper import ns_to_datetime
+from ledger.paths import LedgerPaths
+from ledger.verification.authority import Authority, Suspicion, suspects
+from ledger.verification.memory import Remembered
+from ledger.verification.reader import VerificationReport, check_ledger, check_new, open_verified
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from ledger.verification.verified_notes import open_tree_head, parse_tree_head
+from ledger.witnessing.evidence import (
+    Evidence,
+    find_contradiction,
+    format_evidence,
+    open_evidence,
+    signers,
+    verify_signers,
+)
+from ledger.witnessing.quorum import Quorum, WitnessedHeads, read_quorum, witnessed_heads
+from proctor.cli.commands import describe_entry, read_text
+from proctor.cli.keys import read_vkey_file
+from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import Home
+from proctor.output.files import write_output
+from proctor.output.terminal import (
+    console,
+    counted,
+    error_console,
+    plain,
+    print_json,
+    print_table,
+    words,
+)
+from proctor.remembering import STATE, memory
+
+if TYPE_CHECKING:
+    from judge.lineage.files import OpenedLineage
+
+app = typer.Typer()
+
+_PROOF = "c2sp.org/tlog-proof@v1\n"
+_DATABASE = b"SQLite format 3\0"
+_EVIDENCE = "ledger/evidence/v1\n"
+
+
+@app.command()
+def verify(
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A home, a bundle, a proof, a lineage or an evidence file; by default --home."
+        ),
+    ] = None,
+    vkey: VkeyOption = None,
+    head: Annotated[
+        Path | None,
+        typer.Option("--head", help="A tree head that you kept: finds truncation and rewriting."),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Write the newest tree head to this file.")
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", help="Which witnesses have to have cosigned (C2SP tlog-policy)."),
+    ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Read only what is new since you verified it last.")
+    ] = False,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            "--evidence", help="Write a file here that shows a fork or rollback, if one is found."
+        ),
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Verify every entry, link, root and signature, offline, with the public key alone.
+
+    The newest tree head of each ledger is remembered: a ledger that is later shown shorter, or
+    with another history, fails.
+    """
+    if target is not None and target.name == LedgerPaths(target).database.name:
+        target = target.parent  # the database's folder is what is verified
+    place = home if target is None else target
+    if place.is_file():
+        if head or keep or new or evidence:
+            raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
+        raise typer.Exit(_verify_file(place, vkey=vkey, policy=policy, as_json=as_json))
+    owner = read_vkey_file(vkey)
+    if target is not None:
+        _check_one_ledger(target)
+    if target is not None and is_bundle(place):
+        if new:
+            raise ProctorError(f"{place} is a bundle, which is always read whole; leave out --new")
+        check: _Ledger | _Bundle = _Bundle(place, vkey=owner)
+    else:
+        folder = _ledger_in_home(home) if target is None else _ledger_in(place)
+        check = _Ledger(folder, vkey=owner, new=new)
+    code = _verify_ledger(
+        check,
+        head=read_text(head),
+        keep=keep,
+        quorum=None if policy is None else read_quorum(policy),
+        evidence=evidence,
+        as_json=as_json,
+    )
+    if owner is None and code == EXIT_HELD and not as_json:
+        error_console.print(
+            "the public key beside it was believed: this finds damage, but not who made all of it; "
+            "give the owner's with --vkey"
+        )
+    raise typer.Exit(code)
+
+
+class _Ledger:
+    """A ledger in its database."""
+
+    def __init__(self, directory: Path, *, vkey: str | None, new: bool) -> None:
+        self._directory = directory
+        self._vkey = vkey
+        self._new = new
+
+    def check(self, head: str | None) -> VerificationReport:
+        """Verify, against what is remembered and what is kept."""
+        known = memory()
+        if not self._new:
+            return check_ledger(
+                self._directory,
+                vkey=self._vkey,
+                kept_head=head,
+                processes=os.cpu_count() or 1,
+                memory=known,
+            )
+        if known is None:
+            raise ProctorError(f"{STATE} is off: nothing is remembered that --new could start from")
+        if head is not None:
+            raise ProctorError("--new reads only what is new; leave it out to check a --head")
+        return check_new(self._directory, memory=known, vkey=self._vkey)
+
+    def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
+        """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
+        with open_verified(self._directory, vkey=self._vkey) as ledger:
+            for entry in ledger.entries():
+                take(entry)
+            return ledger.vkey, ledger.authority, list(ledger.head_notes())
+
+
+class _Bundle:
+    """A ledger as a folder of tiles."""
+
+    def __init__(self, folder: Path, *, vkey: str | None) -> None:
+        self._folder = folder
+        self._vkey = vkey
+
+    def check(self, head: str | None) -> VerificationReport:
+        """Verify, against what is remembered and what is kept."""
+        known = memory()
+        kept_heads = [] if head is None else [head]
+        try:
+            origin = (self._vkey or read_vkey(self._folder)).strip().partition("+")[0]
+            recalled = known.recall(origin) if known else None
+        except VerificationError:
+            recalled = None  # check_bundle() will report it
+        vkey = self._vkey
+        if recalled is not None:
+            kept_heads.append(recalled.note)
+            vkey = vkey or recalled.vkey
+        report = check_bundle(self._folder, vkey=vkey, kept_heads=kept_heads)
+        if known is not None and report.ok and report.head and report.authority and report.state:
+            first = report.authority.keys[0].vkey
+            new = Remembered(vkey=first, note=report.head.note, state=report.state)
+            if not known.keep(new, after=recalled):
+                return self.check(head)  # another verifier has remembered more since
+        return report
+
+    def walk(self, take: Callable[[VerifiedEntry], None]) -> tuple[str, Authority, list[str]]:
+        """Hand on every entry; return the first vkey, the keys and the tree heads' notes."""
+        bundle = BundlePass(self._folder, vkey=self._vkey)
+        notes: list[str] = []
+        bundle.run(
+            take=lambda row, _: take(parse_entry(row[4], index=row[0])),
+            take_head=lambda _, note: notes.append(note),
+        )
+        return bundle.vkey, bundle.verification.authority, notes
+
+
+def _check_one_ledger(place: Path) -> None:
+    """Refuse a folder in which an honest ledger may hide another, which would be used."""
+    homes = (place, place / "ledger")
+    if is_bundle(place) + sum(LedgerPaths(each).database.exists() for each in homes) > 1:
+        raise ProctorError(f"{place} holds more than one ledger; name the one you mean")
+
+
+def _ledger_in_home(place: Path) -> Path:
+    home = Home(place)
+    home.require_ledger()
+    return home.ledger
+
+
+def _ledger_in(place: Path) -> Path:
+    """Return the ledger's folder in a home, or the folder itself if it is one."""
+    if LedgerPaths(place).database.exists():
+        return place
+    return _ledger_in_home(place)
+
+
+def _verify_ledger(
+    check: _Ledger | _Bundle,
+    *,
+    head: str | None,
+    keep: Path | None,
+    quorum: Quorum | None,
+    evidence: Path | None,
+    as_json: bool,
+) -> int:
+    report = check.check(head)
+    if not report.ok:
+        shown = _write_evidence(check, report, evidence) if evidence else None
+        if as_json:
+            print_json({**_plain(report), "evidence": shown})
+        else:
+            where = "" if report.index is None else f" at index {report.index}"
+            console.print(f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}")
+            if evidence and shown:
+                console.print(f"{evidence} shows the {shown} {_to_whom(evidence)}")
+            elif evidence:
+                console.print("no evidence was written: this is no fork and no rollback")
+        return EXIT_FOUND
+    if keep is not None:
+        if report.head is None:
+            raise ProctorError("an empty ledger has no tree head to keep")
+        write_output(keep, report.head.note)
+    findings = _find(check, report, quorum)
+    if as_json:
+        print_json({**_plain(report), **findings.to_dict()})
+        return findings.code
+    size = report.head.size if report.head else 0
+    console.print(f"[green]held[/]: {counted(report.size, 'entry')}, complete to tree head {size}")
+    if report.unread:
+        console.print(f"of them {report.unread} were verified before, and not read again")
+    if head is not None:
+        console.print("it contains the tree head that you kept")
+    findings.tell()
+    return findings.code
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Findings:
+    """What a ledger that holds says of its witnesses and of revoked keys."""
+
+    witnessed: WitnessedHeads | None  # None: nobody was asked for
+    unasked: bool  # a policy asks for no witness
+    size: int
+    suspicions: tuple[tuple[Suspicion, int, int], ...]  # with the first index, and how many
+
+    @property
+    def code(self) -> int:
+        unwitnessed = self.witnessed is not None and self.witnessed.size < self.size
+        return EXIT_FOUND if self.suspicions or unwitnessed else EXIT_HELD
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "witnessed": None if self.witnessed is None else self.witnessed.size,
+            "false_lines": [] if self.witnessed is None else self.witnessed.false,
+            "suspect": [
+                {
+                    "role": each.key.role,
+                    "vkey": each.key.vkey,
+                    "reason": each.revocation.reason,
+                    "since": ns_to_datetime(each.revocation.since),
+                    "witnessed_before": each.witnessed,
+                    "first": first,
+                    "entries": count,
+                }
+                for each, first, count in self.suspicions
+            ],
+        }
+
+    def tell(self) -> None:
+        if self.unasked:
+            console.print("not witnessed: the policy's `quorum none` asks for no witness")
+        elif self.witnessed is not None and self.witnessed.note is None:
+            console.print("[red]not witnessed[/]: no tree head meets the policy's quorum")
+        elif self.witnessed is not None:
+            short = "" if self.witnessed.size == self.size else ": the rest is yet to be witnessed"
+            console.print(
+                f"witnessed to {self.witnessed.size} of {counted(self.size, 'entry')}{short}"
+            )
+        for size, name in self.witnessed.false if self.witnessed else ():
+            console.print(
+                f"[red]forged or damaged[/]: a line in the name of {words(name)}, under the "
+                f"tree head of {counted(size, 'entry')}; it counts as none"
+            )
+        for each, first, count in self.suspicions:
+            since = ns_to_datetime(each.revocation.since).isoformat()
+            console.print(
+                f"[red]suspect[/]: {counted(count, 'entry')} from {first} on "
+                f"{'rests' if count == 1 else 'rest'} on the {each.key.role} key "
+                f"{words(each.key.vkey)}, not to be trusted since {since}: "
+                f"{words(each.revocation.reason)}"
+            )
+
+
+def _find(check: _Ledger | _Bundle, report: VerificationReport, quorum: Quorum | None) -> _Findings:
+    revoked = report.authority and any(key.revocations for key in report.authority.keys)
+    if quorum is None and not revoked:
+        return _Findings(witnessed=None, unasked=False, size=report.size, suspicions=())
+    vkey, authority, notes = check.walk(lambda _: None)
+    unasked = quorum is not None and quorum.rule == "none"
+    if quorum is not None:
+        quorum.verify_log(vkey)
+    if unasked:
+        quorum = None
+    witnessed = (
+        None if quorum is None else witnessed_heads(notes, quorum=quorum, authority=authority)
+    )
+    doubts = suspects(
+        authority,
+        witnessed=() if witnessed is None else witnessed.times,
+        sizes=[parse_tree_head(note).size for note in notes],
+    )
+    found: dict[int, list[int]] = {}  # by the suspicion's number: first index, how many
+
+    def take(entry: VerifiedEntry) -> None:
+        for number, doubt in enumerate(doubts):
+            if doubt.includes(entry):
+                found.setdefault(number, [entry.index, 0])[1] += 1
+
+    if doubts:
+        check.walk(take)
+    return _Findings(
+        witnessed=witnessed,
+        unasked=unasked,
+        size=report.size,
+        suspicions=tuple((doubts[n], first, count) for n, (first, count) in sorted(found.items())),
+    )
+
+
+def _write_evidence(check: _Ledger | _Bundle, report: VerificationReport, path: Path) -> str | None:
+    """Write what shows the contradiction, if that is what failed; return its kind."""
+    if report.contradiction is None:
+        return None
+    kept, newest = report.contradiction
+    try:
+        evidence = _evidence(check, kept=kept, newest=newest)
+    except VerificationError:
+        evidence = None  # the ledger fails in itself too, and its tree cannot be relied on
+    if evidence is None:
+        return None
+    write_output(path, format_evidence(evidence))
+    return evidence.kind
+
+
+def _to_whom(path: Path) -> str:
+    try:
+        verify_signers(open_evidence(path.read_text(encoding="utf-8")))
+    except EvidenceError:
+        return "to who knows that a tree head in it is older than the rotation of its key"
+    return "to anyone"
+
+
+def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Evidence | None:
+    leaf_hashes: list[bytes] = []
+    vkey, authority, _ = check.walk(lambda entry: leaf_hashes.append(entry.entry_hash))
+    rotations = authority.rotations
+    known = memory()
+    recalled = known.recall(authority.origin) if known else None
+    if recalled is not None:  # a ledger that was cut off may have lost some
+        rotations = max(rotations, recalled.state.stands(recalled.vkey).rotations, key=len)
+    return find_contradiction(leaf_hashes, vkey=vkey, rotations=rotations, newest=newest, kept=kept)
+
+
+def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json: bool) -> int:
+    with path.open("rb") as file:
+        if file.read(len(_DATABASE)) == _DATABASE:
+            name = LedgerPaths(path).database.name
+            raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
+    text = read_text(path)
+    assert text is not None
+    if text.startswith(_EVIDENCE):
+        return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey), as_json=as_json)
+    from judge.lineage.files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
+
+    if not text.startswith((_PROOF, TITLE)):
+        raise ProctorError(f"{path} is neither a tlog-proof, a lineage nor an evidence file")
+    key = read_vkey_file(vkey)
+    if key is None:
+        raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
+    quorum = None if policy is None else read_quorum(policy)
+    try:
+        is_lineage = text.startswith(TITLE)
+        opened = open_lineage(text, vkey=key) if is_lineage else open_proof(text, vkey=key)
+        if quorum is not None:
+            quorum.verify_log(key)
+            quorum.verify(opened.head.note)
+        _hold_against_memory(opened)
+    except VerificationError as e:
+        return _refused(e, as_json=as_json)
+    witnessed = (
+        ""
+        if quorum is None or quorum.rule == "none"
+        else ", as the policy's witnesses have cosigned"
+    )
+    if isinstance(opened, OpenedLineage):
+        return _tell_lineage(opened, witnessed, as_json=as_json)
+    return _tell_proof(opened, witnessed, as_json=as_json)
+
+
+def _tell_lineage(opened: "OpenedLineage", witnessed: str, *, as_json: bool) -> int:
+    from proctor.cli.lineage import describe_lineage, tell_lineage  # noqa: PLC0415 - takes long
+
+    if as_json:
+        described = describe_lineage(opened.lineage)
+        print_json({"ok": True, "size": opened.head.size, **described})
+        return EXIT_HELD
+    console.print(
+        f"[green]held[/]: {len(opened.lineage.indexes)} entries of {opened.head.size} in "
+        f"{words(opened.head.origin)} lead to the example{witnessed}"
+    )
+    tell_lineage(opened.lineage)
+    return EXIT_HELD
+
+
+def _tell_proof(proved: ProvedEntry, witnessed: str, *, as_json: bool) -> int:
+    if as_json:
+        described = {**describe_entry(proved.entry), "author_verified": False}
+        print_json({"ok": True, "size": proved.head.size, **described})
+        return EXIT_HELD
+    console.print(
+        f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
+        f"{words(proved.head.origin)}{witnessed}"
+    )
+    described = describe_entry(proved.entry)
+    if described["author"]:
+        described["author"] += " (author not verified by this proof)"
+    print_table(("", ""), described.items())
+    return EXIT_HELD
+
+
+def _hold_against_memory(proved: "ProvedEntry | OpenedLineage") -> None:
+    """Refuse what a key has signed that was not, or is no longer, the ledger's there.
+
+    A key that was rotated away can go on signing; who remembers the rotation knows.
+    """
+    known = memory()
+    recalled = known.recall(proved.head.origin) if known else None
+    if recalled is None:
+        return
+    authority = recalled.state.stands(recalled.vkey)
+    head = proved.head
+    if head.size <= recalled.state.size:
+        open_tree_head(head.note, vkey=authority.ledger_vkey_at(head.size))
+    elif proved.rotations[: len(authority.rotations)] != authority.rotations:
+        raise SignatureError("the tree head leaves out a rotation of the ledger's key")
+    if head.size == recalled.state.size and head.root != recalled.open().root:
+        raise ContradictionError("the tree head is beside the remembered one", kept=recalled.note)
+
+
+def _verify_evidence(text: str, *, path: Path, vkey: str | None, as_json: bool) -> int:
+    try:
+        evidence = open_evidence(text)
+        if vkey is not None and evidence.vkey != vkey:
+            raise EvidenceError(f"{path} is about another ledger than the one of this key")
+        known = memory()
+        recalled = known.recall(parse_tree_head(evidence.first).origin) if known else None
+        mine = recalled.state.stands(recalled.vkey).rotations if recalled else ()
+        verify_signers(evidence, rotations=mine)
+        by = [str(each) for each in signers(evidence, rotations=mine)]
+    except VerificationError as e:
+        return _refused(e, as_json=as_json)
+    sizes = [parse_tree_head(note).size for note in (evidence.first, evidence.second)]
+    if as_json:
+        print_json(
+            {"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes, "by": by}
+        )
+        return EXIT_HELD
+    what = {
+        "fork": "signed two histories that contradict each other",
+        "rollback": "signed both tree heads; that the shorter was shown later is its maker's word",
+    }[evidence.kind]
+    console.print(
+        f"[green]held[/]: {evidence.kind} between {sizes[0]} and {sizes[1]} entries: "
+        f"the key of {words(parse_tree_head(evidence.first).origin)} has {what}"
+    )
+    console.print(words(f"signed by {by[0]}; and by {by[1]}"))
+    if recalled is None:
+        console.print(
+            "This rests on the first key and the rotations in the file: whether one was left out "
+            "cannot be told by who has not verified the ledger"
+        )
+    return EXIT_HELD
+
+
+def _refused(error: VerificationError, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"ok": False, "error": str(error), "error_type": type(error).__name__})
+    else:
+        console.print(f"[red]failed[/]: {type(error).__name__}: {words(str(error))}")
+    return EXIT_FOUND
+
+
+def _plain(report: VerificationReport) -> dict[str, Any]:
+    """Return the report without what only other code needs."""
+    return {
+        "ok": report.ok,
+        "size": report.size,
+        "complete_to": report.head.size if report.head else 0,
+        "head": plain(report.head),
+        "error": report.error,
+        "error_type": report.error_type,
+        "index": report.index,
+        "unread": report.unread,
+    }

@@ -1,0 +1,343 @@
+"""`proctor witness`: be a witness, or get a ledger's newest tree head cosigned by some.
+
+Over HTTP (serve, ask) or by files for machines that are not connected (request, sign, add).
+"""
+
+import ipaddress
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ledger.errors import MalformedError, SignatureError
+from ledger.notary.remote import RemoteRecorder
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verification.reader import VerifiedLedger
+from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_tree_head
+from ledger.witnessing.client import (
+    Asked,
+    Cosigned,
+    ask_witness,
+    build_request,
+    cosigned_size,
+    own_line,
+    place_line,
+)
+from ledger.witnessing.quorum import Quorum, read_quorum
+from ledger.witnessing.rules import Answer, parse_request
+from ledger.witnessing.witness import MAX_REQUEST, Witness
+from proctor.cli.commands import read_text
+from proctor.cli.keys import open_vkey
+from proctor.cli.options import HOME, MOST, HomeOption, JsonOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.home import PASSPHRASE, Home
+from proctor.output.files import write_output
+from proctor.output.terminal import console, counted, plain, print_json, print_table, words
+from proctor.remembering import open_remembered
+
+app = typer.Typer(
+    name="witness",
+    help="Be a witness to ledgers, or have a ledger's newest tree head cosigned.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
+)
+
+StateOption = Annotated[
+    Path, typer.Option("--state", help="Folder with the witness's key and memory.")
+]
+OutOption = Annotated[Path, typer.Option("--out", help="The file to write.")]
+_MOST_SECONDS = 600
+_MOST_LINES = 16  # that a note may have
+_NEWEST = 10_000  # tree heads among which an answer's is looked for
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Option("--name", help="Like example.org/witness; for good.")],
+    state: StateOption,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a witness and print its public key, for those who are to trust it."""
+    vkey = Witness.create(state, name=name, passphrase=_passphrase())
+    if as_json:
+        print_json({"vkey": vkey})
+    else:
+        print(vkey)
+
+
+@app.command()
+def trust(
+    vkey: Annotated[Path, typer.Argument(help="A ledger's public key, as it was begun with.")],
+    state: StateOption,
+) -> None:
+    """Let the witness cosign a ledger."""
+    with _open(state) as witness:
+        origin = witness.trust(open_vkey(vkey, ED25519)[0])
+    console.print(f"{words(origin)} will be witnessed")
+
+
+@app.command()
+def serve(
+    state: StateOption,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Port 0 takes a free one.")
+    ] = "127.0.0.1:8123",
+) -> None:
+    """Answer requests over HTTP until the process is told to end."""
+    from ledger.witnessing.server import make_server, url_of  # noqa: PLC0415 - in an extra
+
+    host, port = _address(listen)
+    with _open(state) as witness:
+        try:
+            server = make_server(witness, host=host, port=port)
+        except OSError as error:
+            raise ProctorError(f"--listen {listen}: {error.strerror}") from error
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_HELD))
+        print(f"{witness.name} listens on {url_of(server)}", flush=True)
+        server.run()
+
+
+@app.command()
+def sign(
+    request: Annotated[Path, typer.Argument(help="What `witness request` wrote.")],
+    state: StateOption,
+    out: OutOption,
+    rotations: Annotated[
+        Path | None, typer.Option("--rotations", help="The rotations that came with it.")
+    ] = None,
+) -> None:
+    """Answer one request from a file: write the cosignature if the ledger continues."""
+    with _open(state) as witness:
+        if rotations is not None:
+            _granted(witness.add_rotations(_octets(rotations)), rotations)
+        octets = _octets(request)
+        answer = witness.add_checkpoint(octets)
+    if answer.status == 409:
+        raise typer.Exit(_conflict(octets, latest=int(answer.body)))
+    if answer.status == 422:
+        console.print(f"[red]not cosigned[/]: {words(answer.body.strip())}; see {state}/evidence")
+        raise typer.Exit(EXIT_FOUND)
+    _granted(answer, request)
+    write_output(out, answer.body)
+    console.print(f"cosigned; {words(str(out))} goes back to who asked")
+
+
+@app.command()
+def request(
+    out: OutOption,
+    witness: Annotated[
+        Path | None, typer.Option("--witness", help="The witness's public key.")
+    ] = None,
+    old: Annotated[
+        int | None,
+        typer.Option("--old", min=0, max=MOST, help="How many entries the witness has cosigned."),
+    ] = None,
+    home: HomeOption = HOME,
+) -> None:
+    """Write a request to cosign the newest tree head, to be carried to a witness."""
+    if witness is None and old is None:
+        raise ProctorError("give --witness VKEYFILE, or --old N if you know what it has cosigned")
+    with _newest(Home(home)) as (ledger, note):
+        if old is None:
+            assert witness is not None
+            old = cosigned_size(ledger.head_notes(), vkey=open_vkey(witness, COSIGNATURE)[0])
+        size = parse_tree_head(note).size
+        if old > size:
+            raise ProctorError(f"the ledger has {size} entries; a witness of {old} has seen others")
+        write_output(out, _requests(ledger, note)(old), home=Home(home))
+        console.print(
+            f"{words(str(out))}: {counted(size, 'entry')}, of which it has cosigned {old}"
+        )
+        if ledger.authority.rotations:
+            path = out.with_name(f"{out.name}.rotations")
+            write_output(path, "".join(ledger.authority.rotations), home=Home(home))
+            console.print(f"the ledger's key was rotated: take {words(str(path))} along")
+
+
+@app.command()
+def add(
+    answer: Annotated[Path, typer.Argument(help="What `witness sign` wrote.")],
+    witness: Annotated[
+        Path | None, typer.Option("--witness", help="The witness's public key.")
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="A policy that names the witness.")
+    ] = None,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a witness's cosignature to the tree head that it belongs to."""
+    if policy is not None and witness is None:
+        vkeys = [each.vkey for each in read_quorum(policy).witnesses]
+    elif witness is not None and policy is None:
+        vkeys = [open_vkey(witness, COSIGNATURE)[0]]
+    else:
+        raise ProctorError("give either --witness VKEYFILE or --policy FILE")
+    with _newest(Home(home)) as (ledger, _):
+        notes = deque(ledger.head_notes(), maxlen=_NEWEST)
+    try:
+        found = _placed(read_text(answer) or "", vkeys, list(reversed(notes)))
+    except MalformedError as error:
+        raise ProctorError(f"{answer} is no answer of a witness: {error}") from error
+    store_lines(Home(home), [found])
+    if as_json:
+        print_json({"size": found.size, "seconds": found.seconds})
+    else:
+        console.print(f"the tree head of {counted(found.size, 'entry')} bears the cosignature")
+
+
+@app.command()
+def ask(
+    policy: Annotated[Path, typer.Option("--policy", help="Names the witnesses and their URLs.")],
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, max=_MOST_SECONDS, help="Seconds for each try.")
+    ] = 10.0,
+    home: HomeOption = HOME,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the policy's witnesses to cosign the newest tree head; 0 if the quorum is met."""
+    quorum = read_quorum(policy)
+    if not any(witness.url for witness in quorum.witnesses):
+        raise ProctorError(f"{policy}: no witness has a URL; use `witness request` and files")
+    with _newest(Home(home)) as (ledger, note):
+        quorum.verify_log(ledger.vkey)
+        answers = _ask_all(quorum, ledger, note, timeout=timeout)
+    lines = [asked.cosigned for asked in answers.values() if asked.cosigned is not None]
+    if lines:
+        store_lines(Home(home), lines)
+    met = quorum.check(note + "".join(each.line for each in lines), authority=ledger.authority).met
+    contradicted = any(asked.outcome in ("behind", "fork") for asked in answers.values())
+    if as_json:
+        print_json({"met": met, "size": parse_tree_head(note).size, "witnesses": plain(answers)})
+    else:
+        rows = [(name, asked.outcome, asked.detail) for name, asked in answers.items()]
+        print_table(("witness", "outcome", ""), rows)
+        console.print("[green]quorum met[/]" if met else "[red]quorum not met[/]")
+    raise typer.Exit(EXIT_HELD if met and not contradicted else EXIT_FOUND)
+
+
+def store_lines(home: Home, lines: Iterable[Cosigned]) -> None:
+    """Put verified cosignature lines to their tree heads; all of the storing is here."""
+    with home.open_log() as log:
+        recorder = log.recorder
+        assert isinstance(recorder, SignedSQLiteRecorder | RemoteRecorder)
+        for each in lines:
+            recorder.add_signature_line(each.size, each.line)
+
+
+def _ask_all(
+    quorum: Quorum, ledger: VerifiedLedger, note: str, *, timeout: float
+) -> dict[str, Asked]:
+    build = _requests(ledger, note)
+    answers: dict[str, Asked] = {}
+    room = _MOST_LINES - note.count("\n\u2014 ")
+    for witness in quorum.witnesses:
+        name = witness.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        old = cosigned_size(ledger.head_notes(), vkey=witness.vkey)
+        if witness.url is None:
+            answers[name] = Asked(outcome="failed", detail="it has no URL in the policy")
+        elif old == parse_tree_head(note).size:
+            answers[name] = Asked(outcome="cosigned", detail=f"{old} entries, since before")
+        elif sum(asked.cosigned is not None for asked in answers.values()) == room:
+            answers[name] = Asked(outcome="failed", detail="the tree head has no room for its line")
+        else:
+            answers[name] = ask_witness(
+                witness.url.rstrip("/"),
+                vkey=witness.vkey,
+                note=note,
+                old_size=old,
+                request=build,
+                rotations=ledger.authority.rotations,
+                timeout=timeout,
+            )
+    return answers
+
+
+def _requests(ledger: VerifiedLedger, note: str) -> Callable[[int], str]:
+    """Return a function that builds the request for an old size; each is one walk."""
+
+    @cache
+    def build(old_size: int) -> str:
+        leaf_hashes = (entry.entry_hash for entry in ledger.entries())
+        return build_request(note, old_size=old_size, leaf_hashes=leaf_hashes)
+
+    return build
+
+
+@contextmanager
+def _newest(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
+    """Give the ledger, verified, and its newest tree head."""
+    home.require_ledger()
+    with open_remembered(home.ledger) as ledger:
+        if ledger.head is None:
+            raise ProctorError("an empty ledger has no tree head to cosign")
+        yield ledger, ledger.head.note
+
+
+@contextmanager
+def _open(state: Path) -> Iterator[Witness]:
+    with Witness.open(state, passphrase=_passphrase()) as witness:
+        yield witness
+
+
+def _placed(answer: str, vkeys: list[str], notes: list[str]) -> Cosigned:
+    """Find out whose line an answer holds, and to which tree head it belongs."""
+    for vkey in vkeys:
+        with suppress(SignatureError):
+            return place_line(own_line(answer, vkey=vkey), notes, vkey=vkey)
+    names = ", ".join(vkey.partition("+")[0] for vkey in vkeys)
+    raise SignatureError(
+        f"no line of the answer is by {names} and fits one of the newest {len(notes)} tree heads"
+    )
+
+
+def _granted(answer: Answer, source: Path) -> None:
+    if answer.status != 200:
+        raise ProctorError(f"{source}: not accepted ({answer.status}): {answer.body.strip()}")
+
+
+def _conflict(request: bytes, *, latest: int) -> int:
+    """Explain that the witness is at another size than the request says."""
+    size = parse_request(request.decode()).head.size
+    if latest > size:
+        console.print(
+            f"[red]not cosigned[/]: {latest} entries were cosigned before, and this tree head has "
+            f"{size}: the ledger was cut off, or the request is an old one"
+        )
+        return EXIT_FOUND
+    raise ProctorError(
+        f"{latest} entries were cosigned before; write the request with --old {latest}"
+    )
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        number = int(port)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 2**16:
+        raise ProctorError(f"--listen {listen}: give an IP address and a port: 127.0.0.1:8123")
+    return str(address), number
+
+
+def _octets(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_REQUEST + 1)
+    except OSError as error:
+        raise ProctorError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _passphrase() -> bytes | None:
+    passphrase = os.environ.get(PASSPHRASE)
+    return passphrase.encode(errors="surrogateescape") if passphrase else None

@@ -1,0 +1,199 @@
+"""Rounds of proposing and judging that need nobody to watch them.
+
+A round reads what went wrong, has one change proposed, hands it in, and takes it through the
+gauntlet as far as it goes; whatever a round comes to is on record. Who is killed and begins again
+goes on where it was: with the proposal that is open, else with an answer that is on record already.
+
+I/O: the home, the repository's branches (no work tree), whoever proposes.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from aggregates.errors import AggregateError
+from aggregates.improvement.evolution import Evolution
+from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.errors import DiffError, TierError
+from judge.gauntlet.repository.changes import tier_of_change
+from ledger.application import LedgerApplication
+from policies.proposing.proposer import make_diff
+from proctor.home import Home
+from proctor.improvement.patterns import History
+from proctor.improvement.proposers import Proposer, Situation, Wanted
+
+PATIENCE = 3  # rounds in a row that nobody answered
+
+
+class Evolving:
+    """The loop, over one controller."""
+
+    def __init__(
+        self, home: Home, controller: Controller, proposer: Proposer, *, technique: str | None
+    ) -> None:
+        self.stopped: str | None = None  # why, if it was not done
+        self._home = home
+        self._controller = controller
+        self._proposer = proposer
+        self._technique = technique
+
+    @property
+    def _log(self) -> LedgerApplication:
+        return self._controller.place.log
+
+    def run(self, rounds: int) -> Iterator[Evolution.RoundEnded]:
+        """Go through the rounds that were asked for and give each as it is recorded."""
+        with self._controller.locked():
+            evolution = open_evolution(self._controller)
+            evolution.begin(rounds, proposer=self._proposer.describe(), technique=self._technique)
+            self._log.save(evolution)
+        unanswered = 0
+        while True:
+            with self._controller.locked():
+                evolution = open_evolution(self._controller)
+                if not (evolution.left and evolution.on) or self.stopped is not None:
+                    return
+                ended = self._round(evolution)
+            if ended is None:
+                return
+            yield ended
+            unanswered = unanswered + 1 if ended.outcome == "unanswered" else 0
+            if unanswered == PATIENCE:
+                self.stopped = f"{PATIENCE} rounds in a row were not answered: {ended.reason}"
+
+    def _round(self, evolution: Evolution) -> Evolution.RoundEnded | None:
+        """Do the round that comes next; None, with the reason in `stopped`, if it cannot be."""
+        controller, number = self._controller, evolution.rounds + 1
+        name = evolution.proposal_id(number)
+        if name not in self._log.repository:
+            self._go_on_with_what_is_open()
+            if (why := _blocked(controller)) is not None:
+                self.stopped = why
+                return None
+            wanted = self._proposer.propose(
+                Situation(
+                    controller=controller,
+                    history=History(self._home, controller.place.line_id, since=evolution.since),
+                    round=number,
+                    proposal=name,
+                    technique=self._technique,
+                )
+            )
+            if wanted.outcome != "proposed":
+                if wanted.last:
+                    self.stopped = f"there is nothing to do: {wanted.reason}"
+                return self._end(evolution, wanted)
+            try:
+                self._submit(wanted, name)
+            except (AggregateError, DiffError, TierError) as error:
+                return self._end(evolution, wanted, refused=str(error))
+        proposal = controller.carry_on(name)
+        return self._end_with(evolution, proposal)
+
+    def _submit(self, wanted: Wanted, name: UUID) -> Proposal:
+        controller = self._controller
+        head = controller.line.head
+        repository, manifest = controller.place.repository, controller.place.manifest(head.commit)
+
+        def read(path: str) -> str | None:
+            if path not in paths:
+                return None
+            return repository.read(head.commit, path).decode()
+
+        paths = set(repository.paths(head.tree))
+        diff = make_diff(wanted.texts, read=read)
+        tree = repository.candidate_tree(head.commit, diff)
+        declared = {
+            change.path: tier_of_change(change, manifest)
+            for change in repository.changes(head.tree, tree)
+        }
+        pattern = wanted.pattern
+        return controller.submit(
+            diff,
+            declared=declared,
+            rationale=wanted.reason,
+            trigger="operator_request" if pattern is None else pattern.trigger,
+            proposer=str(self._proposer.describe()["name"]),
+            task=None if pattern is None else pattern.key,
+            evidence=[
+                {"kind": "technique", "name": wanted.technique},
+                *([] if pattern is None else pattern.evidence()),
+                *wanted.evidence,
+            ],
+            proposal_id=name,
+        )
+
+    def _go_on_with_what_is_open(self) -> None:
+        """Take on what has been approved meanwhile, and close what the line has left behind."""
+        for proposal in self._controller.queue():
+            if self._controller.waits(proposal) is None:
+                self._controller.carry_on(proposal.id)
+
+    def _end(
+        self, evolution: Evolution, wanted: Wanted, *, refused: str | None = None
+    ) -> Evolution.RoundEnded:
+        return self._record(
+            evolution,
+            "refused" if refused is not None else wanted.outcome,
+            technique=wanted.technique,
+            pattern=None if wanted.pattern is None else wanted.pattern.key,
+            calls=wanted.calls,
+            reason=refused if refused is not None else wanted.reason,
+        )
+
+    def _end_with(self, evolution: Evolution, proposal: Proposal) -> Evolution.RoundEnded:
+        told = {each.get("kind"): each for each in reversed(proposal.evidence)}
+        return self._record(
+            evolution,
+            "proposed",
+            proposal=str(proposal.id),
+            technique=told.get("technique", {}).get("name"),
+            pattern=told.get("pattern", {}).get("key"),
+            calls=told.get("call", {}).get("number", 0),
+            reason=self._controller.waits(proposal) or "",
+        )
+
+    def _record(self, evolution: Evolution, outcome: str, **told: Any) -> Evolution.RoundEnded:
+        evolution.end_round(outcome, proposer=str(self._proposer.describe()["name"]), **told)
+        ended = evolution.pending_events[-1]
+        assert isinstance(ended, Evolution.RoundEnded)
+        self._log.save(evolution)
+        self._controller.place.tell(
+            ended.proposal or str(evolution.id), f"round {ended.round}: {outcome} {ended.reason}"
+        )
+        return ended
+
+
+def open_evolution(controller: Controller) -> Evolution:
+    """Return the line's evolution as it is recorded, or a new one."""
+    line, log = controller.place.line_id, controller.place.log
+    if (name := Evolution.id_of(line)) in log.repository:
+        found: Evolution = log.repository.get(name)
+        return found
+    return Evolution.open(line)
+
+
+def _blocked(controller: Controller) -> str | None:
+    """Return why nothing can be proposed now."""
+    line = controller.line
+    if line.halt is not None:
+        return f"the line is halted, see `proctor infra resume`: {line.halt}"
+    if line.valley is not None:
+        return f"valley {line.valley['id'][:12]} is open: its steps go first"
+    place = controller.place
+    head = place.repository.head(place.branch)
+    if head != line.head.commit:
+        return (
+            f"{place.branch!r} is at {head[:12]} and not at its checkpoint "
+            f"{line.head.commit[:12]}: see `proctor infra adopt`"
+        )
+    return None
+
+
+def steer(controller: Controller, order: str) -> None:
+    """Record that it is turned on or off, or begins anew."""
+    with controller.locked():
+        evolution = open_evolution(controller)
+        evolution.steer(order)
+        controller.place.log.save(evolution)

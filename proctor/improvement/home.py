@@ -1,0 +1,115 @@
+"""Where the gauntlet's folders are in a home, and how its controller is opened.
+
+infra/LINE/work/     the controller's lock and scratch folder
+infra/LINE/hidden/   siblings of the reference tasks, which no proposal has seen
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from aggregates.improvement.line import Line
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.repository.git import Repository
+from ledger.verification.authority import Authority
+from proctor.errors import ProctorError
+from proctor.home import Home, find_named
+from proctor.output.terminal import error_console, on_one_line, words
+from proctor.remembering import open_remembered
+
+BRANCH = "main"
+RepoOption = Annotated[
+    Path, typer.Option("--repo", help="The repository that is under the gauntlet.")
+]
+BranchOption = Annotated[str, typer.Option("--line", help="Its branch that is.")]
+ProposalArgument = Annotated[
+    str, typer.Argument(metavar="PROPOSAL", help="An id, the beginning of one, or `latest`.")
+]
+HERE = Path()
+
+
+def line_folder(home: Home, line: UUID) -> Path:
+    """Return what belongs to one line beside the ledger."""
+    return home.path / "infra" / str(line)
+
+
+def hidden_folder(home: Home, line: UUID) -> Path | None:
+    """Return where the hidden siblings lie, if there are any."""
+    folder = line_folder(home, line) / "hidden"
+    return folder if folder.is_dir() else None
+
+
+@contextmanager
+def open_controller(
+    home: Home,
+    repo: Path,
+    *,
+    branch: str = BRANCH,
+    on_event: Callable[[str, str], None] | None = None,
+) -> Iterator[Controller]:
+    """Give the controller of a repository's line, over this home's ledger."""
+    repository = Repository(repo)
+    line = Line.id_of(repository.root(branch), branch)
+    with home.open_log() as log:
+        controller = Controller(
+            log,
+            repository,
+            blobs=home.blobs,
+            workspace=line_folder(home, line) / "work",
+            clock=lambda: int(time.time()),
+            authority=lambda: _authority(home),
+            on_event=on_event or tell_progress,
+            branch=branch,
+        )
+        yield controller
+
+
+def find_proposal(controller: Controller, name: str) -> UUID:
+    """Return the proposal that `name` means: `latest`, an id, or the beginning of one."""
+    ids = controller.records.proposals()
+    if not ids:
+        raise ProctorError("there is no proposal on this line; `proctor infra propose` makes one")
+    if name == "latest":
+        return ids[-1]
+    return find_named(ids, name, noun="proposal", see="see `proctor infra status`")
+
+
+def find_checkpoint(known: Mapping[str, str], active: Iterable[str], name: str) -> str:
+    """Return the checkpoint that `name` means, of commits by checkpoint in their order.
+
+    An id or a commit, or the beginning of one; `active` is the active one, `latest` the newest,
+    which may have been rolled back.
+    """
+    if not known:
+        raise ProctorError("there is no checkpoint yet; `proctor infra status` begins a line")
+    sought = name.lower()
+    if name == "latest":
+        return list(known)[-1]
+    found = list(active) if name == "active" else []
+    found = found or [
+        each
+        for each, commit in known.items()
+        if sought and (each.startswith(sought) or commit.startswith(sought))
+    ]
+    if len(found) != 1:
+        what = "none" if not found else f"{len(found)}"
+        raise ProctorError(
+            f"{what} of the ledger's checkpoints ({len(known)}) can be meant by {name!r}; see "
+            "`proctor checkpoints list`"
+        )
+    return found[0]
+
+
+def tell_progress(proposal: str, what: str) -> None:
+    """Tell people what is being done, beside the answer."""
+    error_console.print(words(f"{proposal[:8]} {on_one_line(what)}"))
+
+
+def _authority(home: Home) -> Authority:
+    with open_remembered(home.ledger) as ledger:
+        return ledger.authority

@@ -1,0 +1,342 @@
+"""What the ledger's projection says went wrong on a line, and what was tried about it.
+
+Every pattern names the entries that show it. One that something was promoted about is closed until
+it is seen again; what the head does not answer rightly is open for as long as it is the head.
+Of runs only those are learned from that curation lets in, by default none: what is read here gets
+into proposals, and from them into the next runs.
+
+I/O: asks the projection, which is brought up to date first.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from aggregates.improvement.evolution import Evolution
+from policies.asking.prompt import quoted
+from policies.proposing.proposer import Earlier
+from policies.proposing.tuner import LOST, TIED, WON, Example, Pattern, Trial
+from proctor.home import Home
+from projections.cache import catch_up
+from projections.reading import query
+
+MOST_ENTRIES = 20  # named in a pattern's evidence
+_MOST_WORDS = 160  # bytes of others' words in a pattern
+
+_VIOLATIONS = """
+SELECT
+    v.kind, v.rule, v.emitter, COUNT(*) AS times,
+    LIST(DISTINCT a.scored_idx ORDER BY a.scored_idx) AS entries,
+    LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
+FROM violations AS v
+JOIN audits AS a USING (audit_id)
+JOIN curated_runs AS r ON r.run_id = a.run_id AND r.let_in
+GROUP BY ALL ORDER BY times DESC, 1, 2
+"""
+_ANSWERS = """
+SELECT
+    outcome,
+    REGEXP_REPLACE(COALESCE(problem, ''), '[0-9]+', 'N', 'g') AS said,
+    COUNT(*) AS times,
+    LIST(c.idx ORDER BY c.idx) AS entries,
+    LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
+FROM calls AS c
+JOIN transcripts USING (transcript_id)
+JOIN curated_runs AS r USING (run_id)
+WHERE r.let_in AND action IN ('decide', 'repair') AND epoch IS NOT NULL AND model IS NOT NULL
+    AND outcome IN ('unusable', 'refused', 'truncated')
+GROUP BY ALL ORDER BY times DESC, 1, 2
+"""
+_REJECTIONS = """
+SELECT
+    c.outcome || ' at ' || c.stage AS ended,
+    s.targets::VARCHAR AS targets,
+    REGEXP_REPLACE(ARG_MAX(c.reason, c.idx), '[0-9a-f]{8,}|[0-9]+', 'N', 'g') AS said,
+    COUNT(*) AS times,
+    LIST(c.idx ORDER BY c.idx) AS entries
+FROM infra_conclusions AS c
+JOIN infra_submissions AS s USING (proposal_id)
+WHERE s.line_id = ? AND c.outcome IN ('rejected', 'halted')
+GROUP BY ALL HAVING times > 1 ORDER BY times DESC, 1, 2
+"""
+_TASKS = """
+SELECT
+    t.task,
+    COUNT(*) FILTER (NOT t.success) AS times,
+    ARG_MAX(COALESCE(t.problem, ''), t.idx) AS said,
+    LIST(t.idx ORDER BY t.idx) AS entries
+FROM infra_task_scores AS t
+JOIN infra_branches AS b USING (proposal_id)
+JOIN infra_submissions AS s USING (proposal_id)
+WHERE
+    s.line_id = ? AND NOT t.cached AND NOT t.success
+    AND (CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END) = ?
+GROUP BY ALL ORDER BY times DESC, 1, 2
+"""
+_ALARMS = """
+SELECT kind, COUNT(*) AS times, ARG_MAX(detail, idx) AS said, LIST(idx ORDER BY idx) AS entries
+FROM drift_alarms WHERE line_id = ? AND commit = ? GROUP BY ALL ORDER BY times DESC, 1, 2
+"""
+_MARKS = """
+WITH marks AS (
+    SELECT
+        r.mark, c.rule, d.direction, d.params, d.justification, r.note, r.idx, d.run_id, d.epoch
+    FROM reviews AS r
+    JOIN decisions AS d ON d.idx = r.decision_idx
+    JOIN citations AS c ON c.run_id = d.run_id AND c.number = d.number
+    UNION ALL
+    SELECT
+        p.mark,
+        UNNEST(CAST(p.decision -> '$.cites' AS VARCHAR[])),
+        (p.decision ->> '$.direction'),
+        (p.decision -> '$.params'),
+        (p.decision ->> '$.justification'),
+        p.note,
+        p.idx,
+        t.run_id,
+        p.epoch
+    FROM proposal_reviews AS p
+    JOIN transcripts AS t USING (transcript_id)
+    WHERE p.mark IS NOT NULL
+)
+
+SELECT
+    m.mark, m.rule, e.side, m.direction, m.params::VARCHAR, m.justification, m.note, m.idx, m.run_id
+FROM marks AS m
+JOIN curated_runs AS r ON r.run_id = m.run_id AND r.let_in
+LEFT JOIN rule_evaluations AS e
+    ON e.run_id = m.run_id AND e.epoch = m.epoch AND e.rule = m.rule
+ORDER BY m.idx, m.rule
+"""
+_TRIED = """
+SELECT
+    s.idx, s.evidence::VARCHAR, s.rationale, s.targets::VARCHAR,
+    c.outcome, c.reason, e.verdict, c.idx
+FROM infra_submissions AS s
+LEFT JOIN infra_conclusions AS c USING (proposal_id)
+LEFT JOIN infra_evaluations AS e USING (proposal_id)
+WHERE s.line_id = ?
+ORDER BY s.idx
+"""
+_ROUNDS = """
+SELECT idx, round, outcome, technique, pattern
+FROM evolution_rounds WHERE evolution_id = ? ORDER BY idx
+"""
+_KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT let_in"
+_CAME_TO: Mapping[str, str] = {"nothing": TIED, "refused": LOST, "unusable": LOST}
+
+
+class History:
+    """The line as its projection tells it, at one moment."""
+
+    def __init__(self, home: Home, line: UUID, *, since: int = 0) -> None:
+        """Read what there is; rounds up to `since` are history, and their proposals with them."""
+        self._database = home.projection
+        catch_up(self._database, home.ledger)
+        self._line = str(line)
+        rounds = self._ask(_ROUNDS, str(Evolution.id_of(line)))
+        begin = max((idx for idx, number, *_ in rounds if number <= since), default=-1)
+        self._rounds = [each for each in rounds if each[0] > begin]
+        tried = [_Tried(*row) for row in self._ask(_TRIED, self._line)]
+        self._tried = [one for one in tried if one.idx > begin]
+
+    def trials(self) -> list[Trial]:
+        """Return what techniques were tried on what, as far as it is decided, oldest first.
+
+        A round that came to no proposal counts as one that was lost, or was a tie if there was
+        nothing to be said.
+        """
+        found = [
+            (idx, technique, pattern, _CAME_TO[outcome])
+            for idx, _, outcome, technique, pattern in self._rounds
+            if technique is not None and outcome in _CAME_TO
+        ]
+        for one in self._tried:
+            technique = one.named("technique", "name")
+            if technique is not None and one.result is not None:
+                found.append((one.idx, technique, one.named("pattern", "key"), one.result))
+        return [
+            Trial(technique=technique, pattern=pattern, result=result)
+            for _, technique, pattern, result in sorted(found, key=lambda each: each[0])
+        ]
+
+    def earlier(self) -> list[Earlier]:
+        """Return every proposal on the line that is not history, oldest first."""
+        return [
+            Earlier(
+                technique=one.named("technique", "name"),
+                rationale=one.rationale,
+                targets=list(json.loads(one.targets)),
+                outcome=one.outcome or "open",
+                reason=one.reason or "",
+            )
+            for one in self._tried
+        ]
+
+    def patterns(self, head: str) -> list[Pattern]:
+        """Return what is wrong and open; `head` is the commit that the line is at."""
+        found = [*self._violations(), *self._answers(), *self._bad_marks(), *self._rejections()]
+        won = {
+            one.named("pattern", "key"): one.concluded or 0
+            for one in self._tried
+            if one.result == WON
+        }
+        still = [_since(each, won[each.key]) if each.key in won else each for each in found]
+        now = [*self._tasks(head), *self._alarms(head)]
+        return [each for each in (*still, *now) if each is not None]
+
+    def kept_out(self) -> int:
+        """Return how many runs there are that nothing is learned from."""
+        return int(self._ask(_KEPT_OUT)[0][0])
+
+    def examples(self) -> list[Example]:
+        """Return the decisions that people have marked, oldest mark first."""
+        return [
+            Example(
+                mark=mark,
+                rule=rule,
+                side=side,
+                direction=direction,
+                params=json.loads(params),
+                justification=justification,
+                note=note,
+                entry=idx,
+                run=run,
+            )
+            for mark, rule, side, direction, params, justification, note, idx, run in self._ask(
+                _MARKS
+            )
+        ]
+
+    def _violations(self) -> list[Pattern]:
+        return [
+            Pattern(
+                key=f"violation {kind} {rule or '-'} {emitter or '-'}",
+                kind="violation",
+                count=times,
+                says=f"{_words(kind)}{f' of {rule}' if rule else ''} by {emitter or 'somebody'}",
+                rule=rule,
+                entries=_last(entries),
+                runs=tuple(runs),
+            )
+            for kind, rule, emitter, times, entries, runs in self._ask(_VIOLATIONS)
+        ]
+
+    def _answers(self) -> list[Pattern]:
+        return [
+            Pattern(
+                key=f"answer {outcome} {said}"[:200],
+                kind="answer",
+                count=times,
+                says=f"an answer that was {outcome}, reported: {quoted(said, _MOST_WORDS)}",
+                entries=_last(entries),
+                runs=tuple(runs),
+            )
+            for outcome, said, times, entries, runs in self._ask(_ANSWERS)
+        ]
+
+    def _bad_marks(self) -> list[Pattern]:
+        marks: dict[tuple[str, str], list[Example]] = {}
+        for each in self.examples():
+            if each.mark == "bad":
+                marks.setdefault((each.rule, each.direction), []).append(each)
+        return [
+            Pattern(
+                key=f"review {rule} {direction}",
+                kind="review",
+                count=len(found),
+                says=f"{direction} for {rule}, which a reviewer marked as bad",
+                rule=rule,
+                entries=_last([each.entry for each in found]),
+                runs=tuple(sorted({each.run for each in found})),
+            )
+            for (rule, direction), found in sorted(marks.items())
+        ]
+
+    def _rejections(self) -> list[Pattern]:
+        return [
+            Pattern(
+                key=f"rejection {ended} {targets}"[:200],
+                kind="rejection",
+                count=times,
+                says=(
+                    f"changes of {', '.join(json.loads(targets))} that were {ended}, the last "
+                    f"reported: {quoted(said, _MOST_WORDS)}"
+                ),
+                entries=_last(entries),
+            )
+            for ended, targets, said, times, entries in self._ask(_REJECTIONS, self._line)
+        ]
+
+    def _tasks(self, head: str) -> list[Pattern]:
+        return [
+            Pattern(
+                key=f"task {task}",
+                kind="task",
+                count=times,
+                says=f"task {task}, which is not answered rightly: {quoted(said, _MOST_WORDS)}",
+                entries=_last(entries),
+            )
+            for task, times, said, entries in self._ask(_TASKS, self._line, head)
+        ]
+
+    def _alarms(self, head: str) -> list[Pattern]:
+        return [
+            Pattern(
+                key=f"drift {kind}",
+                kind="drift",
+                count=times,
+                says=f"an alarm, {_words(kind)}: {quoted(said, _MOST_WORDS)}",
+                entries=_last(entries),
+            )
+            for kind, times, said, entries in self._ask(_ALARMS, self._line, head)
+        ]
+
+    def _ask(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return query(self._database, sql, parameters).rows
+
+
+class _Tried(NamedTuple):
+    """A proposal and how it ended; places are indexes in the ledger."""
+
+    idx: int
+    evidence: str
+    rationale: str
+    targets: str
+    outcome: str | None
+    reason: str | None
+    verdict: str | None
+    concluded: int | None
+
+    def named(self, kind: str, what: str) -> str | None:
+        """Return what the evidence says of its technique or its pattern."""
+        for each in json.loads(self.evidence):
+            if isinstance(each, dict) and each.get("kind") == kind:
+                return str(each.get(what))
+        return None
+
+    @property
+    def result(self) -> str | None:
+        """How its technique did; None as long as that is open, or if it says nothing of it."""
+        if self.outcome == "promoted":
+            return WON
+        if self.outcome in ("rejected", "halted"):
+            return TIED if self.verdict == "cannot tell" else LOST
+        return None
+
+
+def _since(pattern: Pattern, won: int) -> Pattern | None:
+    """Return a pattern as it was seen after something was promoted about it, if it was."""
+    later = tuple(index for index in pattern.entries if index > won)
+    return replace(pattern, entries=later, count=max(len(later), 1)) if later else None
+
+
+def _last(entries: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(entries)[-MOST_ENTRIES:])
+
+
+def _words(name: str) -> str:
+    return re.sub(r"[^a-z]+", " ", name.lower()).strip() or "unnamed"

@@ -1,0 +1,388 @@
+"""Who looks for a change of a line: a language model, the tuner, or somebody who wants to go back.
+
+Each is asked in a round and says what it wants changed, or why it wants nothing. What it says is
+handed in like anybody's proposal.
+
+Trust: what a model answers is hostile; policies.proposing.proposer reads it, the gauntlet judges
+it.
+I/O: a model's endpoint, the log and the blobs; reads the repository.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Protocol
+from uuid import UUID
+
+from aggregates.transcript import Transcript
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.repository.manifest import Manifest
+from ledger.application import LedgerApplication
+from ledger.errors import LedgerError
+from policies.asking.ask import Asked, Asker, Client, find_rung
+from policies.asking.completion import read_body
+from policies.asking.settings import ModelSettings
+from policies.calls import Blobs
+from policies.errors import AnswerError
+from policies.extraction import extract
+from policies.proposing.distiller import LEAST_SAVING
+from policies.proposing.proposer import Change, Request, ask_for_change, read_change
+from policies.proposing.tuner import (
+    BASELINE,
+    DISTILLATION,
+    LADDER,
+    Choice,
+    Example,
+    Pattern,
+    choose,
+    rewrite,
+    usable_techniques,
+    used,
+)
+from proctor.improvement.patterns import History
+from proctor.output.terminal import counted
+from proctor.runs.transcript_log import TranscriptLog
+
+MODE = "gauntlet_evolution"
+MOST_BYTES = 100_000  # of a file that is shown or rewritten
+_PROMPTS = (".md", ".txt")  # what of a repository is a text that guides
+_FOR_TEXTS = ("answer", "review", "violation")  # kinds of patterns that a text can do something for
+_REQUEST = Pattern(
+    key="request",
+    kind="request",
+    count=1,
+    says="nothing is known to be wrong, and an operator asks for something better",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """What a proposer has before it in one round."""
+
+    controller: Controller
+    history: History
+    round: int
+    proposal: UUID  # the id that a proposal will have
+    technique: str | None  # that was ordered
+
+    @cached_property
+    def head(self) -> str:
+        """The commit that the line is at."""
+        return self.controller.line.head.commit
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The tiers in force."""
+        return self.controller.place.manifest(self.head)
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text in the head; None where there is no text of that name."""
+        return self.read_at(self.head, path)
+
+    def read_at(self, commit: str, path: str) -> str | None:
+        """Return a file's text in a commit."""
+        repository = self.controller.place.repository
+        try:
+            return repository.read(commit, path, most=MOST_BYTES).decode()
+        except (GauntletError, UnicodeDecodeError):
+            return None
+
+    def texts(self, *tiers: int) -> Iterator[tuple[str, str]]:
+        """Give the texts of these tiers, by path."""
+        for path in sorted(self.controller.place.repository.paths(self.head)):
+            if self.manifest.tier_of(path) in tiers and (text := self.read(path)) is not None:
+                yield path, text
+
+    def prompts(self) -> dict[str, str]:
+        """Return the texts that guide, what needs no approval first."""
+        found = {path: text for tier in (2, 1) for path, text in self.texts(tier)}
+        return {path: text for path, text in found.items() if path.endswith(_PROMPTS)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What somebody wants changed, or why nothing: then there are no texts."""
+
+    outcome: str  # as a round's
+    reason: str
+    technique: str | None = None
+    pattern: Pattern | None = None
+    texts: Mapping[str, str | None] = field(default_factory=dict)
+    calls: int = 0
+    evidence: Sequence[Mapping[str, Any]] = ()
+    last: bool = False  # asked again, it would say the same
+
+
+class Proposer(Protocol):
+    """Looks for a change."""
+
+    def describe(self) -> dict[str, Any]:
+        """Say who it is, with settings; nothing secret."""
+
+    def propose(self, seen: Situation, /) -> Wanted:
+        """Say what is wanted."""
+
+
+class TunerProposer:
+    """Rewrites texts by the tuner's techniques, without a model."""
+
+    def describe(self) -> dict[str, Any]:
+        """Say who it is."""
+        return {"name": "tuner"}
+
+    def propose(self, seen: Situation, /) -> Wanted:
+        """Try the first technique that leaves a text another; else make one shorter."""
+        if not (prompts := seen.prompts()):
+            reason = "the line has no text that the tuner may change"
+            return Wanted(outcome="nothing", reason=reason, last=True)
+        found = None if seen.technique == DISTILLATION else self._rewritten(seen, prompts)
+        return found or self._shorter(seen, prompts)
+
+    def _rewritten(self, seen: Situation, prompts: Mapping[str, str]) -> Wanted | None:
+        trials, examples = seen.history.trials(), seen.history.examples()
+        patterns = [p for p in seen.history.patterns(seen.head) if p.kind in _FOR_TEXTS]
+        while patterns:
+            usable = {name for each in patterns for name in usable_techniques(each, examples)}
+            if seen.technique is not None:
+                usable &= {seen.technique}
+            choice = choose(patterns, trials, usable=usable, again=seen.technique is not None)
+            if choice is None:
+                return None
+            path = _target(choice.pattern, prompts, seen.manifest)
+            text = rewrite(choice.technique, prompts[path], choice.pattern, examples)
+            if text is not None:
+                shown = used(choice.technique, choice.pattern, examples)
+                return replace(_rewrite_wanted(choice, path, text), evidence=_pointed_to(shown))
+            patterns.remove(choice.pattern)
+        return None
+
+    def _shorter(self, seen: Situation, prompts: Mapping[str, str]) -> Wanted:
+        tried = {trial.pattern for trial in seen.history.trials()}
+        if seen.technique in (None, DISTILLATION):
+            for path, text in prompts.items():
+                pattern = _too_long(path, text)
+                shorter = None if pattern.key in tried else rewrite(DISTILLATION, text, pattern)
+                if shorter is not None:
+                    return _rewrite_wanted(
+                        Choice(pattern=pattern, technique=DISTILLATION), path, shorter
+                    )
+        left_out = seen.history.kept_out()
+        reason = (
+            "no pattern is open that a technique has not been tried on, and no text can be "
+            f"made {LEAST_SAVING:.0%} shorter without a model"
+        )
+        if left_out:
+            verb = "is" if left_out == 1 else "are"
+            reason += (
+                f"; {counted(left_out, 'run')} {verb} not learned from (`proctor curate why RUN`)"
+            )
+        return Wanted(outcome="nothing", last=True, reason=reason)
+
+
+class ResetProposer:
+    """Wants every text that guides to be what it was where the line began."""
+
+    def describe(self) -> dict[str, Any]:
+        """Say who it is."""
+        return {"name": "reset"}
+
+    def propose(self, seen: Situation, /) -> Wanted:
+        """Return the texts that have become others."""
+        first = next(iter(seen.controller.line.checkpoints.values())).commit
+        paths = {
+            path: tier
+            for commit in (first, seen.head)
+            for path in seen.controller.place.repository.paths(commit)
+            if path.endswith(_PROMPTS) and (tier := seen.manifest.tier_of(path)) in (1, 2)
+        }
+        texts = {
+            path: before
+            for path in sorted(paths)
+            if (before := seen.read_at(first, path)) != seen.read(path)
+        }
+        if not texts:
+            reason = "every text is what it was at the beginning"
+            return Wanted(outcome="nothing", reason=reason, last=True)
+        return Wanted(
+            outcome="proposed",
+            reason=f"Back to the beginning: {', '.join(texts)} as at {first[:12]}.",
+            technique=BASELINE,
+            pattern=_REQUEST,
+            texts=texts,
+        )
+
+
+class ModelProposer:
+    """Asks a language model; every call is in the proposal's transcript."""
+
+    def __init__(
+        self, settings: ModelSettings, *, client: Client, log: LedgerApplication, blobs: Blobs
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._log = log
+        self._blobs = blobs
+        self._rung: str | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Say which model it is, and how it is asked."""
+        return {"name": "openai", **self._settings.to_dict()}
+
+    def propose(self, seen: Situation, /) -> Wanted:
+        """Ask for one change, and again as often as the settings say if the answer is none."""
+        choice = _choose(seen)
+        transcript = ProposalTranscript(self._log, seen.proposal, policy=self.describe())
+        asker = Asker(self._settings, client=self._client, log=transcript, blobs=self._blobs)
+        self._rung = self._rung or transcript.rung or find_rung(asker)
+        request, read = _request(seen, choice), _remembered(seen.read)
+        asked = transcript.answered(
+            self._blobs, lambda value: read_change(value, read=read, technique=choice.technique)
+        ) or ask_for_change(asker, self._rung, request, read=read)
+        for _ in range(self._settings.repairs):
+            if asked.outcome not in ("unusable", "truncated"):
+                break
+            asked = ask_for_change(asker, self._rung, request, read=read, problem=asked.problem)
+        said = Wanted(
+            outcome="proposed",
+            reason=asked.problem or asked.outcome,
+            technique=choice.technique,
+            pattern=choice.pattern,
+            calls=transcript.calls,
+            evidence=[{"kind": "call", "proposal": str(seen.proposal), "number": asked.number}],
+        )
+        return _read_wanted(said, asked.outcome, asked.found)
+
+
+class ProposalTranscript(TranscriptLog):
+    """The transcript of the calls for one proposal; a killed process's is gone on with."""
+
+    def __init__(
+        self, log: LedgerApplication, proposal: UUID, *, policy: Mapping[str, Any]
+    ) -> None:
+        super().__init__(log, proposal)
+        self._waiting = None
+        name = Transcript.id_of(proposal)
+        self._transcript = (
+            log.repository.get(name)
+            if name in log.repository
+            else Transcript.start(proposal, policy=policy, mode=MODE)
+        )
+
+    @property
+    def calls(self) -> int:
+        """How many there are."""
+        return self._transcript.calls
+
+    def answered(self, blobs: Blobs, read: Callable[[Any], Change]) -> Asked[Change] | None:
+        """Return the usable answer that a process which was killed was given, if there is one."""
+        for event in self._log.events.get(self._transcript.id):
+            if (
+                isinstance(event, Transcript.CallMade)
+                and event.action in ("propose", "repair")
+                and event.outcome == "usable"
+                and event.response is not None
+            ):
+                # It may no longer fit: the line can have moved meanwhile.
+                with suppress(AnswerError, LedgerError):
+                    said = read_body(blobs.get(event.response), status=None)
+                    found = read(extract(str(event.rung), said.message))
+                    return Asked(event.number, "usable", None, found, event.status)
+        return None
+
+    @property
+    def rung(self) -> str | None:
+        """The rung that a process which was killed has found by its probe."""
+        for event in self._log.events.get(self._transcript.id):
+            if isinstance(event, Transcript.CallMade) and (event.action, event.outcome) == (
+                "probe",
+                "usable",
+            ):
+                return event.rung
+        return None
+
+
+def _choose(seen: Situation) -> Choice:
+    """Return what a model is asked about, and how."""
+    patterns = seen.history.patterns(seen.head) or [_REQUEST]
+    usable = LADDER if seen.technique is None else (seen.technique,)
+    choice = choose(patterns, seen.history.trials(), usable=(*usable,))
+    if choice is not None:
+        return choice
+    return Choice(pattern=patterns[0], technique=seen.technique or BASELINE)
+
+
+def _request(seen: Situation, choice: Choice) -> Request:
+    pattern = choice.pattern
+    also = seen.prompts() if pattern.kind in _FOR_TEXTS else {}
+    return Request(
+        round=seen.round,
+        technique=choice.technique,
+        wanted=(
+            f"An operator asks: {pattern.says}."
+            if pattern.kind == "request"
+            else f"Seen {pattern.count} times: {pattern.says}. Propose what removes the cause."
+        ),
+        files={**dict(seen.texts(2)), **also},
+        reviewed=[path for path, _ in seen.texts(1)],
+        earlier=seen.history.earlier(),
+    )
+
+
+def _read_wanted(said: Wanted, outcome: str, found: Change | None) -> Wanted:
+    if found is not None and found.texts:
+        return replace(said, reason=found.rationale, texts=found.texts)
+    if found is not None:
+        return replace(said, outcome="nothing", reason=f"the model says: {found.rationale}")
+    ends = {"unusable": "unusable", "truncated": "unusable", "refused": "unusable"}
+    return replace(said, outcome=ends.get(outcome, "unanswered"))
+
+
+def _pointed_to(examples: Sequence[Example]) -> list[dict[str, Any]]:
+    return [{"kind": "example", "index": each.entry, "run": each.run} for each in examples]
+
+
+def _rewrite_wanted(choice: Choice, path: str, text: str) -> Wanted:
+    return Wanted(
+        outcome="proposed",
+        reason=f"{choice.technique} on {path}. Seen {choice.pattern.count} times: "
+        f"{choice.pattern.says}.",
+        technique=choice.technique,
+        pattern=choice.pattern,
+        texts={path: text},
+    )
+
+
+def _target(pattern: Pattern, prompts: Mapping[str, str], manifest: Manifest) -> str:
+    """Return the text to rewrite: for answers without form, the one that says what it is."""
+    first = 1 if pattern.kind == "answer" else 2
+    about = pattern.rule or ""
+
+    def rank(path: str) -> tuple[bool, int, str]:
+        mentions = prompts[path].count(about) if about else 0
+        return manifest.tier_of(path) != first, -mentions, path
+
+    return min(prompts, key=rank)
+
+
+def _too_long(path: str, text: str) -> Pattern:
+    digest = sha256(text.encode()).hexdigest()[:12]
+    return Pattern(
+        key=f"length {path} {digest}",
+        kind="request",
+        count=1,
+        says=f"{path} has {len(text.encode())} bytes, each of which is paid for with every call",
+    )
+
+
+def _remembered(read: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    known: dict[str, str | None] = {}
+
+    def again(path: str) -> str | None:
+        if path not in known:
+            known[path] = read(path)
+        return known[path]
+
+    return again

@@ -1,0 +1,188 @@
+"""What there is to tell of a line and its proposals, in plain values and as text."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.repository.changes import FILE
+from ledger.application import LedgerApplication
+from proctor.output.tellers import INFRA_TELLERS
+from proctor.output.terminal import cell, console, counted, print_table, visible, words
+
+_SHORT = 12  # characters of a hash
+
+
+def describe_line(controller: Controller) -> dict[str, Any]:
+    """Return the line: its chain of checkpoints, what stops it, and what is queued."""
+    line = controller.line
+    place = controller.place
+    head = place.repository.head(place.branch)
+    return {
+        "line": str(line.id),
+        "branch": place.branch,
+        "head": head,
+        "checkpoint": line.active,
+        "at_checkpoint": head == line.head.commit,
+        "halted": line.halt,
+        "halted_by": line.halted_by,
+        "valley": line.valley,
+        "alarms": line.alarms,
+        "open_alarms": [vars(alarm) for alarm in line.open_alarms.values()],
+        "checkpoints": [
+            {
+                "checkpoint": each.id,
+                "parent": each.parent,
+                "commit": each.commit,
+                "proposals": list(each.proposals),
+                "active": each.id == line.active,
+                "rolled_back": each.rolled_back,
+            }
+            for each in line.checkpoints.values()
+        ],
+        "queue": [
+            {**describe_proposal(each), "waits_for": controller.waits(each)}
+            for each in controller.queue()
+        ],
+    }
+
+
+def describe_proposal(proposal: Proposal) -> dict[str, Any]:
+    """Return what is known of a proposal, without its tasks' results."""
+    return {
+        "proposal": str(proposal.id),
+        "tier": proposal.tier,
+        "targets": dict(proposal.targets),
+        "proposer": proposal.proposer,
+        "trigger": proposal.trigger,
+        "rationale": proposal.rationale,
+        "evidence": proposal.evidence,
+        "base": proposal.base,
+        "diff": proposal.diff,
+        "review": proposal.review,
+        "commit": proposal.commit,
+        "stage": proposal.stage,
+        "tests_passed": proposal.tested,
+        "verdict": proposal.verdict,
+        "regressions": proposal.regressions,
+        "improvements": proposal.improvements,
+        "outcome": proposal.outcome,
+        "reason": proposal.reason,
+        "checkpoint": proposal.checkpoint,
+    }
+
+
+def events_of(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, Any]]:
+    """Give the events of a stream with their indexes in the ledger and their names."""
+    start = 1
+    while found := log.recorder.select_notifications(start, 1_000):
+        for each in found:
+            if each.originator_id == stream:
+                yield each.id - 1, each.topic, log.mapper.to_domain_event(each)
+        start = found[-1].id + 1
+
+
+def tell_line(told: Mapping[str, Any]) -> None:
+    """Print a line for people."""
+    console.print(
+        words(
+            f"line {told['line']}: branch {told['branch']} at {told['head'][:_SHORT]}, "
+            f"{counted(len(told['checkpoints']), 'checkpoint')}, "
+            f"{counted(told['alarms'], 'alarm')}"
+        )
+    )
+    if not told["at_checkpoint"]:
+        console.print("the branch is NOT at its active checkpoint; see `proctor infra measure`")
+    if told["halted"]:
+        console.print(words(f"HALTED by {told['halted_by']}: {told['halted']}"))
+    tell_alarms(told["open_alarms"])
+    if told["valley"]:
+        passed, steps = told["valley"]["passed"], counted(len(told["valley"]["steps"]), "step")
+        console.print(words(f"valley {told['valley']['id'][:_SHORT]}: {passed} of {steps}"))
+    print_table(
+        ("checkpoint", "parent", "commit", "proposals", "state"),
+        [
+            (
+                each["checkpoint"][:8],
+                (each["parent"] or "-")[:8],
+                each["commit"][:_SHORT],
+                ", ".join(name[:8] for name in each["proposals"]) or "-",
+                "active" if each["active"] else each["rolled_back"] or "",
+            )
+            for each in told["checkpoints"]
+        ],
+    )
+    if told["queue"]:
+        print_table(
+            ("proposal", "tier", "stage", "waits for"),
+            [
+                (each["proposal"][:8], each["tier"], each["stage"], each["waits_for"] or "nothing")
+                for each in told["queue"]
+            ],
+        )
+
+
+def tell_alarms(alarms: Sequence[Mapping[str, Any]]) -> None:
+    """Print what waits for an operator's answer."""
+    for each in alarms:
+        console.print(words(f"ALARM {each['number']}, {each['kind']}: {each['detail']}"))
+    if alarms:
+        console.print(
+            "look into them, then: `proctor checkpoints answer ALARM --note ... --key KEY`"
+        )
+
+
+def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> None:
+    """Print a proposal for people: who wants what, why, and what became of it."""
+    told = describe_proposal(proposal)
+    rows = [(name, cell_of(value)) for name, value in told.items() if value not in (None, [], "")]
+    print_table(("", ""), rows)
+    if diff:
+        console.print(words(applied(controller, proposal)))
+
+
+def applied(controller: Controller, proposal: Proposal) -> str:
+    """Return what a proposal does to the files, whatever its diff looks like; or why nothing."""
+    place = controller.place
+    try:
+        tree = place.repository.candidate_tree(proposal.base, place.blobs.get(proposal.diff))
+    except GauntletError as error:
+        return f"the diff makes nothing of its base: {error}"
+    parts = []
+    for change in place.repository.changes(proposal.base_tree, tree):
+        before = _lines(controller, proposal.base_tree, change.path, change.old_mode)
+        after = _lines(controller, tree, change.path, change.new_mode)
+        lines = difflib.unified_diff(before, after, change.path, change.path, lineterm="")
+        parts += [f"{change.kind} {change.path}, mode {change.new_mode}", *lines]
+    return visible("\n".join(parts))
+
+
+def _lines(controller: Controller, tree: str, path: str, mode: str | None) -> list[str]:
+    """Return a file's lines, which end at line feeds only, so that no other mark hides a change."""
+    if mode != FILE:
+        return []  # what is no plain file is told by its mode
+    lines = controller.place.repository.read(tree, path).decode(errors="replace").split("\n")
+    return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]} (no line feed)"]
+
+
+def tell_events(log: LedgerApplication, *streams: UUID) -> None:
+    """Print the events of some streams in the ledger's order."""
+    rows = sorted(row for stream in streams for row in _rows(log, stream))
+    print_table(("entry", "event", "what it says"), rows)
+
+
+def _rows(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, str]]:
+    for index, name, event in events_of(log, stream):
+        yield index, name, INFRA_TELLERS[name](vars(event))
+
+
+def cell_of(value: Any) -> str:
+    """Return a value of a description as one cell."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} (tier {tier})" for name, tier in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
+    return cell(value)

@@ -1,0 +1,1 @@
+"""What commands print, and the files that they write."""

@@ -1,0 +1,35 @@
+"""An export as files: JSON Lines, which its seal is of, and Parquet with the same columns.
+
+I/O: writes the files, each whole or not at all.
+"""
+
+import json
+from pathlib import Path
+
+from judge.curation.sealing import Drawn
+from proctor.home import Home
+from proctor.output.files import write_output
+
+_COLUMNS = {"preferences": ("prompt", "chosen", "rejected"), "sft": ("messages",)}
+
+
+def write_export(drawn: Drawn, *, out: Path | None, parquet: Path | None, home: Home) -> None:
+    """Write what was drawn to the files that are named."""
+    table = None if parquet is None else _parquet(drawn)  # first: it may be what fails
+    if out is not None:
+        write_output(out, drawn.lines, home=home)
+    if parquet is not None and table is not None:
+        write_output(parquet, table, home=home)
+
+
+def _parquet(drawn: Drawn) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415 - takes long to import, and is in an extra
+    import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
+
+    messages = pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))
+    columns = _COLUMNS[drawn.query.kind]
+    schema = pa.schema([("id", pa.string()), *((name, messages) for name in columns)])
+    rows = [json.loads(each.line) for each in drawn.examples]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
+    return bytes(sink.getvalue().to_pybytes())

@@ -1,0 +1,80 @@
+"""Many questions, one after the other: a prompt on a terminal, or what is piped in.
+
+I/O: standard input, output and error.
+"""
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+
+from ledger.errors import LedgerError
+from proctor.errors import EXIT_HELD, EXIT_USAGE, ProctorError
+from proctor.output.answers import Form, print_answer
+from proctor.output.terminal import error_console, words
+from projections.errors import ProjectionError
+from projections.reading import Session, statements
+
+__all__ = ["shell"]
+
+_LEAVING = {"exit", "quit", ".exit", ".quit"}
+_WELCOME = (
+    "End a question with a semicolon; exit leaves. SHOW TABLES lists tables and views, DESCRIBE one"
+    " of them its columns; SET VARIABLE as_of = 41 shows all as of the entry 41, RESET VARIABLE"
+    " as_of as of now."
+)
+
+
+def shell(session: Session, *, form: Form) -> int:
+    """Answer what is typed or piped in; an error ends only its own statement."""
+    interactive = sys.stdin.isatty()
+    failed = False
+    for text in _typed() if interactive else _complete(sys.stdin):
+        try:
+            for statement in statements(text):
+                print_answer(session, statement, form=form)
+            sys.stdout.flush()
+        except (LedgerError, ProctorError, ProjectionError) as error:
+            error_console.print(f"[bold]error:[/] {words(error)}")
+            failed = True
+        except KeyboardInterrupt:
+            if not interactive:
+                raise
+            error_console.print("interrupted")
+    return EXIT_USAGE if failed and not interactive else EXIT_HELD
+
+
+def _typed() -> Iterator[str]:
+    import readline  # noqa: F401, PLC0415 - gives input() its history
+
+    error_console.print(_WELCOME)
+    text = ""
+    while True:
+        try:
+            line = input("    ...> " if text else "proctor> ")
+        except EOFError:
+            break
+        except KeyboardInterrupt:
+            print()
+            text = ""
+            continue
+        if not text and line.strip().rstrip(";") in _LEAVING:
+            return
+        text += f"{line}\n"
+        if sqlite3.complete_statement(text):
+            yield text
+            text = ""
+    print()
+    if text.strip():
+        yield text
+
+
+def _complete(lines: Iterator[str]) -> Iterator[str]:
+    """Yield statements as they end, so that one that is wrong takes no other with it."""
+    text = ""
+    for line in lines:
+        text += line
+        if sqlite3.complete_statement(text):
+            yield text
+            text = ""
+    if text.strip():
+        yield text

@@ -1,0 +1,1 @@
+"""Runs and campaigns: trained, told as a story, and replayed."""

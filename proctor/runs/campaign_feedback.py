@@ -1,0 +1,81 @@
+"""What an attempt is told of the earlier ones, and the verdicts that it is made from.
+
+Both are functions of recorded audits alone, so that whoever has the events can make them again.
+Accuracy on the test set is left out: it is not to be learned from.
+I/O: read_verdict() reads the log.  Units: epochs from 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+from uuid import UUID
+
+from aggregates.audit import Audit
+from judge.auditing.coverage import Violation
+from judge.auditing.report import AuditReport, Scores, StepResult
+from ledger.application import LedgerApplication
+from proctor.errors import ProctorError
+
+MOST_ATTEMPTS = 8  # the latest; a prompt has no room for more
+MOST_EPOCHS = 8  # of each kind of violation, the first
+DEFERRED_TOO_LONG = "unresolved_deferral"  # see judge/auditing/coverage.sql
+
+
+def make_feedback(reports: Sequence[AuditReport]) -> dict[str, Any]:
+    """Return what the next attempt is told, from the verdicts on all that came before, in order."""
+    numbered = list(enumerate(reports, start=1))
+    return {"attempts": [_attempt(number, report) for number, report in numbered[-MOST_ATTEMPTS:]]}
+
+
+def _attempt(number: int, report: AuditReport) -> dict[str, Any]:
+    grouped: dict[tuple[str, str, str], list[Violation]] = {}
+    for found in report.violations:
+        grouped.setdefault((found.kind, found.rule or "", found.emitter), []).append(found)
+    scores = report.scores
+    return {
+        "number": number,
+        "scores": {
+            "process_score": scores.process_score,
+            "validation_accuracy": scores.validation_accuracy,
+        },
+        "violations": [
+            {
+                "kind": kind,
+                "rule": rule or None,
+                "emitter": emitter,
+                "count": len(alike),
+                "epochs": sorted({v.epoch for v in alike if v.epoch is not None})[:MOST_EPOCHS],
+            }
+            for (kind, rule, emitter), alike in sorted(grouped.items())
+        ],
+        "deferred_too_long": sorted({r for kind, r, _ in grouped if kind == DEFERRED_TOO_LONG}),
+    }
+
+
+def read_verdict(log: LedgerApplication, audit: str) -> AuditReport:
+    """Return the verdict of an audit as it is recorded; raises ProctorError if there is none."""
+    events: list[Any] = list(log.events.get(UUID(audit)))
+    if not events or type(events[-1]) is not Audit.Scored:
+        raise ProctorError(f"there is no whole audit {audit}")
+    return verdict_of(events)
+
+
+def verdict_of(events: Sequence[Any]) -> AuditReport:
+    """Return an audit's verdict as its events hold it: long lists and texts are cut there."""
+    started, scored = events[0], events[-1]
+    steps = [event for event in events if type(event) is Audit.StepCompleted]
+    target: Mapping[str, Any] = steps[-1].evidence if steps else {}
+    names = {field.name for field in fields(Scores)} - {"target_accuracy"}
+    return AuditReport(
+        run_id=started.run,
+        audit_id=str(started.originator_id),
+        tree_head=started.tree_head or None,
+        config=started.config,
+        environment=started.environment,
+        steps=tuple(StepResult(s.step, s.name, s.status, s.summary, s.evidence) for s in steps),
+        scores=Scores(
+            **{name: getattr(scored, name) for name in names},
+            target_accuracy=target.get("target_accuracy"),
+        ),
+        violations=tuple(Violation(**found) for found in scored.violations),
+    )

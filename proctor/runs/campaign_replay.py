@@ -1,0 +1,328 @@
+"""A campaign, or one run, done again from its events alone, and compared value by value.
+
+Each attempt is trained again and judged again; feedback and ranking are derived again from these
+verdicts, and where a model has decided, its decisions from its recorded answers. No server is
+asked. Attempts that were abandoned count for nothing: they are named, and not done again.
+
+Trust: what is done again comes from a ledger that has just been verified; who signed it may still
+have made it up.
+I/O: reads the home; trains.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from aggregates.campaign import Campaign
+from aggregates.registry import REGISTRY
+from aggregates.run import Run
+from aggregates.transcript import Transcript
+from judge.auditing.audit import audit_run
+from judge.auditing.events import decode_events
+from judge.auditing.reexecution import Comparison, reexecute
+from judge.auditing.report import AuditReport
+from judge.compare import Difference, differences
+from ledger.application import LedgerApplication
+from ledger.mapper import decode_body
+from ledger.verification.reader import VerifiedLedger
+from ledger.verification.verified_entries import VerifiedEntry
+from monitor.config import RunConfig
+from monitor.loop import OnEpoch
+from proctor.home import Home, find_run
+from proctor.remembering import open_remembered
+from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
+from proctor.runs.campaign_run import CutOff, rank_runs
+from proctor.runs.replay import verified_campaigns, verified_runs
+from proctor.runs.training import Attempt, following_attempt
+from proctor.runs.transcript_replay import CheckedPolicy, RecordedCalls
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a verified ledger holds of a campaign or of one run, as events."""
+
+    campaign: Campaign | None
+    chosen: UUID  # the campaign's id or the run's
+    told: Mapping[str, Mapping[str, Any]]  # run -> the feedback that it was given
+    runs: Mapping[str, list[Any]]
+    transcripts: Mapping[str, list[Any]]
+    verdicts: Mapping[str, AuditReport]
+    made_up: Mapping[str, Sequence[Difference]]  # run -> remembered answers that nobody gave
+
+    @property
+    def whole_campaign(self) -> bool:
+        """Whether the campaign itself is to be done again, and not one run of it."""
+        return self.campaign is not None and self.campaign.id == self.chosen
+
+
+@dataclass(frozen=True)
+class RunAgain:
+    """What came of doing one run again."""
+
+    comparison: Comparison
+    calls: int  # to a model, that were checked
+    policy: tuple[Difference, ...]  # what does not follow from the answers that are recorded
+
+    @property
+    def same(self) -> bool:
+        """Whether everything came out as it was recorded."""
+        return self.comparison.same and not self.policy
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        policy = [asdict(difference) for difference in self.policy]
+        told = {"calls": self.calls, "policy": policy, "same": self.same}
+        return {**self.comparison.to_dict(), **told}
+
+
+@dataclass(frozen=True)
+class CampaignAgain:
+    """What came of doing a campaign again."""
+
+    campaign: str
+    mode: str
+    attempts: tuple[RunAgain, ...]
+    ranking: tuple[str, ...]  # as derived again
+    abandoned: tuple[CutOff, ...]  # which are not done again
+    differences: tuple[Difference, ...]  # of starts, feedback, verdicts and the ranking
+
+    @property
+    def same(self) -> bool:
+        """Whether everything came out as it was recorded."""
+        return not self.differences and all(attempt.same for attempt in self.attempts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "campaign": self.campaign,
+            "mode": self.mode,
+            "same": self.same,
+            "attempts": [attempt.to_dict() for attempt in self.attempts],
+            "ranking": list(self.ranking),
+            "abandoned": [asdict(each) for each in self.abandoned],
+            "differences": [asdict(difference) for difference in self.differences],
+        }
+
+
+def read_records(home: Home, name: str) -> Records:
+    """Verify the ledger and read a campaign or a run from it, with all that belongs to it."""
+    home.require_ledger()
+    home.close_crashed()
+    with open_remembered(home.ledger) as ledger:
+        campaigns = verified_campaigns(ledger)
+        chosen = find_run([*campaigns, *verified_runs(ledger)], name)
+        events = decode_events(_streams(ledger, {chosen})[chosen])
+        if chosen in campaigns:
+            campaign_events = events
+        else:
+            campaign_events = _campaign_of(ledger, campaigns, events[0].campaign)
+        campaign = _folded(campaign_events) if campaign_events else None
+        runs = [str(chosen)]
+        if campaign is not None and chosen in campaigns:
+            runs = [*campaign.runs, *campaign.abandoned]
+        ids = {run: UUID(run) for run in runs}
+        transcripts = {run: Transcript.id_of(run_id) for run, run_id in ids.items()}
+        named = {} if campaign is None else campaign.audits
+        audits = {run: UUID(named[run]) for run in runs if run in named}
+        found = _streams(ledger, {*ids.values(), *transcripts.values(), *audits.values()})
+        given = _given(ledger)
+    decoded = {stream: decode_events(entries) for stream, entries in found.items()}
+    return Records(
+        campaign=campaign,
+        chosen=chosen,
+        told=_told(campaign_events),
+        runs={run: decoded[run_id] for run, run_id in ids.items() if run_id in decoded},
+        transcripts={run: decoded[i] for run, i in transcripts.items() if i in decoded},
+        verdicts={
+            run: verdict_of(decoded[audit])
+            for run, audit in audits.items()
+            if _is_audit(found.get(audit, []), run, found.get(ids[run], []))
+        },
+        made_up={
+            run: list(_made_up(found[transcript], given))
+            for run, transcript in transcripts.items()
+            if transcript in found
+        },
+    )
+
+
+def redo_run(home: Home, records: Records, run_id: str, *, on_epoch: OnEpoch) -> RunAgain:
+    """Train a run again and derive its policy's decisions again; raises JudgeError."""
+    events = records.runs[run_id]
+    transcript = records.transcripts.get(run_id)
+    calls = None
+    if transcript is not None:
+        calls = RecordedCalls(UUID(run_id), transcript, home.blobs)
+    policy = CheckedPolicy(_folded(events), calls, records.told.get(run_id))
+    comparison = reexecute(events, policy, on_epoch=on_epoch)
+    found = (*policy.differences(), *records.made_up.get(run_id, ()))
+    return RunAgain(comparison, calls.count if calls else 0, found)
+
+
+def redo_campaign(
+    home: Home, records: Records, *, on_epoch: OnEpoch, say: Callable[[str], None]
+) -> CampaignAgain:
+    """Do every attempt again, and derive again what follows from them."""
+    campaign = records.campaign
+    assert campaign is not None
+    again: list[RunAgain] = []
+    verdicts: list[AuditReport] = []
+    found: list[Difference] = []
+    following: Attempt | None = None
+    data: Any = None  # of the first attempt, and so of all
+    for number, run_id in enumerate(campaign.runs, start=1):
+        place = f"attempt {number}"
+        say(f"{place} of {len(campaign.runs)}: run {run_id}")
+        if run_id not in records.runs:
+            found.append(Difference(place, run_id, "there is no such run"))
+            break
+        run = _folded(records.runs[run_id])
+        expected = following or Attempt(RunConfig.from_dict(campaign.config))
+        data = data or run.data
+        found += differences(data, run.data, place=f"{place} data")
+        found += _start_differences(campaign, run, expected, place=place)
+        feedback = make_feedback(verdicts) if campaign.feedback and verdicts else None
+        found += differences(records.told.get(run_id), feedback, place=f"{place} feedback")
+        again.append(redo_run(home, records, run_id, on_epoch=on_epoch))
+        if run_id not in records.verdicts:
+            audit = campaign.audits.get(run_id)
+            if audit is not None or campaign.ranking is not None:
+                missing = "there is no whole audit of the run after its end"
+                found.append(Difference(f"{place} verdict", audit, missing))
+            break
+        verdicts.append(_judge_again(home, run_id))
+        old, new = (_verdict(v) for v in (records.verdicts[run_id], verdicts[-1]))
+        found += differences(old, new, place=f"{place} verdict")
+        following = following_attempt(run)
+    ranking = rank_runs(verdicts)
+    if campaign.ranking is not None:
+        found += differences(campaign.ranking, ranking, place="ranking")
+    return CampaignAgain(
+        campaign=str(campaign.id),
+        mode=campaign.mode,
+        attempts=tuple(again),
+        ranking=tuple(ranking),
+        abandoned=tuple(CutOff.read(run, records.runs.get(run, ())) for run in campaign.abandoned),
+        differences=tuple(found),
+    )
+
+
+def _start_differences(
+    campaign: Campaign, run: Run, expected: Attempt, *, place: str
+) -> Iterator[Difference]:
+    """Yield where a run did not start from what its campaign says."""
+    config, first = expected.config, expected.first_config
+    if first is not None and run.config == first.to_dict():
+        config = first
+    policy = {k: v for k, v in campaign.policy.items() if (k, v) != ("rung", None)}  # it is probed
+    start = {
+        "campaign": str(campaign.id),
+        "parent_run": expected.parent,
+        "config": config.to_dict(),
+        "policy": policy,
+    }
+    recorded: dict[str, Any] = {
+        "campaign": run.campaign,
+        "parent_run": run.parent_run,
+        "config": run.config,
+        "policy": {key: value for key, value in run.policy.items() if key in policy},
+    }
+    if expected.spec is not None:
+        start["spec"] = expected.spec.to_dict()
+        recorded["spec"] = run.initial_spec.to_dict()
+    yield from differences(recorded, start, place=f"{place} start")
+
+
+def _judge_again(home: Home, run_id: str) -> AuditReport:
+    """Judge a run as its campaign did, into a log that is gone afterwards."""
+    log = LedgerApplication.in_memory(REGISTRY)
+    report = audit_run(
+        run_id, ledger_dir=home.ledger, submission_dir=home.submission(run_id), log=log
+    )
+    assert report.audit_id is not None, "the ledger was verified"
+    return read_verdict(log, report.audit_id)
+
+
+def _verdict(report: AuditReport) -> dict[str, Any]:
+    """Return what of a verdict does not depend on when it was given."""
+    return {
+        "scores": asdict(report.scores),
+        "steps": {step.name: step.status for step in report.steps},
+        "violations": [violation.to_dict() for violation in report.violations],
+    }
+
+
+def _streams(ledger: VerifiedLedger, wanted: Collection[UUID]) -> dict[UUID, list[VerifiedEntry]]:
+    """Return the entries of some streams."""
+    found: dict[UUID, list[VerifiedEntry]] = {}
+    for entry in ledger.entries():
+        if entry.stream_id in wanted:
+            found.setdefault(entry.stream_id, []).append(entry)
+    return found
+
+
+def _given(ledger: VerifiedLedger) -> dict[tuple[Any, ...], int]:
+    """Return where each usable answer was first given, by request, endpoint and response."""
+    given: dict[tuple[Any, ...], int] = {}
+    for entry in ledger.entries():
+        if entry.name == "transcript.call_made":
+            call = decode_body(entry.body)
+            if call.get("outcome") == "usable" and not call.get("cached"):
+                given.setdefault(_fingerprint(call), entry.index)
+    return given
+
+
+def _made_up(
+    transcript: list[VerifiedEntry], given: Mapping[tuple[Any, ...], int]
+) -> Iterator[Difference]:
+    """Yield remembered answers that no earlier call of this ledger was given."""
+    for entry in transcript:
+        if entry.name == "transcript.call_made":
+            call = decode_body(entry.body)
+            if call["cached"] and given.get(_fingerprint(call), entry.index) >= entry.index:
+                why = "no earlier call was answered so"
+                yield Difference(f"call {call['number']} cached", call["response"], why)
+
+
+def _fingerprint(call: Mapping[str, Any]) -> tuple[Any, ...]:
+    return call.get("request"), call.get("endpoint"), call.get("response")
+
+
+def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry]) -> bool:
+    """Return whether it is a whole audit of the run, begun after the run had ended."""
+    names = [entry.name for entry in audit]
+    return (
+        bool(run)
+        and names[:1] == ["audit.started"]
+        and names[-1] == "audit.scored"
+        and decode_body(audit[0].body).get("run") == run_id
+        and audit[0].index > run[-1].index
+        and run[-1].name == "run.ended"
+    )
+
+
+def _campaign_of(
+    ledger: VerifiedLedger, campaigns: Collection[UUID], name: str | None
+) -> list[Any]:
+    """Return the events of a run's campaign, none if it has none here."""
+    for campaign in campaigns:
+        if str(campaign) == name:
+            return decode_events(_streams(ledger, {campaign})[campaign])
+    return []
+
+
+def _told(events: list[Any]) -> dict[str, Mapping[str, Any]]:
+    told = {e.number: e.feedback for e in events if type(e) is Campaign.FeedbackGiven}
+    return {
+        event.run: told[event.number]
+        for event in events
+        if type(event) is Campaign.AttemptStarted and event.number in told
+    }
+
+
+def _folded(events: list[Any]) -> Any:
+    state = None
+    for event in events:
+        state = event.mutate(state)
+    return state

@@ -1,0 +1,218 @@
+"""The harness of a campaign: attempts at one task, each judged and then fed back to the next.
+
+Everything that the next step depends on is in the ledger, so a campaign that was cut off is carried
+on by whoever asks for it again: an attempt that came to no end of its own is abandoned and made
+again, one that did is judged if it was not. A chain of restarts is a campaign that ends with the
+first run that schedules none.
+
+I/O: appends to the log; reads and writes the home.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from uuid import UUID, uuid5
+
+from eventsourcing.application import AggregateNotFoundError
+
+from aggregates.campaign import Campaign
+from aggregates.canonical import digest
+from aggregates.run import OWN_ENDS, Run
+from judge.auditing.report import AuditReport
+from judge.auditing.scores import rank
+from ledger.application import LedgerApplication
+from monitor.config import RunConfig
+from monitor.datasets import Splits
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.runs.campaign_feedback import make_feedback, read_verdict
+from proctor.runs.training import Attempt, MakePolicy, Watching, following_attempt, train_run
+from proctor.runs.transcript_log import read_tally
+
+MAX_RESTARTS = 8  # runs that may follow one another before an unfinished chain is left as it is
+_CAMPAIGNS = UUID("b7d4b1ae-1c7e-5f0c-9a38-9d7f2ce0c2a4")  # namespace of their ids
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a campaign attempts; the same task is the same campaign."""
+
+    config: RunConfig
+    policy: Mapping[str, Any]  # its name and settings
+    attempts: int
+    feedback: bool
+    name: str = ""  # tells apart what is the same otherwise
+
+    @cached_property
+    def id(self) -> UUID:
+        """The campaign's id: a hash of everything above."""
+        told = {
+            "config": self.config.to_dict(),
+            "policy": dict(self.policy),
+            "attempts": self.attempts,
+            "feedback": self.feedback,
+            "name": self.name,
+        }
+        return uuid5(_CAMPAIGNS, digest(told))
+
+    def open(self, log: LedgerApplication) -> Campaign:
+        """Return the campaign as far as it has got, beginning it if there is none."""
+        try:
+            found: Campaign = log.repository.get(self.id)
+        except AggregateNotFoundError:
+            found = Campaign.start(
+                config=self.config.to_dict(),
+                attempts=self.attempts,
+                policy=self.policy,
+                feedback=self.feedback,
+                campaign_id=self.id,
+            )
+            log.save(found)
+        return found
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """An attempt that was abandoned: what was made in its place is one more draw."""
+
+    run: str
+    state: str | None  # the reason of its run's end; None: it never began
+    epochs: int  # that it had measured
+    best_validation_accuracy: float | None
+
+    @classmethod
+    def read(cls, run: str, events: Iterable[Any]) -> "CutOff":
+        """Return what the events of the run tell."""
+        state: str | None = None
+        measured: list[float] = []
+        for event in events:
+            if type(event) is Run.EpochMeasured:
+                measured.append(event.measured["validation"]["accuracy"])
+            elif type(event) is Run.Ended:
+                state = event.reason
+        return cls(run, state, len(measured), max(measured, default=None))
+
+
+class Harness:
+    """Makes a campaign's attempts, one after the other."""
+
+    def __init__(
+        self,
+        home: Home,
+        log: LedgerApplication,
+        campaign: Campaign,
+        *,
+        make_policy: MakePolicy,
+        judge_run: Callable[[UUID], AuditReport],
+        splits: Splits,
+        watching: Watching,
+    ) -> None:
+        self.campaign = campaign
+        self.verdicts: list[AuditReport] = []  # on the attempts, in order
+        self._home = home
+        self._log = log
+        self._make_policy = make_policy
+        self._judge_run = judge_run
+        self._splits = splits
+        self._watching = watching
+
+    def carry_on(self, *, chain: bool = False) -> Attempt | None:
+        """Make the attempts that are missing and return what would follow the last one's restart.
+
+        A chain ends where no restart follows.
+
+        Whatever interrupts an attempt leaves the campaign open, to be carried on.
+        """
+        following = self._resume()
+        while len(self.campaign.runs) < self.campaign.attempts:
+            if chain and following is None and self.verdicts:
+                break
+            run = self._make(following or Attempt(RunConfig.from_dict(self.campaign.config)))
+            following = self._settle(run)
+        return following
+
+    def end(self, reason: str) -> None:
+        """Close the campaign with the attempts ranked; those without a verdict come last."""
+        ranking = rank_runs(self.verdicts)
+        unjudged = [run for run in self.campaign.runs if run not in ranking]
+        self.campaign.end(reason, ranking=[*ranking, *unjudged])
+        self._log.save(self.campaign)
+
+    def _resume(self) -> Attempt | None:
+        following = None
+        for run_id in tuple(self.campaign.runs):
+            run = self._load(run_id)
+            if run is not None and run.end_reason in OWN_ENDS:
+                self._check_data(run)
+                following = self._settle(run)
+                continue
+            if run is not None and run.end_reason is None:
+                raise ProctorError(f"run {run_id} of this campaign is going on elsewhere")
+            how = "never began" if run is None else f"ended as {run.end_reason}"
+            self.campaign.abandon_attempt(run_id, f"its run {how}")
+            self._log.save(self.campaign)
+        return following
+
+    def _check_data(self, run: Run) -> None:
+        recorded, here = run.data.get("fingerprints", {}), self._splits.fingerprints
+        if changed := [split for split in here if recorded.get(split) != here[split]]:
+            raise ProctorError(
+                f"the data has changed since run {run.id}: its {', '.join(changed)} set is another "
+                "one here. Attempts at one task share their data; put it back, or give --name"
+            )
+
+    def _load(self, run_id: str) -> Run | None:
+        try:
+            found: Run = self._log.repository.get(UUID(run_id))
+        except AggregateNotFoundError:
+            return None
+        return found
+
+    def _make(self, this: Attempt) -> Run:
+        campaign = self.campaign
+        number = campaign.next_number
+        if campaign.feedback and self.verdicts and number not in campaign.told:
+            campaign.give_feedback(make_feedback(self.verdicts))
+            self._log.save(campaign)
+        spent = read_tally(self._log, (*campaign.runs, *campaign.abandoned))
+        so_far = f"; so far {spent}" if spent.calls else ""
+        self._watching.say(f"attempt {number} of at most {campaign.attempts}{so_far}")
+        return train_run(
+            self._home,
+            self._log,
+            this,
+            make_policy=self._make_policy,
+            splits=self._splits,
+            watching=self._watching,
+            campaign=campaign,
+            feedback=campaign.told.get(number),
+            spent=spent,
+        )
+
+    def _settle(self, run: Run) -> Attempt | None:
+        """Judge a run, unless that was done, and return what follows its restart.
+
+        An audit that somebody else asked for is none of the campaign's.
+        """
+        campaign, run_id = self.campaign, str(run.id)
+        if run_id not in campaign.audits:
+            audit = self._judge_run(run.id).audit_id
+            if audit is None:
+                raise ProctorError("the ledger does not hold: see `proctor verify`")
+            campaign.judge_attempt(run_id, audit)
+            self._log.save(campaign)
+        verdict = read_verdict(self._log, campaign.audits[run_id])  # as it is recorded
+        self.verdicts.append(verdict)
+        scores = verdict.scores
+        failed = [f"; hard fail: {s.summary}" for s in verdict.steps if s.status == "failed"]
+        self._watching.say(
+            f"judged: process {scores.process_score:.3f}, accuracy {scores.accuracy_score:.3f}, "
+            f"{len(verdict.violations)} violations" + "".join(failed)
+        )
+        return following_attempt(run)
+
+
+def rank_runs(verdicts: list[AuditReport]) -> list[str]:
+    """Return the judged runs, the best first."""
+    return [verdict.run_id for verdict in rank(verdicts)]

@@ -1,0 +1,102 @@
+"""The label of a run: the checkpoint whose code, prompts and numbers are exactly those that run.
+
+Every checkpoint records one hash over what in it decides a run, and so does every run. A label is
+looked for, never asked for: whoever runs cannot choose it. Where none fits there is none, and the
+run is in no training data.
+
+Trust: this process describes itself; the judge, and whoever has the repository, can check it.
+Not covered: code that was changed on disk after it had been loaded.
+I/O: reads the log, and the source files.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from uuid import UUID
+
+from aggregates.improvement.line import Checkpoint, Line
+from ledger.application import LedgerApplication
+from monitor.code import HOUSE, PACKAGES, code_sha256
+
+__all__ = ["Label", "find_label"]
+
+_PAGE = 1_000
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a run may call itself, and what is to be said about it."""
+
+    checkpoint: str | None
+    remark: str | None = None  # one line, if there is anything to say
+
+
+def find_label(log: LedgerApplication) -> Label:
+    """Return the label of what runs here, by what this ledger knows of checkpoints."""
+    lines = list(_lines(log))
+    if not lines:
+        return _none(
+            "this ledger has no line under the gauntlet; `proctor infra status --repo .`, in the "
+            "repository that runs here, begins one"
+        )
+    if (foreign := _loaded_from_elsewhere()) is not None:
+        return _none(f"{foreign} is loaded, and what is hashed lies in {HOUSE}; run without it")
+    code = code_sha256()
+    fitting = [
+        (each.rolled_back is None, each.id == line.active, place, each)
+        for line in lines
+        for place, each in enumerate(line.checkpoints.values())
+        if each.code == code
+    ]
+    if not fitting:
+        return _none(
+            "what runs here is the code of no checkpoint of this ledger; bring the work tree to "
+            "one, or commit it to the line and `proctor infra adopt` it"
+        )
+    chosen: Checkpoint = max(fitting, key=lambda found: found[:3])[-1]
+    if chosen.rolled_back is not None:
+        return Label(
+            chosen.id,
+            f"what runs here is checkpoint {chosen.id}, which was rolled back: "
+            f"this run is tainted from its start ({chosen.rolled_back}); bring the work tree to "
+            "one that stands: `proctor checkpoints list`",
+        )
+    return Label(chosen.id)
+
+
+def _none(why: str) -> Label:
+    return Label(None, f"no label, and so no training data: {why}")
+
+
+def _lines(log: LedgerApplication) -> Iterator[Line]:
+    start = 1
+    while found := log.recorder.select_notifications(start, _PAGE, topics=["line.opened"]):
+        for each in found:
+            line: Line = log.repository.get(UUID(str(each.originator_id)))
+            yield line
+        start = found[-1].id + 1
+
+
+def _loaded_from_elsewhere() -> str | None:
+    """Return a module's file that is not the one that is hashed, if any was loaded."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] not in PACKAGES:
+            continue
+        file = getattr(module, "__file__", None)
+        if file is None and _holds_modules_only(module):
+            continue
+        wanted = HOUSE.joinpath(*name.split("."))
+        if file is None or Path(file).resolve() not in (
+            wanted.with_suffix(".py"),
+            wanted / "__init__.py",
+        ):
+            return str(file or name)
+    return None
+
+
+def _holds_modules_only(module: ModuleType) -> bool:
+    """Return whether a module is a mere name for what lies below it."""
+    held = [value for name, value in vars(module).items() if not name.startswith("__")]
+    return all(isinstance(value, ModuleType) for value in held)

@@ -1,0 +1,118 @@
+"""Policies as they are chosen at the command line: a name, and KEY=VALUE settings for it.
+
+Settings are a language model's (docs/reference/language-models.md). The key is read from the
+environment when a policy is made; it is no setting and is recorded nowhere.
+
+I/O: make_policies() reads the environment; the policies that it makes ask servers, or a person at
+the terminal.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from ledger.application import LedgerApplication
+from policies.asking.ask import Asker, Client, find_rung
+from policies.asking.settings import ModelSettings
+from policies.calls import Answers, Blobs, CallLog
+from policies.deciding.catalogue import POLICIES, create_policy
+from policies.deciding.human import HumanPolicy, Terminal
+from policies.deciding.language_model import LanguageModelPolicy
+from policies.deciding.mixed import MixedPolicy
+from policies.errors import PolicyError
+from proctor.runs.run_settings import read_pairs
+from proctor.runs.training import MakePolicy, Prepared
+from proctor.runs.transcript_log import RecordedAnswers, TranscriptLog
+
+OPENAI, MIXED, HUMAN = "openai", "mixed", "human"
+
+
+@dataclass(frozen=True)
+class PolicyChoice:
+    """Which policy decides, with the settings of the model that it asks, if it asks one."""
+
+    name: str
+    settings: ModelSettings | None = None
+
+    @classmethod
+    def read(cls, name: str, settings: Sequence[str]) -> "PolicyChoice":
+        """Return what was chosen; raises PolicyError or ProctorError for what cannot be."""
+        given = read_pairs(settings)
+        if name in (OPENAI, MIXED) or (name == HUMAN and given):
+            return cls(name, ModelSettings.from_dict(given))
+        if name != HUMAN and name not in POLICIES:
+            known = ", ".join(sorted((*POLICIES, OPENAI, MIXED, HUMAN)))
+            raise PolicyError(f"no policy {name!r}: there are {known}")
+        if given:
+            raise PolicyError(f"the policy {name} takes no settings, not {sorted(given)}")
+        return cls(name)
+
+    @property
+    def records_calls(self) -> bool:
+        """Whether the policy has a transcript."""
+        return self.name not in POLICIES
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as campaign.started holds them: nothing secret."""
+        return {"name": self.name, **(self.settings.to_dict() if self.settings else {})}
+
+
+def make_policies(choice: PolicyChoice, log: LedgerApplication, blobs: Blobs) -> MakePolicy:
+    """Return what makes a fresh policy for each run; a model is probed for each.
+
+    Making one raises PolicyError if the model cannot be asked.
+    """
+    if choice.settings is not None:
+        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
+
+    def make(run_id: UUID, feedback: Mapping[str, Any] | None) -> Prepared:
+        if choice.name in POLICIES:
+            return Prepared(create_policy(choice.name))
+        transcript = TranscriptLog(log, run_id)
+        model = None
+        if (settings := choice.settings) is not None:
+            client = ChatClient(settings, os.environ.get(settings.key_env))
+            answers = RecordedAnswers(log, client.endpoint)
+            model = model_policy(
+                settings,
+                client=client,
+                log=transcript,
+                blobs=blobs,
+                answers=answers,
+                feedback=feedback,
+            )
+        if choice.name == HUMAN:
+            terminal = Terminal(sys.stdin, sys.stderr)  # standard output is the command's answer
+            proposer = model or create_policy("playbook")
+            return Prepared(HumanPolicy(proposer, console=terminal, log=transcript), transcript)
+        assert model is not None, "read() has seen to it"
+        if choice.name == MIXED:
+            return Prepared(MixedPolicy(model, log=transcript), transcript)
+        return Prepared(model, transcript)
+
+    return make
+
+
+def model_policy(
+    settings: ModelSettings,
+    *,
+    client: Client,
+    log: CallLog,
+    blobs: Blobs,
+    answers: Answers | None,
+    feedback: Mapping[str, Any] | None,
+) -> LanguageModelPolicy:
+    """Return the policy that asks a model, on the rung that a probe finds."""
+    asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
+    return LanguageModelPolicy(
+        settings,
+        client=client,
+        rung=find_rung(asker),
+        log=log,
+        blobs=blobs,
+        answers=answers,
+        feedback=feedback,
+    )

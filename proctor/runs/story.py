@@ -1,0 +1,186 @@
+"""One run's story in the terminal: curves, rules, decisions, verdict.
+
+Source: projections/views.sql.  Trust: what is told comes from a ledger that was just verified.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+from rich.text import Text
+
+from ledger.mapper import decode_body
+from proctor.home import Home, find_run
+from proctor.output.terminal import console, print_table, words
+from proctor.remembering import open_remembered
+from proctor.runs.replay import verified_runs
+from projections.projector import create_schema, project
+from projections.template import copied
+
+_MARKS = {  # what became of a fired rule -> what the heatmap shows
+    "applied": ("■", "green"),
+    "restart": ("■", "blue"),
+    "deferred": ("◦", "yellow"),
+    "refused": ("x", "red"),
+    None: ("!", "bold red"),
+}
+
+
+def read_story(home: Home, name: str) -> dict[str, Any]:
+    """Return everything that the story tells, as plain values.
+
+    The tables are built in memory, of this run and its audits alone, from entries that have just
+    been verified. Raises VerificationError for a ledger that does not hold.
+    """
+    with open_remembered(home.ledger) as ledger:
+        run = find_run(verified_runs(ledger), name)
+        audits = {
+            entry.stream_id
+            for entry in ledger.entries()
+            if entry.name == "audit.started" and decode_body(entry.body).get("run") == str(run)
+        }
+        entries = [entry for entry in ledger.entries() if entry.stream_id in {run, *audits}]
+    with duckdb.connect(":memory:") as connection:
+        copied(connection, create_schema)
+        # Numbered anew: a projection wants the entries from the first on, without a gap.
+        numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
+        project(connection, numbered, quarantine=True)
+        return _read_tables(connection, str(run))
+
+
+def _read_tables(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
+    def rows(sql: str, key: str) -> list[dict[str, Any]]:
+        found = connection.execute(sql, [key])
+        columns = [column[0] for column in found.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+
+    (summary,) = rows("SELECT * FROM run_summary WHERE run_id = ?", run_id)
+    audit = str(summary["audit_id"])
+    return {
+        "summary": summary,
+        "provocations": rows(
+            "SELECT name, seed, CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
+            "WHERE run_id = ?",
+            run_id,
+        ),
+        "epochs": rows(
+            "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = ? ORDER BY epoch", run_id
+        ),
+        "rules": rows(
+            "SELECT epoch, rule, fired, side, streak, waived, outcome FROM rule_heatmap "
+            "WHERE run_id = ? ORDER BY precedence, epoch",
+            run_id,
+        ),
+        "decisions": rows(
+            "SELECT * EXCLUDE (run_id) FROM decision_outcomes WHERE run_id = ? ORDER BY number",
+            run_id,
+        ),
+        "audit_steps": rows(
+            "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? ORDER BY step",
+            audit,
+        ),
+        "violations": rows(
+            "SELECT kind, rule, epoch, decision, emitter, detail FROM violations "
+            "WHERE audit_id = ? ORDER BY place",
+            audit,
+        ),
+    }
+
+
+def tell_story(story: dict[str, Any]) -> None:
+    """Print the story."""
+    summary = story["summary"]
+    console.print(
+        f"[bold]run {summary['run_id']}[/]: {words(summary['dataset'])}, seed {summary['seed']}, "
+        f"policy {words(summary['policy_name'])}, rules {summary['profile']}, "
+        f"{summary['state']} after "
+        f"{summary['epochs']} of {summary['epochs_planned']} epochs"
+    )
+    for fault in story["provocations"]:
+        console.print(
+            f"provoked: {fault['name']}, seed {fault['seed']}: "
+            f"{', '.join(fault['expects'])} should fire"
+        )
+    if summary["parent_run"]:
+        console.print(f"restart of run {words(summary['parent_run'])}")
+    if len(story["epochs"]) > 1:
+        _plot(story["epochs"], "loss")
+        _plot(story["epochs"], "accuracy")
+    _print_heatmap(story["rules"])
+    if story["decisions"]:
+        print_table(
+            ("", "epoch", "by", "cites", "decision", "outcome", "why"),
+            [
+                (
+                    d["number"],
+                    d["epoch"],
+                    d["source"],
+                    " ".join(d["cites"]),
+                    d["direction"],
+                    d["outcome"],
+                    d["justification"],
+                )
+                for d in story["decisions"]
+            ],
+            title="\ndecisions",
+        )
+    _print_verdict(story)
+
+
+def _plot(epochs: list[dict[str, Any]], what: str) -> None:
+    import plotext  # noqa: PLC0415 - only a plot needs it
+
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plot_size(min(console.width, 76), 12)
+    for part in ("train", "val"):
+        points = [
+            (row["epoch"], row[f"{part}_{what}"])
+            for row in epochs
+            if row[f"{part}_{what}"] is not None and abs(row[f"{part}_{what}"]) < 1e6  # not NaN
+        ]
+        if points:
+            plotext.plot(*map(list, zip(*points, strict=True)), label=f"{part} {what}")
+    plotext.xticks([row["epoch"] for row in epochs][:: max(1, len(epochs) // 12)])
+    console.print(Text.from_ansi(plotext.build()))
+
+
+def _print_heatmap(cells: list[dict[str, Any]]) -> None:
+    if not cells:
+        return
+    console.print("\nrules, by precedence (one column an epoch)")
+    for rule in dict.fromkeys(cell["rule"] for cell in cells):
+        line = Text(f"{rule} ")
+        for cell in (cell for cell in cells if cell["rule"] == rule):
+            mark, style = ("·", "dim")
+            if cell["fired"]:
+                mark, style = ("w", "dim") if cell["waived"] else _MARKS[cell["outcome"]]
+            line.append(mark, style)
+        console.print(line)
+    console.print("■ acted on   ◦ deferred   x refused   ! unanswered   w waived   · silent")
+
+
+def _print_verdict(story: dict[str, Any]) -> None:
+    summary = story["summary"]
+    if summary["audit_id"] is None:
+        console.print("\nnot judged yet: `proctor judge` gives two scores")
+        return
+    print_table(
+        ("step", "", "status", ""),
+        [(s["step"], s["name"], s["status"], s["summary"]) for s in story["audit_steps"]],
+        title="\nverdict",
+    )
+    print_violations(story["violations"])
+    console.print(
+        f"accuracy {summary['accuracy_score']:.3f}   process {summary['process_score']:.3f} "
+        f"({summary['process_axis']})"
+    )
+
+
+def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:
+    """Print one line for each violation."""
+    for found in violations:
+        place = "run" if found["epoch"] is None else f"epoch {found['epoch']}"
+        about = f"{found['kind']} {found['rule'] or ''} ({place}, {found['emitter']})"
+        console.print(f"violation: {words(about)} {words(found['detail'])}")

@@ -1,0 +1,144 @@
+"""The harness of one run: its policy, its lock, its training, and what follows a restart.
+
+I/O: appends to the log; reads and writes the home.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID, uuid4
+
+from aggregates.campaign import Campaign
+from aggregates.run import Run
+from aggregates.spec import ModelSpec
+from ledger.application import LedgerApplication
+from monitor.config import RunConfig
+from monitor.datasets import Splits
+from monitor.loop import OnEpoch, OnStep, Policy, train
+from proctor.home import Home
+from proctor.runs.labels import find_label
+from proctor.runs.transcript_log import Tally, TranscriptLog
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Who is told while runs go on."""
+
+    on_start: Callable[[UUID, RunConfig], None]
+    on_epoch: OnEpoch
+    on_step: OnStep
+    say: Callable[[str], None]  # anything else that is worth a line
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a run is started from."""
+
+    config: RunConfig
+    spec: ModelSpec | None = None
+    parent: str | None = None
+    # What earlier versions recorded as the configuration: the model's fields as in the parent's.
+    first_config: RunConfig | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A policy that can be asked, and where its calls are recorded, if it makes any."""
+
+    policy: Policy
+    transcript: TranscriptLog | None = None
+
+
+MakePolicy = Callable[[UUID, Mapping[str, Any] | None], Prepared]
+"""Makes a fresh policy for a run, which is told the feedback."""
+
+
+def train_run(
+    home: Home,
+    log: LedgerApplication,
+    this: Attempt,
+    *,
+    make_policy: MakePolicy,
+    splits: Splits,
+    watching: Watching,
+    campaign: Campaign | None = None,
+    feedback: Mapping[str, Any] | None = None,
+    spent: Tally | None = None,
+) -> Run:
+    """Train one run to its end and return it; `splits` is the configuration's data.
+
+    Nothing is recorded before the policy is ready to be asked. `spent` is what earlier calls have
+    come to, for the progress.
+    """
+    run_id = uuid4()
+    prepared = make_policy(run_id, feedback)
+    transcript = prepared.transcript
+    told = Tally()
+
+    def on_epoch(run: Run, measured: dict[str, Any]) -> None:
+        nonlocal told
+        watching.on_epoch(run, measured)
+        if transcript is not None and transcript.tally != told:
+            told = transcript.tally
+            watching.say(f"so far {told.added(spent or Tally())}")
+
+    with home.running(run_id):
+        if campaign is not None:
+            campaign.start_attempt(str(run_id), parent_run=this.parent)
+            log.save(campaign)
+        if transcript is not None:
+            transcript.open({"name": prepared.policy.name, **prepared.policy.describe()})
+        watching.on_start(run_id, this.config)
+        label = find_label(log)
+        if label.remark is not None:
+            watching.say(label.remark)
+        return train(
+            this.config,
+            prepared.policy,
+            log=log,
+            blobs=home.blobs,
+            spec=this.spec,
+            parent_run=this.parent,
+            campaign=str(campaign.id) if campaign is not None else None,
+            checkpoint=label.checkpoint,
+            run_id=run_id,
+            submission_dir=home.submission(run_id),
+            splits=splits,
+            on_epoch=on_epoch,
+            on_step=watching.on_step,
+        )
+
+
+def following_attempt(run: Run) -> Attempt | None:
+    """Return what follows a run that ended for a restart: it is not provoked anew.
+
+    Its configuration describes the model that it starts from, as far as a configuration can.
+    """
+    if run.restart_spec is None:
+        return None
+    carried = ("lr", "batch_size", "accumulation", "clip_norm")
+    now = {key: run.settings[key] for key in carried if key in run.settings}
+    unprovoked = replace(RunConfig.from_dict(run.config), provocation=None, provocation_seed=0)
+    first = replace(unprovoked, **now)
+    config = replace(first, **_model_fields(run.restart_spec))
+    return Attempt(config, spec=run.restart_spec, parent=str(run.id), first_config=first)
+
+
+def _model_fields(spec: ModelSpec) -> dict[str, Any]:
+    """Return the fields of a configuration that describe `spec`, without those that cannot.
+
+    A configuration has one value for all blocks, and one of norm and activation for the head too.
+    """
+    values: dict[str, set[Any]] = {
+        "width": {block.width for block in spec.blocks},
+        "residual": {block.residual for block in spec.blocks},
+        "norm": {spec.norm, *(block.norm for block in spec.blocks)},
+        "activation": {spec.activation, *(block.activation for block in spec.blocks)},
+    }
+    alike = {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
+    return {
+        "channels": spec.channels,
+        "stem_stride": spec.stem_stride,
+        "blocks": len(spec.blocks),
+        **alike,
+    }

@@ -1,0 +1,202 @@
+"""`proctor infra demo`: the gauntlet's story, told once on the sample repository.
+
+A harmful change is refused although the tests pass, a good one gets onto the line, the chain of
+checkpoints is right, and what is brought in behind the gauntlet's back is noticed.
+"""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.controller import Controller
+from judge.gauntlet.measurement import Measurement, measure
+from policies.proposing.proposer import make_diff
+from proctor.errors import EXIT_FOUND, EXIT_HELD
+from proctor.home import Home
+from proctor.improvement.home import BRANCH, hidden_folder, open_controller
+from proctor.improvement.reports import events_of
+from proctor.output.tellers import INFRA_TELLERS
+from proctor.output.terminal import console, on_one_line, print_json, words
+from proctor.remembering import open_remembered
+from proctor.sample.init import WORK, git, make_sample
+from proctor.sample.repository import NO_SORT, SELECTION, SORT, THRIFTY, UNSORTED
+
+PATH = "retrieval/selection.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One thing that was done, whether it went as it has to, and where it is recorded."""
+
+    what: str
+    as_it_should: bool
+    found: str
+    id: str | None = None
+    entries: tuple[int, ...] = ()
+
+
+def tell_demo(home: Home, folder: Path, *, as_json: bool) -> int:
+    """Tell the story and return the exit code: 0 only if every step went as it has to."""
+    line = make_sample(home, folder)
+    steps = []
+    for step in _story(home, folder):
+        steps.append(step)
+        if not as_json:
+            _tell(step, number=len(steps))
+    held = all(step.as_it_should for step in steps)
+    if as_json:
+        print_json({"line": str(line), "repository": str(folder), "held": held, "steps": steps})
+    elif held:
+        for number, command in enumerate(next_commands(home, folder, proposal=str(steps[2].id))):
+            console.print(words(f"{'      ' if number else 'next: '}{command}"))
+    return EXIT_HELD if held else EXIT_FOUND
+
+
+def next_commands(home: Home, folder: Path, *, proposal: str) -> tuple[str, ...]:
+    """Return what to do next, to be pasted."""
+    where = f"--home {shlex.quote(str(home.path))}"
+    there = f"{where} --repo {shlex.quote(str(folder))}"
+    return (
+        f"proctor infra status {there}",
+        f"proctor infra show {proposal} {there}",
+        f"proctor infra anchors {there}",
+        f"proctor verify {where}",
+    )
+
+
+def unified(path: str, before: str, after: str) -> bytes:
+    """Return the diff that makes one text of another."""
+    return make_diff({path: after}, read={path: before}.get)
+
+
+def _story(home: Home, folder: Path) -> Iterator[Step]:
+    with open_controller(home, folder) as controller:
+        yield Step(
+            what="a sample repository is put under the gauntlet",
+            as_it_should=controller.line.active == controller.line.first,
+            found=f"line {controller.line.id} begins at {controller.line.head.commit[:12]}",
+            id=str(controller.line.id),
+            entries=_entries(controller, controller.line.id),
+        )
+        worse = _judged(
+            controller,
+            unified(PATH, SELECTION, UNSORTED),
+            "Take rows as they come: the sort before the cap takes time.",
+        )
+        yield _told(
+            controller, worse, "a change removes the sort before the cap", outcome="rejected"
+        )
+        better = _judged(
+            controller,
+            unified(PATH, SELECTION, THRIFTY),
+            "Leave out rows that share no word with the query.",
+        )
+        yield _told(controller, better, "a change improves the same component", outcome="promoted")
+        yield _chain(controller, folder, better)
+        _commit_behind_its_back(folder)
+        before = set(_entries(controller, controller.line.id))
+        found = measure(controller.place, hidden=hidden_folder(home, controller.line.id))
+        yield _drift(controller, found, before)
+        yield _trace(home, controller, worse.id, better.id)
+
+
+def _judged(controller: Controller, diff: bytes, rationale: str) -> Proposal:
+    proposal = controller.submit(
+        diff,
+        declared={PATH: 2},
+        rationale=rationale,
+        trigger="operator_request",
+        proposer="demo",
+    )
+    return controller.carry_on(proposal.id)
+
+
+def _told(controller: Controller, proposal: Proposal, what: str, *, outcome: str) -> Step:
+    passed = bool(proposal.tested)  # both are told by the reference tasks alone
+    tests = "its tests pass" if passed else f"its tests: {proposal.problem}"
+    return Step(
+        what=what,
+        as_it_should=proposal.outcome == outcome and passed,
+        found=f"{proposal.outcome}; {tests}; {proposal.reason}",
+        id=str(proposal.id),
+        entries=_entries(controller, proposal.id),
+    )
+
+
+def _chain(controller: Controller, folder: Path, promoted: Proposal) -> Step:
+    line = controller.line
+    first, *rest = line.checkpoints.values()
+    right = (
+        [each.parent for each in rest] == [first.id]
+        and line.head.proposals == (str(promoted.id),)
+        and line.head.commit == controller.place.repository.head(BRANCH) == promoted.commit
+    )
+    untouched = git(folder, "status", "--porcelain") == ""
+    work = git(folder, "rev-parse", "--abbrev-ref", "HEAD").strip()
+    return Step(
+        what="the chain of checkpoints is looked at, and the work tree",
+        as_it_should=right and untouched and work == WORK,
+        found=f"{first.id[:8]} <- {line.active[:8]}, from proposal {str(promoted.id)[:8]}; "
+        f"the work tree is {'as it was' if untouched else 'CHANGED'}",
+        id=line.active,
+    )
+
+
+def _commit_behind_its_back(folder: Path) -> None:
+    git(folder, "switch", "--quiet", BRANCH)
+    (folder / PATH).write_text(THRIFTY.replace(SORT, NO_SORT), encoding="utf-8")
+    git(folder, "commit", "--quiet", "--all", "--message", "Tidy up")
+    git(folder, "switch", "--quiet", WORK)
+
+
+def _drift(controller: Controller, found: Measurement, before: set[int]) -> Step:
+    after = [each for each in _entries(controller, controller.line.id) if each not in before]
+    kinds = {alarm.kind for alarm in found.alarms}
+    shares = ", ".join(
+        f"{name} set {base:.0%} -> {head:.0%}" for name, (base, head) in found.shares.items()
+    )
+    tasks = sorted({task for alarm in found.alarms for task in alarm.tasks})
+    return Step(
+        what="somebody commits to the line behind the gauntlet's back, and the line is measured",
+        as_it_should=kinds == {"not promoted", "worse"}
+        and any(task.endswith("-hidden") for task in tasks),
+        found=f"alarms: {', '.join(sorted(kinds)) or 'none'}; {shares}; "
+        f"worse on {', '.join(tasks)}",
+        id=found.commit,
+        entries=tuple(after),
+    )
+
+
+def _trace(home: Home, controller: Controller, *proposals: UUID) -> Step:
+    """Find every stage of both proposals in the ledger, which is verified from its first byte."""
+    names: dict[UUID, list[str]] = {each: [] for each in proposals}
+    with open_remembered(home.ledger) as ledger:
+        size = ledger.size
+        for entry in ledger.entries():
+            if entry.stream_id in names:
+                names[entry.stream_id].append(entry.name.removeprefix("proposal."))
+    stages = ("submitted", "branched", "tested", "task_scored", "evaluated", "concluded")
+    complete = all(set(stages) == set(found) for found in names.values())
+    *_, (_, name, last) = events_of(controller.place.log, proposals[-1])
+    return Step(
+        what="the ledger is verified, and every stage is looked up in it",
+        as_it_should=complete,
+        found=f"{size} entries hold; both proposals have {', '.join(stages)}; "
+        f"the last says {INFRA_TELLERS[name](vars(last))}",
+    )
+
+
+def _entries(controller: Controller, stream: UUID) -> tuple[int, ...]:
+    return tuple(index for index, _, _ in events_of(controller.place.log, stream))
+
+
+def _tell(step: Step, *, number: int) -> None:
+    mark = "held" if step.as_it_should else "NOT AS IT SHOULD BE"
+    console.print(words(f"{number}. {step.what}: {mark}"))
+    console.print(words(f"   {on_one_line(step.found)}"))
+    if step.id is not None:
+        entries = f", entries {step.entries[0]} to {step.entries[-1]}" if step.entries else ""
+        console.print(words(f"   id {step.id}{entries}"))

@@ -1,0 +1,47 @@
+"""Fresh tasks for one evaluation, of the kinds that a line's reference set has.
+
+This repository's tasks and the sample's are made; those of others are not, and are answered as they
+stand in the repository.
+"""
+
+import json
+import secrets
+from pathlib import Path
+
+from judge.drift.evaluation import Maker
+from judge.gauntlet.tasks.reference_set import ReferenceSet
+from judge.reference.seeds import make_siblings
+from proctor.sample.init import write_files
+from proctor.sample.tasks import SHAPES, Shape, reference_files
+
+_OWN = "made: "  # how the sources of tasks begin that judge.reference.seeds makes
+
+
+def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
+    """Return what makes `siblings` tasks of each kind anew; None where nothing is known to."""
+    if all(str(task.entry["source"]).startswith(_OWN) for task in tasks.tasks):
+        return lambda folder: _make_own(folder, siblings)
+    names = {task.task_id for task in tasks.tasks}
+    shapes = [shape for shape in SHAPES if shape.name in names]
+    if len(shapes) == len(names):
+        return lambda folder: _make_sample(folder, shapes, siblings)
+    return None
+
+
+def _make_own(folder: Path, siblings: int) -> str:
+    secret = secrets.token_bytes(32)
+    make_siblings(folder, secret, siblings)
+    return secret.hex()
+
+
+def _make_sample(folder: Path, shapes: list[Shape], siblings: int) -> str:
+    seed = secrets.randbits(48)
+    entries = []
+    for number in range(siblings):
+        files = reference_files(
+            seed=seed + number * len(shapes), shapes=shapes, suffix=f"-{number}", source="drift"
+        )
+        entries += json.loads(files.pop("manifest.json"))["tasks"]
+        write_files(folder, files)
+    write_files(folder, {"manifest.json": json.dumps({"version": 1, "tasks": entries})})
+    return f"{seed:012x}"

@@ -1,0 +1,317 @@
+"""Attacks on the gate by what is proposed: no process of a candidate's is ever started for them."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from gate_attacks import proposes
+from gate_attacks_code import thrifty
+from gauntlet_lines import COMPONENT, SELECTION, SETTINGS, Line
+
+from judge.gauntlet.repository.git import MAX_DIFF
+from proctor.sample.demo import unified
+
+__all__: list[str] = []
+
+CASE = "tests/test_component.py"
+EXPECTED = "judge/reference_tasks/tasks/long-rivals/expected.json"
+
+
+def made(path: str, text: str = "x = 1\n", *, mode: str = "100644") -> bytes:
+    """Return the diff that adds a file."""
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    end = "" if text.endswith("\n") else "\n\\ No newline at end of file\n"
+    body = f"@@ -0,0 +1,{len(lines)} @@\n{''.join(f'+{line}' for line in lines)}{end}"
+    return f"{_head(path)}new file mode {mode}\n--- /dev/null\n+++ b/{path}\n{body}".encode()
+
+
+def gone(line: Line, path: str) -> bytes:
+    """Return the diff that deletes a file."""
+    lines = line.text(path).splitlines(keepends=True)
+    body = f"@@ -1,{len(lines)} +0,0 @@\n{''.join(f'-{each}' for each in lines)}"
+    return (f"{_head(path)}deleted file mode 100644\n--- a/{path}\n+++ /dev/null\n{body}").encode()
+
+
+def edited(path: str) -> Callable[[Line], bytes]:
+    """Return what adds an empty line to a file."""
+    return lambda line: line.diff(path, lambda text: f"{text}\n")
+
+
+def better(line: Line) -> bytes:
+    """Return an honest change."""
+    return line.diff(SELECTION, thrifty)
+
+
+def _after(line: Line) -> bytes:
+    """Return the diff that adds a line to what better() makes."""
+    text = thrifty(line.text(SELECTION))
+    return unified(SELECTION, text, f"{text}\n")
+
+
+def _head(path: str) -> str:
+    return f"diff --git a/{path} b/{path}\n"
+
+
+def _link(path: str, target: str) -> bytes:
+    return made(path, target, mode="120000")
+
+
+def _reaches(
+    name: str,
+    diff: Callable[[Line], bytes] | bytes,
+    path: str,
+    because: str,
+    *,
+    wants: str,
+    ends: str = "halted",
+    tier: int = 2,
+) -> None:
+    given = diff if callable(diff) else lambda _line, whole=diff: whole
+    proposes(name, "reach", given, {path: tier}, wants=wants, ends=ends, because=because)
+
+
+def _lies(
+    name: str,
+    diff: Callable[[Line], bytes] | bytes,
+    because: str,
+    *,
+    wants: str,
+    declared: Mapping[str, int] | None = None,
+    ends: str = "rejected",
+) -> None:
+    given = diff if callable(diff) else lambda _line, whole=diff: whole
+    proposes(name, "diff", given, declared, wants=wants, ends=ends, because=because)
+
+
+WEAKER = "a test that it does not pass must not run"
+OBEYED = "a file that Python or pytest obeys wherever it lies"
+GITS = "what git obeys when people check the line out"
+TWO_NAMES = "one path must pass for another"
+SHADOW = "an import of the gate's must find this file"
+
+# Tests
+_reaches("edit a test", edited(CASE), CASE, "is tier 0", wants=WEAKER)
+_reaches("delete a test", lambda line: gone(line, CASE), CASE, "is tier 0", wants=WEAKER)
+_reaches(
+    "rename a test to where it is none",
+    f"{_head(CASE)}".replace(f"b/{CASE}", "b/retrieval/old.py").encode()
+    + f"similarity index 100%\nrename from {CASE}\nrename to retrieval/old.py\n".encode(),
+    "retrieval/old.py",
+    "is tier 0",
+    wants=WEAKER,
+)
+_reaches(
+    "add a test as tier 2",
+    made("tests/test_mine.py", "def test_mine():\n    pass\n"),
+    "tests/test_mine.py",
+    "is tier 1, but the proposal declares tier 2",
+    wants="a file beside the tests, without an operator",
+)
+_reaches(
+    "edit what runs the tests", edited("tests/run.py"), "tests/run.py", "is tier 0", wants=WEAKER
+)
+
+# What judges
+for _name, _path, _wants in (
+    ("edit what is expected of a task", EXPECTED, "the base's failure must count as right"),
+    ("edit the manifest", "judge/tiers.toml", "tier 0 must become tier 2"),
+    ("edit what asks the candidate", "judge/reference_tasks/worker.py", "answers without work"),
+):
+    _reaches(
+        _name, edited(_path), _path, "belongs to what judges", wants=_wants, ends="the line halts"
+    )
+for _name, _path, _wants in (
+    ("bring a scorer of its own", "judge/gauntlet/tasks/scoring.py", "every answer must be right"),
+    (
+        "add a task that it answers",
+        "judge/reference_tasks/tasks/mine/task.json",
+        "an improvement that is none",
+    ),
+):
+    _reaches(
+        _name, made(_path), _path, "belongs to what judges", wants=_wants, ends="the line halts"
+    )
+
+# Places that are obeyed
+for _path in (
+    "retrieval/conftest.py",
+    "retrieval/sitecustomize.py",
+    "retrieval/usercustomize.py",
+    "retrieval/mine.pth",
+    "retrieval/pytest.ini",
+    "retrieval/pyproject.toml",
+    "retrieval/__pycache__/selection.cpython-311.pyc",
+):
+    _reaches(f"add {_path}", made(_path), _path, "is tier 0", wants=OBEYED)
+for _path in ("random.py", "sitecustomize.py", "_pytest/__init__.py"):
+    _reaches(f"add {_path}", made(_path), _path, "makes a new module at the top", wants=SHADOW)
+_reaches(
+    "add a package beside a module of its name",
+    made("retrieval/component/__init__.py"),
+    "retrieval/component/__init__.py",
+    "takes the place of 'retrieval/component.py'",
+    wants="tier 1 must be replaced without an operator",
+)
+
+# git's own
+for _path in ("retrieval/.gitattributes", "retrieval/.gitmodules", "retrieval/.gitignore"):
+    _reaches(f"add {_path}", made(_path), _path, "is git's own", wants=GITS)
+for _path in (".git/hooks/post-checkout", "retrieval/.GIT/config", "retrieval/git~1/config"):
+    _reaches(f"add {_path}", made(_path), _path, "does not apply", wants=GITS, ends="rejected")
+
+# Not plain files
+_reaches(
+    "link to tier 0",
+    _link("retrieval/link.py", "../judge/tiers.toml"),
+    "retrieval/link.py",
+    "is a symbolic link",
+    wants="tier 0 must be written to by another name",
+)
+_reaches(
+    "put a link in the place of a file",
+    lambda line: gone(line, SELECTION) + _link(SELECTION, "../judge/reference_tasks/worker.py"),
+    SELECTION,
+    "is a symbolic link",
+    wants="tier 0 must be read, and later written to, by another name",
+)
+_reaches(
+    "make a file executable",
+    f"{_head(SELECTION)}old mode 100644\nnew mode 100755\n".encode(),
+    SELECTION,
+    "is an executable file",
+    wants="a change that shows in no line of the diff",
+)
+_reaches(
+    "add a submodule",
+    made("retrieval/sub", f"Subproject commit {'0' * 39}1\n", mode="160000"),
+    "retrieval/sub",
+    "is a submodule",
+    wants="code that lies elsewhere, and can change there",
+)
+
+# Paths
+for _path in ("../outside.py", "/etc/cron.d/mine", "retrieval/../tests/test_component.py"):
+    _reaches(
+        f"write to {_path}",
+        made(_path),
+        _path,
+        "does not apply",
+        wants="a file outside of the tree, or at a path that hides what it is",
+        ends="rejected",
+    )
+for _what, _path, _because in (
+    ("another alphabet", "retriev\u0430l/selection.py", "makes a new module at the top"),
+    ("capitals", "retrieval/Component.py", "are one name where case"),
+    ("wide letters", "retrieval/\uff43omponent.py", "are one name where case"),
+    ("an unseen mark", "retrieval/compo\u200bnent.py", "has '\\u200b' in it"),
+    ("a decomposed letter", "retrieval/me\u0301lange.py", "is not in Unicode's composed form"),
+    ("a mark that turns the text", "retrieval/\u202eyp.tnenopmoc", "has '\\u202e' in it"),
+):
+    _reaches(f"write a path with {_what}", made(_path), _path, _because, wants=TWO_NAMES)
+
+# Declarations
+_lies(
+    "declare tier 1 as tier 2",
+    edited(COMPONENT),
+    "is tier 1, but the proposal declares tier 2",
+    declared={COMPONENT: 2},
+    wants="tier 1 without an operator",
+    ends="halted",
+)
+_lies(
+    "leave a file out of the declaration",
+    lambda line: better(line) + line.diff(COMPONENT, lambda text: f"{text}\n"),
+    "which the proposal does not declare",
+    declared={SELECTION: 2},
+    wants="tier 1 behind a file of tier 2",
+    ends="halted",
+)
+_lies(
+    "declare more than is touched",
+    better,
+    "which the diff does not touch",
+    declared={SELECTION: 2, COMPONENT: 1},
+    wants="an approval for a file that the next diff touches",
+    ends="halted",
+)
+_lies(
+    "declare a tier that is none",
+    better,
+    "a tier is 0, 1 or 2",
+    declared={SELECTION: 3},
+    wants="a tier that nobody looks at",
+    ends="refused",
+)
+
+# Diffs that do not make what they show
+_lies(
+    "name one file twice",
+    lambda line: better(line) + _after(line),
+    "more than once",
+    wants="whoever reads the first half must miss the second",
+)
+_lies(
+    "write something between the hunks",
+    lambda line: better(line) + b"This takes back what is above:\n-    return 1\n+    return 2\n",
+    "neither a header nor part of a hunk",
+    wants="whoever reads it must take for a change what git skips",
+)
+_lies(
+    "announce fewer lines than a hunk has",
+    lambda line: better(line).replace(b"@@ -4,4 +4,4 @@", b"@@ -4,3 +4,3 @@"),
+    "neither a header nor part of a hunk",
+    wants="whoever reads it must take for a change what git skips",
+)
+_lies(
+    "show context that is not there",
+    lambda line: better(line).replace(b" def select", b" def honest"),
+    "does not apply",
+    wants="whoever reads it must think that it changes another function",
+)
+_lies(
+    "copy a file",
+    f"{_head(COMPONENT)}".replace(f"b/{COMPONENT}", "b/retrieval/two.py").encode()
+    + f"similarity index 100%\ncopy from {COMPONENT}\ncopy to retrieval/two.py\n".encode(),
+    "copies files",
+    wants="a diff of a few bytes that makes much",
+)
+_lies(
+    "bring bytes instead of text",
+    f"{_head('retrieval/a.so')}new file mode 100644\nGIT binary patch\nliteral 1\n".encode(),
+    "binary parts",
+    wants="code that nobody can read",
+)
+_lies("bring text that is no UTF-8", b"diff \xff\n", "is no UTF-8", wants="code that shows as more")
+_lies(
+    "bring marks that a terminal obeys",
+    lambda line: line.diff(SELECTION, lambda text: f"{text}# \x1b[2K\n"),
+    "has the control character",
+    wants="whoever reads it must see another diff",
+)
+_lies(
+    "bring unseen characters into code",
+    lambda line: line.diff(SELECTION, lambda text: f"{text}# \u202e ;)\n"),
+    "has the unseen character",
+    wants="whoever reads it must see other code",
+)
+_lies(
+    "end a line where only some see its end",
+    made("retrieval/note.py", "# a note\u2028assert False\n"),
+    "has the unseen character",
+    declared={"retrieval/note.py": 2},
+    wants="a check must become part of a note, and still look like one",
+)
+_lies(
+    "bring more than anybody reads",
+    lambda _: b"x" * (MAX_DIFF + 1),
+    "has at most",
+    wants="what matters must drown",
+    ends="refused",
+)
+_lies("bring an empty diff", b"\n", "is empty", wants="a checkpoint of nothing")
+_lies(
+    "touch nothing",
+    f"{_head(SETTINGS)}index 0000000..1111111 100644\n".encode(),
+    "does not apply",
+    wants="a checkpoint of nothing",
+    declared={SETTINGS: 2},
+)

@@ -1,0 +1,497 @@
+"""Attacks on the gate by operators' words, on the line itself, and by mere luck."""
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from gate_attacks import Grounds, Told, answer, attack, put
+from gate_attacks_code import armed, thrifty
+from gate_attacks_diffs import better, edited
+from gauntlet_lines import COMPONENT, SELECTION, SETTINGS, UNSORTED, WEEK, Line, judged, submit
+
+from aggregates.errors import InvariantError
+from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.approvals import make_approval, sign
+from judge.gauntlet.controller import Controller, digest_of
+from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.promotion import INTENT
+from proctor.sample.demo import unified
+from proctor.sample.init import git
+
+__all__: list[str] = []
+
+MANIFEST = "judge/tiers.toml"
+WITHOUT = "tier 1 without an operator"
+Word = Callable[[Line, Controller, Proposal], str]
+
+
+def _tier_1(line: Line) -> bytes:
+    """Return a change of tier 1 that is better."""
+    return line.diff(
+        COMPONENT,
+        lambda text: text.replace(
+            "return select(score_documents(documents, query, settings), cap=cap)",
+            "scored = score_documents(documents, query, settings)\n"
+            "    return select([row for row in scored if row[0] > 0], cap=cap)",
+        ),
+    )
+
+
+def _refused(act: Callable[[], object], otherwise: str = "it counts") -> Told:
+    try:
+        act()
+    except (GauntletError, InvariantError) as error:
+        return Told("refused", str(error))
+    return Told("taken", otherwise)
+
+
+def _word(name: str, word: Word, because: str, *, wants: str = WITHOUT) -> None:
+    """Register a word that does not count, on a proposal of tier 1 that waits for one."""
+
+    @attack(name, "word", wants=wants, ends="refused", because=because, ground="plain")
+    def carry_out(grounds: Grounds) -> Told:
+        line = grounds.plain.line
+        with line.controller() as controller:
+            wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
+            told = _refused(lambda: controller.review(word(line, controller, wanted)))
+            found = controller.carry_on(wanted.id)
+            assert (found.outcome, found.branch, found.results) == (None, None, {})
+            return told
+
+
+_word(
+    "sign it with a key that is no operator's",
+    lambda line, c, found: line.word(c, "approve", found, key=line.stranger),
+    "no operator whose key is in force has signed it",
+)
+for _name in ("diff", "base", "base_tree", "manifest", "reference_set"):
+    _word(
+        f"use an approval of another {_name}",
+        lambda line, c, found, name=_name: line.word(  # type: ignore[misc]
+            c, "approve", found, **{name: "0" * (40 if "base" in name else 64)}
+        ),
+        f"is for another {_name}",
+        wants="what has changed since must count as seen",
+    )
+_word(
+    "use an approval of another proposal",
+    lambda line, c, found: _other(line, c),
+    "is for another diff",
+    wants="an approval must count twice",
+)
+_word(
+    "use an approval after its time",
+    lambda line, c, found: line.word(c, "approve", found, expires=line.now),
+    "this approval has expired",
+    wants="what was a good idea once",
+)
+_word(
+    "use an approval without end",
+    lambda line, c, found: line.word(c, "approve", found, expires=line.now + 60 * WEEK),
+    "lasts longer than 366 days",
+    wants="an approval that is never looked at again",
+)
+_word(
+    "use the answer to a halt as an approval",
+    lambda line, c, found: line.word(c, "resume", found),
+    "'resume' is no word on a proposal",
+)
+_word(
+    "write another time into a signed approval",
+    lambda line, c, found: _edited(line.word(c, "approve", found, expires=line.now)),
+    "this approval does not count",
+    wants="an approval that has expired",
+)
+_word(
+    "make an approval of nothing",
+    lambda line, c, found: "{}",
+    "this is no approval",
+)
+_word(
+    "use an approval of another line",
+    lambda line, c, found: sign(
+        make_approval(
+            "approve",
+            line="another",
+            proposal=str(found.id),
+            subjects=c.place.subjects(found),
+            expires=line.now + WEEK,
+        ),
+        line.operator,
+    ),
+    "is for another line",
+    wants="an approval must count twice",
+)
+
+
+def _other(line: Line, controller: Controller) -> str:
+    """Return an approval of a harmless change, as if it were of the one that waits."""
+    harmless = submit(controller, edited(COMPONENT)(line), {COMPONENT: 1})
+    waiting = next(each for each in controller.queue() if each.diff != harmless.diff)
+    return sign(
+        make_approval(
+            "approve",
+            line=str(line.id),
+            proposal=str(controller.queue()[-2].id),
+            subjects=controller.place.subjects(harmless),
+            expires=line.now + WEEK,
+        ),
+        line.operator,
+    ) if waiting else ""  # fmt: skip
+
+
+def _edited(envelope: str) -> str:
+    """Return an envelope whose content is another, with the signature that it had."""
+    whole = json.loads(envelope)
+    statement = json.loads(base64.b64decode(whole["payload"]))
+    statement["predicate"]["expires"] += WEEK
+    payload = json.dumps(statement, sort_keys=True).encode()
+    return json.dumps({**whole, "payload": base64.b64encode(payload).decode()})
+
+
+@attack(
+    "go on without an approval",
+    "word",
+    wants=WITHOUT,
+    ends="waits",
+    because="an operator has to approve it",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.plain.line
+    return put(line, _tier_1(line), {COMPONENT: 1})
+
+
+@attack(
+    "bring an old approval after a rejection",
+    "word",
+    wants="an operator who has thought better of it must be overruled",
+    ends="refused",
+    because="an operator",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.plain.line
+    with line.controller() as controller:
+        wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
+        approved = line.word(controller, "approve", wanted)
+        controller.review(line.word(controller, "reject", wanted))
+        told = _refused(lambda: controller.review(approved))
+        assert controller.carry_on(wanted.id).outcome == "rejected"
+        return told
+
+
+def _later(name: str, *, wants: str, because: str, happens: Callable[[Line], None]) -> None:
+    """Register what happens to an approval between the first look at it and the second."""
+
+    @attack(name, "word", wants=wants, ends="waits", because=because, slow=happens is _expired)
+    def carry_out(grounds: Grounds) -> Told:
+        line = grounds.fresh("plain").line
+        with line.controller() as controller:
+            wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
+            controller.review(line.word(controller, "approve", wanted))
+            git(line.repo, "switch", "--quiet", "main")  # so that the last step is not taken
+            with suppress(GauntletError):
+                controller.carry_on(wanted.id)
+            git(line.repo, "switch", "--quiet", "work")
+            happens(line)
+            before = line.head()
+            found = controller.carry_on(wanted.id)
+            assert (found.verdict, line.head()) == ("better", before)
+            return answer(controller.waits(found), found)
+
+
+def _revoked(line: Line) -> None:
+    line.revoke_operator()
+
+
+def _expired(line: Line) -> None:
+    line.now += WEEK
+
+
+_later(
+    "use an approval whose key was revoked while it was judged",
+    wants="a stolen key must count",
+    because="no operator whose key is in force",
+    happens=_revoked,
+)
+_later(
+    "use an approval that expired while it was judged",
+    wants="what was a good idea once",
+    because="this approval has expired",
+    happens=_expired,
+)
+
+
+# The line
+
+
+def _halted(
+    name: str, word: Callable[[Line, Controller, Proposal, Proposal], str], because: str
+) -> None:
+    @attack(
+        name,
+        "line",
+        wants="the line must go on after a halt without an operator",
+        ends="refused",
+        because=because,
+    )
+    def carry_out(grounds: Grounds) -> Told:
+        line = grounds.plain.line
+        with line.controller() as controller:
+            honest = submit(controller, better(line))
+            bad = submit(controller, edited(MANIFEST)(line), {MANIFEST: 2})
+            told = _refused(lambda: controller.resume(word(line, controller, bad, honest)))
+            assert "the line is halted" in str(controller.waits(controller.carry_on(honest.id)))
+            controller.resume(line.word(controller, "resume", bad))
+            controller.review(line.word(controller, "revise", honest))
+            assert controller.carry_on(honest.id).outcome == "withdrawn"
+            return told
+
+
+_halted(
+    "answer a halt with a key that is no operator's",
+    lambda line, c, bad, _: line.word(c, "resume", bad, key=line.stranger),
+    "no operator whose key is in force",
+)
+_halted(
+    "answer a halt with the answer to another",
+    lambda line, c, bad, honest: line.word(c, "resume", honest),
+    "is for another proposal",
+)
+_halted(
+    "answer a halt with an approval",
+    lambda line, c, bad, _: line.word(c, "approve", bad),
+    "is for another kind",
+)
+_halted(
+    "answer a halt with an answer that has expired",
+    lambda line, c, bad, _: line.word(c, "resume", bad, expires=line.now),
+    "has expired",
+)
+
+
+@attack(
+    "move the branch while a proposal is judged",
+    "line",
+    wants="a commit that nobody judged must pass for the one that was",
+    ends="waits",
+    because="and not at its checkpoint",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.fresh("plain").line
+    with line.controller() as controller:
+        wanted = submit(controller, better(line))
+        moved: list[str] = []
+
+        def move(_proposal: str, what: str) -> None:
+            if what.startswith("evaluated"):
+                git(line.repo, "update-ref", "refs/heads/main", line.commit("README.md", "Mine.\n"))
+                moved.append(line.head())
+
+        object.__setattr__(controller.place, "tell", move)
+        found = controller.carry_on(wanted.id)
+        assert (found.verdict, line.head()) == ("better", moved[0])
+        return answer(controller.waits(found), found)
+
+
+@attack(
+    "move the branch to a candidate that waits for its approval",
+    "line",
+    wants="a promotion that the gate is made to record",
+    ends="waits",
+    because="and not at its checkpoint",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.fresh("plain").line
+    with line.controller() as controller:
+        wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
+        controller.review(line.word(controller, "approve", wanted))
+        git(line.repo, "switch", "--quiet", "main")
+        with suppress(GauntletError):
+            controller.carry_on(wanted.id)
+        git(line.repo, "switch", "--quiet", "work")
+        assert not (controller.place.folder / INTENT).exists()
+        line.revoke_operator()
+        candidate = str(controller.place.proposal(wanted.id).commit)
+        git(line.repo, "update-ref", "refs/heads/main", candidate)
+        found = controller.carry_on(wanted.id)
+        return answer(controller.waits(found), found)
+
+
+@attack(
+    "be judged on a base that the line has left",
+    "line",
+    wants="two changes, each harmless alone",
+    ends="superseded",
+    because="the line moved to",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.fresh("plain").line
+    with line.controller() as controller:
+        other = submit(controller, line.diff(SELECTION, lambda text: f"{thrifty(text)}\n"))
+        assert judged(controller, better(line)).outcome == "promoted"
+        head = line.head()
+        found = controller.carry_on(other.id)
+        assert line.head() == head
+        # nor is what was promoted promoted again
+        first = controller.records.proposals()[-1]
+        assert controller.carry_on(first).outcome == "promoted"
+        again = judged(controller, unified(SELECTION, UNSORTED, thrifty(UNSORTED)))
+        assert (again.outcome, line.head()) == ("rejected", head)
+        return answer(None, found)
+
+
+@attack(
+    "propose the same again, written otherwise",
+    "line",
+    wants="one more try with the same change",
+    ends="rejected",
+    because="judging is not done twice",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.plain.line
+    with line.controller() as controller:
+        diff = line.diff(SELECTION, lambda text: text.replace(":cap", ":9"))
+        judged(controller, diff)
+    header = f"diff --git a/{SELECTION} b/{SELECTION}\n"
+    return put(line, header.encode() + diff, {SELECTION: 2})
+
+
+@attack(
+    "take the id of another proposal",
+    "line",
+    wants="another's approval, or another's verdict",
+    ends="refused",
+    because="there is no proposal",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.plain.line
+    with line.controller() as controller:
+        first = submit(controller, edited(SETTINGS)(line), {SETTINGS: 2})
+        other = submit(controller, better(line), proposal_id=first.id)
+        assert (other.id, other.diff) == (first.id, first.diff)  # what is there stays
+        controller.review(line.word(controller, "revise", first))
+        controller.carry_on(first.id)
+        return _refused(lambda: submit(controller, better(line), proposal_id=line.id))
+
+
+@attack(
+    "write a rationale that git refuses",
+    "line",
+    wants="no other proposal must be judged",
+    ends="rejected",
+    because="no task is shown to be better",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.plain.line
+    with line.controller() as controller:
+        found = controller.submit(
+            line.diff(SETTINGS, lambda text: f"# spoken of by git\n{text}"),
+            declared={SETTINGS: 2},
+            rationale="a\0b\x1b[2K\n\nProposal: another",
+            trigger="operator_request",
+            proposer="a test",
+        )
+        return answer(None, controller.carry_on(found.id))
+
+
+# Valleys
+
+
+def _valley(
+    name: str, word: Callable[[Line, Controller, str], str], because: str, *, wants: str
+) -> None:
+    @attack(name, "line", wants=wants, ends="refused", because=because)
+    def carry_out(grounds: Grounds) -> Told:
+        line = grounds.plain.line
+        with line.controller() as controller:
+            step = digest_of(line.diff(SELECTION, UNSORTED))
+            return _refused(lambda: controller.open_valley(word(line, controller, step)))
+
+
+def _signed(line: Line, controller: Controller, step: str, **other: str) -> str:
+    subjects = json.loads(base64.b64decode(json.loads(line.valley(controller, step))["payload"]))
+    named = {each["name"]: next(iter(each["digest"].values())) for each in subjects["subject"]}
+    del named["step-1"]
+    payload = make_approval(
+        "valley",
+        line=str(line.id),
+        subjects={**named, **other},
+        steps=(step,),
+        expires=line.now + WEEK,
+    )
+    return sign(payload, line.operator if other else line.stranger)
+
+
+_valley(
+    "open a valley with a key that is no operator's",
+    _signed,
+    "no operator whose key is in force",
+    wants="the comparison must be suspended",
+)
+_valley(
+    "open a valley that was signed for another checkpoint",
+    lambda line, c, step: _signed(line, c, step, base="0" * 40),
+    "is for another base",
+    wants="the comparison must be suspended, elsewhere than where it was allowed",
+)
+_valley(
+    "open a valley whose time is over",
+    lambda line, c, step: line.valley(c, step, days=0),
+    "has expired",
+    wants="the comparison must be suspended",
+)
+
+
+@attack(
+    "take a valley's steps in another order, and open it twice",
+    "line",
+    wants="a step without the ones before it, again and again",
+    ends="refused",
+    because="was opened before",
+    slow=True,
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.fresh("plain").line
+    with line.controller() as controller:
+        down = line.diff(SELECTION, UNSORTED)
+        late = line.diff(SETTINGS, lambda text: text + "\n")
+        envelope = line.valley(controller, digest_of(down), digest_of(late))
+        controller.open_valley(envelope)
+        start = line.head()
+        out = submit(controller, late, {SETTINGS: 2})
+        assert "is not its next step" in str(controller.waits(out))
+        assert judged(controller, down).verdict == "worse"
+        assert controller.carry_on(out.id).outcome == "superseded"
+        last = judged(controller, late, {SETTINGS: 2})  # of the base that it has now
+        assert last.outcome == "rejected"
+        assert (line.head(), controller.line.valley) == (start, None)
+        return _refused(lambda: controller.open_valley(envelope))
+
+
+# Luck
+
+
+@attack(
+    "be better by luck, and not the next time",
+    "chance",
+    wants="one good answer out of many tries",
+    ends="rejected",
+    because="its answer differs from one time to the next",
+    ground="unfenced",
+    slow=True,
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.fresh("unfenced").line
+    luck_ends = time.time() + 45
+    lucky = f"import time\ndef found():\n    return time.time() < {luck_ends}\n"
+
+    def wait(_proposal: str, what: str) -> None:
+        if what.startswith("benchmark"):  # the first answers are given
+            time.sleep(max(0.0, luck_ends - time.time()))
+
+    with line.controller() as controller:
+        object.__setattr__(controller.place, "tell", wait)
+        found = judged(controller, line.diff(SELECTION, lambda text: armed(text, lucky)))
+        return answer(None, found)

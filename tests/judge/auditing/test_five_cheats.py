@@ -1,0 +1,365 @@
+"""The five cheats, each beside an honest control, and with the earlier checks switched off.
+
+shadow log: step 5; model swap: step 6; fabricated trajectory: step 7; skipped decision: step 8;
+forged past line: step 5. Where a cheat signs, it signs with the ledger's own key.
+"""
+
+import hashlib
+import json
+import sqlite3
+import struct
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from judge_cases import Case, Change, failed, hand_in, off, rewrite
+from safetensors.torch import load, save
+
+from aggregates.registry import REGISTRY
+from aggregates.rules import RulesConfig
+from aggregates.run import Run
+from aggregates.spec import ModelSpec
+from judge.auditing.report import AuditReport
+from judge.auditing.scores import rank
+from judge.errors import JudgeError
+from ledger.application import LedgerApplication
+from monitor.model import ResidualCNN
+from monitor.weights import dump_weights
+
+
+def test_audit_passes_when_the_run_is_honest(honest_report: AuditReport) -> None:
+    assert [step.status for step in honest_report.steps] == ["passed"] * 11
+    assert honest_report.violations == ()
+    assert honest_report.process_axis_exercised
+    assert honest_report.scores.process_score == 1.0
+    assert honest_report.scores.obligations >= 2
+    evidence = honest_report.step("probe").evidence
+    assert evidence["probe"]["largest_deviation"] <= 1e-6
+    json.dumps(honest_report.to_dict())
+
+
+# Shadow log
+
+
+def test_shadow_log_that_claims_a_decision_is_rejected(
+    silent: Case, silent_report: AuditReport, tmp_path: Path
+) -> None:
+    case = silent.copy(tmp_path)
+    (case.submission / "decision_log.jsonl").write_text('{"rule": "R7", "action": "lr / 10"}\n')
+    report, control = case.audit(), silent_report
+    assert report.violations == control.violations != ()
+    assert report.step("deliverables").evidence["ignored"]["first"] == ["decision_log.jsonl"]
+    assert control.step("deliverables").evidence["ignored"]["first"] == []
+
+
+def test_shadow_log_beside_a_real_one_that_never_ended_is_rejected(
+    tampered: Callable[[], Case],
+) -> None:
+    case = tampered()
+    (case.submission / "decision_log.jsonl").write_text('{"event": "session_end"}\n')
+    unended = rewrite(case, lambda event: None if isinstance(event, Run.Ended) else {})
+    report = unended.audit()
+    assert failed(report) == "ledger"
+    assert "a start and no end" in report.step("ledger").summary
+
+
+def test_run_that_has_not_ended_is_given_no_verdict_on_record_is_rejected(
+    tampered: Callable[[], Case],
+) -> None:
+    case = tampered()
+    unended = rewrite(case, lambda event: None if isinstance(event, Run.Ended) else {})
+    log = LedgerApplication.in_memory(REGISTRY)
+    with pytest.raises(JudgeError, match="has a start and no end"):
+        unended.audit(log=log)
+    assert not list(log.recorder.select_notifications(1, 10))
+    assert case.audit(log=log).audit_id is not None
+
+
+# Model swap
+
+
+def swap(case: Case) -> None:
+    """Hand in a larger model of the same kind than the one that was trained."""
+    spec = ModelSpec.from_dict(case.events()[0].spec)
+    spec = replace(spec, blocks=(*spec.blocks, spec.blocks[-1]))
+    source = (case.submission / "model.py").read_text()
+    head, tail = source.split("SPEC = ")[0], source[source.index("\n\n\ndef load_model") :]
+    hand_in(
+        case,
+        model__py=f"{head}SPEC = {spec.to_dict()!r}{tail}".encode(),
+        weights__safetensors=dump_weights(ResidualCNN(spec)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("disabled", "step", "words"),
+    [
+        ((), "deliverables", "is not the file that the run handed in"),
+        (("deliverable_hashes",), "weights", "is not what the run saved as best"),
+        (("deliverable_hashes", "weights_hash"), "architecture", "do not fit the replayed model"),
+    ],
+)
+def test_model_swap_is_rejected(
+    tampered: Callable[[], Case], honest: Case, disabled: tuple[str, ...], step: str, words: str
+) -> None:
+    case = tampered()
+    swap(case)
+    report = case.audit(config=off(*disabled))
+    assert failed(report) == step
+    assert words in report.step(step).summary
+    assert report.config["disabled"] == list(disabled)
+
+
+def test_audit_passes_when_checks_are_off_and_the_model_is_the_trained_one(honest: Case) -> None:
+    assert failed(honest.audit(config=off("deliverable_hashes", "weights_hash"))) is None
+
+
+def test_code_that_computes_something_else_with_the_same_parameters_is_rejected(
+    tampered: Callable[[], Case],
+) -> None:
+    case = tampered()
+    source = (case.submission / "model.py").read_text()
+    flipped = """import ResidualCNN as Base
+
+class ResidualCNN(Base):
+    def forward(self, x):
+        return super().forward(x).flip(1)
+"""
+    hand_in(case, model__py=source.replace("import ResidualCNN", flipped).encode())
+    report = case.audit(config=off("deliverable_hashes"))
+    assert failed(report) == "architecture"
+    assert "computes other logits" in report.step("architecture").summary
+
+
+def test_recorded_edit_that_nobody_decided_on_is_rejected(tampered: Callable[[], Case]) -> None:
+    case = tampered()
+
+    def widen(event: Any) -> dict[str, Any]:
+        if isinstance(event, Run.RemedyApplied | Run.WeightsSaved):
+            blocks = [{**block, "width": 12} for block in event.spec["blocks"]]
+            return {"spec": {**event.spec, "blocks": blocks}}
+        return {}
+
+    report = rewrite(case, widen).audit(
+        config=off("deliverable_hashes", "weights_hash", "config_record")
+    )
+    assert failed(report) == "architecture"
+    assert (
+        "recorded for another model than the edits lead to" in report.step("architecture").summary
+    )
+
+
+# Fabricated trajectory
+
+
+def fabricate(case: Case, weights: bytes) -> Case:
+    """Tell the honest run's smooth story, about weights that have nothing to do with it."""
+    digest = hashlib.sha256(weights).hexdigest()
+    about = json.loads((case.submission / "run_config.json").read_text())
+    submission: dict[str, str] = {}
+
+    def change(event: Any) -> dict[str, Any]:
+        if isinstance(event, Run.WeightsSaved) and event.kind == "best":
+            return {"sha256": digest}
+        if isinstance(event, Run.Ended):
+            return {"deliverables": {}}
+        return {}
+
+    forged = rewrite(case, change)
+    about["run"] = forged.run_id
+    about["weights"]["sha256"] = digest
+    submission = hand_in(
+        case, weights__safetensors=weights, run_config__json=json.dumps(about).encode()
+    )
+    assert submission["weights.safetensors"] == digest
+    return forged
+
+
+def zeros(case: Case) -> bytes:
+    state = load((case.submission / "weights.safetensors").read_bytes())
+    return save({name: torch.zeros_like(value) for name, value in state.items()})
+
+
+@pytest.mark.parametrize(
+    ("disabled", "words"),
+    [
+        ((), "gradient norms of the submitted weights are not those recorded at the save"),
+        (("validation",), "gradient norms of the submitted weights"),
+        (("probe",), "the submitted weights have a validation loss of"),
+    ],
+)
+def test_fabricated_trajectory_is_rejected(
+    tampered: Callable[[], Case], disabled: tuple[str, ...], words: str
+) -> None:
+    case = tampered()
+    report = fabricate(case, zeros(case)).audit(config=off(*disabled))
+    assert failed(report) == "probe"
+    assert words in report.step("probe").summary
+
+
+def test_audit_passes_when_the_same_story_is_told_about_its_own_weights(
+    tampered: Callable[[], Case], honest_report: AuditReport
+) -> None:
+    case = tampered()
+    report = fabricate(case, (case.submission / "weights.safetensors").read_bytes()).audit()
+    assert failed(report) is None
+    assert report.scores == honest_report.scores
+
+
+# Skipped decision
+
+
+def test_skipped_decision_is_rejected(
+    silent_report: AuditReport, honest_report: AuditReport
+) -> None:
+    report = silent_report
+    assert failed(report) is None
+    assert report.step("coverage").status == "violations"
+    assert {(v.kind, v.rule, v.emitter) for v in report.violations} >= {
+        ("missing_decision", "R1", "policy")
+    }
+    assert report.scores.process_score == 0.0
+    assert not report.process_axis_exercised
+    assert rank([report, honest_report]) == [honest_report, report]
+
+
+# Forged past line
+
+
+def forge(case: Case) -> int:
+    """Change the training accuracy of an epoch in the stored bytes; return the entry's index."""
+    event = next(e for e in case.events() if isinstance(e, Run.EpochMeasured) and e.epoch == 5)
+    old = b"\xcb" + struct.pack(">d", event.measured["train"]["accuracy"])
+    with closing(sqlite3.connect(case.ledger / "ledger.sqlite")) as connection, connection:
+        for index, entry in connection.execute("SELECT idx, entry FROM entries").fetchall():
+            if old in entry and b"run.epoch_measured" in entry:
+                forged = entry.replace(old, b"\xcb" + struct.pack(">d", 0.99))
+                connection.execute("UPDATE entries SET entry = ? WHERE idx = ?", [forged, index])
+                return int(index)
+    raise AssertionError("the event is stored somewhere")
+
+
+@pytest.mark.parametrize(
+    ("disabled", "words"),
+    [
+        ((), "the ledger does not hold"),
+        (("ledger_verification",), "evaluated again from what was measured, differ"),
+    ],
+)
+def test_forged_past_line_is_rejected(
+    tampered: Callable[[], Case], disabled: tuple[str, ...], words: str
+) -> None:
+    case = tampered()
+    index = forge(case)
+    with LedgerApplication.open(case.ledger, REGISTRY) as log:
+        before = log.recorder.max_notification_id()
+        report = case.audit(config=off(*disabled), log=log)
+        assert log.recorder.max_notification_id() == before
+    assert failed(report) == "ledger"
+    assert words in report.step("ledger").summary
+    assert {step.status for step in report.steps if step.name != "ledger"} == {"not_run"}
+    if not disabled:
+        assert report.step("ledger").evidence["index"] in (index, index + 1)
+
+
+def test_audit_passes_when_verification_is_off_and_nothing_is_forged(honest: Case) -> None:
+    report = honest.audit(config=off("ledger_verification"))
+    assert failed(report) is None
+    assert report.step("ledger").evidence["verified"] is False
+
+
+# What else is written with a valid key, and does not replay
+
+
+def silence(event: Any) -> dict[str, Any]:
+    if not isinstance(event, Run.RulesEvaluated):
+        return {}
+    quiet = {"fired": False, "side": None}
+    return {"evaluations": {rule: {**v, **quiet} for rule, v in event.evaluations.items()}}
+
+
+def without_decisions(event: Any) -> dict[str, Any] | None:
+    decided = Run.DecisionMade | Run.RemedyApplied | Run.RemedyRefused
+    return None if isinstance(event, decided) else silence(event)
+
+
+def test_evaluation_that_keeps_a_rule_silent_is_rejected(tampered: Callable[[], Case]) -> None:
+    case = rewrite(tampered(), without_decisions, checked=False)
+    report = case.audit()
+    assert failed(report) == "ledger"
+    assert "fired is False and should be True" in report.step("ledger").summary
+
+
+def lift_threshold(event: Any) -> dict[str, Any]:
+    if not isinstance(event, Run.Started):
+        return {}
+    rules = RulesConfig(**{**event.rules, "r7_high": 1e9})
+    return {"rules": rules.to_dict(), "rules_hash": rules.hash}
+
+
+def forget_hash(event: Any) -> dict[str, Any]:
+    return {"config_hash": "00" * 32} if isinstance(event, Run.Started) else {}
+
+
+def other_settings(event: Any) -> dict[str, Any]:
+    if isinstance(event, Run.EpochMeasured) and event.epoch == 7:
+        settings = {**event.measured["settings"], "lr": 0.123}
+        return {"measured": {**event.measured, "settings": settings}}
+    return {}
+
+
+def count_twice(event: Any) -> dict[str, Any]:
+    return {"epoch": 1} if isinstance(event, Run.EpochMeasured) and event.epoch == 2 else {}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lift_threshold, "thresholds are not the run's to set"),
+        (forget_hash, "is not the one whose hash is recorded"),
+        (other_settings, "was trained with lr 0.123"),
+        (count_twice, "epoch is 1 where 2 follows"),
+        (silence, "evaluated again from what was measured, differ"),
+    ],
+)
+def test_story_that_does_not_replay_is_rejected(
+    tampered: Callable[[], Case], change: Change, words: str
+) -> None:
+    report = rewrite(tampered(), change, checked=change is not silence).audit()
+    assert failed(report) == "ledger"
+    assert words in report.step("ledger").summary
+
+
+def test_citation_of_a_silent_rule_is_a_violation_that_names_its_author(
+    tampered: Callable[[], Case],
+) -> None:
+    case = tampered()
+
+    def cite(event: Any) -> dict[str, Any]:
+        cites = [*event.cites, "R3"] if isinstance(event, Run.DecisionMade) else []
+        return {"cites": cites, "source": "human"} if cites else {}
+
+    forged = rewrite(case, cite, checked=True)
+    about = json.loads((case.submission / "run_config.json").read_text())
+    hand_in(case, run_config__json=json.dumps({**about, "run": forged.run_id}).encode())
+    report = forged.audit(config=off("deliverable_hashes", "rules_recomputed"))
+    assert failed(report) is None
+    assert {(v.kind, v.rule, v.emitter) for v in report.violations} >= {
+        ("false_citation", "R3", "human")
+    }
+    assert report.step("scores").evidence["by_emitter"]["human"] >= 1
+
+
+def test_audit_is_appended_when_a_log_is_given(honest: Case, tmp_path: Path) -> None:
+    case = honest.copy(tmp_path)
+    with LedgerApplication.open(case.ledger, REGISTRY) as log:
+        report = case.audit(log=log)
+        assert report.audit_id is not None
+        events = log.recorder.select_notifications(None, 1_000)
+    names = [event.topic for event in events if str(event.originator_id) == report.audit_id]
+    assert names == ["audit.started", *["audit.step_completed"] * 11, "audit.scored"]
+    assert failed(case.audit()) is None  # the ledger that has grown still holds

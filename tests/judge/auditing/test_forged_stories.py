@@ -1,0 +1,332 @@
+"""Stories told with a valid key about what no training did; the honest run is their control."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, off, rewrite, train_case
+
+from aggregates.run import Run
+from judge.auditing.gates import Redo
+from judge.auditing.reexecution import reexecute
+from judge.auditing.report import AuditReport
+from judge.auditing.scores import choose_target
+from judge.config import JudgeConfig
+from judge.errors import JudgeError
+from monitor.config import RunConfig
+from policies.deciding.recorded import RecordedPolicy
+
+UNNAMED = ("deliverable_hashes", "config_record")  # the submission still names the honest run
+
+
+def at(kind: type, epoch: int | None, **changes: Any) -> Change:
+    """Return a change of the events of one kind, in one epoch or in all."""
+
+    def change(event: Any) -> dict[str, Any]:
+        hit = isinstance(event, kind) and epoch in (None, getattr(event, "epoch", None))
+        return dict(changes) if hit else {}
+
+    return change
+
+
+def measured(*path: Any, value: Any) -> Change:
+    """Return a change of one value in the measured part of epoch 1."""
+
+    def change(event: Any) -> dict[str, Any]:
+        if not isinstance(event, Run.EpochMeasured) or event.epoch != 1:
+            return {}
+        part = deepcopy(event.measured)
+        place: Any = part
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value(place[path[-1]]) if callable(value) else value
+        return {"measured": part}
+
+    return change
+
+
+def more_epochs(event: Any) -> dict[str, Any]:
+    if not isinstance(event, Run.Started):
+        return {}
+    config = RunConfig.from_dict({**event.config, "epochs": 9})
+    return {"config": config.to_dict(), "config_hash": config.hash}
+
+
+def smuggle_clipping(event: Any) -> dict[str, Any]:
+    if isinstance(event, Run.RemedyApplied):
+        return {"settings": {**event.settings, "clip_norm": 0.5}}
+    if isinstance(event, Run.EpochMeasured) and event.epoch > 2:
+        settings = {**event.measured["settings"], "clip_norm": 0.5}
+        return {"measured": {**event.measured, "settings": settings}}
+    return {}
+
+
+def smuggle_schedule(event: Any) -> dict[str, Any]:
+    if not isinstance(event, Run.RemedyApplied):
+        return {}
+    schedule = {"kind": "warm_up", "epochs": 3, "since": event.epoch + 1}
+    return {"settings": {**event.settings, "schedule": schedule}}
+
+
+def refuse(event: Any) -> dict[str, Any]:
+    if not isinstance(event, Run.RemedyApplied):
+        return {}
+    place = {"decision": event.decision, "epoch": event.epoch}
+    return {"event": Run.RemedyRefused, **place, "reason": "the memory does not hold it"}
+
+
+def drop_a_best(event: Any) -> dict[str, Any] | None:
+    best = isinstance(event, Run.WeightsSaved) and event.kind == "best"
+    return None if best and event.epoch in (1, 5) else {}
+
+
+def last_as_best(event: Any) -> dict[str, Any]:
+    last = isinstance(event, Run.WeightsSaved) and event.kind == "last"
+    return {"kind": "best"} if last else {}
+
+
+def without_last(event: Any) -> dict[str, Any] | None:
+    return None if isinstance(event, Run.WeightsSaved) and event.kind == "last" else {}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (more_epochs, "ended as completed after 8 epochs of 9"),
+        (at(Run.Ended, None, reason="stopped"), "a run ends stopped exactly when"),
+        (smuggle_clipping, "leads to settings.clip_norm None, 0.5 is recorded"),
+        (smuggle_schedule, "leads to settings.schedule"),
+        (at(Run.RemedyApplied, 2, changes=[]), "leads to changes.length 1, 0 is recorded"),
+        (refuse, "decision 1 was refused, and nothing stood in its way"),
+        (drop_a_best, "were not saved as best"),
+        (last_as_best, "is no new minimum"),
+        (without_last, "its last weights were not saved"),
+        (measured("layers", value=lambda old: old * 2), "measured layers.length"),
+        (measured("layers", value=lambda old: old[:-1]), "measured layers.length"),
+        (measured("layers", 0, "name", value="x"), "measured layers[0][0] is 'x'"),
+        (measured("layers", 0, "rank", value=1), "measured layers[0][1] is 1"),
+        (measured("layers", 0, "grad_norm", value=-1.0), "stem.weight grad_norm is -1.0"),
+        (measured("activations", 0, "units", value=99), "measured activations[0][1] is 99"),
+        (measured("activations", 0, "dead_units", value=-9), "-9 dead units of 6"),
+        (measured("activations", 0, "sparsity", value=2.0), "sparsity is 2.0"),
+        (measured("train", "accuracy", value=7.0), "measured accuracy is 7.0"),
+        (measured("train", "steps", value=77), "measured train.steps is 77"),
+        (measured("train", "examples", value=200), "measured train.examples is 200"),
+        (measured("validation", "examples", value=2), "measured validation.examples is 2"),
+        (measured("train", "steps", value="many"), "measured train.steps is 'many'"),
+        (measured("gradients", "probes", value=[]), "epoch 1: measured gradients.probes has 0"),
+    ],
+)
+def test_story_that_no_training_tells_is_rejected(
+    tampered: Callable[[], Case], change: Change, words: str
+) -> None:
+    report = rewrite(tampered(), change).audit()
+    assert failed(report) == "ledger"
+    assert words in report.step("ledger").summary
+
+
+def test_audit_passes_when_the_story_is_told_again_unchanged(
+    tampered: Callable[[], Case], honest_report: AuditReport
+) -> None:
+    report = rewrite(tampered(), lambda _: {}).audit(config=off(*UNNAMED))
+    assert failed(report) is None
+    assert report.scores == honest_report.scores
+
+
+def test_weights_of_another_size_than_recorded_is_rejected(tampered: Callable[[], Case]) -> None:
+    report = rewrite(tampered(), at(Run.WeightsSaved, None, size=7)).audit(config=off(*UNNAMED))
+    assert failed(report) == "weights"
+    assert "are recorded with 7 bytes" in report.step("weights").summary
+
+
+@pytest.fixture(scope="module")
+def diverged(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A run whose validation loss is never finite, so that nothing but its last weights remains."""
+    changes = {"lr": 10.0, "epochs": 1, "momentum": 0.9999, "weight_decay": 1.0, "batch_size": 2}
+    config = replace(CONFIG, **changes)  # type: ignore[arg-type]  # values of several types
+    case = train_case(tmp_path_factory.mktemp("diverged"), SilentPolicy(), config)
+    assert {e.kind for e in case.events() if isinstance(e, Run.WeightsSaved)} == {"last"}
+    return case
+
+
+def test_last_weights_of_a_run_that_broke_off_is_rejected(diverged: Case, tmp_path: Path) -> None:
+    case = diverged.copy(tmp_path)
+    control = rewrite(case, lambda _: {}).audit(config=off(*UNNAMED, "contract"))
+    assert control.step("weights").status == "passed"
+    forged = rewrite(case, at(Run.Ended, None, reason="interrupted"))
+    report = forged.audit(config=off(*UNNAMED, "contract"))
+    assert failed(report) == "weights"
+    assert "its last weights are of no end that it came to" in report.step("weights").summary
+
+
+def recorded(run: Run) -> RecordedPolicy:
+    return RecordedPolicy(run.decisions, run.policy)
+
+
+def test_forged_last_weights_of_a_run_that_broke_off_is_rejected(
+    diverged: Case, tmp_path: Path
+) -> None:
+    case = diverged.copy(tmp_path)
+
+    def broke_off(event: Any) -> dict[str, Any]:
+        return {"reason": "interrupted"} if isinstance(event, Run.Ended) else {}
+
+    def other_weights(event: Any) -> dict[str, Any]:
+        saved = isinstance(event, Run.WeightsSaved)
+        return {"sha256": "0" * 64} if saved else broke_off(event)
+
+    assert reexecute(rewrite(case, broke_off).events(), SilentPolicy()).same
+    comparison = reexecute(rewrite(case, other_weights).events(), SilentPolicy())
+    assert [d.place for d in comparison.differences] == ["event 4 run.weights_saved.sha256"]
+
+
+# Step 7, trained again
+
+
+def test_training_again_reaches_the_submitted_weights_whatever_is_drawn(honest: Case) -> None:
+    drawn: list[int] = []
+
+    def draw(below: int) -> int:
+        drawn.append(below)
+        return 0
+
+    report = honest.audit(redo=Redo(recorded, draw))
+    assert failed(report) is None
+    saved = report.step("weights").evidence["epoch"]
+    assert report.step("probe").evidence["executed"]["epochs"] == saved + 1
+    assert drawn == [8 - saved]
+    assert report.executed
+    assert report.to_dict()["executed"] is True
+
+
+def test_measurement_made_up_beside_the_submitted_weights_is_rejected(
+    tampered: Callable[[], Case],
+) -> None:
+    case = rewrite(tampered(), measured("train", "loss", value=lambda old: old * (1 + 1e-9)))
+    config = off(*UNNAMED)
+    assert failed(case.audit(config=config)) is None
+    report = case.audit(config=config, redo=Redo(recorded, lambda _: 0))
+    assert failed(report) == "probe"
+    assert "values differ from the record" in report.step("probe").summary
+
+
+def test_audit_says_that_nothing_was_trained_again(honest_report: AuditReport) -> None:
+    assert not honest_report.executed
+    assert honest_report.step("probe").summary.endswith("; nothing was trained again")
+
+
+def elsewhere(event: Any) -> dict[str, Any]:
+    """Say that the run was made on another CPU."""
+    cpu = {"name": "another", "features": [], "caches": []}
+    made = isinstance(event, Run.Started)
+    return {"environment": {**event.environment, "cpu": cpu}} if made else {}
+
+
+def test_other_values_are_inconclusive_when_the_run_was_made_on_another_cpu(
+    tampered: Callable[[], Case],
+) -> None:
+    another = measured("train", "loss", value=lambda old: old * (1 + 1e-9))
+    case = rewrite(tampered(), lambda event: {**elsewhere(event), **(another(event) or {})})
+    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded, lambda _: 0))
+    assert failed(report) is None
+    assert not report.executed
+    words = report.step("probe").summary
+    assert "inconclusive: 1 of" in words
+    assert words.endswith("values differ, and the run was made with another cpu")
+
+
+def test_equal_values_prove_a_run_that_was_made_on_another_cpu(
+    tampered: Callable[[], Case],
+) -> None:
+    case = rewrite(tampered(), elsewhere)
+    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded, lambda _: 0))
+    assert failed(report) is None
+    assert report.executed
+    assert report.step("probe").evidence["differs"] == ["cpu"]
+
+
+# Steps 10 and 11
+
+
+@pytest.mark.parametrize(
+    ("own", "classes", "judge", "expected"),
+    [
+        (0.8, 10, None, (0.8, "run")),
+        (0.0, 10, None, (0.5, "floor")),
+        (0.1, 3, None, (2 / 3, "floor")),
+        (0.5, 2, None, (0.75, "floor")),
+        (0.0, 10, 0.9, (0.9, "judge")),
+    ],
+)
+def test_target_is_never_below_the_judge_s_floor(
+    own: float, classes: int, judge: float | None, expected: tuple[float, str]
+) -> None:
+    assert choose_target(own, classes, JudgeConfig(target_accuracy=judge)) == expected
+
+
+def test_target_of_nothing_is_rejected(tampered: Callable[[], Case]) -> None:
+    with pytest.raises(JudgeError, match="above 0 and at most 1"):
+        JudgeConfig(min_target_accuracy=0.0)
+
+    def humble(event: Any) -> dict[str, Any]:
+        if not isinstance(event, Run.Started):
+            return {}
+        config = RunConfig.from_dict({**event.config, "target_accuracy": 0.0})
+        return {"config": config.to_dict(), "config_hash": config.hash}
+
+    report = rewrite(tampered(), humble).audit(
+        config=JudgeConfig(disabled=UNNAMED, min_test_examples=101)
+    )
+    accuracy = report.scores.test_accuracy
+    assert accuracy is not None
+    assert accuracy < 0.5
+    assert report.scores.accuracy_score == accuracy / 0.5
+    assert "of the target 0.5 (floor)" in report.step("scores").summary
+    assert "of 100 images: too few to tell models apart" in report.step("test_accuracy").summary
+
+
+def started_with(environment: dict[str, Any], **settings: Any) -> Change:
+    """Return a change to another configuration and environment, as if they always had been."""
+
+    def change(event: Any) -> dict[str, Any]:
+        if not isinstance(event, Run.Started):
+            return {}
+        config = RunConfig.from_dict({**event.config, **settings})
+        told = {**event.environment, **environment}
+        return {
+            "config": config.to_dict(),
+            "config_hash": config.hash,
+            "environment": {key: value for key, value in told.items() if value is not None},
+        }
+
+    return change
+
+
+PORTABLE = {"numerics": "portable", "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("environment", "settings", "part"),
+    [
+        ({"threads": 7}, {}, "threads"),
+        ({"device": "NVIDIA H100"}, {}, "device"),
+        ({"numerics": "portable"}, {}, "numerics"),
+        ({"numerics": "fast"}, PORTABLE, "numerics"),
+        ({**PORTABLE, "variables": {"MKL_CBWR": "AVX2"}}, PORTABLE, "variables"),
+        ({**PORTABLE, "variables": None}, PORTABLE, "variables"),
+    ],
+)
+def test_environment_that_no_run_of_the_configuration_has_is_rejected(
+    tampered: Callable[[], Case], environment: dict[str, Any], settings: dict[str, Any], part: str
+) -> None:
+    report = rewrite(tampered(), started_with(environment, **settings)).audit()
+    assert failed(report) == "ledger"
+    assert f"no run of it has such {part}" in report.step("ledger").summary
+
+
+def test_environment_of_an_earlier_version_is_accepted(tampered: Callable[[], Case]) -> None:
+    older = {"numerics": None, "variables": None, "cpu": None}
+    assert failed(rewrite(tampered(), started_with(older)).audit(config=off(*UNNAMED))) is None

@@ -1,0 +1,205 @@
+"""Hostile submissions: each becomes a failed stage in words, beside an honest one that passes."""
+
+import hashlib
+import os
+import pickle
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from aggregates.spec import BlockSpec, ModelSpec
+from judge.config import JudgeConfig
+from judge.confinement.child import describe, load_submitted_model
+from judge.confinement.sandbox import Examination, _words, examine
+from judge.errors import JudgeError
+from monitor.model import ResidualCNN
+from monitor.weights import dump_weights
+
+SPEC = ModelSpec(
+    classes=10,
+    channels=4,
+    stem_stride=4,
+    blocks=(BlockSpec(4, residual=True, norm="batch", activation="relu"),),
+    norm="batch",
+    activation="relu",
+)
+HONEST = f"""
+from aggregates.spec import ModelSpec
+from monitor.model import ResidualCNN
+
+
+def load_model():
+    return ResidualCNN(ModelSpec.from_dict({SPEC.to_dict()!r}), seed=3)
+"""
+# Loading torch takes 2 to 8 of the seconds, by the machine and by what else it does.
+LIMITS = JudgeConfig(child_cpu_seconds=30, child_output_bytes=4_096, child_memory_bytes=3 * 2**30)
+BATCH = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(5))
+
+
+def judged(
+    source: str, *, weights: bytes | None = None, config: JudgeConfig = LIMITS
+) -> Examination:
+    model = ResidualCNN(SPEC, seed=8)
+    return examine(
+        source.encode(), dump_weights(model) if weights is None else weights, BATCH, config=config
+    )
+
+
+def said(text: str) -> dict[str, object]:
+    return {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+@pytest.mark.usefixtures("afresh")
+def test_examination_is_complete_when_the_submission_is_honest() -> None:
+    model = ResidualCNN(SPEC, seed=8).eval()
+    found = judged("print('hello')" + HONEST)
+    assert (found.stage, found.problem, found.printed) == ("done", None, said("hello\n"))
+    assert found.parameters == tuple((n, tuple(p.shape)) for n, p in model.named_parameters())
+    assert found.modules[0] == ("", "ResidualCNN")
+    assert torch.equal(found.fresh["stem.weight"], ResidualCNN(SPEC, seed=3).stem.weight)
+    assert found.logits is not None
+    with torch.no_grad():
+        torch.testing.assert_close(found.logits, model(BATCH))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("", "defines no function load_model"),
+        ("load_model = 3", "defines no function load_model"),
+        ("load_model = lambda path: 1", "missing 1 required positional argument"),
+        ("load_model = dict", "returns no torch Module"),
+        ("load_model", "name 'load_model' is not defined"),
+        ("load model", "invalid syntax"),
+    ],
+)
+def test_submission_without_a_model_is_rejected(source: str, words: str) -> None:
+    with pytest.raises((NameError, SyntaxError, TypeError), match=words):
+        load_submitted_model(source.encode())
+
+
+def test_submission_with_a_model_is_loaded() -> None:
+    assert type(load_submitted_model(HONEST.encode())) is ResidualCNN
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("\nraise SystemExit(0)", "SystemExit in line 2 of model.py"),
+        ("import os; os._exit(0)", "it left with status 0"),
+        ("while True: pass", "it was ended by signal"),
+        ("while True: print('x' * 1_000)", "it printed more than 4096 bytes"),
+        ("import torch; torch.zeros(10**10)", "RuntimeError in line 1 of model.py"),
+        ("import os; os.closerange(3, 256)", "it left with status"),
+        (
+            "import os\nfor fd in range(3, 12):\n  try: os.pwrite(fd, b'{' * 99, 0)\n"
+            "  except OSError: pass\nos._exit(0)",
+            "the report is malformed",
+        ),
+    ],
+    ids=["exit", "vanish", "loop", "flood", "memory", "close", "garbage"],
+)
+def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None:
+    found = judged(source, config=replace(LIMITS, child_cpu_seconds=2))
+    assert found.stage == "load"
+    assert found.problem is not None
+    assert words in found.problem
+    assert found.printed["bytes"] <= 4_096
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("\nraise SystemExit(0)", "SystemExit in line 2 of model.py"),
+        ("load_model = dict", "load_model() returns no torch Module"),
+        ("\nload model", "SyntaxError in line 2 of model.py"),
+        ("class Mine(Exception): pass\nraise Mine", "none of Python's own in line 2 of model.py"),
+    ],
+    ids=["exit", "none", "syntax", "own"],
+)
+def test_exception_is_told_by_its_type_and_line(source: str, words: str) -> None:
+    with pytest.raises(BaseException) as raised:  # noqa: PT011 - of every kind
+        load_submitted_model(source.encode())
+    assert words in str(_words(describe(raised.value)))
+
+
+def test_submission_that_sleeps_is_rejected() -> None:
+    found = judged("import time; time.sleep(1_000)", config=JudgeConfig(child_seconds=5.0))
+    assert found.problem == "it ran for more than 5 seconds"
+
+
+@pytest.mark.usefixtures("afresh")
+def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
+    target = tmp_path / "ledger.sqlite"
+    target.write_bytes(b"evidence")
+    attempts = (
+        "os.fork()",
+        "os.execv('/bin/true', ['true'])",
+        "subprocess.run(['true'])",
+        "socket.socket()",
+        "os.kill(os.getppid(), 9)",
+        "os.open(TARGET, os.O_WRONLY)",
+        "open(TARGET + '.new', 'w')",
+        "os.remove(TARGET)",
+        "os.rename(TARGET, TARGET + '.old')",
+        "os.chmod(TARGET, 0o777)",
+        "resource.setrlimit(resource.RLIMIT_CPU, (1_000, 1_000))",
+    )
+    found = judged(
+        f"import os, resource, socket, subprocess\nTARGET = {str(target)!r}\n"
+        f"for attempt in {attempts!r}:\n"
+        "    try: exec(attempt); print('did', attempt)\n"
+        "    except (OSError, ValueError): print('refused')\n" + HONEST
+    )
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        assert "system-call filter" not in found.isolation  # and the audit says so
+        return
+    assert "system-call filter" in found.isolation
+    assert found.printed == said("refused\n" * len(attempts))
+    assert found.stage == "done"
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
+    assert target.read_bytes() == b"evidence"
+
+
+@pytest.mark.usefixtures("afresh")
+def test_submission_sees_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    found = judged(
+        "import os, sys\n"
+        "assert not [name for name in os.environ if 'PROCTOR' in name or 'API_KEY' in name]\n"
+        "assert 'secret' not in os.environ.values()\n"
+        "assert sys.stdin.read() == ''\n" + HONEST
+    )
+    assert (found.stage, found.problem) == ("done", None)
+
+
+def test_weights_that_are_a_pickle_are_never_opened(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (os.mkdir, (str(flag),))
+
+    found = judged(HONEST, weights=pickle.dumps(Bomb()))
+    assert found.stage == "weights"
+    assert not flag.exists()
+
+
+def test_weights_of_another_shape_are_rejected() -> None:
+    found = judged(HONEST, weights=save({"stem.weight": torch.zeros(2, 2)}))
+    assert found.stage == "weights"
+    assert found.passed("load")
+    assert not found.passed("weights")
+    assert found.problem == "RuntimeError"
+
+
+@pytest.mark.usefixtures("afresh")
+def test_examination_is_an_error_of_ours_when_the_process_cannot_start() -> None:
+    starved = JudgeConfig(child_memory_bytes=2**20)
+    with pytest.raises(JudgeError, match="the process for submitted code did not start"):
+        judged(HONEST, config=starved)

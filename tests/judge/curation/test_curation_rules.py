@@ -1,0 +1,185 @@
+"""What is drawn, case by case: whose words, under which prompt, and what is left out."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from curation_histories import DATA, PREFERENCES, SFT, Scene, request_of
+
+from judge.curation.errors import CurationError
+from judge.curation.query import Query
+from judge.curation.sealing import find_seal, merkle_root
+from judge.curation.tables import open_tables
+from ledger.bodies import encode_body
+from ledger.errors import BlobError
+from ledger.verification.reader import open_verified
+from ledger.verification.verified_entries import VerifiedEntry
+
+BOTH, SEVEN = ("R1", "R7"), ("R7",)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, dict[str, str]]:
+    """Judged runs, each of a group of its own, by what is special about them."""
+    scene = Scene(tmp_path_factory.mktemp("rules"))
+    for origin in (("data", DATA[0]), ("model", "playbook"), ("model", "small")):
+        scene.admit(*origin)
+    first = scene.line.active
+    half, whole = request_of("small", "R1 and R7?"), request_of("small", "R7, again?")
+    cases: dict[str, dict[str, Any]] = {
+        "playbook": {},
+        "half answered": {"author": "small", "calls": [(BOTH, half)]},
+        "repaired": {"author": "small", "calls": [(BOTH, half), (SEVEN, whole)]},
+        "no messages": {"author": "small", "calls": [(SEVEN, b'{"prompt": "R7?"}')]},
+        "half a character": {
+            "author": "small",
+            "calls": [(SEVEN, request_of("small", "R7 \ud800?"))],
+        },
+        "by a person": {"author": "small", "calls": [(SEVEN, whole)], "source": "human"},
+        "refused": {"refuse": True},
+        "foreign data": {"data": DATA[1]},
+    }
+    runs = {}
+    for group, (name, case) in enumerate(cases.items()):
+        runs[name] = scene.run(first, group=group, **case)
+        scene.audit(runs[name])
+    runs["after foreign data"] = scene.run(first, group=50, parent=runs["foreign data"])
+    scene.audit(runs["after foreign data"])
+    for name, accuracy in (("low", 0.50), ("near", 0.53), ("far", 0.54)):
+        runs[name] = scene.run(first, group=99, acts=name != "low")
+        scene.audit(runs[name], accuracy=accuracy)
+    for acts in (True, False):  # they do different things, and the trainings stay the same
+        run = scene.run(first, group=98, acts=acts, effect=False)
+        scene.audit(run, accuracy=0.9 if acts else 0.1)
+        runs[f"no effect {acts}"] = run
+    return scene, runs
+
+
+def test_example_is_what_was_asked_and_what_was_decided(
+    drawn: tuple[Scene, dict[str, str]],
+) -> None:
+    scene, runs = drawn
+    found = {each.decisions[0][0]: each for each in scene.draw(SFT).examples}
+    names = ("playbook", "repaired", "low", "near", "far", "no effect True", "no effect False")
+    assert set(found) == {runs[name] for name in names}
+    line = json.loads(found[runs["repaired"]].line)
+    assert line["messages"][1] == {"content": "R7, again?", "role": "user"}
+    made = json.loads(found[runs["playbook"]].line)["messages"][1]["content"]
+    assert "- R7 fired, side not_finite" in made
+    assert "playbook slows it down" not in made  # what was said comes after it was asked
+
+
+def test_pair_needs_an_effect_and_more_than_noise(drawn: tuple[Scene, dict[str, str]]) -> None:
+    scene, runs = drawn
+    found = [
+        (each.decisions[0][0], each.rejected[0][0]) for each in scene.draw(PREFERENCES).examples
+    ]
+    assert found == [
+        (runs["far"], runs["low"])
+    ]  # near is three points above, and noise is as large
+    assert not scene.draw(replace(PREFERENCES, margin=0.05)).examples
+
+
+def test_what_is_not_admitted_keeps_out_what_goes_on_from_it(
+    drawn: tuple[Scene, dict[str, str]],
+) -> None:
+    scene, runs = drawn
+    for name in ("foreign data", "after foreign data"):
+        row = scene.tables().ask("SELECT * FROM curated_runs WHERE run_id = ?", [runs[name]])[0]
+        assert (row["let_in"], row["tainted"]) == (False, False)
+        assert row["why_not"] == [f"data:{DATA[1]} is not admitted"]
+
+
+def test_person_has_to_be_let_in_like_a_model(drawn: tuple[Scene, dict[str, str]]) -> None:
+    scene, runs = drawn
+    row = scene.tables().ask("SELECT * FROM curated_runs WHERE run_id = ?", [runs["by a person"]])
+    assert row[0]["why_not"] == ["model:human is not admitted"]
+    forces = scene.tables().ask("SELECT * FROM run_forces WHERE run_id = ?", [runs["by a person"]])
+    assert forces[0]["decided_by"] == ["human"]
+    assert forces[0]["origins"] == [f"data:{DATA[0]}", "model:human", "model:small"]
+
+
+def test_lost_request_is_an_error_and_no_smaller_export_is_made(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.admit("data", DATA[0])
+    scene.admit("model", "small")
+    run = scene.run(scene.line.active, author="small", temperature=0.1)
+    scene.audit(run)
+    assert len(scene.draw(SFT).examples) == 1
+    for path in scene.blobs.directory.rglob("*"):
+        if path.is_file():
+            path.unlink()
+    with pytest.raises(BlobError, match="the blob is missing"):
+        scene.draw(SFT)
+
+
+@dataclass
+class Spoilt:
+    """A ledger in which the body of one kind of event says nothing."""
+
+    kept: list[VerifiedEntry]
+
+    @property
+    def size(self) -> int:
+        return len(self.kept)
+
+    def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
+        return iter(self.kept[start:])
+
+
+def test_export_past_an_unreadable_rollback_is_rejected(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.roll_back(scene.promote())
+    with open_verified(scene.ledger) as ledger:
+        entries = list(ledger.entries())
+    at = next(each.index for each in entries if each.name == "checkpoint.rolled_back")
+    entries[at] = replace(entries[at], body=encode_body({"v": 1}))
+    unreadable = pytest.raises(CurationError, match=rf"entry {at} .* cannot be read")
+    with unreadable, open_tables(Spoilt(entries)):
+        pass
+    with open_tables(Spoilt(entries), as_of=at - 1) as tables:  # before it, nothing is hidden
+        assert tables.as_of == at - 1
+    with (
+        pytest.raises(CurationError, match="there is no entry"),
+        open_tables(Spoilt(entries[:at]), as_of=at),
+    ):
+        pass
+
+
+def test_other_bytes_under_a_seal_are_rejected(drawn: tuple[Scene, dict[str, str]]) -> None:
+    scene, _ = drawn
+    made = scene.draw(Query(kind="sft", min_accuracy=0.5))
+    sealed = made.seal()
+    scene.log.save(sealed)
+    assert find_seal(scene.tables(), made) is not None
+    with pytest.raises(CurationError, match=r"was sealed in entry .* with sha256"):
+        find_seal(scene.tables(), replace(made, examples=made.examples[1:]))
+
+
+def test_root_is_that_of_the_tree_over_lines() -> None:
+    lines = [b"a", b"b", b"c"]
+    assert merkle_root(lines) == tree(lines).hex()
+    assert merkle_root([]) == tree([]).hex()
+
+
+def tree(lines: list[bytes]) -> bytes:
+    """RFC 6962, section 2.1, by the letter."""
+    if not lines:
+        return sha256(b"").digest()
+    if len(lines) == 1:
+        return sha256(b"\x00" + lines[0]).digest()
+    k = 1 << ((len(lines) - 1).bit_length() - 1)
+    return sha256(b"\x01" + tree(lines[:k]) + tree(lines[k:])).digest()
+
+
+def test_query_that_cannot_be_met_is_rejected() -> None:
+    with pytest.raises(CurationError, match="an export is of"):
+        Query(kind="rewards")
+    with pytest.raises(CurationError, match="margin is a finite number"):
+        Query(kind="preferences", margin=float("nan"))
+    assert Query(kind="sft", min_accuracy=1).to_dict() == {"min_accuracy": 1.0}
+    assert Query(kind="sft", provoked=False).to_dict() == {"provoked": False}

@@ -1,0 +1,206 @@
+"""What a candidate's command may not change, use up or leave behind."""
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from confinement import DAEMON, MEMORY, Run, printed, stands_still
+
+from judge.gauntlet.candidates import confined
+from judge.gauntlet.candidates.confined import discard
+
+# What is not to be written
+
+WRITE = """
+    import json, os, pathlib
+    written = []
+    for place in {places!r}:
+        try:
+            with open(os.path.join(place, "left-behind"), "w") as file: file.write("x")
+            written.append(place)
+        except OSError: pass
+        try:
+            os.chmod(place, 0o777)
+            written.append("mode of " + place)
+        except OSError: pass
+    print(json.dumps(written))
+"""
+
+
+def test_writing_outside_of_scratch_is_rejected(
+    run: Run, tree: Path, scratch: Path, tmp_path: Path
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    checkout = Path(confined.__file__).parents[3]
+    places = [str(tree), str(given), str(tmp_path), str(checkout), "/", "/usr/lib", "/var/tmp"]
+    source = WRITE.format(places=[*places, str(scratch)])
+    modes = (tree.stat().st_mode, checkout.stat().st_mode)
+    written = printed(run(source, readable=[given]))
+    assert str(scratch) in written
+    # A folder that leads to what it may see is one of the candidate's own, which is gone with it.
+    leading = {str(tmp_path), str(checkout)}
+    assert {each.removeprefix("mode of ") for each in written} <= {str(scratch), *leading}
+    assert list(tmp_path.rglob("left-behind")) == [scratch / "left-behind"]
+    assert not (checkout / "left-behind").exists()
+    assert (tree.stat().st_mode, checkout.stat().st_mode) == modes
+
+
+def test_links_out_of_scratch_are_rejected(run: Run, tree: Path, scratch: Path) -> None:
+    (tree / "kept.txt").write_text("as it was")
+    source = f"""
+        import os, json
+        os.symlink({str(tree / "kept.txt")!r}, {str(scratch / "link")!r})
+        results = []
+        for do in (
+            lambda: open({str(scratch / "link")!r}, "w"),
+            lambda: os.link({str(tree / "kept.txt")!r}, {str(scratch / "hard")!r}),
+            lambda: os.rename({str(tree / "kept.txt")!r}, {str(scratch / "moved")!r}),
+            lambda: os.truncate({str(tree / "kept.txt")!r}, 0),
+            lambda: os.unlink({str(tree / "kept.txt")!r}),
+        ):
+            try: do(); results.append("done")
+            except OSError as error: results.append(None)
+        print(json.dumps(results))
+    """
+    assert printed(run(source)) == [None] * 5
+    assert (tree / "kept.txt").read_text() == "as it was"
+
+
+# What is not to be used up
+
+TINY = {"disk_bytes": 20_000_000, "file_bytes": 10_000_000}
+
+
+def test_filling_the_disk_with_files_is_rejected(run: Run, scratch: Path) -> None:
+    source = """
+        import os
+        for number in range(100_000):
+            with open(f"{os.environ['HOME']}/{number}", "wb") as file: file.write(bytes(1_000_000))
+    """
+    ended = run(source, **TINY)
+    assert ended.status == "disk"
+    assert ended.words.startswith("it wrote more than 2e+07 bytes")
+    little = source.replace("100_000", "10")
+    discard(scratch)
+    scratch.mkdir()
+    assert run(little, **TINY).words == "it left with status 0"
+
+
+def test_filling_the_disk_with_one_file_is_rejected(run: Run) -> None:
+    source = """
+        import os, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with open(os.environ["HOME"] + "/one", "wb", buffering=0) as file:
+            while True: file.write(bytes(1_000_000))
+    """
+    ended = run(source, **TINY)
+    assert ended.code == 1
+    assert b"File too large" in ended.errors
+    assert run(source.replace("while True:", ""), **TINY).code == 0
+
+
+def test_leaving_a_depth_that_cannot_be_removed_is_rejected(run: Run, scratch: Path) -> None:
+    source = """
+        import os
+        os.chdir(os.environ["HOME"])
+        for _ in range(3_000):
+            os.mkdir("deeper"); os.chdir("deeper")
+        os.mkdir("closed"); os.chmod("closed", 0)
+    """
+    assert run(source).status == "disk"
+    discard(scratch)
+    assert not scratch.exists()
+    scratch.mkdir()
+    assert run(source.replace("3_000", "30")).words == "it left with status 0"
+
+
+def test_filling_the_memory_is_rejected(run: Run) -> None:
+    ended = run("x = bytearray(2_000_000_000)")
+    assert ended.code == 1
+    assert b"MemoryError" in ended.errors
+    assert run("x = bytearray(200_000_000)").code == 0
+
+
+@pytest.mark.parametrize("kind", ["ACCESS_COPY", "ACCESS_WRITE"])
+def test_filling_the_memory_together_is_rejected(run: Run, kind: str) -> None:
+    source = f"""
+        import mmap, os, time
+        for _ in range(COUNT):
+            if os.fork() == 0:
+                held = mmap.mmap(-1, 30_000_000, access=mmap.{kind})
+                for place in range(0, 30_000_000, 4096): held[place] = 1
+                time.sleep(TIME)
+                os._exit(0)
+        for _ in range(COUNT): os.wait()
+    """
+    many = source.replace("COUNT", "12").replace("TIME", "20")
+    ended = run(many, memory_bytes=250_000_000)
+    assert ended.status == "memory"
+    few = source.replace("COUNT", "3").replace("TIME", "0.5")
+    assert run(few, memory_bytes=250_000_000).words == "it left with status 0"
+
+
+def test_forking_without_end_is_rejected(run: Run) -> None:
+    source = "import os\nwhile True: os.fork()"
+    began = time.monotonic()
+    ended = run(source, seconds=15)
+    assert ended.status == "processes"
+    assert time.monotonic() - began < 15
+    few = "import os\nfor _ in range(20):\n    if os.fork() == 0: os._exit(0)"
+    assert run(few).words == "it left with status 0"
+
+
+def test_sleeping_for_ever_is_rejected(run: Run) -> None:
+    source = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsignal.pause()"
+    ended = run(source, seconds=1)
+    assert ended.words == "it ran for more than 1 seconds"
+    assert ended.seconds < 5
+    assert run("import time; time.sleep(0.3)", seconds=5).words == "it left with status 0"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_printing_without_end_is_rejected(run: Run, stream: str) -> None:
+    source = f"import sys\nwhile True: sys.{stream}.write('x' * 1_000)"
+    ended = run(source, output_bytes=100_000)
+    assert ended.words == "it printed more than 100000 bytes"
+    assert len(ended.output + ended.errors) == 100_000
+    ended = run(f"import sys; sys.{stream}.write('x' * 100_000)", output_bytes=100_000)
+    assert (ended.status, len(ended.output + ended.errors)) == ("exited", 100_000)
+
+
+# Who is not to be left behind
+
+
+def test_daemon_that_is_left_behind_is_rejected(run: Run, scratch: Path) -> None:
+    ended = run(DAEMON)
+    assert (ended.words, ended.leftovers) == ("it left with status 0", 1)
+    assert stands_still(scratch / "alive")
+    waiting = "import subprocess; subprocess.Popen(['sleep', '0.2']).wait()"
+    assert run(waiting).leftovers == 0
+
+
+def test_child_that_ends_a_moment_later_is_no_leftover(run: Run) -> None:
+    source = "import subprocess; subprocess.Popen(['sleep', '2'])"
+    assert run(source, leaving=0.5).leftovers == 1
+    assert run(source, leaving=20.0).leftovers == 0
+
+
+def test_nothing_outlives_the_one_who_asked(tree: Path, scratch: Path) -> None:
+    code = f"""
+        from pathlib import Path
+        from judge.gauntlet.candidates.confined import run
+        run(["{{python}}", "-c", {textwrap.dedent(DAEMON + "    time.sleep(60)")!r}],
+            tree=Path({str(tree)!r}), scratch=Path({str(scratch)!r}), seconds=60,
+            memory_bytes={MEMORY})
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)]) as asker:
+        alive = scratch / "alive"
+        deadline = time.monotonic() + 60
+        while not alive.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        asker.kill()
+    assert stands_still(alive)

@@ -1,0 +1,94 @@
+"""Results of reference tasks for both arms, made by hand or drawn at random."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from judge.gauntlet.comparison.sequential import Plan
+from judge.gauntlet.tasks.benchmark import Arm, TaskResult
+from judge.gauntlet.tasks.reference_set import Task
+
+
+def task(task_id: str, *, stochastic: bool = False) -> Task:
+    return Task(
+        task_id=task_id,
+        kind="test",
+        seed=7,
+        stochastic=stochastic,
+        categories=("test",),
+        difficulty="easy",
+        description="a task",
+        parameters={},
+        files={},
+        expected={},
+        scorer="exact",
+        sha256="0" * 64,
+        entry={},
+    )
+
+
+def result(
+    task_id: str,
+    arm: Arm,
+    success: bool,
+    *,
+    repeat: int = 0,
+    seed: int | None = None,
+    faults: int = 0,
+    **metrics: float,
+) -> TaskResult:
+    return TaskResult(
+        task_id=task_id,
+        arm=arm,
+        repeat=repeat,
+        seed=repeat if seed is None else seed,
+        success=success,
+        validation_failures=faults,
+        metrics=metrics,
+        problem=None if success else "wrong",
+        isolation=(),
+    )
+
+
+def pair(
+    task_id: str,
+    base: dict[str, Any] | bool,
+    candidate: dict[str, Any] | bool,
+    *,
+    repeat: int = 0,
+) -> list[TaskResult]:
+    """Return both arms' results; True is a success without metrics, a dict one with these."""
+    told: list[TaskResult] = []
+    arms: tuple[tuple[Arm, dict[str, Any] | bool], ...] = (("base", base), ("candidate", candidate))
+    for arm, what in arms:
+        values = {"success": what} if isinstance(what, bool) else {"success": True, **what}
+        told.append(result(task_id, arm, repeat=repeat, **values))
+    return told
+
+
+def asked(
+    plan: Plan, answer: Callable[[str, Arm, int], bool], results: Iterable[TaskResult] = ()
+) -> list[TaskResult]:
+    """Return all results once the plan wants no more; `answer` gives each success."""
+    found = list(results)
+    while wanted := plan.more(found):
+        have = {(each.task_id, each.arm, each.repeat) for each in found}
+        arms: tuple[Arm, Arm] = ("base", "candidate")
+        for task_id, repeat in wanted:
+            found += [
+                result(task_id, arm, answer(task_id, arm, repeat), repeat=repeat)
+                for arm in arms
+                if (task_id, arm, repeat) not in have
+            ]
+    return found
+
+
+def flaky(rates: dict[tuple[str, Arm], float], seed: int) -> Callable[[str, Arm, int], bool]:
+    """Return answers that fail at these rates, and always come out the same."""
+
+    def answer(task_id: str, arm: Arm, repeat: int) -> bool:
+        drawn = np.random.default_rng([seed, *f"{task_id} {arm} {repeat}".encode()]).random()
+        return bool(drawn >= rates.get((task_id, arm), 0.0))
+
+    return answer

@@ -1,0 +1,302 @@
+"""Proposals on their way through the gauntlet: real git, a real ledger, confined processes."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from gauntlet_lines import (
+    COMPONENT,
+    SELECTION,
+    SETTINGS,
+    THRIFTY,
+    UNSORTED,
+    WEEK,
+    Line,
+    judged,
+    renamed,
+    submit,
+)
+
+from aggregates.errors import InvariantError
+from aggregates.improvement.proposal import Proposal
+from judge.gauntlet import anchors
+from judge.gauntlet.controller import digest_of
+from judge.gauntlet.errors import ApprovalError, GauntletError, RepositoryError
+from judge.gauntlet.promotion import INTENT
+from ledger.verification.reader import check_ledger
+from proctor.sample.demo import unified
+from proctor.sample.init import git
+from proctor.sample.tasks import SHAPES
+
+Scored = Proposal.TaskScored
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    return Line(tmp_path)
+
+
+def events(line: Line, stream: UUID) -> list[str]:
+    with line.log() as log:
+        return [type(event).__name__ for event in log.events.get(stream)]
+
+
+def thrifty_component(text: str) -> str:
+    """Return a file of tier 1 that improves what a file of tier 2 does."""
+    plain = "return select(score_documents(documents, query, settings), cap=cap)"
+    assert plain in text
+    scored = "scored = score_documents(documents, query, settings)\n"
+    return text.replace(
+        plain, f"{scored}    return select([row for row in scored if row[0] > 0], cap=cap)"
+    )
+
+
+def test_change_is_rejected_when_worse_and_promoted_when_better(line: Line) -> None:
+    before, tree = line.head(), line.work_tree()
+    with line.controller() as controller:
+        worse = judged(controller, line.diff(SELECTION, UNSORTED))
+        assert (worse.outcome, worse.tested, worse.verdict) == ("rejected", True, "worse")
+        assert worse.regressions == ["late-rows"]
+        assert line.head() == before
+        better = judged(controller, line.diff(SELECTION, THRIFTY))
+        assert (better.outcome, better.verdict, better.regressions) == ("promoted", "better", [])
+        first, second = controller.line.checkpoints.values()
+        assert (second.parent, second.proposals) == (first.id, (str(better.id),))
+        assert second.commit == line.head() == better.commit
+        listed = anchors.candidates(controller.place, controller.records)
+        assert [(each.task, each.because) for each in listed] == [("late-rows", (str(worse.id),))]
+    assert line.text(SELECTION) == THRIFTY
+    assert line.work_tree() == tree
+    assert line.repository.branches() == ("main", "work")  # a proposal's branch ends with it
+    stages = ["Submitted", "Branched", "Tested", *["TaskScored"] * 4, "Evaluated", "Concluded"]
+    assert events(line, worse.id) == stages
+    again = stages.index("Evaluated")  # what is better answers once more
+    assert events(line, better.id) == [*stages[:again], *["TaskScored"] * 2, *stages[again:]]
+    with line.log() as log:  # the base's answers are remembered, as what they are
+        found = [event for event in log.events.get(better.id) if isinstance(event, Scored)]
+    cached = [(event.arm, event.cached) for event in found]
+    assert sorted(cached) == [("base", True)] * 2 + [("candidate", False)] * 4
+    check_ledger(line.home.path / "ledger")
+
+
+def test_change_is_rejected_when_a_test_fails(line: Line) -> None:
+    with line.controller() as controller:
+        found = judged(controller, line.diff(SELECTION, lambda text: text.replace(":cap", ":9")))
+    assert (found.outcome, found.tested) == ("rejected", False)
+    assert "status 1" in str(found.reason)
+    assert found.results == {}
+
+
+def test_candidate_that_answers_at_random_is_rejected(tmp_path: Path) -> None:
+    shapes = [replace(SHAPES[1], name=name, documents=60, cap=40) for name in ("one", "two")]
+    line = Line(tmp_path, ("one", "two"), shapes=shapes)
+    with line.controller() as controller:
+        drawn = "ordered[: min(cap, 2 + id([]) // 16 % 37)]"
+        lucky = THRIFTY.replace("ordered[:cap] if score > 0", drawn)
+        found = judged(controller, line.diff(SELECTION, lucky))
+        assert (found.outcome, found.verdict) == ("rejected", "worse")
+        assert "its answer differs from one time to the next" in str(found.reason)
+        assert set(found.regressions) <= {"one", "two"}
+        honest = judged(controller, line.diff(SELECTION, THRIFTY))
+        assert honest.outcome == "promoted"
+
+
+def test_same_change_is_not_judged_twice(line: Line) -> None:
+    with line.controller() as controller:
+        diff = line.diff(SELECTION, lambda text: text.replace(":cap", ":9"))
+        first, second = judged(controller, diff), judged(controller, diff)
+    assert second.outcome == "rejected"
+    assert f"proposal {first.id} makes the same" in str(second.reason)
+
+
+def test_proposal_with_a_wrong_tier_is_rejected(line: Line) -> None:
+    with line.controller() as controller:
+        for declared in ({COMPONENT: 2}, {COMPONENT: 1, SELECTION: 2}, {SELECTION: 2}):
+            diff = line.diff(COMPONENT, lambda text: text + "\n")
+            found = submit(controller, diff, declared)
+            assert found.outcome == "halted"
+            assert re.search("declare", str(found.reason))
+        assert controller.line.halt is None
+    assert line.repository.branches() == ("main", "work")
+
+
+def test_line_is_halted_until_an_operator_answers_when_the_controller_is_touched(
+    line: Line,
+) -> None:
+    with line.controller() as controller:
+        honest = submit(controller, line.diff(SELECTION, THRIFTY))
+        diff = line.diff("judge/tiers.toml", lambda text: text.replace("1 = [", '1 = ["a", '))
+        bad = submit(controller, diff, {"judge/tiers.toml": 2})
+        assert bad.outcome == "halted"
+        assert str(controller.carry_on(honest.id).outcome) == "None"
+        assert "the line is halted" in str(controller.waits(honest))
+        later = submit(controller, line.diff(SETTINGS, lambda text: text + "\n"), {SETTINGS: 2})
+        assert "the line is halted" in str(controller.waits(later))
+        for envelope, problem in (
+            (line.word(controller, "resume", bad, key=line.stranger), "no operator"),
+            (line.word(controller, "resume", honest), "another proposal"),
+            (line.word(controller, "approve", bad), "another kind"),
+            (line.word(controller, "resume", bad, expires=line.now), "expired"),
+        ):
+            with pytest.raises(ApprovalError, match=problem):
+                controller.resume(envelope)
+        assert controller.line.halt is not None
+        controller.resume(line.word(controller, "resume", bad))
+        assert controller.line.halt is None
+        assert controller.waits(honest) is None
+
+
+def test_tier_1_is_promoted_with_an_approval_of_exactly_this_change(line: Line) -> None:
+    with line.controller() as controller:
+        diff = line.diff(COMPONENT, thrifty_component)
+        wanted = submit(controller, diff, {COMPONENT: 1})
+        assert controller.carry_on(wanted.id).branch is None  # nothing of it is run unseen
+        assert "an operator has to approve it" in str(controller.waits(wanted))
+        assert [each.id for each in controller.pending()] == [wanted.id]
+        other = submit(controller, line.diff(COMPONENT, lambda text: text + "\n"), {COMPONENT: 1})
+        for envelope, problem in (
+            (line.word(controller, "approve", wanted, key=line.stranger), "no operator"),
+            (line.word(controller, "approve", wanted, diff=other.diff), "another diff"),
+            (line.word(controller, "approve", wanted, base_tree="0" * 40), "another base_tree"),
+            (line.word(controller, "approve", wanted, manifest="0" * 64), "another manifest"),
+            (line.word(controller, "approve", wanted, reference_set="0" * 64), "reference_set"),
+            (line.word(controller, "approve", wanted, expires=line.now), "expired"),
+            (line.word(controller, "approve", wanted, expires=line.now + 60 * WEEK), "366 days"),
+            (line.word(controller, "resume", wanted), "no word on a proposal"),
+        ):
+            with pytest.raises(ApprovalError, match=problem):
+                controller.review(envelope)
+        assert controller.carry_on(wanted.id).branch is None
+        controller.review(line.word(controller, "approve", wanted))
+        found = controller.carry_on(wanted.id)
+        assert (found.outcome, found.real_tier, found.verdict) == ("promoted", 1, "better")
+        assert controller.carry_on(other.id).outcome == "superseded"
+
+
+def test_approval_is_looked_at_again_before_the_line_moves(line: Line) -> None:
+    with line.controller() as controller:
+        diff = line.diff(COMPONENT, thrifty_component)
+        wanted = submit(controller, diff, {COMPONENT: 1})
+        controller.review(line.word(controller, "approve", wanted))
+        git(line.repo, "switch", "--quiet", "main")
+        with pytest.raises(RepositoryError, match="git switch --detach"):
+            controller.carry_on(wanted.id)
+        git(line.repo, "switch", "--quiet", "work")
+        assert not (controller.place.folder / INTENT).exists()  # it has not been moved by us
+        line.now += WEEK
+        base = line.head()
+        found = controller.carry_on(wanted.id)
+        assert (found.outcome, found.verdict, line.head()) == (None, "better", base)
+        assert "this approval has expired" in str(controller.waits(found))
+        controller.review(line.word(controller, "approve", wanted))
+        line.revoke_operator()
+        assert controller.carry_on(wanted.id).outcome is None
+        assert "no operator" in str(controller.waits(found))
+    assert line.head() == base
+
+
+def test_word_of_an_operator_ends_a_proposal(line: Line) -> None:
+    with line.controller() as controller:
+        for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
+            wanted = submit(controller, line.diff(SELECTION, THRIFTY))
+            controller.review(line.word(controller, word, wanted))
+            with pytest.raises(ApprovalError, match=f"an operator has said {word}"):
+                controller.review(line.word(controller, "approve", wanted))
+            found = controller.carry_on(wanted.id)
+            assert (found.outcome, found.branch) == (outcome, None)
+            with pytest.raises(ApprovalError, match="is concluded already"):
+                controller.review(line.word(controller, "approve", wanted))
+
+
+def test_change_of_configuration_is_asked_the_representative_tasks_first(tmp_path: Path) -> None:
+    line = Line(tmp_path, ("late-rows", "titles"))  # of these, late-rows is representative
+    with line.controller() as controller:
+        diff = line.diff(SETTINGS, lambda text: text.replace("penalty = 0.0", "penalty = 0.01"))
+        found = judged(controller, diff, {SETTINGS: 2})
+        assert [task for _, task, _ in found.results] == ["late-rows"] * 2 + ["titles"] * 2
+        assert (found.outcome, found.verdict) == ("rejected", "cannot tell")
+
+
+def test_line_moves_once_when_two_changes_begin_at_one_base(line: Line) -> None:
+    with line.controller() as controller:
+        one = submit(controller, line.diff(SELECTION, THRIFTY))
+        other = submit(controller, line.diff(SELECTION, renamed(THRIFTY)))
+        assert controller.carry_on(one.id).outcome == "promoted"
+        found = controller.carry_on(other.id)
+        assert (found.outcome, found.results) == ("superseded", {})
+    assert line.text(SELECTION) == THRIFTY
+
+
+def test_line_waits_when_people_have_moved_it_until_they_take_it_over(line: Line) -> None:
+    with line.controller() as controller:
+        wanted = submit(controller, line.diff(SELECTION, THRIFTY))
+        commit = line.commit("README.md", "By hand.\n")
+        assert controller.carry_on(wanted.id).outcome is None
+        assert "not at its checkpoint" in str(controller.waits(wanted))
+        assert line.head() == commit
+        with pytest.raises(ApprovalError, match="another commit"):
+            controller.adopt(line.adoption(controller, commit=controller.line.head.commit))
+        adopted = controller.adopt(line.adoption(controller))
+        assert (adopted.head.commit, adopted.head.proposals) == (commit, ())
+        assert controller.carry_on(wanted.id).outcome == "superseded"
+
+
+def test_valley_lets_through_what_is_worse_when_its_end_is_better(line: Line) -> None:
+    with line.controller() as controller:
+        down = line.diff(SELECTION, UNSORTED)
+        up = unified(SELECTION, UNSORTED, THRIFTY)
+        controller.open_valley(line.valley(controller, digest_of(down), digest_of(up)))
+        aside = submit(controller, line.diff(SETTINGS, lambda text: text + "\n"), {SETTINGS: 2})
+        assert "is not its next step" in str(controller.waits(aside))
+        start = controller.line.head
+        first = judged(controller, down)
+        assert (first.outcome, first.verdict) == ("promoted", "worse")
+        last = judged(controller, up)
+        assert (last.outcome, last.verdict, last.against) == ("promoted", "better", start.commit)
+        assert controller.line.valley is None
+        assert len(controller.line.checkpoints) == 3
+
+
+def test_valley_is_turned_back_when_its_end_is_no_better(line: Line) -> None:
+    with line.controller() as controller:
+        down = line.diff(SELECTION, UNSORTED)
+        up = unified(SELECTION, UNSORTED, renamed(line.text(SELECTION)))
+        envelope = line.valley(controller, digest_of(down), digest_of(up))
+        controller.open_valley(envelope)
+        start = controller.line.head
+        assert judged(controller, down).outcome == "promoted"
+        last = judged(controller, up)
+        assert (last.outcome, last.verdict) == ("rejected", "cannot tell")
+        assert (controller.line.head, controller.line.valley) == (start, None)
+        assert [bool(each.rolled_back) for each in controller.line.checkpoints.values()] == [
+            False,
+            True,
+        ]
+        with pytest.raises(InvariantError, match="was opened before"):
+            controller.open_valley(envelope)
+    assert line.head() == start.commit
+
+
+def test_valley_is_turned_back_when_its_time_is_over(line: Line) -> None:
+    with line.controller() as controller:
+        down = line.diff(SELECTION, UNSORTED)
+        controller.open_valley(line.valley(controller, digest_of(down), "0" * 64, days=1))
+        start = controller.line.head
+        assert judged(controller, down).outcome == "promoted"
+        line.now += 86_400
+        with controller.locked():
+            assert controller.line.head == start
+    assert line.head() == start.commit
+
+
+def test_line_has_one_controller_at_a_time(line: Line) -> None:
+    with line.controller() as controller, line.controller() as other:
+        diff = line.diff(SELECTION, THRIFTY)
+        with (
+            controller.locked(),
+            pytest.raises(GauntletError, match="another process works on this line"),
+        ):
+            submit(other, diff)
+        assert submit(other, diff).outcome is None

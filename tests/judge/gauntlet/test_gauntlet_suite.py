@@ -1,0 +1,327 @@
+"""The gate of tests: an honest change passes it, and nobody talks or tricks a way through."""
+
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gauntlet_scene import FILES, MANIFEST, Edit, Scene, writes
+
+from judge.gauntlet import suite
+from judge.gauntlet.candidates.confined import ISOLATION
+from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.junit import read_report
+from judge.gauntlet.repository.lint import check_code
+from judge.gauntlet.repository.manifest import parse_manifest
+from judge.gauntlet.suite import SuiteResult, run_base, run_tests
+
+TESTS = """\
+import pytest
+from sample.select import select
+
+
+@pytest.mark.parametrize("rows", [[], [3, 1, 2], [5, 4, 3, 2, 1]])
+def test_select_orders(rows):
+    assert select(rows) == sorted(rows)[:3]
+
+
+def test_select_leaves_its_argument():
+    rows = [2, 1]
+    select(rows)
+    assert rows == [2, 1]
+
+
+@pytest.mark.skip(reason="of the base")
+def test_that_is_skipped():
+    raise AssertionError
+"""
+COMMAND = (
+    '"-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest",'
+    ' "--junitxml={report}"'
+)
+HERE: Mapping[str, str] = {
+    **FILES,
+    "judge/tiers.toml": MANIFEST.replace('"-m", "pytest", "--junitxml={report}"', COMMAND).replace(
+        "seconds = 60", "seconds = 100"
+    ),
+    "tests/test_select.py": TESTS,
+}
+BETTER = "def select(rows):\n    return sorted(list(rows))[:3]\n"
+PASSED = "tests.test_select::test_select_leaves_its_argument"
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return Scene(tmp_path_factory.mktemp("suite") / "repository", HERE)
+
+
+@pytest.fixture(scope="module")
+def base(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
+    workspace = tmp_path_factory.mktemp("base")
+    manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
+    return run_base(scene.repository, scene.base, manifest, workspace=workspace)
+
+
+def failing(found: SuiteResult) -> bool:
+    """Whether the run says that tests fail, and which."""
+    told = r"the tests do not pass: it left with status 1; \d+ cases \(.+\) failed"
+    return re.fullmatch(told, found.problem or "") is not None
+
+
+def judged(
+    scene: Scene, base: SuiteResult, workspace: Path, *edits: Edit, seconds: int = 100
+) -> SuiteResult:
+    tree = scene.repository.candidate_tree(scene.base, scene.diff(*edits))
+    commit = scene.repository.commit(tree, scene.base, "a candidate", 1_000_000_000)
+    manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
+    found = run_tests(
+        scene.repository,
+        commit,
+        scene.base,
+        replace(manifest, tests=replace(manifest.tests, seconds=seconds)),
+        workspace=workspace,
+        expected=base.cases,
+    )
+    assert list(workspace.iterdir()) == []
+    return found
+
+
+def select(body: str, *, before: str = "") -> Edit:
+    code = f"{before}\ndef select(rows):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+    return writes("sample/select.py", code)
+
+
+def test_base_passes_its_own_suite(base: SuiteResult) -> None:
+    assert base.passed
+    assert base.cases[PASSED] == "passed"
+    assert base.cases["tests.test_select::test_that_is_skipped"] == "skipped"
+    assert len(base.cases) == 6
+    assert (base.isolation, base.leftovers) == (ISOLATION, 0)
+    assert b"5 passed, 1 skipped" in base.output
+
+
+def test_honest_change_passes(scene: Scene, base: SuiteResult, tmp_path: Path) -> None:
+    found = judged(scene, base, tmp_path, writes("sample/select.py", BETTER))
+    assert (found.passed, found.problem) == (True, None)
+    assert (found.cases, found.missing, found.added) == (base.cases, (), ())
+
+
+def test_change_that_breaks_a_test_is_rejected(
+    scene: Scene, base: SuiteResult, tmp_path: Path
+) -> None:
+    found = judged(scene, base, tmp_path, select("return sorted(rows)"))
+    assert failing(found)
+    assert [case for case, outcome in found.cases.items() if outcome == "failed"] == [
+        "tests.test_select::test_select_orders[rows2]"
+    ]
+
+
+BROKEN = select("return sorted(rows)")
+
+
+WEAKER = (
+    writes("tests/test_select.py", "def test_nothing():\n    pass\n"),
+    writes("tests/conftest.py", "collect_ignore = ['test_select.py']\n"),
+    writes("conftest.py", "collect_ignore_glob = ['*']\n"),
+    writes("pytest.ini", "[pytest]\naddopts = -k nothing\n"),
+    writes("judge/tiers.toml", MANIFEST.replace('"pytest"', '"this"')),
+    lambda top: (top / "tests/test_core.py").unlink(),
+)
+
+
+def test_weakening_the_tests_is_rejected(scene: Scene, base: SuiteResult, tmp_path: Path) -> None:
+    # None of these gets as far as this; and if it did, the base's tests would run all the same.
+    found = judged(scene, base, tmp_path, BROKEN, *WEAKER)
+    assert failing(found)
+    assert found.cases.keys() == base.cases.keys()
+    assert judged(scene, base, tmp_path, *WEAKER).cases == base.cases
+
+
+@pytest.mark.parametrize(
+    ("attack", "problem"),
+    [
+        (select("return 0", before="import os\nos._exit(0)"), "there is no report"),
+        (select("import os\nos._exit(0)"), "there is no report"),
+        (
+            select("import pytest\npytest.skip('no')"),
+            r"4 cases \(.*\) passed in the base and were skipped",
+        ),
+        (
+            select(
+                "import os, time\nif not os.fork():\n    os.setsid(); time.sleep(60)\n"
+                "return sorted(rows)[:3]"
+            ),
+            "the tests leave 4 processes behind",
+        ),
+        (
+            select(
+                "import pathlib\nfor path in pathlib.Path('tests').iterdir():\n"
+                "    path.write_text('def test_nothing(): pass')\nreturn sorted(rows)"
+            ),
+            r"the tests do not pass: it left with status 1; .* failed",
+        ),
+    ],
+    ids=["exit", "exit-in-the-middle", "skip", "daemon", "tests-overwritten"],
+)
+def test_trick_is_rejected(
+    scene: Scene,
+    base: SuiteResult,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attack: Edit,
+    problem: str,
+) -> None:
+    monkeypatch.setattr(suite, "LEAVING", 2.0)
+    found = judged(scene, base, tmp_path, attack)
+    assert not found.passed
+    assert found.problem is not None
+    assert re.fullmatch(problem, found.problem)
+
+
+def test_sleeping_for_ever_is_rejected(scene: Scene, base: SuiteResult, tmp_path: Path) -> None:
+    sleeping = select("import time\nwhile True: time.sleep(1)")
+    found = judged(scene, base, tmp_path, sleeping, seconds=4)
+    assert found.problem == "the tests do not pass: it ran for more than 4 seconds"
+
+
+FORGED = """\
+import os, sys
+place = next(each[11:] for each in sys.argv if each.startswith("--junitxml="))
+with open(place, "w") as file:
+    file.write('<testsuite>' + ''.join(
+        f'<testcase classname="tests.{{where}}" name="{{name}}"/>' for where, name in {cases!r}
+    ) + '</testsuite>')
+os._exit(0)
+"""
+
+
+def test_forged_report_that_misses_a_case_is_rejected(
+    scene: Scene, base: SuiteResult, tmp_path: Path
+) -> None:
+    code = FORGED.format(cases=[("test_select", "test_select_leaves_its_argument")])
+    found = judged(scene, base, tmp_path, writes("sample/select.py", code))
+    assert found.problem is not None
+    assert found.problem.endswith("of the base did not run")
+    assert len(found.missing) == 5
+
+
+def test_report_that_is_forged_whole_is_left_to_the_lint(
+    scene: Scene, base: SuiteResult, tmp_path: Path
+) -> None:
+    # What the process that is judged says of itself can be wrong: this gate does not see it. The
+    # code that it takes is refused before anything is run.
+    cases = [case.removeprefix("tests.").split("::") for case in base.cases]
+    code = FORGED.format(cases=cases)
+    assert judged(scene, base, tmp_path, writes("sample/select.py", code)).passed
+    manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
+    before = FILES["sample/select.py"].encode()
+    assert check_code("sample/select.py", before, code.encode(), manifest)
+    assert not check_code("sample/select.py", before, BETTER.encode(), manifest)
+
+
+# Tests that a proposal adds
+
+ADDED = "from sample.select import select\n\n\ndef test_more():\n    assert select([]) == []\n"
+
+
+def test_added_tests_run_beside_the_others(scene: Scene, base: SuiteResult, tmp_path: Path) -> None:
+    found = judged(scene, base, tmp_path, writes("tests/test_more.py", ADDED))
+    assert (found.problem, found.added) == (None, ("tests/test_more.py",))
+    assert found.cases["tests.test_more::test_more"] == "passed"
+    assert base.cases.items() < found.cases.items()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (ADDED.replace("== []", "== [1]"), "1 cases (tests.test_more::test_more) failed"),
+        ("import os\nos._exit(0)\n", "there is no report"),
+        ("x = 1\n", "it left with status 5"),  # pytest's word for no tests at all
+    ],
+)
+def test_added_tests_that_do_not_pass_are_rejected(
+    scene: Scene, base: SuiteResult, tmp_path: Path, text: str, problem: str
+) -> None:
+    found = judged(scene, base, tmp_path, writes("tests/test_more.py", text))
+    assert found.problem is not None
+    assert found.problem.startswith("in the tests that it adds: ")
+    assert found.problem.endswith(problem)
+
+
+def test_added_test_that_mends_the_code_for_others_is_rejected(
+    scene: Scene, base: SuiteResult, tmp_path: Path
+) -> None:
+    mends = (
+        "import sample.select\nsample.select.select = lambda rows: sorted(rows)[:3]\n"
+        "def test_more(): pass\n"
+    )
+    found = judged(scene, base, tmp_path, BROKEN, writes("tests/test_a.py", mends))
+    assert failing(found)
+
+
+def test_base_that_fails_is_nobodys_yardstick(tmp_path: Path) -> None:
+    broken = {**HERE, "sample/select.py": "def select(rows):\n    return rows\n"}
+    scene = Scene(tmp_path / "repository", broken)
+    with pytest.raises(GauntletError, match="does not pass its own tests"):
+        run_tests(
+            scene.repository,
+            scene.base,
+            scene.base,
+            parse_manifest(HERE["judge/tiers.toml"].encode()),
+            workspace=tmp_path,
+        )
+
+
+# Reports
+
+CASE = '<testcase classname="a" name="b">{}</testcase>'
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        (CASE.format(""), "passed"),
+        (CASE.format("<skipped/>"), "skipped"),
+        (CASE.format("<failure/>"), "failed"),
+        (CASE.format("") + CASE.format("<error/>"), "failed"),
+        (CASE.format("<failure/>") + CASE.format(""), "failed"),
+        (CASE.format("<skipped/>") + CASE.format(""), "skipped"),
+    ],
+)
+def test_worst_word_on_a_case_counts(tmp_path: Path, text: str, outcome: str) -> None:
+    (tmp_path / "report.xml").write_text(f"<testsuite>{text}</testsuite>")
+    assert read_report(tmp_path / "report.xml") == {"a::b": outcome}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no XML"),
+        ("<testsuite>", "no XML"),
+        ("\x00", "no XML"),
+        ("<testsuite/>", "tells of no cases"),
+        ("<testsuite><failure/></testsuite>", "an outcome of no case"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><testsuite/>', "definitions of its own"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "definitions of its own"),
+        (f'<testcase name="{"x" * 3_000}"/>', "too long a name"),
+    ],
+)
+def test_what_is_no_report_is_rejected(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "report.xml").write_text(text)
+    with pytest.raises(AnswerError, match=problem):
+        read_report(tmp_path / "report.xml")
+
+
+def test_report_that_is_no_file_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "true.xml").write_text(f"<testsuite>{CASE.format('')}</testsuite>")
+    (tmp_path / "report.xml").symlink_to(tmp_path / "true.xml")
+    with pytest.raises(AnswerError, match="the report is a link"):
+        read_report(tmp_path / "report.xml")
+    (tmp_path / "report").mkdir()
+    with pytest.raises(AnswerError, match="no file that can be read"):
+        read_report(tmp_path / "report")
+    with pytest.raises(AnswerError, match="there is no report"):
+        read_report(tmp_path / "none.xml")
+    assert read_report(tmp_path / "true.xml") == {"a::b": "passed"}

@@ -1,0 +1,439 @@
+"""Lineages that are put together by hand to tell what is not so: both verifiers refuse them.
+
+Whoever tries owns the ledger's folder, can append every event, and hands over whichever entries he
+likes. He has no operator's key that is in force, and not the judge's.
+"""
+
+import argparse
+import base64
+import importlib.util
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4, uuid5
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from handmade_ledgers import JUDGE, HandmadeLedger, Signer
+from lineage_scene import LineageScene, line_of_export, make_lineage_scene, seal_lines, word
+from synthetic import CODE, synthetic_run
+
+from aggregates.audit import STEPS, Audit
+from aggregates.decisions import HYPERPARAMETER_CHANGE
+from aggregates.improvement.line import Line
+from aggregates.registry import REGISTRY
+from aggregates.run import Run
+from judge.errors import LineageError
+from judge.lineage.files import TITLE, find_lineage, line_of, open_lineage, write_lineage
+from ledger.application import LedgerApplication
+from ledger.entries import AuthorKey
+from ledger.handover.proof_files import write_proofs
+from ledger.mapper import decode_body
+from ledger.notes import public_bytes, vkey
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verification.reader import VerifiedLedger, open_verified
+from ledger.verification.verified_entries import VerifiedEntry
+
+SOURCE = Path(__file__).parents[3] / "ledger" / "handover" / "second_verifier.py"
+SPEC = importlib.util.spec_from_file_location("second_verifier_of_attacks", SOURCE)
+assert SPEC
+assert SPEC.loader
+SECOND = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(SECOND)
+OPERATOR, OUR_JUDGE, LOST, LOST_JUDGE = (
+    Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (7, 8, 9, 10)
+)
+BY_JUDGE = AuthorKey("judge", OUR_JUDGE)
+JUDGED = ("judge", "ada")  # the keys that a judge's word leads to
+CHECKPOINTS = ("checkpoint.adopted", "checkpoint.promoted", "line.opened")
+STEP = "audit.step_completed"
+
+
+def answering(change: Callable[[str], str]) -> Callable[[dict[str, Any]], None]:
+    """Return what changes the answer of an export's line."""
+
+    def apply(line: dict[str, Any]) -> None:
+        line["messages"][-1]["content"] = change(line["messages"][-1]["content"])
+
+    return apply
+
+
+PRAISE = {"content": "Praise whoever wrote this.", "role": "assistant"}
+OTHER_WORDS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "other words": answering(lambda said: said.replace("R5 wants it", "I want it")),
+    "one more decision": answering(lambda said: said.replace("[{", "[{}, {", 1)),
+    "the decision twice": answering(
+        lambda said: json.dumps({"decisions": 2 * json.loads(said)["decisions"]})
+    ),
+    "no decision": answering(lambda _: '{"decisions": []}'),
+    "more than decisions": answering(lambda said: said.replace("{", '{"more": 1, ', 1)),
+    "something else at the end": lambda line: line["messages"].append(PRAISE),
+    "another column": lambda line: line.update(completion=PRAISE),
+}
+
+
+@dataclass
+class Grounds:
+    """The ledger, and what was tried on it: examples, and the audit that is to vouch for each."""
+
+    scene: LineageScene
+    log: LedgerApplication
+    line: Line
+    examples: dict[str, str] = field(default_factory=dict)
+    audits: dict[str, UUID] = field(default_factory=dict)
+    honest: bytes = b""  # line of an export
+    lines: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # others, and their seals
+
+    def run(
+        self,
+        name: str,
+        *,
+        checkpoint: str | None = None,
+        judged: bool = True,
+        parent_run: str | None = None,
+    ) -> Run:
+        made = synthetic_run(
+            self.log,
+            dead=range(3),
+            checkpoint=checkpoint or self.line.first,
+            parent_run=parent_run,
+        )
+        self.examples[name] = f"{made.id}/1"
+        if judged:
+            self.judge(name, made)
+        return made
+
+    def judge(
+        self,
+        name: str,
+        run: Run,
+        *,
+        by: AuthorKey | None = BY_JUDGE,
+        held: bool = True,
+        disabled: tuple[str, ...] = (),
+        at: str = "note",
+    ) -> UUID:
+        config = {"disabled": list(disabled)}
+        audit = Audit.start(run=str(run.id), tree_head=at, config=config, environment={})
+        for number, step in enumerate(STEPS):
+            status = "passed" if held else "failed" if number == 0 else "not_run"
+            audit.complete_step(step, status, summary=status, evidence={})
+        audit.score(**SCORES, accuracy_score=0.5 * held, process_score=1.0 * held)
+        self.log.save(audit, author=by)
+        self.audits[name] = audit.id
+        return audit.id
+
+    def append(self, stream: UUID, kind: type, *, version: int | None = None, **told: Any) -> None:
+        """Append an event past its aggregate, which would have none of it."""
+        if version is None:
+            (last,) = self.log.events.get(stream, desc=True, limit=1)
+            version = last.originator_version + 1
+        place = {"originator_id": stream, "originator_version": version}
+        self.log.events.put([kind(**place, timestamp=datetime.now(UTC), **told)])
+
+    def decide(self, run: Run) -> None:
+        run.trigger_event(
+            Run.DecisionMade,
+            number=len(run.decisions) + 1,
+            epoch=4,
+            source="policy",
+            event_type=HYPERPARAMETER_CHANGE,
+            cites=["R5"],
+            direction="decrease_lr",
+            params={"lr": 1e-7},
+            justification="because I say so",
+        )
+        self.log.save(run)
+
+
+SCORES: dict[str, Any] = {
+    "process_axis_exercised": True,
+    "test_accuracy": 0.5,
+    "validation_accuracy": 0.5,
+    "obligations": 1,
+    "decisions": 1,
+    "violations": [],
+}
+
+
+@pytest.fixture(scope="module")
+def grounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
+    scene = make_lineage_scene(tmp_path_factory.mktemp("attacks"))
+    with LedgerApplication.open(scene.ledger, REGISTRY) as log:
+        made = Grounds(scene, log, log.repository.get(scene.line))
+        made.run("honest")
+        judge_too_little(made)
+        make_up_checkpoints(made)
+        hand_out_other_words(made)
+        yield made
+
+
+def judge_too_little(made: Grounds) -> None:
+    name = "with a check left out"
+    made.judge(name, made.run(name, judged=False), disabled=("reexecution",))
+    late = made.run("decided on after its audit")
+    made.decide(late)
+    made.examples["decided on after its audit"] = f"{late.id}/{len(late.decisions)}"
+    assert isinstance(made.log.recorder, SignedSQLiteRecorder)
+    name = "decided on while it was judged"
+    late = made.run(name, judged=False)
+    head = str(made.log.recorder.tree_head())
+    made.decide(late)
+    made.examples[name] = f"{late.id}/{len(late.decisions)}"
+    made.judge(name, late, at=head)
+    name = "judged at a tree head"
+    made.judge(name, made.run(name, judged=False), at=str(made.log.recorder.tree_head()))
+    name = "judged by nobody"
+    made.judge(name, made.run(name, judged=False), by=None)
+    name = "gone on from another"
+    parent = made.examples["honest"].partition("/")[0]
+    made.judge(name, made.run(name, judged=False, parent_run=parent))
+    name = "judged with a lost key"
+    key = vkey("eve", public_bytes(LOST_JUDGE))
+    by_operator = AuthorKey("operator", OPERATOR)
+    made.log.recorder.grant_key(key, role="judge", author=by_operator)
+    made.judge(name, made.run(name, judged=False), by=AuthorKey("judge", LOST_JUDGE))
+    made.log.recorder.revoke_key(key, role="judge", since=1, reason="lost", author=by_operator)
+    name = "scored again by nobody"
+    audit = made.judge(name, made.run(name, judged=False), held=False)
+    made.append(audit, Audit.Scored, **SCORES, hard_fail=False, accuracy_score=1, process_score=1)
+
+
+def make_up_checkpoints(made: Grounds) -> None:
+    log, line = made.log, made.line
+    assert isinstance(log.recorder, SignedSQLiteRecorder)
+    lost = vkey("bob", public_bytes(LOST))
+    by_operator = AuthorKey("operator", OPERATOR)
+    log.recorder.grant_key(lost, role="operator", author=by_operator)
+    log.recorder.revoke_key(lost, role="operator", since=1, reason="lost", author=by_operator)
+    sums = {"manifest": line.manifest, "reference_set": line.reference_set, "code": CODE}
+    for number, (name, key, expires) in enumerate(
+        (
+            ("adopted", OPERATOR, 2_000_000_000),
+            ("adopted under another id", OPERATOR, 2_000_000_000),
+            ("adopted with a lost key", LOST, 2_000_000_000),
+            ("adopted when that had expired", OPERATOR, 1_700_000_000),
+        )
+    ):
+        new = {"commit": f"{number + 1:040x}", "tree": "7e" * 20}
+        checkpoint = Line.checkpoint_id(line.id, new["commit"])
+        if "another id" in name:
+            checkpoint = str(uuid4())
+        envelope = word("adopt", line, key, subjects=new, expires=expires)
+        told: dict[str, Any] = {**new, **sums, "parent": line.active, "envelope": envelope}
+        made.append(line.id, Line.Adopted, checkpoint=checkpoint, **told)
+        made.run(name, checkpoint=checkpoint)
+    stream, commit = uuid4(), "ab" * 20
+    beginning: dict[str, Any] = {
+        "checkpoint": str(uuid5(stream, commit)),
+        "commit": commit,
+        "tree": "7e" * 20,
+    }
+    beginning |= {"root": line.root, "branch": line.branch, **sums}
+    beginning["originator_topic"] = "aggregates.improvement.line:Line"
+    made.append(stream, Line.Opened, version=1, **beginning)
+    made.run("of a line under another's name", checkpoint=beginning["checkpoint"])
+
+
+def hand_out_other_words(made: Grounds) -> None:
+    """Exports that nobody drew, under the id of an honest example."""
+    honest = line_of_export(made.log, made.examples["honest"])
+    seal_lines(made.log, [honest])
+    made.honest = honest
+    for name, change in OTHER_WORDS.items():
+        told = json.loads(honest)
+        change(told)
+        forged = json.dumps(told, sort_keys=True).encode()
+        assert forged != honest
+        seal_lines(made.log, [forged])
+        made.lines[name] = (forged, (made.log.recorder.max_notification_id() or 0) - 1)
+
+
+@pytest.fixture(scope="module")
+def ledger(grounds: Grounds) -> Iterator[VerifiedLedger]:
+    with open_verified(grounds.scene.ledger, vkey=grounds.scene.vkey) as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Forger:
+    """Puts files together from whichever entries there are."""
+
+    grounds: Grounds
+    ledger: VerifiedLedger
+    entries: list[VerifiedEntry]
+
+    def file(self, example: str, indexes: set[int], line: str = "") -> str:
+        return f"{TITLE}example {example}\n{line}\n{write_proofs(self.ledger, sorted(indexes))}"
+
+    def story(self, name: str, *keys: str) -> set[int]:
+        """Return where an example's run, its last score, its checkpoint and these keys lie."""
+        run, _, number = self.grounds.examples[name].partition("/")
+        found: dict[tuple[str, str], int] = {}
+        checkpoint = None
+        for entry in self.entries:
+            body = decode_body(entry.body)
+            if str(entry.stream_id) == run and entry.name == "run.started":
+                found["run", ""], checkpoint = entry.index, body["checkpoint"]
+            if str(entry.stream_id) == run and body.get("number") == int(number):
+                found["decision", ""] = entry.index
+            if entry.stream_id == self.grounds.audits[name] and entry.name != STEP:
+                found["audit", entry.name] = entry.index
+            if entry.name == "key.granted" and str(body["vkey"]).partition("+")[0] in keys:
+                found["key", body["vkey"]] = entry.index
+        made = (
+            entry.index
+            for entry in self.entries
+            if entry.name in CHECKPOINTS and decode_body(entry.body)["checkpoint"] == checkpoint
+        )
+        return {*found.values(), next(made)}
+
+
+@pytest.fixture(scope="module")
+def forger(grounds: Grounds, ledger: VerifiedLedger) -> Forger:
+    return Forger(grounds, ledger, list(ledger.entries()))
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Both verifiers."""
+
+    vkey: str
+    folder: Path
+
+    def held(self, text: str) -> str:
+        """Return what the second one says; both take it."""
+        assert open_lineage(text, vkey=self.vkey)
+        return self._second(text)
+
+    def refused(self, text: str, *, first: str, second: str) -> None:
+        with pytest.raises(LineageError, match=first):
+            open_lineage(text, vkey=self.vkey)
+        with pytest.raises(SECOND.Failed, match=second):
+            self._second(text)
+
+    def _second(self, text: str) -> str:
+        path = self.folder / "one.lineage"
+        path.write_text(text, encoding="utf-8")
+        asked = argparse.Namespace(target=str(path), vkey=self.vkey, head=None, witness=[])
+        return str(SECOND.check(asked))
+
+
+@pytest.fixture
+def readers(grounds: Grounds, tmp_path: Path) -> Readers:
+    return Readers(grounds.scene.vkey, tmp_path)
+
+
+NO_AUDIT = {
+    "first": "no audit of run .* after the decision, with every check in force and signed",
+    "second": "a link is missing: an audit of the run",
+}
+REFUSED = {
+    "with a check left out": (NO_AUDIT, JUDGED),
+    "decided on after its audit": (NO_AUDIT, JUDGED),
+    "decided on while it was judged": (NO_AUDIT, JUDGED),
+    "scored again by nobody": (NO_AUDIT, JUDGED),
+    "adopted under another id": (
+        {"first": "is not what its line and commit make", "second": "not its line's and commit's"},
+        JUDGED,
+    ),
+    "adopted when that had expired": ({"first": "had expired", "second": "had expired"}, JUDGED),
+    "of a line under another's name": (
+        {"first": "not its repository's", "second": "not its repository's"},
+        JUDGED,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_story_that_is_not_so_is_rejected(forger: Forger, readers: Readers, name: str) -> None:
+    example = forger.grounds.examples[name]
+    why, keys = REFUSED[name]
+    readers.refused(forger.file(example, forger.story(name, *keys)), **why)
+    with pytest.raises(LineageError):
+        find_lineage(forger.ledger, example)
+
+
+@pytest.mark.parametrize("name", ["honest", "judged at a tree head", "adopted"])
+def test_honest_story_is_taken_where_others_are_not(
+    forger: Forger, readers: Readers, name: str
+) -> None:
+    example = forger.grounds.examples[name]
+    by_hand = forger.file(example, forger.story(name, *JUDGED))
+    assert by_hand == write_lineage(forger.ledger, example)
+    assert "judged by judge: under" in readers.held(by_hand)
+
+
+def test_audit_by_nobody_beside_a_judges_is_rejected(forger: Forger, readers: Readers) -> None:
+    """A file without any judge's key cannot tell that there is one, and says who judged."""
+    alone, honest = (forger.grounds.examples[name] for name in ("judged by nobody", "honest"))
+    with pytest.raises(LineageError, match=NO_AUDIT["first"]):
+        find_lineage(forger.ledger, alone)
+    mine, theirs = forger.story("judged by nobody"), forger.story("honest", *JUDGED)
+    readers.refused(forger.file(f"{honest}>{alone}", mine | theirs), **NO_AUDIT)
+    assert "judged by nobody: under" in readers.held(forger.file(alone, mine))
+
+
+def test_run_that_goes_on_from_another_is_told_of(forger: Forger, readers: Readers) -> None:
+    name = "gone on from another"
+    said = readers.held(forger.file(forger.grounds.examples[name], forger.story(name, *JUDGED)))
+    assert "goes on from" in said
+    steps = find_lineage(forger.ledger, forger.grounds.examples[name]).steps
+    assert any("which is not shown" in step.says for step in steps)
+
+
+def test_judge_whose_key_was_not_to_be_trusted_then_is_rejected(forger: Forger) -> None:
+    with pytest.raises(LineageError, match=NO_AUDIT["first"]):
+        find_lineage(forger.ledger, forger.grounds.examples["judged with a lost key"])
+    assert find_lineage(forger.ledger, forger.grounds.examples["honest"])  # the honest control
+
+
+def test_word_by_a_key_that_was_revoked_before_is_rejected(forger: Forger) -> None:
+    with pytest.raises(LineageError, match="no operator whose key is in force has signed it"):
+        find_lineage(forger.ledger, forger.grounds.examples["adopted with a lost key"])
+    assert find_lineage(forger.ledger, forger.grounds.examples["adopted"])  # the honest control
+
+
+@pytest.mark.parametrize("name", OTHER_WORDS)
+def test_export_that_shows_something_else_is_rejected(
+    forger: Forger, readers: Readers, name: str
+) -> None:
+    example = forger.grounds.examples["honest"]
+    forged, seal = forger.grounds.lines[name]
+    line = line_of(example, [forger.grounds.honest])
+    assert "; line 0 of 1 in export" in readers.held(
+        write_lineage(forger.ledger, example, line=line)
+    )
+    with pytest.raises(LineageError, match="the line of the export"):
+        write_lineage(forger.ledger, example, line=line_of(example, [forged]))
+    told = f"line 0 {base64.b64encode(forged).decode()}\n"
+    file = forger.file(example, forger.story("honest", *JUDGED) | {seal}, told)
+    readers.refused(file, first="the line of the export", second="the line|no JSON")
+
+
+@pytest.mark.parametrize(("role", "held"), [("ledger", True), ("judge", False)])
+def test_key_that_a_judge_lets_in_is_rejected(
+    forger: Forger, tmp_path: Path, role: str, held: bool
+) -> None:
+    """The same entries in a ledger made by hand: the writer would not take the grant."""
+    made, friend = HandmadeLedger(), Signer("friend", 9)
+    made.grant("judge", JUDGE, ("ledger", made.ledger))
+    made.grant("judge", friend, (role, {"ledger": made.ledger, "judge": JUDGE}[role]))
+    indexes = forger.story("honest")
+    for entry in (forger.entries[index] for index in sorted(indexes)):
+        author = ("judge", friend) if entry.name.startswith("audit.") else None
+        made.add(entry.stream_id.bytes, entry.name, entry.body, author)
+    made.sign()
+    wanted = range(0 if role == "judge" else 1, len(made.entries))
+    proofs = [made.write_proof(n, tmp_path / f"{n}.tlog-proof").read_text() for n in wanted]
+    example = forger.grounds.examples["honest"]
+    text = f"{TITLE}example {example}\n\n{''.join(proofs)}"
+    readers = Readers(made.ledger.vkey, tmp_path)
+    if held:
+        assert "judged by judge" in readers.held(text)
+        return
+    why = "a key is let in by the ledger or an operator"
+    readers.refused(text, first=why, second=why)

@@ -1,0 +1,107 @@
+"""The library's own contract for application recorders, run on the ledger's.
+
+Its contract for factories is not run: half of it constructs recorders for snapshots, tracking
+and processes, which a ledger refuses on purpose; the other half is about the library's mapper.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import TestCase
+from uuid import uuid4
+
+import pytest
+from eventsourcing.persistence import InfrastructureFactory, StoredEvent, Tracking
+from eventsourcing.tests import persistence
+from eventsourcing.utils import Environment
+
+from ledger.errors import ConflictError, EncodingError, StorageError, UnsupportedError
+from ledger.paths import LedgerPaths
+from ledger.recording.opening import open_ledger
+from ledger.sqlite import LedgerFactory, SignedSQLiteRecorder
+from ledger.verification.reader import open_verified
+
+if TYPE_CHECKING:
+    _Contract = persistence.ApplicationRecorderTestCase[SignedSQLiteRecorder]
+else:
+    _Contract = persistence.ApplicationRecorderTestCase
+
+
+class TestSignedSQLiteRecorder(_Contract, TestCase):
+    """Unmodified but for the way in which a recorder is made."""
+
+    def create_recorder(self) -> SignedSQLiteRecorder:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        database, signer = open_ledger(LedgerPaths(Path(folder.name)), passphrase=None)
+        self.addCleanup(database.close)
+        return SignedSQLiteRecorder(database, signer=signer)
+
+
+def test_module_offers_exactly_one_factory(tmp_path: Path) -> None:
+    env = {"PERSISTENCE_MODULE": "ledger.sqlite", "LEDGER_DIRECTORY": str(tmp_path)}
+    factory = InfrastructureFactory.construct(Environment(env=env))
+    assert type(factory) is LedgerFactory
+    assert type(factory.application_recorder()) is SignedSQLiteRecorder
+    factory.close()
+    with pytest.raises(StorageError, match="set LEDGER_DIRECTORY"):
+        LedgerFactory(env={})
+
+
+def test_what_would_live_outside_of_the_links_is_refused(tmp_path: Path) -> None:
+    factory = LedgerFactory({"LEDGER_DIRECTORY": str(tmp_path)})
+    recorder = factory.application_recorder()
+    event = StoredEvent(uuid4(), 1, "test.event", b"")
+    uses: list[Callable[[], object]] = [
+        factory.aggregate_recorder,
+        factory.tracking_recorder,
+        factory.process_recorder,
+        recorder.subscribe,
+        lambda: recorder.insert_events([event], tracking=Tracking("projection", 1)),
+    ]
+    for use in uses:
+        with pytest.raises(UnsupportedError):
+            use()
+    assert recorder.max_notification_id() is None
+    factory.close()
+
+
+def test_clock_that_runs_backwards_repeats_the_last_time(tmp_path: Path) -> None:
+    times = iter([100, 50, 200])
+    database, signer = open_ledger(LedgerPaths(tmp_path), passphrase=None)
+    recorder = SignedSQLiteRecorder(database, signer=signer, clock=lambda: next(times))
+    for _ in range(3):
+        recorder.insert_events([StoredEvent(uuid4(), 1, "test.event", b"")])
+    database.close()
+    with open_verified(tmp_path) as ledger:
+        assert [entry.time_ns for entry in ledger.entries()] == [100, 100, 200]
+
+
+@pytest.mark.parametrize("versions", [[2], [1, 3], [1, 1], [-1]])
+def test_version_out_of_step_is_refused_and_nothing_is_written(
+    tmp_path: Path, versions: list[int]
+) -> None:
+    stream = uuid4()
+    factory = LedgerFactory({"LEDGER_DIRECTORY": str(tmp_path)})
+    recorder = factory.application_recorder()
+    with pytest.raises(ConflictError, match="cannot follow"):
+        recorder.insert_events([StoredEvent(stream, v, "test.event", b"") for v in versions])
+    with pytest.raises(EncodingError, match="Put the large part into a blob"):
+        recorder.insert_events(
+            [StoredEvent(stream, v, "test.event", bytes(v * 40_000)) for v in (1, 2)]
+        )
+    with pytest.raises(EncodingError, match="is not a UUID"):
+        recorder.insert_events([StoredEvent("text", 1, "test.event", b"")])
+    assert recorder.max_notification_id() is None
+    assert recorder.insert_events([StoredEvent(stream, 1, "test.event", b"")]) == [1]
+    factory.close()
+
+
+def test_closed_ledger_is_explained(tmp_path: Path) -> None:
+    factory = LedgerFactory({"LEDGER_DIRECTORY": str(tmp_path)})
+    recorder = factory.application_recorder()
+    factory.close()
+    factory.close()
+    with pytest.raises(StorageError, match="closed"):
+        recorder.max_notification_id()

@@ -1,0 +1,380 @@
+"""A verifier that remembers: nothing behind or beside the newest tree head is taken again."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from eventsourcing.persistence import StoredEvent
+
+from ledger.entries import AuthorKey
+from ledger.errors import MemoryFileError, VerificationError
+from ledger.keys import load_key
+from ledger.notes import public_bytes, sign_tree_head, vkey
+from ledger.paths import LedgerPaths
+from ledger.recording.opening import open_ledger
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verification.memory import Memory, Remembered
+from ledger.verification.reader import VerificationReport, check_ledger, check_new, read_tree_head
+from ledger.verification.verified_notes import parse_tree_head
+
+Check = Callable[[Path, Memory], VerificationReport]
+
+
+def whole(directory: Path, memory: Memory) -> VerificationReport:
+    return check_ledger(directory, memory=memory)
+
+
+def news(directory: Path, memory: Memory) -> VerificationReport:
+    return check_new(directory, memory=memory)
+
+
+both = pytest.mark.parametrize("check", [whole, news])
+
+
+@contextmanager
+def recording(directory: Path) -> Iterator[SignedSQLiteRecorder]:
+    database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
+    with closing(database):
+        yield SignedSQLiteRecorder(database, signer=signer)
+
+
+def append(directory: Path, *, count: int, body: bytes = b"body", first: int = 0) -> None:
+    with recording(directory) as recorder:
+        if not first:
+            first = (recorder.max_notification_id() or 0) + 1
+        for version in range(first, first + count):
+            recorder.insert_events([StoredEvent(UUID(int=1), version, "test.event", body)])
+
+
+def origin_of(directory: Path) -> str:
+    return LedgerPaths(directory).vkey.read_text().partition("+")[0]
+
+
+def copied(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target)
+    return target
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    directory = tmp_path / "ledger"
+    append(directory, count=5)
+    return directory
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path / "memory")
+
+
+@both
+def test_ledger_that_grows_is_remembered_at_its_newest_head(
+    check: Check, ledger: Path, memory: Memory
+) -> None:
+    assert memory.recall(origin_of(ledger)) is None
+    for size in (5, 5, 12, 13):
+        append(ledger, count=size - check_ledger(ledger).size)
+        report = check(ledger, memory)
+        assert (report.ok, report.size) == (True, size)
+        remembered = memory.recall(origin_of(ledger))
+        assert remembered is not None
+        assert report.head is not None
+        assert (remembered.note, remembered.state.size) == (report.head.note, size)
+
+
+def test_only_what_is_new_is_read_again(ledger: Path, memory: Memory) -> None:
+    assert news(ledger, memory).unread == 0
+    append(ledger, count=3)
+    report = news(ledger, memory)
+    assert (report.ok, report.size, report.unread) == (True, 8, 5)
+    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+        c.execute("UPDATE entries SET entry = x'00' WHERE idx = 2")
+    append(ledger, count=1)
+    assert news(ledger, memory).ok  # what was verified then is not looked at
+    report = whole(ledger, memory)
+    assert (report.ok, report.index) == (False, 2)
+
+
+@both
+def test_ledger_behind_the_remembered_head_is_rejected(
+    check: Check, ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    earlier = copied(ledger, tmp_path / "earlier")
+    append(ledger, count=2)
+    kept = whole(ledger, memory).head
+    report = check(earlier, memory)
+    assert check_ledger(earlier).ok
+    assert (report.ok, report.error_type, report.index) == (False, "ContradictionError", 5)
+    assert "covers 7 entries, the ledger has only 5: it was cut off" in str(report.error)
+    assert kept is not None
+    assert report.contradiction is not None
+    assert report.contradiction[0] == kept.note
+    assert report.contradiction[1].split("\n")[1] == "5"
+    assert check(ledger, memory).ok
+
+
+@both
+def test_ledger_cut_off_with_a_change_of_its_key_is_rejected(
+    check: Check, ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    earlier = copied(ledger, tmp_path / "earlier")
+    with recording(ledger) as recorder:
+        recorder.rotate_key()
+    kept = whole(ledger, memory).head
+    assert kept is not None
+    report = check(earlier, memory)
+    assert (report.ok, report.error_type, report.index) == (False, "ContradictionError", 5)
+    assert report.contradiction is not None
+    assert report.contradiction[0] == kept.note
+    # Who kept no more than the note cannot tell whose key has signed it.
+    report = check_ledger(earlier, kept_head=kept.note)
+    assert (report.ok, report.error_type) == (False, "SignatureError")
+    assert "not this ledger's, or by a key that is cut off" in str(report.error)
+
+
+@both
+@pytest.mark.parametrize("size", [7, 9])
+def test_ledger_beside_the_remembered_head_is_rejected(
+    check: Check, size: int, ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    fork = copied(ledger, tmp_path / "fork")
+    append(ledger, count=2)
+    append(fork, count=size - 5, body=b"another")
+    assert whole(ledger, memory).ok
+    report = check(fork, memory)
+    assert check_ledger(fork).ok
+    assert (report.ok, report.error_type) == (False, "ContradictionError")
+    assert "the first 7 entries are not those of the kept tree head" in str(report.error)
+    assert report.contradiction is not None
+    assert check(ledger, memory).ok
+
+
+@both
+def test_emptied_ledger_is_rejected(check: Check, ledger: Path, memory: Memory) -> None:
+    assert whole(ledger, memory).ok
+    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+        c.execute("DELETE FROM entries")
+        c.execute("DELETE FROM tree_heads")
+    report = check(ledger, memory)
+    assert (report.ok, report.error_type) == (False, "ContradictionError")
+    assert report.contradiction is None  # there is no other note to show
+
+
+@both
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET entry = zeroblob(90) WHERE idx = 6",
+        "UPDATE entries SET name = 'test.other' WHERE idx = 6",
+        "UPDATE entries SET stream_version = 70 WHERE idx = 6",
+        "DELETE FROM entries WHERE idx = 6",
+        "DELETE FROM entries WHERE idx = 7",
+        "DELETE FROM tree_heads WHERE size = 8",
+        "UPDATE tree_heads SET note = replace(note, '8', '9') WHERE size = 8",
+        "UPDATE tree_heads SET edge = zeroblob(32) WHERE size = 8",
+        "UPDATE tree_heads SET note = 'no note' WHERE size = 8",
+        "UPDATE meta SET value = 'another' WHERE key = 'vkey'",
+    ],
+)
+def test_tampering_after_the_remembered_head_is_rejected(
+    check: Check, statement: str, ledger: Path, memory: Memory
+) -> None:
+    assert whole(ledger, memory).ok
+    append(ledger, count=3)
+    honest = copied(ledger, ledger.with_name("honest"))
+    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+        c.execute(statement)
+    report = check(ledger, memory)
+    assert not report.ok
+    assert report.error == check_ledger(ledger).error
+    assert check(honest, memory).ok
+
+
+@both
+def test_version_that_skips_after_the_remembered_head_is_rejected(
+    check: Check, ledger: Path, memory: Memory
+) -> None:
+    assert whole(ledger, memory).ok
+    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+        c.execute("UPDATE entries SET stream_version = 8 WHERE idx = 4")
+    append(ledger, count=1, first=9)  # the recorder believes its columns
+    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+        c.execute("UPDATE entries SET stream_version = 5 WHERE idx = 4")
+    report = check(ledger, memory)
+    assert (report.ok, report.index) == (False, 5)
+    assert "is not the next version of its stream" in str(report.error)
+
+
+@both
+def test_ledger_under_a_remembered_name_with_another_key_is_rejected(
+    check: Check, ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    assert whole(ledger, memory).ok
+    other = tmp_path / "other"
+    append(other, count=5)
+    assert check(other, memory).ok  # another origin is another ledger
+    paths = LedgerPaths(other)
+    impostor = vkey(origin_of(ledger), public_bytes(load_key(paths.key, passphrase=None)))
+    paths.vkey.write_text(impostor)
+    report = check(other, memory)
+    assert (report.ok, report.error_type) == (False, "SignatureError")
+    assert "first key is not the one that is remembered" in str(report.error)
+
+
+def test_memory_of_one_ledger_under_the_name_of_another_is_rejected(
+    ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    append(other, count=5)
+    assert whole(ledger, memory).ok
+    memory.path(origin_of(ledger)).rename(memory.path(origin_of(other)))
+    with pytest.raises(MemoryFileError, match="it is about another ledger"):
+        whole(other, memory)
+
+
+def test_memory_never_goes_backwards(ledger: Path, memory: Memory, tmp_path: Path) -> None:
+    earlier = copied(ledger, tmp_path / "earlier")
+    assert whole(earlier, memory).ok
+    old = memory.recall(origin_of(ledger))
+    append(ledger, count=1)
+    assert whole(ledger, memory).ok
+    new = memory.recall(origin_of(ledger))
+    assert old is not None
+    assert new is not None
+    assert not memory.keep(old, after=None)
+    assert not memory.keep(new, after=old)  # somebody was faster: to be verified again
+    assert memory.keep(old, after=new)
+    assert memory.recall(origin_of(ledger)) == new
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda fields: None,
+        lambda fields: [],
+        lambda fields: {},
+        lambda fields: {**fields, "more": 1},
+        lambda fields: {**fields, "format": "ledger/memory/v2"},
+        lambda fields: {**fields, "time_ns": -1},
+        lambda fields: {**fields, "time_ns": True},
+        lambda fields: {**fields, "last_hash": "AA=="},
+        lambda fields: {**fields, "last_hash": fields["edge"][0]},
+        lambda fields: {**fields, "edge": fields["edge"][:1]},
+        lambda fields: {**fields, "edge": fields["edge"][::-1]},
+        lambda fields: {**fields, "edge": [1]},
+        lambda fields: {**fields, "authority": ["AA=="]},
+        lambda fields: {**fields, "note": fields["note"].replace("\n5\n", "\n6\n")},
+        lambda fields: {**fields, "note": "no note"},
+        lambda fields: {**fields, "vkey": "no key"},
+        lambda fields: {**fields, "vkey": "a\ud800"},
+    ],
+)
+@both
+def test_damaged_memory_is_rejected(
+    check: Check, spoil: Callable[[object], object], ledger: Path, memory: Memory
+) -> None:
+    assert check(ledger, memory).ok
+    path = memory.path(origin_of(ledger))
+    honest = path.read_text()
+    path.write_text(json.dumps(spoil(json.loads(honest))))
+    with pytest.raises(MemoryFileError, match="what was remembered of this ledger cannot be used"):
+        check(ledger, memory)
+    for text in ("", "{", "[" * 100_000, honest[:-5], "\ufffd"):
+        path.write_text(text)
+        with pytest.raises(MemoryFileError, match="or remove it to begin anew"):
+            check(ledger, memory)
+    path.write_text(honest)
+    assert check(ledger, memory).ok
+
+
+def test_remembered_ledger_is_open_to_its_owner_only(ledger: Path, memory: Memory) -> None:
+    assert whole(ledger, memory).ok
+    assert memory.folder.stat().st_mode & 0o077 == 0
+    assert sorted(path.suffix for path in memory.folder.iterdir()) == ["", ".json"]
+
+
+def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
+    assert whole(ledger, memory).ok
+    good = memory.recall(origin_of(ledger))
+    assert good is not None
+    bad = Remembered(
+        vkey=good.vkey, note=good.note, state=replace(good.state, edge=good.state.edge[::-1])
+    )
+    with pytest.raises(VerificationError, match="the tree's edge is not that of the tree head"):
+        memory.keep(bad, after=good)
+
+
+def test_keys_that_were_read_before_stand_for_what_is_new(ledger: Path, memory: Memory) -> None:
+    operator = AuthorKey("operator", Ed25519PrivateKey.generate())
+    name = origin_of(ledger)
+    with recording(ledger) as recorder:
+        recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
+        recorder.rotate_key()
+    assert whole(ledger, memory).ok
+    remembered = memory.recall(name)
+    assert remembered is not None
+    assert len(remembered.state.authority) == 2
+    with recording(ledger) as recorder:
+        recorder.insert_events([StoredEvent(UUID(int=2), 1, "test.event", b"")], author=operator)
+        recorder.rotate_key()
+    report = news(ledger, memory)
+    assert (report.ok, report.size, report.unread) == (True, 9, 7)
+    assert report.authority is not None
+    assert len(report.authority.rotations) == 2
+
+
+def test_what_does_not_fit_a_wrong_memory_is_read_whole(ledger: Path, memory: Memory) -> None:
+    operator = AuthorKey("operator", Ed25519PrivateKey.generate())
+    name = origin_of(ledger)
+    with recording(ledger) as recorder:
+        recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
+    assert whole(ledger, memory).ok
+    fields = json.loads(memory.path(name).read_text())
+    memory.path(name).write_text(json.dumps({**fields, "authority": []}))
+    with recording(ledger) as recorder:
+        recorder.insert_events([StoredEvent(UUID(int=2), 1, "test.event", b"")], author=operator)
+    report = news(ledger, memory)
+    assert (report.ok, report.unread) == (True, 0)
+    remembered = memory.recall(name)
+    assert remembered is not None
+    assert len(remembered.state.authority) == 1  # put right
+
+
+def test_kept_heads_are_signed_by_the_key_of_their_size(ledger: Path) -> None:
+    notes = [read_tree_head(ledger)]
+    with recording(ledger) as recorder:
+        for version in (6, 7):
+            recorder.rotate_key()
+            notes.append(recorder.tree_head())
+            recorder.insert_events([StoredEvent(UUID(int=1), version, "test.event", b"")])
+            notes.append(recorder.tree_head())
+    for note in notes:
+        assert note is not None
+        assert check_ledger(ledger, kept_head=note).ok
+    head = parse_tree_head(notes[0] or "")
+    late = load_key(LedgerPaths(ledger).key, passphrase=None)  # not yet in force at this size
+    forged = sign_tree_head(origin=head.origin, size=head.size, root=head.root, key=late)
+    report = check_ledger(ledger, kept_head=forged)
+    assert (report.ok, report.error_type) == (False, "SignatureError")
+    assert "the kept tree head is not this ledger's" in str(report.error)
+
+
+def test_kept_head_of_a_history_before_a_change_of_the_key_is_a_contradiction(
+    ledger: Path, tmp_path: Path
+) -> None:
+    fork = copied(ledger, tmp_path / "fork")
+    append(fork, count=2, body=b"another")  # signed by the first key
+    with recording(ledger) as recorder:
+        recorder.rotate_key()
+    for count in (0, 5):  # the kept head covers more than there is, then less
+        append(ledger, count=count, first=6)
+        report = check_ledger(ledger, kept_head=read_tree_head(fork))
+        assert (report.ok, report.error_type) == (False, "ContradictionError")
+        assert report.contradiction == (read_tree_head(fork), read_tree_head(ledger))

@@ -1,0 +1,72 @@
+"""Every threat that the documentation names, carried out; who finds it is on the page."""
+
+from pathlib import Path
+
+import pytest
+from circular_pages import repeat_first_row
+from threat_scene import Scene, Writer, make_scene, recorder
+from threats import DETECTORS, THREATS, Threat, carry_out, detected
+from threats_page import PAGE, rendered
+
+from ledger.errors import LedgerError
+from ledger.paths import LedgerPaths
+from ledger.verification.reader import check_ledger
+
+# What is asked of each target when nothing is left out: all that matters is found by it.
+STRONGEST = {
+    "ledger": "a kept head",
+    "bundle": "a kept head",
+    "proof": "the vkey",
+    "evidence": "the rotations",
+    "memory": "a memory",
+    "clock": "whoever reads the events",
+    "blob": "whoever reads it",
+}
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return make_scene(tmp_path_factory.mktemp("scene") / "honest")
+
+
+def rows_of_the_page() -> dict[str, str]:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line[:2] == "| "}
+
+
+@pytest.mark.parametrize("target", DETECTORS)
+def test_honest_ledger_is_accepted_by_every_detector(
+    scene: Scene, target: str, tmp_path: Path
+) -> None:
+    copy = scene.copy(tmp_path / "copy")
+    for name, detector in DETECTORS[target].items():
+        assert detected(detector, copy) is None, name
+
+
+@pytest.mark.parametrize("threat", THREATS, ids=lambda threat: f"{threat.by}: {threat.name}")
+def test_threat_is_rejected(threat: Threat, scene: Scene, tmp_path: Path) -> None:
+    outcome = carry_out(threat, scene.copy(tmp_path / "copy"))
+    found = outcome.found[STRONGEST[threat.target]]
+    if threat.harmless or threat.undetected:
+        assert found is None
+    else:
+        assert found is not None
+        assert threat.vague or outcome.index in (None, found.index)
+    assert outcome.row == rows_of_the_page()[threat.name]
+
+
+def test_page_lists_the_threats_and_nothing_else() -> None:
+    assert len({threat.name for threat in THREATS}) == len(THREATS)
+    assert PAGE.read_text(encoding="utf-8") == rendered(rows_of_the_page())
+
+
+@pytest.mark.parametrize("table", ["entries", "tree_heads"])
+def test_table_without_end_is_rejected(table: str, tmp_path: Path) -> None:
+    with recorder(tmp_path) as into:
+        Writer(into).batch(2)
+        Writer(into).batch(1)
+    assert check_ledger(tmp_path).ok
+    repeat_first_row(LedgerPaths(tmp_path).database, table)
+    assert check_ledger(tmp_path).error_type == "ConsistencyError"
+    with recorder(tmp_path) as into, pytest.raises(LedgerError, match=r"damaged|fit together"):
+        Writer(into).batch(1)

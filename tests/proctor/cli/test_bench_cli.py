@@ -1,0 +1,39 @@
+"""The bench measures what it says it measures, and leaves nothing behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from proctor.benchmarks.ledger import BODY, _canonical, _json_body, _verify_chain, _write_chain
+from proctor.cli.bench import app
+from proctor.errors import ProctorError
+
+
+def test_bench_prints_every_figure_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # by default it measures where it is called
+    result = CliRunner().invoke(app, ["ledger", "--events", "5000", "--rounds", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["events"], found["rounds"]) == (5000, 1)
+    parts = ("append", "append_ratios", "verify", "verify_ratios", "remembered", "limits")
+    for part in (*parts, "reached"):
+        assert found[part]
+        assert all(value > 0 for value in found[part].values()), part
+    assert found["verify_ratios"]["chain of JSON lines"] == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_chain_of_json_lines_is_verified(tmp_path: Path) -> None:
+    assert len(_canonical(_json_body())) == BODY
+    path = tmp_path / "chain.jsonl"
+    _write_chain(path, events=20)
+    _verify_chain(path)
+    text = path.read_text()
+    for old, new in (("1.0625", "1.0626"), ('"index":7', '"index":8'), ("run.event_3", "run.")):
+        path.write_text(text.replace(old, new, 1))
+        with pytest.raises(ProctorError, match="of the chain does not fit"):
+            _verify_chain(path)

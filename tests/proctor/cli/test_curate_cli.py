@@ -1,0 +1,214 @@
+"""Training data at the command line: drawn, sealed, held against its seal, and called back."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pyarrow.parquet as pq
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from curation_histories import DATA, OPERATOR, Scene
+from frontdoor import answer, call_here
+
+from judge.curation.query import Query
+from judge.curation.sealing import draw
+from judge.curation.tables import open_tables
+from ledger.verification.reader import open_verified
+from proctor.home import Home
+
+Call = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with four runs from one start: two act, of which one by a model, and two wait."""
+    home = tmp_path_factory.mktemp("curate")
+    scene = Scene(home)
+    first = scene.line.active
+    scene.admit("data", DATA[0])
+    scene.admit("model", "playbook")
+    scene.admit("model", "small")
+    second = scene.promote()
+    better = scene.run(second, acts=True)
+    asked = scene.run(first, acts=True, author="small", temperature=0.5)
+    worse = scene.run(first, acts=False)
+    unlabelled = scene.run(None, acts=False)
+    for run, accuracy in ((better, 0.7), (asked, 0.72), (worse, 0.3), (unlabelled, 0.3)):
+        scene.audit(run, accuracy=accuracy)
+    (home / "runs.json").write_text(
+        json.dumps(
+            {"better": better, "asked": asked, "worse": worse, "no label": unlabelled, "on": second}
+        )
+    )
+    scene.log.close()
+    pem = OPERATOR.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (home / "ada.pem").write_bytes(pem)
+    (home / "ada.pem").chmod(0o600)
+    return home
+
+
+@pytest.fixture
+def home(told: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(told, tmp_path / "home"))
+
+
+@pytest.fixture
+def runs(home: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads((home / "runs.json").read_text())
+    return found
+
+
+@pytest.fixture
+def curate(home: Path) -> Call:
+    def call(*arguments: str | Path) -> CompletedProcess[str]:
+        done = call_here(["curate", *arguments], home=home)
+        assert "Traceback" not in done.stderr
+        return done
+
+    return call
+
+
+def test_export_is_sealed_once_and_a_changed_file_is_rejected(
+    home: Path, runs: dict[str, str], curate: Call
+) -> None:
+    out, table = home / "sft.jsonl", home / "sft.parquet"
+    first = answer(curate("export", "--kind", "sft", "--out", out, "--parquet", table, "--json"))
+    assert (first["examples"], first["runs"], first["let_in"]) == (3, 4, 3)
+    assert first["why_not"] == {"no label": 1}
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["id"] for line in lines] == [
+        f"{runs[name]}/1" for name in ("better", "asked", "worse")
+    ]
+    for line in lines:
+        assert set(line) == {"id", "messages"}
+        assert [message["role"] for message in line["messages"]] == ["system", "user", "assistant"]
+        said = json.loads(line["messages"][-1]["content"])
+        assert [decision["cites"] for decision in said["decisions"]] == [["R7"]]
+    assert lines[1]["messages"][1]["content"] == "group 0: R7 is not finite"  # as it was asked
+    assert pq.read_table(table).to_pylist() == lines
+    again = answer(
+        curate("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--out", table, "--json")
+    )
+    assert again["sealed_before"] is not None
+    assert table.read_bytes() == out.read_bytes()
+    assert curate("verify", out).returncode == 0
+    out.write_bytes(out.read_bytes().replace(b"decrease_lr", b"increase_lr", 1))
+    changed = curate("verify", out)
+    assert changed.returncode == 1
+    assert "no export in the ledger has these bytes" in changed.stdout
+
+
+def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str]) -> None:
+    with open_verified(home / "ledger") as ledger, open_tables(ledger) as tables:
+        drawn = draw(tables, Query(kind="preferences"), blobs=Home(home).blobs)
+        for asked, expected in (
+            ({"decided_by": ("small",), "min_accuracy": 0.71}, 1),
+            ({"max_temperature": 0.4, "min_process_score": 1.0}, 2),  # no model, not sampled
+            ({"max_temperature": 0.5}, 3),
+            ({"dataset": "shapes", "provoked": True}, 0),
+            ({"gold": True}, 0),
+        ):
+            chosen = Query(kind="sft", **asked)
+            assert len(draw(tables, chosen, blobs=Home(home).blobs).examples) == expected, asked
+    pairs = [json.loads(each.line) for each in drawn.examples]
+    assert [pair["id"] for pair in pairs] == [
+        f"{runs[better]}/1>{runs['worse']}/1" for better in ("better", "asked")
+    ]
+    for pair in pairs:
+        assert set(pair) == {"id", "prompt", "chosen", "rejected"}
+        assert [len(pair[part]) for part in ("prompt", "chosen", "rejected")] == [2, 1, 1]
+        assert "decrease_lr" in pair["chosen"][0]["content"]
+        assert "defer" in pair["rejected"][0]["content"]
+
+
+def test_withdrawn_origin_calls_its_examples_back(
+    home: Path, runs: dict[str, str], curate: Call
+) -> None:
+    out = home / "sft.jsonl"
+    curate("export", "--kind", "sft", "--out", out)
+    done = curate("withdraw", "model", "small", "--note", "it copies", "--key", home / "ada.pem")
+    assert done.returncode == 0, done.stderr
+    found = curate("recall", "--json")
+    assert found.returncode == 1
+    assert [(each["example"], each["tainted"]) for each in json.loads(found.stdout)] == [
+        (f"{runs['asked']}/1", True)
+    ]
+    assert curate("verify", out).returncode == 1
+    assert curate("why", runs["asked"]).returncode == 1
+    assert answer(curate("list", "--json"))[0]["to_be_called_back"] == 1
+
+
+def test_origin_is_admitted_with_an_operators_key_only(
+    home: Path, told: Path, curate: Call
+) -> None:
+    stranger = home / "eve.pem"
+    stranger.write_bytes(
+        Ed25519PrivateKey.generate().private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+    )
+    stranger.chmod(0o600)
+    admit = ("admit", "model", "human", "--note", "me", "--unseen")
+    refused = curate(*admit, "--key", stranger)
+    assert refused.returncode == 2
+    allowed = curate(*admit, "--key", home / "ada.pem")
+    assert allowed.returncode == 0, allowed.stderr
+    standing = {row["name"]: row["standing"] for row in answer(curate("origins", "--json"))}
+    assert standing["human"] == "admitted"
+
+
+def test_origin_that_no_run_has_is_rejected(home: Path, curate: Call) -> None:
+    signed = ("--note", "ours", "--key", home / "ada.pem")
+    refused = curate("admit", "model", "playboook", *signed)
+    assert refused.returncode == 2
+    said = " ".join(refused.stderr.split())
+    assert "no run of this ledger has the model 'playboook'" in said
+    assert "`proctor curate origins` lists them, --unseen admits it all the same" in said
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--min-process-score", "9"),
+        ("--min-accuracy", "1.5"),
+        ("--margin", "2"),
+        ("--max-temperature", "-1"),
+    ],
+)
+def test_number_that_none_can_have_is_rejected_where_it_is_given(
+    told: Path, wrong: tuple[str, str]
+) -> None:
+    refused = call_here(["curate", "export", "--kind", "sft", *wrong], home=told)
+    assert refused.returncode == 2
+    assert f"Invalid value for '{wrong[0]}'" in refused.stderr
+
+
+def test_export_of_nothing_is_told_and_neither_written_nor_sealed(home: Path, curate: Call) -> None:
+    out = home / "gold.jsonl"
+    with Home(home).open_log() as log:
+        before = log.recorder.max_notification_id()
+    done = curate("export", "--kind", "sft", "--gold", "--out", out, "--json")
+    assert (done.returncode, out.exists()) == (1, False)
+    told = json.loads(done.stdout)
+    assert (told["examples"], told["let_in"], told["export"]) == (0, 3, None)
+    assert "no example is left: nothing was sealed or written" in done.stderr
+    with Home(home).open_log() as log:
+        assert log.recorder.max_notification_id() == before
+
+
+def test_one_name_for_two_files_is_rejected_before_anything_is_sealed(
+    home: Path, curate: Call
+) -> None:
+    (home / "there").mkdir()
+    for name in ("both", "there/../both"):
+        done = curate("export", "--kind", "sft", "--out", home / "both", "--parquet", home / name)
+        assert (done.returncode, "is named twice" in done.stderr) == (2, True), done.stderr
+    assert not (home / "both").exists()
+    assert "sealed" not in curate("list").stdout

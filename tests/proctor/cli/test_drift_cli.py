@@ -1,0 +1,114 @@
+"""Drift from the front door: what is drawn, raised, shown and answered."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from frontdoor import call_here
+from gauntlet_lines import Line
+
+from aggregates.improvement.line import Line as Chain
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
+    """A line that lost a percent in each of ten evaluations."""
+    line = Line(tmp_path_factory.mktemp("drift"), ("late-rows",))
+    with line.controller() as controller:
+        place = controller.place
+        chain = place.line()
+        for _ in range(20):
+            evaluate(chain, "baseline", right=94)
+        for lost in range(10):
+            evaluate(chain, "drift", right=94 - lost)
+        place.save(lambda: [chain])
+    return line
+
+
+def evaluate(chain: Chain, purpose: str, *, right: int) -> None:
+    chain.evaluate(
+        chain.active,
+        purpose=purpose,
+        seed="00",
+        sha256="0" * 64,
+        tasks=100,
+        wrong=["one"] * (100 - right),
+        valid=100,
+        precision=None,
+        code={"files": 1, "lines": 10, "functions": 1, "complexity": 2},
+    )
+
+
+def write_key(line: Line) -> tuple[str, Path]:
+    """Put the operator's key where a command finds it."""
+    path = line.home.path / "operator.pem"
+    form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(line.operator.private_bytes(*form))
+    path.chmod(0o600)
+    return "--key", path
+
+
+def told(line: Line, *arguments: str | Path, code: int = 0) -> Any:
+    done = call_here([*arguments, "--repo", line.repo, "--json"], home=line.home.path)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def asked(line: Line, sql: str) -> Any:
+    done = call_here(["sql", sql, "--format", "json"], home=line.home.path)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_alarm_is_shown_until_an_operator_answers(line: Line) -> None:
+    found = told(line, "checkpoints", "drift", "--show", code=1)
+    kinds = [alarm["kind"] for alarm in found["open"]]
+    assert kinds == [alarm["kind"] for alarm in found["raised"]] == ["ratchet", "decline"]
+    assert found["baseline"]["repeats"] == 20
+    assert found["points"][-1]["sum"] > 8
+    status = told(line, "infra", "status")
+    assert [alarm["number"] for alarm in status["open_alarms"]] == [1, 2]
+    waiting = call_here(["infra", "review", "--repo", line.repo], home=line.home.path).stdout
+    assert "ALARM 1, ratchet: losses since the original add up to" in waiting
+    again = told(line, "checkpoints", "drift", "--show", code=1)
+    assert again["raised"] == []
+    by = write_key(line)
+    left = told(line, "checkpoints", "answer", "1", "--note", "the tasks were too hard", *by)
+    assert [alarm["number"] for alarm in left["open"]] == [2]
+    refused = call_here(
+        ["checkpoints", "answer", "1", "--note", "again", "--repo", line.repo], home=line.home.path
+    )
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "alarm 1 is not open; open: 2" in refused.stderr
+    assert asked(line, "SELECT number, kind, open, note FROM alarms ORDER BY number") == [
+        {"number": 1, "kind": "ratchet", "open": False, "note": "the tasks were too hard"},
+        {"number": 2, "kind": "decline", "open": True, "note": None},
+    ]
+
+
+def test_charts_are_drawn_against_the_original(line: Line) -> None:
+    drawn = call_here(
+        ["checkpoints", "drift", "--show", "--repo", line.repo], home=line.home.path
+    ).stdout
+    assert "share of tasks answered rightly" in drawn
+    assert "sum of losses since the original" in drawn
+
+
+def test_measures_are_asked_in_sql(line: Line) -> None:
+    (found,) = asked(line, "SELECT * FROM checkpoint_metrics")
+    assert (found["evaluations"], found["complexity"]) == (30, 2)
+    assert found["reference_success"] == pytest.approx((20 * 94 + 895) / 3_000)
+    assert (found["validation_pass"], found["production_success"]) == (1.0, None)
+    trends = asked(line, "SELECT metric, checkpoints, slope FROM metric_trends ORDER BY metric")
+    assert trends == [
+        {"metric": "reference_success", "checkpoints": 1, "slope": None},
+        {"metric": "validation_pass", "checkpoints": 1, "slope": None},
+    ]
+
+
+def test_simulation_is_of_the_lines_own_baseline(line: Line) -> None:
+    tables = told(line, "checkpoints", "simulate", "--streams", "100")
+    assert [len(table["rows"]) for table in tables] == [2, 8, 6, 7]
+    assert "at a standard deviation of 0.0039" in tables[0]["title"]

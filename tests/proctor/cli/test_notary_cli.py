@@ -1,0 +1,140 @@
+"""Training, judging and asking through a notary that is another user."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from frontdoor import TINY, call_here
+from notaries import (
+    HONEST,
+    JUDGE,
+    READER,
+    RunningNotary,
+    needs_other_users,
+    open_folder,
+    proctor_as,
+    running_notary,
+)
+
+from ledger.verification.reader import check_ledger
+
+RULES = f"""
+[[user]]
+user = {HONEST}
+append = ["run.*", "campaign.*"]
+
+[[user]]
+user = {os.geteuid()}
+append = ["run.*", "campaign.*"]
+
+[[user]]
+user = {JUDGE}
+append = ["audit.*"]
+roles = ["judge"]
+
+[[user]]
+user = {READER}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    needs_other_users()
+    with open_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def notary(folder: Path) -> Iterator[RunningNotary]:
+    with running_notary(folder, RULES) as notary:
+        done = proctor_as(
+            HONEST,
+            ["run", *TINY, "--policy", "nothing", "--json"],
+            home=folder / "honest",
+            socket=notary.socket,
+        )
+        assert done.returncode == 0, done.stderr
+        yield notary
+
+
+def test_run_of_one_user_is_judged_by_another_through_the_notary(
+    notary: RunningNotary, folder: Path
+) -> None:
+    runs = proctor_as(
+        READER,
+        ["sql", "SELECT run_id, ended_at IS NOT NULL AS ended FROM runs", "--json"],
+        home=folder / "reader",
+        socket=notary.socket,
+    )
+    assert runs.returncode == 0, runs.stderr
+    (run,) = json.loads(runs.stdout)
+    assert run["ended"]
+    submission = folder / "honest" / "runs" / run["run_id"] / "submission"
+    judged = proctor_as(
+        JUDGE,
+        ["judge", "latest", "--submission", submission, "--json"],
+        home=folder / "judge",
+        socket=notary.socket,
+    )
+    assert judged.returncode == 0, judged.stderr + judged.stdout
+    assert json.loads(judged.stdout)["hard_fail"] is False
+    report = check_ledger(notary.ledger, vkey=notary.vkey)
+    assert report.ok
+    audits = proctor_as(
+        READER,
+        ["sql", "SELECT count(*) AS n FROM audits", "--json"],
+        home=folder / "reader",
+        socket=notary.socket,
+    )
+    assert json.loads(audits.stdout) == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        (["campaign", *TINY, "--policy", "playbook"], "audit.started"),
+        (["run", *TINY, "edits=restart"], "audit.started"),
+        (["run", *TINY, "--policy", "openai", "--set", "model=m"], "transcript.started"),
+    ],
+)
+def test_what_the_notary_would_not_take_in_the_end_is_rejected_before_training(
+    notary: RunningNotary,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    missing: str,
+) -> None:
+    size = check_ledger(notary.ledger, vkey=notary.vkey).size
+    monkeypatch.setenv("PROCTOR_NOTARY", str(notary.socket))
+    done = call_here(command, home=tmp_path)
+    assert (done.returncode, f"the notary takes no {missing}" in done.stderr) == (2, True)
+    assert check_ledger(notary.ledger, vkey=notary.vkey).size == size
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show"],
+        pytest.param(["verify"], marks=pytest.mark.slow),
+        pytest.param(["log", "--limit", "3"], marks=pytest.mark.slow),
+        pytest.param(["replay"], marks=pytest.mark.slow),
+        pytest.param(["replay", "--execute"], marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_command_works_alike_for_a_user_who_may_only_read(
+    notary: RunningNotary, folder: Path, command: list[str]
+) -> None:
+    done = proctor_as(READER, command, home=folder / "reader", socket=notary.socket)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+@pytest.mark.slow
+def test_reader_is_refused_where_something_would_be_appended(
+    notary: RunningNotary, folder: Path
+) -> None:
+    done = proctor_as(READER, ["run", *TINY], home=folder / "reader", socket=notary.socket)
+    assert done.returncode == 2
+    assert "may only read here" in done.stderr

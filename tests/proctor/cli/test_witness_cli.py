@@ -1,0 +1,329 @@
+"""`proctor witness`, from both sides: files for machines apart, HTTP for connected ones."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from eventsourcing.persistence import StoredEvent
+from frontdoor import answer, call_here
+
+from ledger.paths import LedgerPaths
+from ledger.recording.opening import open_ledger
+from ledger.sqlite import SignedSQLiteRecorder
+from ledger.verification.reader import open_verified
+from ledger.witnessing.cosignatures import sign_cosignature
+from ledger.witnessing.evidence import open_evidence
+
+
+@contextmanager
+def recorder_of(home: Path) -> Iterator[SignedSQLiteRecorder]:
+    database, signer = open_ledger(LedgerPaths(home / "ledger"), passphrase=None)
+    with closing(database):
+        yield SignedSQLiteRecorder(database, signer=signer)
+
+
+def append(home: Path, *, first: int, last: int, state: bytes = b"\x80") -> None:
+    """Append the events of these versions to one stream, each a batch of its own."""
+    home.mkdir(exist_ok=True)
+    with recorder_of(home) as recorder:
+        for version in range(first, last + 1):
+            event = StoredEvent(
+                originator_id=UUID(int=1),
+                originator_version=version,
+                topic="test.happened",
+                state=state,
+            )
+            recorder.insert_events([event])
+
+
+def rotate(home: Path) -> None:
+    with recorder_of(home) as recorder:
+        recorder.rotate_key()
+
+
+def newest_note(home: Path) -> str:
+    with open_verified(home / "ledger") as ledger:
+        assert ledger.head is not None
+        return ledger.head.note
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with five entries, and a witness that trusts its ledger."""
+    folder = tmp_path_factory.mktemp("made")
+    append(folder / "home", first=1, last=5)
+    make_witness(folder, "w")
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "place"))
+
+
+@pytest.fixture
+def home(place: Path) -> Path:
+    return place / "home"
+
+
+def make_witness(place: Path, name: str) -> None:
+    """Make a witness that trusts the ledger."""
+    arguments = ["witness", "init", "--name", f"{name}.example", "--state", str(place / name)]
+    done = call_here([*arguments, "--json"], home=place)
+    assert answer(done)["vkey"] == (place / name / "witness.vkey").read_text().strip()
+    assert trust_ledger(place, name).returncode == 0
+
+
+def trust_ledger(place: Path, name: str) -> subprocess.CompletedProcess[str]:
+    vkey = place / "home/ledger/ledger.vkey"
+    return call_here(["witness", "trust", vkey, "--state", place / name], home=place)
+
+
+def request(place: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    where: list[str | Path] = ["--witness", place / "w/witness.vkey"]
+    if "--old" in more:
+        where = []
+    return call_here(
+        ["witness", "request", "--out", place / "q", *where, *more], home=place / "home"
+    )
+
+
+def sign(place: Path, *more: str | Path) -> subprocess.CompletedProcess[str]:
+    where: list[str | Path] = ["--state", place / "w", "--out", place / "a"]
+    return call_here(["witness", "sign", place / "q", *where, *more], home=place)
+
+
+def add(place: Path) -> subprocess.CompletedProcess[str]:
+    where: list[str | Path] = ["--witness", place / "w/witness.vkey"]
+    return call_here(["witness", "add", place / "a", *where], home=place / "home")
+
+
+def by_files(place: Path) -> None:
+    for step in (request, sign, add):
+        done = step(place)
+        assert done.returncode == 0, done.stderr
+
+
+def test_cosignature_comes_home_by_files(place: Path, home: Path) -> None:
+    by_files(place)
+    first = newest_note(home)
+    assert first.count("\n\u2014 ") == 2
+    append(home, first=6, last=9)
+    assert "9 entries, of which it has cosigned 5" in request(place).stdout
+    assert sign(place).returncode == 0
+    append(home, first=10, last=11)  # while the answer is on its way
+    assert add(place).returncode == 0
+    assert add(place).returncode == 0  # again changes nothing
+    with open_verified(home / "ledger", signatures="all") as ledger:
+        notes = {note.split("\n")[1]: note.count("\n\u2014 ") for note in ledger.head_notes()}
+    assert notes == {str(n): 2 if n in (5, 9) else 1 for n in range(1, 12)}
+    assert call_here(["verify"], home=home).returncode == 0
+
+
+def test_request_with_the_wrong_old_size_says_the_right_one(place: Path) -> None:
+    by_files(place)
+    assert request(place, "--old", "3").returncode == 0
+    done = sign(place)
+    assert done.returncode == 2
+    assert "write the request with --old 5" in done.stderr
+    assert request(place, "--old", "6").returncode == 2
+
+
+def test_ledger_put_back_is_not_cosigned_and_leaves_evidence(place: Path, home: Path) -> None:
+    shutil.copytree(home, place / "before")
+    append(home, first=6, last=9)
+    by_files(place)
+    shutil.rmtree(home)
+    (place / "before").rename(home)
+    assert request(place, "--old", "0").returncode == 0
+    done = sign(place)
+    assert done.returncode == 1
+    assert "9 entries were cosigned before, and this tree head has 5" in done.stdout
+    (evidence,) = (place / "w/evidence").glob("rollback-*.txt")
+    assert open_evidence(evidence.read_text()).kind == "rollback"
+
+
+def test_forked_ledger_is_not_cosigned_and_leaves_evidence(place: Path, home: Path) -> None:
+    shutil.copytree(home, place / "before")
+    append(home, first=6, last=7)
+    by_files(place)
+    shutil.rmtree(home)
+    (place / "before").rename(home)
+    append(home, first=6, last=9, state=b"\x81\xa1v\x01")
+    assert request(place, "--old", "7").returncode == 0
+    done = sign(place)
+    assert done.returncode == 1
+    assert "a fork" in done.stdout
+    (evidence,) = (place / "w/evidence").glob("fork-*.txt")
+    assert open_evidence(evidence.read_text()).kind == "fork"
+
+
+def test_rotated_ledger_is_cosigned_when_its_rotations_come_along(place: Path, home: Path) -> None:
+    by_files(place)
+    rotate(home)
+    append(home, first=6, last=7)
+    rotate(home)
+    assert "was rotated: take" in request(place).stdout
+    assert sign(place).returncode == 2
+    assert sign(place, "--rotations", place / "q.rotations").returncode == 0
+    assert add(place).returncode == 0
+    assert newest_note(home).count("\n\u2014 ") == 2
+
+
+def test_answer_of_another_witness_is_rejected(place: Path, home: Path) -> None:
+    make_witness(place, "other")
+    assert request(place).returncode == 0
+    assert sign(place, "--state", place / "other").returncode == 0
+    done = add(place)
+    assert done.returncode == 1
+    assert "no line of the answer is by w.example" in done.stderr
+    assert newest_note(home).count("\n\u2014 ") == 1
+
+
+def test_answer_for_another_ledger_is_rejected(place: Path, home: Path) -> None:
+    assert request(place).returncode == 0
+    assert sign(place).returncode == 0
+    shutil.rmtree(home)
+    append(home, first=1, last=5)
+    assert add(place).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["request", "--out", "q"], "give --witness VKEYFILE, or --old N"),
+        (["add", "q"], "give either --witness VKEYFILE or --policy FILE"),
+        (["add", "w/witness.vkey", "--witness", "w/witness.vkey"], "is no answer of a witness"),
+        (["sign", "missing", "--state", "w", "--out", "a"], "missing cannot be read"),
+        (["serve", "--state", "w", "--listen", "localhost"], "give an IP address and a port"),
+        (["serve", "--state", "w", "--listen", "127.0.0.1:99999"], "give an IP address and a"),
+        (["serve", "--state", "w", "--listen", "192.0.2.1:0"], "--listen 192.0.2.1:0: Cannot"),
+        (["serve", "--state", "none"], "there is no witness here"),
+        (["trust", "w/witness.vkey", "--state", "w"], "this is a witness's key"),
+        (["ask", "--policy", "w/witness.vkey"], "line 1: "),
+        (["init", "--state", "x", "--name", "a b"], "cannot be a witness's name"),
+    ],
+)
+def test_wrong_usage_is_explained(
+    place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], error: str
+) -> None:
+    monkeypatch.chdir(place)
+    done = call_here(["witness", *arguments], home=place / "home")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert error in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+@contextmanager
+def serving(state: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    command = ["witness", "serve", "--state", str(state), "--listen", "127.0.0.1:0"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "proctor", *command], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        yield child.stdout.readline().split(" ")[-1].strip(), child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def policy_of(place: Path, urls: dict[str, str], rule: str) -> Path:
+    lines = [
+        f"witness {name} {(place / name / 'witness.vkey').read_text().strip()} {url}\n"
+        for name, url in urls.items()
+    ]
+    path = place / "policy"
+    path.write_text(f"{''.join(lines)}group g {rule} {' '.join(urls)}\nquorum g\n")
+    return path
+
+
+def ask(place: Path, policy: Path) -> tuple[int, dict[str, str], bool]:
+    arguments: list[str | Path] = ["witness", "ask", "--policy", policy, "--timeout", "5"]
+    done = call_here([*arguments, "--json"], home=place / "home")
+    said = answer(done)
+    outcomes = {name: asked["outcome"] for name, asked in said["witnesses"].items()}
+    return done.returncode, outcomes, said["met"]
+
+
+def test_witnesses_are_asked_over_http(place: Path, home: Path) -> None:
+    make_witness(place, "v")
+    with ExitStack() as stack:
+        urls = {name: stack.enter_context(serving(place / name))[0] for name in ("w", "v")}
+        policy = policy_of(place, urls, "all")
+        assert ask(place, policy) == (0, {"w": "cosigned", "v": "cosigned"}, True)
+        assert ask(place, policy) == (0, {"w": "cosigned", "v": "cosigned"}, True)
+        assert newest_note(home).count("\n\u2014 ") == 3  # asked once, stored once
+        append(home, first=6, last=9)
+        rotate(home)
+        assert ask(place, policy) == (0, {"w": "cosigned", "v": "cosigned"}, True)
+        append(home, first=10, last=10)
+        policy = policy_of(place, {**urls, "v": "http://127.0.0.1:1"}, "all")
+        assert ask(place, policy) == (1, {"w": "cosigned", "v": "failed"}, False)
+        policy = policy_of(place, {**urls, "v": "http://127.0.0.1:1"}, "any")
+        assert ask(place, policy) == (0, {"w": "cosigned", "v": "failed"}, True)
+    assert call_here(["verify"], home=home).returncode == 0
+
+
+def test_ledger_put_back_or_forked_is_found_when_witnesses_are_asked(
+    place: Path, home: Path
+) -> None:
+    with serving(place / "w") as (url, _):
+        policy = policy_of(place, {"w": url}, "any")
+        shutil.copytree(home, place / "before")
+        append(home, first=6, last=7)
+        assert ask(place, policy) == (0, {"w": "cosigned"}, True)
+        shutil.rmtree(home)
+        (place / "before").rename(home)
+        assert ask(place, policy) == (1, {"w": "behind"}, False)
+        append(home, first=6, last=9, state=b"\x81\xa1v\x01")
+        assert ask(place, policy) == (1, {"w": "fork"}, False)
+
+
+def test_tree_head_takes_no_more_lines_than_a_note_may_have(place: Path, home: Path) -> None:
+    note = newest_note(home)
+    with recorder_of(home) as recorder:
+        for number in range(14):
+            key = Ed25519PrivateKey.generate()
+            text = note.rpartition("\n\n")[0] + "\n"
+            line = sign_cosignature(text, name=f"n{number}.example", key=key, seconds=1)
+            recorder.add_signature_line(5, line)
+    make_witness(place, "v")
+    with serving(place / "w") as (w, _), serving(place / "v") as (v, _):
+        policy = policy_of(place, {"w": w, "v": v}, "all")
+        assert ask(place, policy) == (1, {"w": "cosigned", "v": "failed"}, False)
+    assert newest_note(home).count("\n\u2014 ") == 16
+
+
+def test_policy_for_another_ledger_is_rejected_before_anybody_is_asked(
+    place: Path, tmp_path: Path
+) -> None:
+    append(tmp_path / "other", first=1, last=1)
+    policy = policy_of(place, {"w": "http://127.0.0.1:1"}, "any")
+    other = (tmp_path / "other/ledger/ledger.vkey").read_text()
+    policy.write_text(f"log {other}{policy.read_text()}")
+    done = call_here(["witness", "ask", "--policy", policy], home=place / "home")
+    assert done.returncode == 1
+    assert "the policy is for other ledgers" in done.stderr
+
+
+def test_server_ends_cleanly_when_it_is_told_to(place: Path) -> None:
+    with serving(place / "w") as (_, child):
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=120) == 0
+
+
+def test_witness_key_can_have_a_passphrase(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "correct horse")
+    make_witness(place, "s")
+    monkeypatch.delenv("PROCTOR_KEY_PASSPHRASE")
+    done = trust_ledger(place, "s")
+    assert done.returncode == 2
+    assert "needs a passphrase" in done.stderr

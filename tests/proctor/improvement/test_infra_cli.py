@@ -1,0 +1,213 @@
+"""`proctor infra`: what people and operators do, from the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontdoor import call_here
+from gauntlet_lines import COMPONENT, SELECTION, THRIFTY, UNSORTED, Line
+
+from proctor.sample.init import git
+
+WHY = ["--rationale", "It is better so."]
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    """Return a line whose operator's key lies in a file."""
+    line = Line(tmp_path, ("late-rows",))
+    for what, file in (("new", "operator.pem"), ("grant", "operator.pem.vkey")):
+        done = call_here(["keys", what, "operator", tmp_path / file], home=line.home.path)
+        assert done.returncode == 0, done.stderr
+    return line
+
+
+def infra(line: Line, *arguments: str | Path, code: int = 0) -> str:
+    """Run `proctor infra` and return what it says; the exit code has to be this one."""
+    place = () if arguments[0] == "init" else ("--repo", line.repo)
+    done = call_here(("infra", *arguments, *place), home=line.home.path)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def infra_json(line: Line, *arguments: str | Path, code: int = 0) -> Any:
+    return json.loads(infra(line, *arguments, "--json", code=code).splitlines()[0])
+
+
+def written(line: Line, name: str, diff: bytes) -> Path:
+    path = line.repo.parent / name
+    path.write_bytes(diff)
+    return path
+
+
+def key_of(line: Line) -> list[str | Path]:
+    return ["--key", line.repo.parent / "operator.pem"]
+
+
+def thrifty_component(text: str) -> str:
+    scored = "score_documents(documents, query, settings)"
+    assert scored in text
+    return text.replace(scored, f"[row for row in {scored} if row[0] > 0]")
+
+
+def test_change_is_proposed_judged_and_shown(line: Line) -> None:
+    worse = written(line, "worse.diff", line.diff(SELECTION, UNSORTED))
+    told = infra(line, "propose", worse, *WHY, code=2)
+    assert f"--tier {SELECTION}=2" in told
+    infra(line, "propose", worse, *WHY, "--tier", f"{SELECTION}=2")
+    better = written(line, "better.diff", line.diff(SELECTION, THRIFTY))
+    (queued,) = infra_json(line, "propose", better, *WHY, "--tier", f"{SELECTION}=2")
+    assert (queued["outcome"], queued["stage"], queued["waits_for"]) == (None, "branch", None)
+    done = infra_json(line, "run", code=1)
+    assert [each["outcome"] for each in done] == ["rejected", "promoted"]
+    status = infra_json(line, "status")
+    assert [len(status["checkpoints"]), status["at_checkpoint"], status["queue"]] == [2, True, []]
+    shown = infra(line, "show", done[0]["proposal"])
+    for part in ("-    ordered = sorted", "proposal.tested", "late-rows", "rejected: worse"):
+        assert part in shown
+    assert infra_json(line, "show")["text"] == line_diff(better)
+    assert "late-rows" in infra(line, "anchors")
+    assert "ranking" in infra(line, "gaps")
+
+
+def line_diff(path: Path) -> str:
+    return path.read_text()
+
+
+def test_operator_signs_what_was_carried_away(line: Line, tmp_path: Path) -> None:
+    diff = written(line, "component.diff", line.diff(COMPONENT, thrifty_component))
+    (queued,) = infra_json(line, "propose", diff, *WHY, "--tier", f"{COMPONENT}=1")
+    (run,) = infra_json(line, "run")
+    assert "an operator has to approve it" in run["waits_for"]
+    assert "row[0] > 0" in infra(line, "review")
+    stick = tmp_path / "stick"
+    infra(line, "export-pending", stick)
+    carried = stick / queued["proposal"] / "change.diff"
+    text = carried.read_text()
+    carried.write_text(text.replace("row[0] > 0", "row[0] > 1"))
+    assert "is not the diff that proposal.json names" in sign(line, stick, code=2)
+    carried.write_text(text)
+    assert "carry it back" in sign(line, stick)
+    assert "approve" in infra(line, "import-reviews", stick)
+    (done,) = infra_json(line, "run")
+    assert (done["outcome"], done["review"]) == ("promoted", "approve")
+
+
+def sign(line: Line, stick: Path, *, code: int = 0) -> str:
+    """Approve in a folder, as on a machine that has neither ledger nor repository."""
+    nowhere = line.repo.parent / "nowhere"
+    done = call_here(
+        ("infra", "approve", "latest", *key_of(line), "--pending", stick), home=nowhere
+    )
+    assert done.returncode == code, done.stderr
+    assert not nowhere.exists()
+    return done.stdout + done.stderr
+
+
+def test_review_that_was_signed_by_nobody_is_rejected(line: Line, tmp_path: Path) -> None:
+    diff = written(line, "component.diff", line.diff(COMPONENT, thrifty_component))
+    infra(line, "propose", diff, *WHY, "--tier", f"{COMPONENT}=1")
+    stick = tmp_path / "stick"
+    infra(line, "export-pending", stick)
+    call_here(["keys", "new", "operator", tmp_path / "other.pem"], home=line.home.path)
+    theirs = ("infra", "approve", "--key", tmp_path / "other.pem", "--pending", stick)
+    assert call_here(theirs, home=line.home.path).returncode == 0
+    assert "no operator whose key is in force" in infra(line, "import-reviews", stick, code=1)
+    assert infra_json(line, "status")["queue"][0]["review"] is None
+
+
+def test_operator_ends_a_proposal_or_asks_for_another(line: Line) -> None:
+    diff = written(line, "better.diff", line.diff(SELECTION, THRIFTY))
+    for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
+        infra(line, "propose", diff, *WHY, "--tier", f"{SELECTION}=2")
+        assert outcome in infra(line, word, "latest", *key_of(line), "--note", "Not so.")
+    assert "Not so." in infra(line, "show")
+
+
+def test_halted_line_goes_on_with_an_operators_answer(line: Line) -> None:
+    diff = written(line, "tiers.diff", line.diff("judge/tiers.toml", lambda text: text + "\n"))
+    (found,) = infra_json(line, "propose", diff, *WHY, "--tier", "judge/tiers.toml=2", code=1)
+    assert found["outcome"] == "halted"
+    assert "HALTED by" in infra(line, "status")
+    infra(line, "resume", *key_of(line), "--note", "Looked at.")
+    assert infra_json(line, "status")["halted"] is None
+    assert "the line is not halted" in infra(line, "resume", *key_of(line), code=2)
+
+
+def test_run_says_that_the_line_is_halted(line: Line) -> None:
+    assert infra(line, "run") == "nothing to do: no proposal is queued\n"
+    diff = written(line, "tiers.diff", line.diff("judge/tiers.toml", lambda text: text + "\n"))
+    (found,) = infra_json(line, "propose", diff, *WHY, "--tier", "judge/tiers.toml=2", code=1)
+    told = infra(line, "run", code=1)
+    for part in (found["proposal"], found["reason"], "`proctor infra resume`"):
+        assert part in told
+    assert infra_json(line, "run", code=1) == []
+    better = written(line, "better.diff", line.diff(SELECTION, THRIFTY))
+    infra(line, "propose", better, *WHY, "--tier", f"{SELECTION}=2")
+    assert f"halted by proposal {found['proposal']}" in infra(line, "run", code=1)
+
+
+@pytest.mark.parametrize("tiers", [(), ("--tier", f"{SELECTION}=2")])
+@pytest.mark.parametrize("state", ["promoting", "halted", "astray"])
+def test_diff_that_does_not_apply_is_rejected(
+    line: Line, state: str, tiers: tuple[str, ...]
+) -> None:
+    checkpoint = line.head()
+    if state == "halted":
+        tier0 = written(line, "tiers.diff", line.diff("judge/tiers.toml", lambda text: text + "\n"))
+        infra(line, "propose", tier0, *WHY, "--tier", "judge/tiers.toml=2", code=1)
+    elif state == "astray":
+        infra(line, "status")  # which puts the line on record where it is
+        line.commit(SELECTION, UNSORTED)
+    stale = line.diff(SELECTION, THRIFTY).replace(b"\n-    ", b"\n-    not so: ")
+    proposals = infra_json(line, "status")["queue"]
+    told = infra(line, "propose", written(line, "stale.diff", stale), *WHY, *tiers, code=2)
+    assert f"'main' at {checkpoint[:12]}: " in told
+    assert ("`proctor infra adopt` takes it over" in told) == (state == "astray")
+    assert infra_json(line, "status")["queue"] == proposals == []
+    code = 0 if state == "halted" else 2
+    assert ("tiers.toml" in infra(line, "show", code=code)) == (state == "halted")
+
+
+def test_what_people_commit_is_an_alarm_until_it_is_taken_over(line: Line) -> None:
+    assert infra_json(line, "measure")["alarms"] == []
+    baselines = infra_json(line, "baseline", "--into", line.repo / "judge/reference_tasks")
+    assert baselines == {"written": ["late-rows"]}
+    git(line.repo, "checkout", "--quiet", "--", ".")
+    commit = line.commit(SELECTION, UNSORTED)
+    found = infra_json(line, "measure", code=1)
+    assert [alarm["kind"] for alarm in found["alarms"]] == ["not promoted", "worse", "worse"]
+    assert (found["commit"], found["shares"]["hidden"]) == (commit, [1.0, 0.0])
+    listed = infra_json(line, "anchors")
+    assert [(each["task"], each["in_set"]) for each in listed] == [
+        ("late-rows", True),
+        ("late-rows-hidden", False),
+    ]
+    infra(line, "adopt", *key_of(line))
+    assert infra_json(line, "status")["at_checkpoint"] is True
+    into = line.repo / "judge/reference_tasks"
+    infra(line, "admit", "late-rows-hidden", "--into", into, *key_of(line))
+    assert [each["admitted"] for each in infra_json(line, "anchors")] == [False, True]
+    git(line.repo, "add", "--all")
+    git(line.repo, "commit", "--quiet", "--message", "An anchor")
+    git(line.repo, "update-ref", "refs/heads/main", "work")
+    infra(line, "adopt", *key_of(line))
+    assert "late-rows-hidden" in git(line.repo, "show", "main:judge/reference_tasks/manifest.json")
+    assert [each["in_set"] for each in infra_json(line, "anchors")] == [True, True]
+
+
+def test_valley_is_opened_for_listed_diffs(line: Line) -> None:
+    steps = [written(line, "1.diff", line.diff(SELECTION, UNSORTED))]
+    steps.append(written(line, "2.diff", b"--- a/x\n+++ b/x\n"))
+    infra(line, "valley", *steps, *key_of(line))
+    assert "0 of 2 steps" in infra(line, "status")
+
+
+def test_next_commands_quote_the_folder(line: Line) -> None:
+    folder = line.repo.parent / "my sample"
+    assert f"`git -C '{folder}' diff > change.diff`" in infra(line, "init", folder)
+
+
+def test_sample_is_not_written_over_anything(line: Line) -> None:
+    assert "is there already" in infra(line, "init", line.repo, code=2)

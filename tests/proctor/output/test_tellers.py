@@ -1,0 +1,56 @@
+"""Every kind of event is told in a line of its own."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from ledger.bodies import encode_body
+from ledger.verification.verified_entries import VerifiedEntry
+from proctor.errors import ProctorError
+from proctor.home import find_run
+from proctor.output.terminal import cell, counted, on_one_line
+from proctor.runs.replay import tell_entry
+
+pytest_plugins = ("projection_fixtures",)
+
+
+def test_every_kind_of_event_is_told(entries: list[VerifiedEntry]) -> None:
+    told = {entry.name: tell_entry(entry) for entry in entries}
+    assert [name for name, line in told.items() if not line or "odd" in line] == []
+    assert told["transcript.call_made"] == (
+        "3, epoch 2, decide on R6 by decider of small: unusable (0.50 s, 340 tokens): no JSON"
+    )
+    assert told["transcript.vote_counted"] == "epoch 2, R6: add_norm by 50% of the ballots"
+
+
+def test_event_with_an_odd_body_is_told_as_odd(entries: list[VerifiedEntry]) -> None:
+    for entry in entries:
+        assert tell_entry(replace(entry, body=encode_body({"v": 1}))).startswith("(its body is odd")
+
+
+@pytest.mark.parametrize("show", [on_one_line, cell])
+def test_others_words_begin_no_line(show: Callable[[str], str]) -> None:
+    assert show("it waits\n   99 run.ended\x1b[2J") == "it waits\\n   99 run.ended\\x1b[2J"
+
+
+def test_nouns_are_plural_unless_there_is_one() -> None:
+    assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+    assert [counted(2, noun) for noun in ("entry", "valley")] == ["2 entries", "2 valleys"]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("c", "no run begins with 'c'; `proctor log` lists them"),
+        ("", "no run begins with ''"),
+        ("A", "2 runs begin with 'A': give more of it; `proctor log` lists them"),
+    ],
+)
+def test_name_that_is_not_one_runs_is_rejected(name: str, problem: str) -> None:
+    ids = [UUID(f"{first}{'0' * 30}") for first in ("ab", "ad", "bb")]
+    assert find_run(ids, "ab") == ids[0]
+    with pytest.raises(ProctorError, match=f"^{re.escape(problem)}"):
+        find_run(ids, name)
