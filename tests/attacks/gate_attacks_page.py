@@ -1,6 +1,6 @@
 """Writes docs/reference/gauntlet-threats.md from the catalogue of attacks on the gate.
 
-Run as `PYTHONPATH=tests python tests/attacks/gate_attacks_page.py`.
+Run as `PYTHONPATH=tests/helpers python tests/attacks/gate_attacks_page.py`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "gauntlet-threats.md"
 _HEAD = """\
 # Attacks on the gate, and how each ends
 
-Written by `PYTHONPATH=tests python tests/attacks/gate_attacks_page.py`. Every attack on this page
+Written by `PYTHONPATH=tests/helpers python tests/attacks/gate_attacks_page.py`. Every attack on this page
 is carried out by the suite (`tests/judge/gauntlet/test_gate_attacks.py`) through the front door: a
 real repository, ledger and controller, real processes. It has to end as it says here, for the
 reason that is quoted here; the line, its checkpoint, the work tree, hooks and settings have to be

@@ -1,7 +1,7 @@
 """Portable runs come out the same, to the last bit, on every x86-64 CPU.
 
 A change of the training, the diagnostics or the rules changes the digests: then `python
-tests/golden_portable.py` prints the new ones, and the change goes into CHANGELOG.md.
+tests/helpers/golden_portable.py` prints the new ones, and the change goes into CHANGELOG.md.
 """
 
 import shutil

@@ -30,7 +30,7 @@ needs_strace = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(TESTS), str(TESTS.parent))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(TESTS / "helpers"), str(TESTS.parent))))
 
 
 def answered_in(said: Iterable[str]) -> int:

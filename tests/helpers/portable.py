@@ -13,7 +13,7 @@ from typing import Any
 
 from monitor.dispatch import PORTABLE_VARIABLES, environment_with
 
-TESTS = Path(__file__).parent
+HELPERS = Path(__file__).parent
 DISPATCH: dict[str, dict[str, str]] = {  # settings under which everything has to hold
     "default": {"ATEN_CPU_CAPABILITY": "default"},
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
@@ -51,7 +51,7 @@ def _in_process(
     arguments: Sequence[Any],
     emulator: Sequence[str],
 ) -> Any:
-    paths = [str(TESTS), str(TESTS.parent)]
+    paths = [str(HELPERS), str(HELPERS.parents[1])]
     code = _CODE.format(paths=paths)
     done = subprocess.run(
         [*emulator, sys.executable, "-c", code, module, function, json.dumps(arguments)],

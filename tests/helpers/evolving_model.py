@@ -1,7 +1,7 @@
 """A model that proposes changes of the sample repository from a script: good ones, idle ones,
 harmful ones, attacks on the gate, and nonsense. As a process:
 
-    python tests/evolving_model.py --port 8080 --script sample
+    python tests/helpers/evolving_model.py --port 8080 --script sample
 
 prints its base URL on the first line and serves until it is ended.
 """

@@ -2,7 +2,7 @@
 
 It speaks HTTP/1.1, /v1/chat/completions and /v1/models. As a process:
 
-    python tests/chat_server.py --port 0 --script defer-r1
+    python tests/helpers/chat_server.py --port 0 --script defer-r1
 
 prints its base URL on the first line and serves until it is ended.
 """

@@ -27,7 +27,7 @@ from eventsourcing.persistence import StoredEvent
 from ledger.notary.client import NotaryClient
 from ledger.notary.remote import RemoteRecorder
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NOTARY, HONEST, HOSTILE, JUDGE, READER, STRANGER = range(20_001, 20_007)
 _TRY = "import importlib.util, ledger.sqlite, duckdb; importlib.util.find_spec('torch').loader"
 _START = "from proctor.cli.notary import app; app(prog_name='notary')"
@@ -187,7 +187,7 @@ def start_as(
         cwd=cwd,
         env={
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT / "tests"),
+            "PYTHONPATH": str(Path(__file__).parent),
             "COLUMNS": "100",
             **(environment or {}),
         },
