@@ -21,8 +21,8 @@ _HEAD = """\
 # Attacks on the gate, and how each ends
 
 Written by `PYTHONPATH=tests/helpers python tests/attacks/gate_attacks_page.py`.
-Every attack on this page is carried out by the suite (`tests/judge/gauntlet/test_gate_attacks.py`) through the front door: a
-real repository, ledger and controller, real processes. It has to end as it says here, for the
+Every attack on this page is carried out by the suite (`tests/judge/gauntlet/test_gate_attacks.py`)
+through the front door: a real repository, ledger and controller, real processes. It has to end as it says here, for the
 reason that is quoted here; the line, its checkpoint, the work tree, hooks and settings have to be
 as before; and an honest change beside it has to be promoted.
 
