@@ -20,8 +20,8 @@ _HEAD = """\
 
 Written by `PYTHONPATH=tests/helpers python tests/attacks/threats_page.py`:
 every attack on this page is carried out, on disk, on a copy of an honest ledger, and every detector
-is asked. The suite does it again and compares (`tests/ledger/verification/test_threats.py`); each detector accepts the ledger
-that was not attacked. Why it is so: [tampering](../explanation/tampering.md).
+is asked. The suite does it again and compares (`tests/ledger/verification/test_threats.py`);
+each detector accepts the ledger that was not attacked. Why it is so: [tampering](../explanation/tampering.md).
 
 **found**: refused, and the entry named where it was made. found: refused. -: not noticed.
 """
