@@ -20,11 +20,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "gauntlet-threats.md"
 _HEAD = """\
 # Attacks on the gate, and how each ends
 
-Written by `PYTHONPATH=tests/helpers python tests/attacks/gate_attacks_page.py`.
-Every attack on this page is carried out by the suite (`tests/judge/gauntlet/test_gate_attacks.py`)
-through the front door: a real repository, ledger and controller, real processes.
-It has to end as it says here, for the reason that is quoted here; the line, its checkpoint, the work tree, hooks and settings have to be
-as before; and an honest change beside it has to be promoted.
+Written by `PYTHONPATH=tests/helpers python tests/attacks/gate_attacks_page.py`. Every attack on
+this page is carried out by the suite (`tests/judge/gauntlet/test_gate_attacks.py`) through the
+front door: a real repository, ledger and controller, real processes. It has to end as it says
+here, for the reason that is quoted here; the line, its checkpoint, the work tree, hooks and
+settings have to be as before; and an honest change beside it has to be promoted.
 
 *Unfenced*: the line that is attacked allows changed code to import anything, and so lacks a part of
 what protects others; what stands behind that has to hold by itself. Where an attack looks for

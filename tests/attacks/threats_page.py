@@ -18,10 +18,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "threats.md"
 _HEAD = """\
 # Threats, and what detects each
 
-Written by `PYTHONPATH=tests/helpers python tests/attacks/threats_page.py`:
-every attack on this page is carried out, on disk, on a copy of an honest ledger, and every detector
-is asked. The suite does it again and compares (`tests/ledger/verification/test_threats.py`);
-each detector accepts the ledger that was not attacked. Why it is so: [tampering](../explanation/tampering.md).
+Written by `PYTHONPATH=tests/helpers python tests/attacks/threats_page.py`: every attack on this
+page is carried out, on disk, on a copy of an honest ledger, and every detector is asked. The
+suite does it again and compares (`tests/ledger/verification/test_threats.py`); each detector
+accepts the ledger that was not attacked. Why it is so: [tampering](../explanation/tampering.md).
 
 **found**: refused, and the entry named where it was made. found: refused. -: not noticed.
 """
