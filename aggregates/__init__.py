@@ -1,1 +1,1 @@
-"""What can happen: event types, aggregates, their invariants, the rules as pure functions."""
+"""Event types, aggregates and their invariants, and the rules as pure functions."""

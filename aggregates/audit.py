@@ -110,9 +110,11 @@ class Audit(Aggregate):
         """Record the next step; behind a failed gate nothing but `not_run` is possible."""
         number = len(self.statuses) + 1
         if self.scored or number > len(STEPS) or STEPS[number - 1] != name:
-            raise InvariantError(f"step {name!r} is not the next: {number - 1} are completed")
+            raise InvariantError(f"step {name!r} is out of order: {number - 1} steps are completed")
         if status not in STATUSES:
-            raise InvariantError(f"a step ends {', '.join(STATUSES)}, not {status!r}")
+            raise InvariantError(
+                f"a step's status must be one of {', '.join(STATUSES)}, not {status!r}"
+            )
         self.trigger_event(
             self.StepCompleted,
             step=number,
@@ -136,9 +138,9 @@ class Audit(Aggregate):
     ) -> None:
         """Record the scores; a hard fail leaves nothing of either."""
         if self.scored or len(self.statuses) != len(STEPS):
-            raise InvariantError("scores follow the eleventh step, once")
+            raise InvariantError("scores must be recorded once, after the eleventh step")
         if self.hard_fail and (accuracy_score or process_score):
-            raise InvariantError("a hard fail zeroes both scores")
+            raise InvariantError("both scores must be zero after a hard fail")
         self.trigger_event(
             self.Scored,
             hard_fail=self.hard_fail,

@@ -1,6 +1,6 @@
-"""The campaign: several attempts at one task, each a run of its own, and which was best.
+"""The campaign: several attempts at one task, each a separate run, with a ranking.
 
-It is iterative self-refinement: nothing is learned in any model's weights, and its mode says so.
+It is iterative self-refinement: no policy model's weights are trained, as its mode states.
 I/O: none.
 """
 
@@ -112,7 +112,7 @@ class Campaign(Aggregate):
     ) -> "Campaign":
         """Open a campaign of at most `attempts` runs, that are told of earlier ones or are not."""
         if attempts < 1:
-            raise InvariantError(f"a campaign has at least one attempt, not {attempts}")
+            raise InvariantError(f"a campaign must have at least one attempt, not {attempts}")
         return cls._create(
             event_class=cls.Started,
             id=campaign_id or uuid4(),
@@ -135,9 +135,9 @@ class Campaign(Aggregate):
         if number > self.attempts:
             raise InvariantError(f"all {self.attempts} attempts of campaign {self.id} are used")
         if run in (*self.runs, *self.abandoned):
-            raise InvariantError(f"run {run} is an attempt already")
+            raise InvariantError(f"run {run} is already an attempt of this campaign")
         if parent_run is not None and parent_run not in self.runs:
-            raise InvariantError(f"parent run {parent_run} is no attempt of this campaign")
+            raise InvariantError(f"parent run {parent_run} is not an attempt of this campaign")
         self.trigger_event(self.AttemptStarted, number=number, run=run, parent_run=parent_run)
         return number
 
@@ -145,18 +145,22 @@ class Campaign(Aggregate):
         """Record that the latest attempt was cut off and does not count."""
         self._check_open()
         if not self.runs or self.runs[-1] != run:
-            raise InvariantError(f"run {run} is not the latest attempt: only that can be abandoned")
+            raise InvariantError(
+                f"run {run} is not the latest attempt: only the latest can be abandoned"
+            )
         if run in self.audits:
-            raise InvariantError(f"run {run} is judged: it counts")
+            raise InvariantError(f"run {run} is already judged, so it cannot be abandoned")
         self.trigger_event(self.AttemptAbandoned, number=len(self.runs), run=run, reason=reason)
 
     def judge_attempt(self, run: str, audit: str) -> None:
         """Record which audit of an attempt counts; it does not change any more."""
         self._check_open()
         if run not in self.runs:
-            raise InvariantError(f"run {run} is no attempt that counts")
+            raise InvariantError(
+                f"run {run} is not an attempt of this campaign, or it was abandoned"
+            )
         if run in self.audits:
-            raise InvariantError(f"run {run} is judged already")
+            raise InvariantError(f"run {run} is already judged")
         number = self.runs.index(run) + 1
         self.trigger_event(self.AttemptJudged, number=number, run=run, audit=audit)
 
@@ -167,16 +171,16 @@ class Campaign(Aggregate):
         if not self.feedback:
             raise InvariantError(f"campaign {self.id} was started without feedback")
         if number in self.told:
-            raise InvariantError(f"attempt {number} has been told already")
+            raise InvariantError(f"attempt {number} has already been given feedback")
         self.trigger_event(self.FeedbackGiven, number=number, feedback=dict(feedback))
 
     def end(self, reason: str, *, ranking: Sequence[str]) -> None:
         """Close the campaign with its runs ranked, the best first."""
         self._check_open()
         if sorted(ranking) != sorted(self.runs):
-            raise InvariantError("a ranking names the run of every attempt that counts, once")
+            raise InvariantError("a ranking must name the run of every counted attempt once")
         self.trigger_event(self.Ended, reason=reason, ranking=list(ranking))
 
     def _check_open(self) -> None:
         if self.ranking is not None:
-            raise InvariantError(f"campaign {self.id} has ended: nothing follows")
+            raise InvariantError(f"campaign {self.id} has ended")

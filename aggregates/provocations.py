@@ -281,11 +281,11 @@ def draw_fault(name: str, seed: int, config: Mapping[str, Any]) -> Fault:
     are looked at; what it lacks has its default.
     """
     if not isinstance(name, str) or name not in CATALOGUE:
-        raise ProvocationError(
-            f"there is no provocation {name!r}: choose from {', '.join(CATALOGUE)}"
-        )
+        raise ProvocationError(f"unknown provocation {name!r}; choose from {', '.join(CATALOGUE)}")
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
-        raise ProvocationError(f"a provocation's seed is a whole number from 0, not {seed!r}")
+        raise ProvocationError(
+            f"the seed of a provocation must be a whole number of at least 0, not {seed!r}"
+        )
     expects, changes = CATALOGUE[name].draw(_Draws(name, seed), config)
     return Fault(name, seed, expects, changes)
 
@@ -309,14 +309,16 @@ def fault_of(config: Mapping[str, Any]) -> Fault | None:
     name = config.get("provocation")
     if name is None:
         if config.get("provocation_seed"):
-            raise ProvocationError("provocation_seed goes with a provocation, and none is named")
+            raise ProvocationError(
+                "provocation_seed is set without a provocation; set `provocation` too"
+            )
         return None
     fault = draw_fault(name, config.get("provocation_seed", 0), config)
     for key, value in fault.settings.items():
         if config.get(key) != value:
             raise ProvocationError(
-                f"provocation {name} with seed {fault.seed} makes {key} {value!r}, and the "
-                f"configuration has {config.get(key)!r}: provocations are put in by "
-                "apply_to_config(), or by --provoke"
+                f"provocation {name} with seed {fault.seed} needs {key} = {value!r}, but the "
+                f"configuration has {config.get(key)!r}: apply provocations with "
+                "apply_to_config() or --provoke"
             )
     return fault

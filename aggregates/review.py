@@ -44,7 +44,7 @@ class Review(Aggregate):
     ) -> "Review":
         """Review the decision in this entry; raise InvariantError for a mark that is none."""
         if mark not in MARKS:
-            raise InvariantError(f"a decision is marked {' or '.join(MARKS)}, not {mark!r}")
+            raise InvariantError(f"a mark must be {' or '.join(MARKS)}, not {mark!r}")
         return cls._create(
             event_class=cls.Reviewed,
             id=review_id or uuid4(),

@@ -1,6 +1,6 @@
-"""The run: one training under watch, from its start to its only end.
+"""The run: one monitored training, from its start to its end.
 
-Every epoch goes measured, evaluated, decided, done, saved, in that order. Commands check that
+Every epoch is measured, evaluated, decided, executed and saved, in that order. Commands check that
 order and raise InvariantError; events hold plain values only (see docs/reference/events.md).
 The rules are evaluated here, from what was measured, and nowhere else.
 I/O: none.
@@ -273,7 +273,7 @@ class Run(Aggregate):
         """Record the fault that the configuration names, before the first epoch."""
         self._check_open()
         if self.provocation is not None or self.history:
-            raise InvariantError("a run is provoked once, before its first epoch")
+            raise InvariantError("a run can be provoked only once, before its first epoch")
         fault = fault_of(self.config)  # raises ProvocationError where its settings are not there
         if fault is None:
             raise InvariantError("the configuration names no provocation")
@@ -284,15 +284,17 @@ class Run(Aggregate):
         self._check_open()
         if self.config.get("provocation") != self.provocation:
             raise InvariantError(
-                f"the configuration names the provocation {self.config.get('provocation')!r}, "
-                f"recorded is {self.provocation!r}"
+                f"the configuration names the provocation {self.config.get('provocation')!r}, but "
+                f"{self.provocation!r} is recorded"
             )
         if self.epoch >= 0 and self.epoch not in self.evaluations:
-            raise InvariantError(f"epoch {self.epoch} was measured but its rules not evaluated")
+            raise InvariantError(
+                f"epoch {self.epoch} was measured, but its rules were not evaluated"
+            )
         self._check_settled()
         if self.stopped:
             raise InvariantError(
-                "the training was stopped: only its last weights and the end follow"
+                "the training was stopped: only its last weights and the end may follow"
             )
         epoch = self.epoch + 1
         signals_of(epoch, measured)  # raises MeasurementError before anything is recorded
@@ -305,7 +307,7 @@ class Run(Aggregate):
         """Evaluate the rules on the epoch just measured, once, and record the outcome."""
         self._check_open()
         if self.epoch < 0 or self.epoch in self.evaluations:
-            raise InvariantError("rules are evaluated once after each measured epoch")
+            raise InvariantError("rules must be evaluated once after each measured epoch")
         evaluations = evaluate_rules(self.history, self.remedies, self.rules)
         self.trigger_event(
             self.RulesEvaluated,
@@ -323,11 +325,11 @@ class Run(Aggregate):
         """Record a decision as it was said; it must cite rules that fired within its window."""
         self._check_open()
         if self.epoch not in self.evaluations:
-            raise InvariantError("a decision follows the evaluation of the rules")
+            raise InvariantError("a decision must follow the evaluation of the rules")
         if source not in SOURCES:
             raise InvariantError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
         if source == "driver" and decision.acts:
-            raise InvariantError("the driver answers with no action only: it decides nothing")
+            raise InvariantError("the driver may only answer with no action")
         if self.weights.get("last", (-1, ""))[0] == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
         self._check_settled()
@@ -383,9 +385,11 @@ class Run(Aggregate):
         """Record weights of the latest epoch, which are stored under their hash."""
         self._check_open()
         if kind not in WEIGHTS_KINDS:
-            raise InvariantError(f"weights are {' or '.join(WEIGHTS_KINDS)}, not {kind!r}")
+            raise InvariantError(
+                f"the kind of weights must be {' or '.join(WEIGHTS_KINDS)}, not {kind!r}"
+            )
         if self.epoch not in self.evaluations:
-            raise InvariantError("weights are saved after an epoch's rules are evaluated")
+            raise InvariantError("weights must be saved after an epoch's rules are evaluated")
         self.trigger_event(
             self.WeightsSaved,
             epoch=self.epoch,
@@ -402,12 +406,19 @@ class Run(Aggregate):
         """Close the run, once; a crashed or interrupted run may end anywhere."""
         self._check_open()
         if reason not in END_REASONS:
-            raise InvariantError(f"a run ends {', '.join(END_REASONS)}, not {reason!r}")
+            raise InvariantError(
+                f"the end reason of a run must be one of {', '.join(END_REASONS)}, not {reason!r}"
+            )
         if reason in OWN_ENDS:
             if (reason == "restart") != (self.restart_spec is not None):
-                raise InvariantError("a run ends for a restart exactly when one is scheduled")
+                raise InvariantError(
+                    "a run must end with `restart` if a restart is scheduled, and only then"
+                )
             if reason != "restart" and (reason == "stopped") != self.stopped:
-                raise InvariantError("a run ends stopped exactly when its last epoch was its stop")
+                raise InvariantError(
+                    "a run must end with `stopped` if it was stopped in its last epoch, and "
+                    "only then"
+                )
             self._check_carried_out()
         self.trigger_event(
             self.Ended, reason=reason, detail=detail, deliverables=dict(deliverables or {})
@@ -422,7 +433,9 @@ class Run(Aggregate):
 
     def _check_open(self) -> None:
         if self.end_reason is not None:
-            raise InvariantError(f"run {self.id} has ended ({self.end_reason}): nothing follows")
+            raise InvariantError(
+                f"run {self.id} has ended ({self.end_reason}): no event may follow"
+            )
 
     def _check_settled(self) -> None:
         if self.restart_spec is not None:
@@ -438,5 +451,5 @@ class Run(Aggregate):
         self._check_open()
         last = self.decisions[-1] if self.decisions else None
         if last is None or not last.decision.acts or last.outcome is not None:
-            raise InvariantError("no decision waits to be carried out")
+            raise InvariantError("there is no decision to carry out")
         return last.number

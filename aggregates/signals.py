@@ -100,7 +100,7 @@ def _newer(value: Mapping[str, Any], key: str) -> float | None:
 
 def _get(value: Mapping[str, Any], key: str, kind: type) -> Any:
     if (type(value) is not dict and not isinstance(value, Mapping)) or key not in value:
-        raise MeasurementError(f"the measured part lacks {key!r}")
+        raise MeasurementError(f"the measured part has no {key!r}")
     found = value[key]
     if type(found) is kind:
         return found

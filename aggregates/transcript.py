@@ -1,4 +1,4 @@
-"""The transcript: every request to a language model that a run gave rise to, and what came of it.
+"""The transcript: every request to a language model in a run, and its result.
 
 One stream for each run. Prompts and answers are kept as blobs and named here by their hashes. What
 answers without a model (the playbook in a mixed policy, a person) is a call without request,
@@ -195,19 +195,23 @@ class Transcript(Aggregate):
         A ballot that holds no vote counts as `unusable`: it agrees with nothing.
         """
         if rule not in RULES:
-            raise InvariantError(f"votes are counted for a rule, not for {rule!r:.80}")
+            raise InvariantError(f"votes must be for a rule, not for {rule!r:.80}")
         if not votes or not all(
             (direction in PARAMETERS or direction == UNUSABLE) and _is_count(count) and count > 0
             for direction, count in votes.items()
         ):
-            raise InvariantError(f"votes are counts of directions, not {votes!r:.200}")
+            raise InvariantError(f"votes must be counts of directions, not {votes!r:.200}")
         usable = [direction for direction in votes if direction != UNUSABLE]
         if chosen not in usable if usable else chosen is not None:
-            raise InvariantError(f"chosen is one of the directions voted for, not {chosen!r:.80}")
+            raise InvariantError(
+                f"chosen must be one of the directions voted for, not {chosen!r:.80}"
+            )
         if not calls or not all(
             _is_count(number) and 1 <= number <= self.calls for number in calls
         ):
-            raise InvariantError(f"ballots come from calls 1 to {self.calls}, not {calls!r:.80}")
+            raise InvariantError(
+                f"ballots must come from calls 1 to {self.calls}, not {calls!r:.80}"
+            )
         agreement = votes[chosen] / sum(votes.values()) if chosen else 0.0
         self.trigger_event(
             self.VoteCounted,
@@ -232,13 +236,18 @@ class Transcript(Aggregate):
     ) -> None:
         """Record what a person made of a proposed decision."""
         if verdict not in VERDICTS:
-            raise InvariantError(f"a proposal meets {', '.join(VERDICTS)}, not {verdict!r:.80}")
+            raise InvariantError(
+                f"the verdict on a proposal must be one of {', '.join(VERDICTS)}, not "
+                f"{verdict!r:.80}"
+            )
         if mark is not None and mark not in MARKS:
-            raise InvariantError(f"a decision is marked {' or '.join(MARKS)}, not {mark!r:.80}")
+            raise InvariantError(f"a mark must be {' or '.join(MARKS)}, not {mark!r:.80}")
         if verdict == "approve" and decision != proposed:
-            raise InvariantError("what is approved is said as it was proposed")
+            raise InvariantError("an approved decision must be recorded as it was proposed")
         if verdict == "reject" and decision.event_type != NO_ACTION:
-            raise InvariantError(f"a rejection comes to {NO_ACTION}, not to {decision.event_type}")
+            raise InvariantError(
+                f"a rejection must be recorded as {NO_ACTION}, not {decision.event_type}"
+            )
         self.trigger_event(
             self.ProposalReviewed,
             epoch=_count("epoch", epoch, most=_MAX_EPOCH),
@@ -252,27 +261,33 @@ class Transcript(Aggregate):
 
 def _check_call(call: Call) -> None:
     if call.action not in ACTIONS:
-        raise InvariantError(f"a call is to {', '.join(ACTIONS)}, not {call.action!r:.80}")
+        raise InvariantError(
+            f"the action of a call must be one of {', '.join(ACTIONS)}, not {call.action!r:.80}"
+        )
     if call.outcome not in OUTCOMES:
-        raise InvariantError(f"a call ends {', '.join(OUTCOMES)}, not {call.outcome!r:.80}")
+        raise InvariantError(
+            f"the outcome of a call must be one of {', '.join(OUTCOMES)}, not {call.outcome!r:.80}"
+        )
     if (call.epoch is None) != (call.action in _TIMELESS):
-        raise InvariantError("a probe belongs to no epoch, nor does what is proposed; others do")
+        raise InvariantError("a call must have an epoch unless it is a probe or a proposal")
     if strange := [rule for rule in call.rules if rule not in RULES]:
-        raise InvariantError(f"{strange!r:.80} are no rules")
+        raise InvariantError(f"{strange!r:.80} are not rules")
     if call.model is None and (call.request or call.response or call.usage):
-        raise InvariantError("only a model has a request, a response and tokens")
+        raise InvariantError("only a call to a model may have a request, a response and tokens")
     for what, text, limit in (
         ("model", call.model, MAX_NAME),
         ("endpoint", call.endpoint, MAX_ENDPOINT),
         ("rung", call.rung, MAX_NAME),
     ):
         if text is not None and len(text) > limit:
-            raise InvariantError(f"{what} has {len(text)} characters, at most {limit} are recorded")
+            raise InvariantError(f"{what} has {len(text)} characters; the maximum is {limit}")
     if call.endpoint is not None and not _is_bare(call.endpoint):
-        raise InvariantError("an endpoint is recorded without user and query: they may be secret")
+        raise InvariantError(
+            "an endpoint must be recorded without user and query, which may be secret"
+        )
     for what, name in (("request", call.request), ("response", call.response)):
         if name is not None and not _is_sha256(name):
-            raise InvariantError(f"the {what} is named by its SHA-256, not {name!r:.80}")
+            raise InvariantError(f"the {what} must be given by its SHA-256, not {name!r:.80}")
     for what, number in (
         ("request_bytes", call.request_bytes),
         ("response_bytes", call.response_bytes),
@@ -289,14 +304,14 @@ def _check_call(call: Call) -> None:
     except (TypeError, ValueError) as error:
         raise InvariantError(f"parameters cannot be written as JSON: {error}") from error
     if size > MAX_PARAMETERS:
-        raise InvariantError(f"parameters take {size} characters, at most {MAX_PARAMETERS} do")
+        raise InvariantError(f"parameters have {size} characters; the maximum is {MAX_PARAMETERS}")
 
 
 def _amount(what: str, amount: float | None) -> float | None:
     if amount is None:
         return None
     if not (math.isfinite(amount) and amount >= 0):
-        raise InvariantError(f"{what} must be a finite number from 0, not {amount!r:.80}")
+        raise InvariantError(f"{what} must be a finite number of at least 0, not {amount!r:.80}")
     return float(amount)
 
 

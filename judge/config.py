@@ -51,17 +51,17 @@ class JudgeConfig:
     def __post_init__(self) -> None:
         """Refuse a name that switches nothing off, and a target that is none."""
         if unknown := sorted(set(self.disabled) - set(CHECKS)):
-            raise JudgeError(
-                f"there is no check {', '.join(unknown)}: choose from {', '.join(CHECKS)}"
-            )
+            raise JudgeError(f"unknown check {', '.join(unknown)}; choose from {', '.join(CHECKS)}")
         for target in (self.target_accuracy, self.min_target_accuracy):
             if target is not None and not 0.0 < target <= 1.0:
-                raise JudgeError(f"a target is an accuracy above 0 and at most 1, not {target!r}")
+                raise JudgeError(
+                    f"the target accuracy must be above 0 and at most 1, not {target!r}"
+                )
 
     def checks(self, name: str) -> bool:
         """Return whether a check is on."""
         if name not in CHECKS:
-            raise JudgeError(f"there is no check {name}")
+            raise JudgeError(f"unknown check {name}")
         return name not in self.disabled
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from ledger.errors import VerificationError
 
 
 class JudgeError(Exception):
-    """An audit cannot be made at all; a run that fails its audit is no error but a report."""
+    """An audit is not possible. A run that fails its audit gives a report, not this error."""
 
 
 class StepError(JudgeError):
-    """A step does not hold: the sentence says what is wrong, `evidence` what it rests on."""
+    """A step failed: the message says what is wrong, `evidence` holds the values it is based on."""
 
     def __init__(self, message: str, **evidence: Any) -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ class StepError(JudgeError):
 
 
 class SandboxError(StepError):
-    """Submitted code misbehaved: it raised, left, ran too long, or answered with garbage."""
+    """Submitted code failed: it raised, exited, ran too long, or returned a malformed answer."""
 
 
 class LineageError(JudgeError, VerificationError):

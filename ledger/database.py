@@ -46,8 +46,8 @@ _SCHEMA = (
 
 _REMEDIES = {
     "SQLITE_FULL": "Nothing of this batch was written; free some space and append again",
-    "SQLITE_IOERR": "Check the disk and its free space, then open the ledger again: a batch that"
-    " was being written is there whole, or not at all",
+    "SQLITE_IOERR": "Check the disk and its free space, then open the ledger again: a batch that "
+    "was being written is stored completely or not at all",
     "SQLITE_BUSY": f"Another process has held the file for {_LOCK_TIMEOUT:.0f} s; try again later",
     "SQLITE_READONLY": "Check the permissions of the file and its folder",
     "SQLITE_CANTOPEN": "Check that the path is right, and the permissions of file and folder",
@@ -107,7 +107,7 @@ class Database:
         with self._lock, explained(self.path):
             if write and _identity(self.path) != self._file:
                 raise StorageError(
-                    f"{self.path}: another file has taken this one's place; nothing was written, "
+                    f"{self.path}: the file was replaced by another one; nothing was written, "
                     "open the ledger again"
                 )
             self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -177,7 +177,9 @@ def check_file(path: Path) -> None:
         except FileNotFoundError:
             raise StorageError(f"{path}: there is no ledger; check the path") from None
     if size == 0:
-        raise StorageError(f"{path}: the file is empty, which no ledger is; restore it from a copy")
+        raise StorageError(
+            f"{path}: the file is empty, so it is not a ledger; restore it from a copy"
+        )
 
 
 def check_regular(path: Path) -> None:
@@ -212,7 +214,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != SCHEMA_VERSION:
         raise StorageError(
-            f"{path}: the ledger has schema version {version}, this program knows version "
+            f"{path}: the ledger has schema version {version}, but this program supports version "
             f"{SCHEMA_VERSION}; use the program that wrote it"
         )
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()

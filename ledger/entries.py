@@ -136,7 +136,8 @@ class EntryChain:
         if size > MAX_ENTRY_SIZE:
             raise EncodingError(
                 f"event {name!r} would make an entry of {size:,} bytes; the limit is "
-                f"{MAX_ENTRY_SIZE:,}. Put the large part into a blob and name it by its SHA-256"
+                f"{MAX_ENTRY_SIZE:,}. Store the large part as a blob and refer to it by its "
+                "SHA-256"
             )
         if not 0 <= version <= MAX_INTEGER:
             _check_integer("stream_version", version)
@@ -177,7 +178,9 @@ def _decode_entry(data: bytes) -> Entry:
         raise MalformedError(f"entry has {len(data):,} bytes; the limit is {MAX_ENTRY_SIZE:,}")
     version, index, stream_id, stream_version, time_ns, previous = _HEADER.unpack_from(data)
     if version != FORMAT:
-        raise MalformedError(f"entry has format {version}; this program knows format {FORMAT}")
+        raise MalformedError(
+            f"entry has format {version}, but this program supports format {FORMAT}"
+        )
     if max(index, stream_version, time_ns) > MAX_INTEGER:
         raise MalformedError("entry has an integer above 2^63 - 1")
     at = _HEADER.size

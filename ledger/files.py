@@ -1,4 +1,4 @@
-"""Files that appear whole and outlast a loss of power, and that are read without waiting.
+"""Files that are written atomically and durably, and read without blocking.
 
 A file is made under another name in the same folder, is synced, then takes its own name; then the
 folder is synced, which holds the name.

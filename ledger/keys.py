@@ -59,12 +59,12 @@ def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
     except OSError as e:
         raise KeyFileError(f"{path}: the key cannot be read: {e.strerror}") from e
     if b"PRIVATE KEY" not in pem:
-        what = "a public key; the private one is wanted" if b"PUBLIC KEY" in pem else "no PEM key"
+        what = "a public key; give the private key" if b"PUBLIC KEY" in pem else "not a PEM key"
         raise KeyFileError(f"{path}: this is {what}")
     if mode & 0o077:
         raise KeyFileError(
-            f"{path}: mode {mode:04o} lets others at the private key; run chmod 600 on it, "
-            "and consider who may have read it"
+            f"{path}: mode {mode:04o} lets other users access the private key; run chmod 600 on "
+            "it, and check who may have read it"
         )
     encrypted = b"ENCRYPTED" in pem
     if encrypted and passphrase is None:
@@ -75,7 +75,7 @@ def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
     except (TypeError, ValueError, UnsupportedAlgorithm) as e:
         if encrypted:
             raise PassphraseError(f"{path}: the passphrase is wrong, or the file damaged") from e
-        raise KeyFileError(f"{path}: this is no private key in PKCS#8 PEM") from e
+        raise KeyFileError(f"{path}: this is not a private key in PKCS#8 PEM") from e
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyFileError(f"{path}: the key is not an Ed25519 key")
     return key

@@ -90,7 +90,7 @@ class EventRegistry:
             return self._by_name[name]
         except KeyError:
             raise UnknownEventError(
-                f"event name {name!r} is not known here; was the ledger written by a newer program?"
+                f"unknown event name {name!r}; was the ledger written by a newer program?"
             ) from None
 
     def for_class(self, event_class: type) -> EventType:
@@ -111,7 +111,7 @@ class EventRegistry:
             raise MalformedError(f"{name} has no schema version under 'v'")
         if version > event_type.version:
             raise UnknownEventError(
-                f"{name} has schema version {version}, this program knows up to "
+                f"{name} has schema version {version}, but this program supports up to "
                 f"{event_type.version}; use the program that wrote it, or a newer one"
             )
         for upcaster in event_type.upcasters[version - 1 :]:
@@ -197,6 +197,6 @@ def _check_fields(event_type: EventType, state: dict[str, Any]) -> None:
     if declared != state.keys():
         differing = sorted(declared.symmetric_difference(state))
         raise MalformedError(
-            f"{event_type.name} of version {event_type.version} does not have the fields "
-            f"that its class declares; these are missing or too many: {', '.join(differing)}"
+            f"{event_type.name} of version {event_type.version} does not have the fields that its "
+            f"class declares; missing or extra: {', '.join(differing)}"
         )

@@ -192,8 +192,8 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
     def _writer(self) -> Signer:
         if self._signer is None:
             raise ReadOnlyError(
-                f"{self._database.path}: the private key is not here, so this ledger can only be "
-                "read; put its key into place to append"
+                f"{self._database.path}: the private key is not here, so this ledger is "
+                "read-only; put the key in place to append"
             )
         return self._signer
 
@@ -360,5 +360,5 @@ def _checked(row: tuple[int, bytes, int, str, bytes]) -> Entry:
         stream_version,
         name,
     ):
-        raise ConsistencyError(f"entry {index} is not the one that its row says", index=index)
+        raise ConsistencyError(f"entry {index} does not match its row", index=index)
     return entry

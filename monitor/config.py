@@ -105,7 +105,7 @@ class RunConfig:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(map(str, value)) - known):
             raise ConfigurationError(
-                f"unknown key {', '.join(unknown)}: a configuration may hold {sorted(known)}"
+                f"unknown key {', '.join(unknown)}; known keys: {', '.join(sorted(known))}"
             )
         waived = value.get("waived", ())
         if not isinstance(waived, list | tuple):
@@ -195,7 +195,8 @@ def _check(name: str, value: Any, rule: Mapping[str, Any]) -> None:
 
 def _check_range(name: str, value: Any, rule: Mapping[str, Any]) -> None:
     kind, low, high = rule["kind"], rule["low"], rule["high"]
-    allowed = f"a {'whole number' if kind is int else 'number'} from {low:g} to {high:g}"
+    bounds = f"{low:,} to {high:,}" if kind is int else f"{low:g} to {high:g}"
+    allowed = f"a {'whole number' if kind is int else 'number'} from {bounds}"
     numeric = (int,) if kind is int else (int, float)
     if (
         isinstance(value, bool)

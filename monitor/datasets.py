@@ -109,8 +109,8 @@ def _load_cifar10(
         }
     except (RuntimeError, OSError) as error:
         raise DatasetError(
-            f"no CIFAR-10 in {config.data_dir}: put cifar-10-batches-py there, "
-            f"or set download = true ({error})"
+            f"CIFAR-10 not found in {config.data_dir}: put cifar-10-batches-py there, or set "
+            f"download = true ({error})"
         ) from error
     classes = tuple(pools["train"].classes)
     sources = {
@@ -131,7 +131,7 @@ def _load_image_folder(
     from torchvision.datasets import ImageFolder  # noqa: PLC0415 - takes seconds to import
 
     if not root.is_dir():
-        raise DatasetError(f"there is no folder {root}: imagefolder: needs one folder per class")
+        raise DatasetError(f"folder {root} not found: imagefolder: needs one folder per class")
     divided = (root / "train").is_dir() and (root / "test").is_dir()
     folders = {"train": root / "train", "test": root / "test"} if divided else {"train": root}
     found: dict[str, ImageFolder] = {}
@@ -139,12 +139,12 @@ def _load_image_folder(
         try:
             found[part] = ImageFolder(str(folder))
         except (OSError, RuntimeError) as error:
-            raise DatasetError(f"{folder} is no image folder: {error}") from error
+            raise DatasetError(f"{folder} is not an image folder: {error}") from error
     classes = tuple(found["train"].classes)
     if divided and tuple(found["test"].classes) != classes:
-        raise DatasetError(f"{root}/train and {root}/test hold different classes")
+        raise DatasetError(f"{root}/train and {root}/test have different classes")
     if len(classes) < 2:
-        raise DatasetError(f"{folders['train']} holds one class: at least two are needed")
+        raise DatasetError(f"{folders['train']} has only one class; at least two are needed")
     _refuse_repeated([path for folder in found.values() for path, _ in folder.samples])
     sources = {
         part: _Pool(
@@ -183,7 +183,7 @@ def _divide(
             count = wanted[name] or (len(available) if name == "train" else share)
         if not 2 <= count <= len(available):
             raise DatasetError(
-                f"{where} has {len(available)} examples left for {name}, {count} are asked for"
+                f"{where} has {len(available)} examples left for {name}, but {count} are requested"
             )
         chosen[name] = (pool, available[:count])
         if pool is pools["train"]:

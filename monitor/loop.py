@@ -85,7 +85,7 @@ def train(
         spec = spec or config.spec(len(splits.classes))
         if spec.classes != len(splits.classes):
             raise ConfigurationError(
-                f"the model tells {spec.classes} classes apart, the data has {len(splits.classes)}"
+                f"the model has {spec.classes} classes, but the data has {len(splits.classes)}"
             )
         state = LiveState.start(config, spec, train_examples=len(splits.train))
         fault = config.fault
@@ -142,7 +142,9 @@ def prepare(config: RunConfig) -> Splits:
     Raises what a training would raise before its first event: ConfigurationError or DatasetError.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError("device cuda is configured, and torch finds none: use cpu")
+        raise ConfigurationError(
+            "device cuda is configured, but no CUDA device was found: use device = cpu"
+        )
     splits = load_splits(config)
     config.spec(len(splits.classes))
     step = config.batch_size * config.accumulation
@@ -304,7 +306,7 @@ def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> 
         raise PolicyError(f"policy {policy.name} raised {type(error).__name__}: {error}") from error
     said = [Said(answer) if isinstance(answer, Decision) else answer for answer in answers]
     if any(not isinstance(each, Said) or not isinstance(each.decision, Decision) for each in said):
-        raise PolicyError(f"policy {policy.name} answered with something that is no decision")
+        raise PolicyError(f"policy {policy.name} returned something that is not a decision")
     if structural_last:
         said.sort(key=_place_before_restart)
     return said

@@ -44,7 +44,7 @@ def write_submission(
     """Write the best weights (the last, if none were best) and return each file's SHA-256."""
     weights = saved.get("best") or saved.get("last")
     if weights is None:
-        raise MonitorError(f"run {run.id} has saved no weights: there is nothing to submit")
+        raise MonitorError(f"run {run.id} has no saved weights, so there is nothing to submit")
     spec = weights.spec.to_dict()
     about = {
         "mode": MODE,

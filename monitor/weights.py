@@ -23,12 +23,12 @@ def load_weights(model: nn.Module, data: bytes) -> None:
     try:
         state = load(data)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise WeightsError(f"these bytes are no safetensors file: {error}") from error
+        raise WeightsError(f"not a safetensors file: {error}") from error
     own = model.state_dict()
     if set(state) != set(own):
         raise WeightsError(
-            f"weights lack {sorted(set(own) - set(state))} "
-            f"and have {sorted(set(state) - set(own))} that the model has not"
+            f"the weights do not match the model: missing {sorted(set(own) - set(state))}, "
+            f"unexpected {sorted(set(state) - set(own))}"
         )
     for name, value in state.items():
         if value.shape != own[name].shape or value.dtype != own[name].dtype:

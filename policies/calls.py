@@ -1,4 +1,4 @@
-"""Where calls are recorded and bytes are kept: what a model policy is given to write to.
+"""The interfaces for recording calls and storing bytes that a model policy writes to.
 
 I/O: none of its own.
 """

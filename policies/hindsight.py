@@ -1,4 +1,4 @@
-"""What the run so far has shown: which rules fired when, and what remedies did to them.
+"""The history of a run: which rules fired when, and the effect of remedies on them.
 
 An observation holds the measurements of every epoch and the evaluation of the last one alone; the
 others follow from the measurements, by the same function that the monitor and the judge call. A

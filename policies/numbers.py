@@ -1,6 +1,6 @@
 """The policies' own numbers: read strictly from numbers.toml, each within bounds that are set here.
 
-The file may be changed to try another number; the bounds may not be left with it.
+The file may be changed to try other numbers, but only within the bounds.
 Trust: the file is hostile until parse_numbers() returns.  I/O: its own package's file.
 """
 
@@ -55,7 +55,7 @@ class Numbers:
 def parse_numbers(data: bytes) -> Numbers:
     """Return the numbers of a file; raises PolicyError naming the number and what is allowed."""
     if len(data) > MAX_FILE:
-        raise PolicyError(f"numbers.toml: {len(data)} bytes are more than {MAX_FILE}")
+        raise PolicyError(f"numbers.toml has {len(data)} bytes; the maximum is {MAX_FILE}")
     try:
         tables = tomllib.loads(data.decode("utf-8"))
     except ValueError as error:
@@ -88,13 +88,16 @@ def _table(kind: type, name: str, tables: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_names(what: str, found: Mapping[str, Any], wanted: set[str]) -> None:
     if set(found) != wanted:
-        raise PolicyError(f"numbers.toml: {what} must be {sorted(wanted)}, not {sorted(found)}")
+        raise PolicyError(
+            f"numbers.toml: {what} must be {', '.join(sorted(wanted))}, not "
+            f"{', '.join(sorted(found))}"
+        )
 
 
 def _check_range(name: str, value: object, rule: Mapping[str, Any]) -> None:
     kind, low, high = rule["kind"], rule["low"], rule["high"]
     if type(value) is not kind or not low <= value <= high:  # false for NaN too
-        what = "a whole number" if kind is int else "a number with a point"
+        what = "a whole number" if kind is int else "a number with a decimal point"
         raise PolicyError(
             f"numbers.toml: {name} must be {what} from {low:g} to {high:g}, not {value!r}"
         )

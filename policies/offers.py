@@ -1,4 +1,4 @@
-"""What may be answered to a fired rule: its directions, each with the values that are open to it.
+"""The allowed answers to a fired rule: its directions, each with its allowed values.
 
 A model that is told the values need not divide. The numbers are the playbook's; whether an answer
 keeps to them is decided by aggregates.decisions alone.

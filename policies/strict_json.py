@@ -1,4 +1,4 @@
-"""JSON from strangers: one reading or none.
+"""Strict JSON for untrusted input.
 
 Python's reader takes NaN, keeps the last of two equal keys and lets half a surrogate pair through.
 Here all of that is an error, and so is what is too large or too deep to be worth reading.

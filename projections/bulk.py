@@ -1,4 +1,4 @@
-"""A ledger's entries into tables, many at a time: processes read and decode, this one writes.
+"""Loads a ledger's entries into tables in bulk: processes read and decode, this one writes.
 
 Each process takes every n-th stretch and hands its tables over through a pipe, which holds it back
 until they are wanted: memory does not grow with the ledger.

@@ -1,4 +1,4 @@
-"""The DuckDB file: brought up to date, built anew. A cache of the ledger, never evidence.
+"""Updates and rebuilds the DuckDB file. It is a cache of the ledger, never evidence.
 
 Writers take turns at a lock file beside it, which also covers its replacement.
 
@@ -56,7 +56,7 @@ def catch_up(database: Path, directory: Path, *, stop: int = END, wait: float = 
             return _apply(database, ledger, deadline, stop=stop)
         except _StaleError as why:
             _discard(database, keep=not why.ours)
-            return replace(_apply(database, ledger, deadline, stop=stop), note=f"built anew: {why}")
+            return replace(_apply(database, ledger, deadline, stop=stop), note=f"rebuilt: {why}")
 
 
 def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
@@ -70,7 +70,7 @@ def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
 def _apply(database: Path, ledger: LedgerSource, deadline: float, *, stop: int = END) -> CatchUp:
     fresh = not database.exists()
     if not fresh and not is_duckdb(database):
-        raise _StaleError("it was no DuckDB file", ours=False)
+        raise _StaleError("it was not a DuckDB file", ours=False)
     copied = fresh and _copied(database)
     try:
         with connected(database, deadline, read_only=False) as connection:
@@ -81,7 +81,9 @@ def _apply(database: Path, ledger: LedgerSource, deadline: float, *, stop: int =
     except (duckdb.Error, TableError) as e:
         if fresh:
             raise ProjectionError(f"{database}: {e}") from e
-        raise _StaleError(f"it was damaged or foreign ({_first_line(e)})", ours=False) from e
+        raise _StaleError(
+            f"it was damaged or not a projection ({_first_line(e)})", ours=False
+        ) from e
     return CatchUp(applied, start + applied)
 
 
@@ -105,9 +107,9 @@ def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSource) -> int:
     except ProjectionError as e:
         raise _StaleError(str(e), ours=False) from e
     if schema != schema_hash():
-        raise _StaleError("its tables were of another version")
+        raise _StaleError("its tables were of a different version")
     if start and ledger.hash_at(start - 1) != last_hash:
-        raise _StaleError(f"the ledger no longer has the entry {start - 1} that was applied")
+        raise _StaleError(f"entry {start - 1}, which was applied, is no longer in the ledger")
     return start
 
 

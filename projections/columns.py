@@ -1,7 +1,7 @@
 """Stretches of entries as Arrow tables: what projector.py does row by row, by columns.
 
-Both read the same definitions. A stretch in which anything at all is odd becomes no tables: the
-projector then takes it entry by entry, and says what is wrong with which.
+Both use the same definitions. If a stretch contains anything unusual, it is not converted: the
+projector then processes it entry by entry, and names the entry that is wrong.
 
 Trust: as in projector.py.
 I/O: the DuckDB connection.
@@ -234,7 +234,9 @@ def write_stretch(connection: duckdb.DuckDBPyConnection, stretch: Stretch, *, st
             )
     except duckdb.Error as e:
         before = start + stretch.count
-        raise TableError(f"the entries before {before} do not fit the tables: {e}") from e
+        raise TableError(
+            f"the entries before entry {before} cannot be loaded into the tables: {e}"
+        ) from e
 
 
 def packed(stretch: Stretch) -> bytes:

@@ -254,7 +254,7 @@ JOIN decisions AS d
         AND d.direction = (p.decision ->> '$.direction')
         AND d.justification = (p.decision ->> '$.justification')
 WHERE p.mark IS NOT NULL AND p.verdict = 'approve';
-COMMENT ON VIEW decision_marks IS 'What people said of decisions that stand: in reviews, and when they approved them';
+COMMENT ON VIEW decision_marks IS 'Reviews of decisions by people that stand: in reviews, and when they approved them';
 COMMENT ON COLUMN decision_marks.run_id IS 'The run';
 COMMENT ON COLUMN decision_marks.number IS 'Of the decision, from 1 in each run';
 COMMENT ON COLUMN decision_marks.mark IS 'gold or bad';

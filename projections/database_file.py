@@ -1,6 +1,6 @@
-"""One DuckDB file, opened for no longer than one call; what it is asked reaches nothing else.
+"""One DuckDB file, opened for one call only; its queries can reach nothing else.
 
-DuckDB lets one process write, and none read meanwhile: whoever comes too early tries again.
+While one process writes, DuckDB lets no other process read: the caller tries again later.
 
 Trust: file and SQL are hostile.  I/O: the file.  Units: seconds.
 """
@@ -56,7 +56,7 @@ def connected(
 def pause(database: Path, deadline: float) -> None:
     """Wait a little for whoever holds the file; raise BusyError when the time is up."""
     if time.monotonic() >= deadline:
-        raise BusyError(f"{database}: another process holds the file; try again when it is done")
+        raise BusyError(f"{database}: another process is using the file; try again when it is done")
     time.sleep(_PAUSE)
 
 

@@ -281,7 +281,7 @@ SELECT
     GREATEST(o.idx, s.idx) AS idx,
     CASE
         WHEN r.run_id = r.origin THEN o.reason
-        ELSE FORMAT('it has of run {}, and {}', r.origin, o.reason)
+        ELSE FORMAT('it derives from run {}, and {}', r.origin, o.reason)
     END AS reason
 FROM reached AS r
 JOIN own AS o ON o.run_id = r.origin
@@ -354,7 +354,7 @@ reasoned AS (
                 CASE WHEN label_known AND NOT label_matches THEN 'label of other code' END,
                 CASE
                     WHEN label_known AND label_matches AND unlabelled_source
-                        THEN 'has of an unlabelled run'
+                        THEN 'derived from an unlabelled run'
                 END,
                 CASE WHEN NOT judged THEN 'not judged' END,
                 CASE WHEN judged AND NOT held THEN 'did not hold' END,
@@ -406,7 +406,7 @@ COMMENT ON COLUMN run_standing.tainted_by IS 'The checkpoints whose rollback tai
 COMMENT ON COLUMN run_standing.taint_reasons IS 'In words';
 COMMENT ON COLUMN run_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
 COMMENT ON COLUMN run_standing.eligible IS 'Whether it may enter training data, as far as the run itself goes';
-COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, has of an unlabelled run, not judged, did not hold, not exercised, tainted';
+COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted';
 
 -- Evidence points to entries of the ledger, or names runs and proposals as they are.
 CREATE VIEW proposal_sources AS
@@ -582,9 +582,9 @@ COMMENT ON COLUMN checkpoint_standing.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_standing.idx IS 'Ledger index at which it was recorded';
 COMMENT ON COLUMN checkpoint_standing.place IS 'In the chain; 0: the original baseline';
 COMMENT ON COLUMN checkpoint_standing.parent IS 'The checkpoint before it';
-COMMENT ON COLUMN checkpoint_standing.commit IS 'What it is in the repository';
+COMMENT ON COLUMN checkpoint_standing.commit IS 'Its commit in the repository';
 COMMENT ON COLUMN checkpoint_standing.tree IS 'Its tree';
-COMMENT ON COLUMN checkpoint_standing.code IS 'SHA-256 of what in it decides a run; NULL: recorded before that was';
+COMMENT ON COLUMN checkpoint_standing.code IS 'SHA-256 over the files in it that decide a run; NULL: recorded before this existed';
 COMMENT ON COLUMN checkpoint_standing.origin IS 'opened, promoted or adopted (committed by people)';
 COMMENT ON COLUMN checkpoint_standing.proposals IS 'That it came with; NULL: none';
 COMMENT ON COLUMN checkpoint_standing.active IS 'Whether it is the active one of its line';
@@ -619,7 +619,7 @@ COMMENT ON COLUMN infra_checkpoints.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN infra_checkpoints.line_id IS 'The line';
 COMMENT ON COLUMN infra_checkpoints.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_checkpoints.parent IS 'The checkpoint before it; NULL: the line began here';
-COMMENT ON COLUMN infra_checkpoints.commit IS 'What it is in the repository';
+COMMENT ON COLUMN infra_checkpoints.commit IS 'Its commit in the repository';
 COMMENT ON COLUMN infra_checkpoints.origin IS 'opened, promoted or adopted (committed by people)';
 COMMENT ON COLUMN infra_checkpoints.proposals IS 'That it came with; NULL for where the line began and for what people committed';
 COMMENT ON COLUMN infra_checkpoints.created_at IS 'When it was recorded';

@@ -1,4 +1,4 @@
-"""Proposals, lines, evolutions, searches, exports: what their events mean to the tables.
+"""Maps the events of proposals, lines, evolutions, searches and exports to table rows.
 
 Trust and types as in projections/rows.py.
 I/O: none.
@@ -19,14 +19,16 @@ _COMMIT = "commit tree manifest reference_set code"
 
 def _line(body: Body, line: str) -> list[Body]:
     if str(Line.id_of(body["root"], body["branch"])) != line:
-        raise ValueError(f"line {line} is not the one of {body['branch']!r}")
+        raise ValueError(f"line {line} is not the line of branch {body['branch']!r}")
     return [body]
 
 
 def _checkpoint(body: Body, line: str) -> list[Body]:
     # Ids are derived, so that no other stream can record a checkpoint of this line's.
     if body["checkpoint"] != Line.checkpoint_id(UUID(line), body["commit"]):
-        raise ValueError(f"{body['checkpoint']!r} is not what commit {body['commit']} is here")
+        raise ValueError(
+            f"checkpoint {body['checkpoint']!r} does not match commit {body['commit']}"
+        )
     return [body]
 
 

@@ -1,4 +1,4 @@
-"""How an event becomes rows of a table: said once, read for one event or for many of a kind.
+"""How an event becomes rows of a table: defined once, for one event or for many of a kind.
 
 Columns are named in one text: `tree_head run_id=run` takes two, the second from the key `run`.
 

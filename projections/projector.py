@@ -1,4 +1,4 @@
-"""Entries into tables, in order, each batch with its position in one transaction.
+"""Loads entries into tables in order, each batch with its position in one transaction.
 
 Rows go in column by column: unnested list parameters took 226,000 rows a second where executemany
 took 1,600, and unlike numpy arrays they do not turn NaN into NULL.
@@ -176,7 +176,7 @@ def project(
     next_idx = first
     for entry in entries:
         if entry.index != next_idx:
-            raise ProjectionError(f"entry {next_idx} should follow, not entry {entry.index}")
+            raise ProjectionError(f"expected entry {next_idx}, not entry {entry.index}")
         try:
             batch.add(rows_of_entry(entry), idx=entry.index)
         except UnknownNameError:
@@ -257,7 +257,9 @@ class _Batch:
                     "UPDATE log.position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
                 )
         except duckdb.Error as e:
-            raise TableError(f"the entries before {next_idx} do not fit the tables: {e}") from e
+            raise TableError(
+                f"the entries before entry {next_idx} cannot be loaded into the tables: {e}"
+            ) from e
         self._clear()
 
     def _clear(self) -> None:
@@ -315,7 +317,7 @@ def rows_of_entry(entry: ProjectedEvent) -> list[Row]:
     except UnknownEventError as e:
         raise UnknownNameError(f"entry {entry.index}: {e}") from e
     except KeyError as e:
-        raise ProjectionError(f"entry {entry.index} ({entry.name}) lacks {e}") from e
+        raise ProjectionError(f"entry {entry.index} ({entry.name}) has no field {e}") from e
     except (AggregateError, AttributeError, LedgerError, TypeError, ValueError) as e:
         raise ProjectionError(f"entry {entry.index} ({entry.name}): {e}") from e
 

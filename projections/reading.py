@@ -1,7 +1,7 @@
-"""The DuckDB file: asked, and copied for other tools. What it is asked changes nothing.
+"""Queries the DuckDB file, read-only, and copies it for other tools.
 
-Trust: file and SQL are hostile; SQL can reach nothing outside of the file, and a question that is
-none is refused before DuckDB sees to it.
+Trust: file and SQL are hostile; SQL can reach nothing outside the file, and statements that do not
+read are rejected before DuckDB runs them.
 I/O: reads the DuckDB file, for no longer than one answer takes.  Units: seconds.
 """
 
@@ -147,19 +147,22 @@ def snapshot(database: Path, target: BinaryIO, *, wait: float = WAIT) -> None:
 
 def _require(database: Path) -> None:
     if not database.is_file():
-        raise ProjectionError(f"{database}: there is no projection yet; catch up with a ledger")
+        raise ProjectionError(f"{database}: projection not found; catch up with a ledger first")
     if not is_duckdb(database):
-        raise ProjectionError(f"{database}: this is no DuckDB file; rebuild the projection")
+        raise ProjectionError(f"{database}: this is not a DuckDB file; rebuild the projection")
 
 
 def _kind(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.StatementType:
     """Return what kind of statement this is; raise QueryError unless it is one, and asks."""
     found = connection.extract_statements(sql)
     if len(found) != 1:
-        raise QueryError("that is not one SQL statement; ask one at a time")
+        raise QueryError("give exactly one SQL statement")
     kind = found[0].type
     if kind not in _QUESTIONS:
-        raise QueryError(f"{kind.name} is no question; SELECT, DESCRIBE, SHOW and the like are")
+        raise QueryError(
+            f"{kind.name} is not allowed: only statements that read, such as SELECT, "
+            "DESCRIBE and SHOW, are"
+        )
     return kind
 
 

@@ -1,4 +1,4 @@
-"""What each kind of event means to the tables: one event in, its rows out.
+"""Maps each kind of event to table rows: one event in, its rows out.
 
 Bodies are those of each event's newest version. Values keep the types of the body, and whoever
 inserts them checks these against the columns.
@@ -62,7 +62,7 @@ def _violations(body: Body, audit: str) -> list[Body]:  # noqa: ARG001
 
 def _transcript(body: Body, transcript: str) -> list[Body]:
     if str(Transcript.id_of(UUID(body["run"]))) != transcript:
-        raise ValueError(f"transcript {transcript} is not the one of run {body['run']}")
+        raise ValueError(f"transcript {transcript} does not belong to run {body['run']}")
     return [body]
 
 

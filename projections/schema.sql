@@ -34,7 +34,7 @@ CREATE TABLE unreadable (
 );
 COMMENT ON TABLE unreadable IS 'Entries whose body does not fit the tables; of them only the row in events is there';
 COMMENT ON COLUMN unreadable.idx IS 'Ledger index of the entry';
-COMMENT ON COLUMN unreadable.reason IS 'What does not fit, and where';
+COMMENT ON COLUMN unreadable.reason IS 'What is malformed, and where';
 
 CREATE TABLE authority_events (
     idx BIGINT NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE authority_events (
     signed_as VARCHAR,
     signed_by VARCHAR
 );
-COMMENT ON TABLE authority_events IS 'What the ledger says of keys and of its clock; proctor keys list tells what stands';
+COMMENT ON TABLE authority_events IS 'Events about keys and about the ledger''s clock; proctor keys list shows the keys in force';
 COMMENT ON COLUMN authority_events.idx IS 'Ledger index';
 COMMENT ON COLUMN authority_events.name IS 'key.granted, key.revoked, key.rotated or clock.jumped';
 COMMENT ON COLUMN authority_events.body IS 'As recorded; the fields are in the reference of the ledger format';
@@ -73,7 +73,7 @@ COMMENT ON COLUMN run_starts.config_hash IS 'SHA-256 of the configuration, as re
 COMMENT ON COLUMN run_starts.rules IS 'Signals, thresholds and windows of the rules';
 COMMENT ON COLUMN run_starts.rules_hash IS 'SHA-256 of the rules configuration, as recorded';
 COMMENT ON COLUMN run_starts.spec IS 'Model specification at the start';
-COMMENT ON COLUMN run_starts.policy IS 'What the policy says of itself';
+COMMENT ON COLUMN run_starts.policy IS 'The policy''s own description';
 COMMENT ON COLUMN run_starts.data IS 'Dataset, sizes and fingerprints';
 COMMENT ON COLUMN run_starts.environment IS 'Versions, machine, threads, identity of the code';
 COMMENT ON COLUMN run_starts.parent_run IS 'The run that this one restarts from';
@@ -88,7 +88,7 @@ CREATE TABLE provocations (
     changes JSON NOT NULL,
     expects JSON NOT NULL
 );
-COMMENT ON TABLE provocations IS 'Faults that were put into runs on purpose; provocation_outcomes tells what came of them';
+COMMENT ON TABLE provocations IS 'Faults that were put into runs on purpose; see provocation_outcomes for their effect';
 COMMENT ON COLUMN provocations.run_id IS 'The run';
 COMMENT ON COLUMN provocations.idx IS 'Ledger index';
 COMMENT ON COLUMN provocations.name IS 'Which of the catalogue';
@@ -159,8 +159,8 @@ COMMENT ON COLUMN epochs.sparsity IS 'Mean share of activations that are exactly
 COMMENT ON COLUMN epochs.lr IS 'Learning rate in force';
 COMMENT ON COLUMN epochs.batch_size IS 'Examples';
 COMMENT ON COLUMN epochs.accumulation IS 'Batches per optimizer step';
-COMMENT ON COLUMN epochs.clip_norm IS 'Bound of the total gradient norm; NULL is none';
-COMMENT ON COLUMN epochs.reported IS 'What the training loop says of itself; no rule reads it';
+COMMENT ON COLUMN epochs.clip_norm IS 'Bound of the total gradient norm; NULL: no bound';
+COMMENT ON COLUMN epochs.reported IS 'Values reported by the training loop; no rule reads them';
 
 CREATE TABLE layer_metrics (
     run_id VARCHAR NOT NULL,
@@ -220,7 +220,7 @@ CREATE TABLE rule_evaluations (
     streak INTEGER NOT NULL,
     precedence INTEGER NOT NULL
 );
-COMMENT ON TABLE rule_evaluations IS 'What each of the seven rules said of each epoch';
+COMMENT ON TABLE rule_evaluations IS 'The result of each of the seven rules in each epoch';
 COMMENT ON COLUMN rule_evaluations.run_id IS 'The run';
 COMMENT ON COLUMN rule_evaluations.epoch IS 'From 0';
 COMMENT ON COLUMN rule_evaluations.idx IS 'Ledger index';
@@ -281,13 +281,13 @@ CREATE TABLE remedies (
     settings JSON,
     spec JSON
 );
-COMMENT ON TABLE remedies IS 'What became of each decision that asked for something';
+COMMENT ON TABLE remedies IS 'The outcome of each decision that asked for a change';
 COMMENT ON COLUMN remedies.run_id IS 'The run';
 COMMENT ON COLUMN remedies.decision IS 'Number of the decision';
 COMMENT ON COLUMN remedies.epoch IS 'The epoch behind which it took effect';
 COMMENT ON COLUMN remedies.idx IS 'Ledger index';
 COMMENT ON COLUMN remedies.outcome IS 'applied, refused or restart';
-COMMENT ON COLUMN remedies.changes IS 'What was changed, from what to what; of an applied remedy';
+COMMENT ON COLUMN remedies.changes IS 'Old and new values of an applied remedy';
 COMMENT ON COLUMN remedies.reason IS 'Why not; of a refused remedy';
 COMMENT ON COLUMN remedies.settings IS 'Hyperparameters in force from then on; of an applied remedy';
 COMMENT ON COLUMN remedies.spec IS 'Model specification from then on, or that of the restart; NULL when refused';
@@ -328,7 +328,7 @@ COMMENT ON COLUMN campaign_starts.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN campaign_starts.config IS 'Configuration as recorded';
 COMMENT ON COLUMN campaign_starts.max_attempts IS 'How many runs it may have';
 COMMENT ON COLUMN campaign_starts.policy IS 'Who decides, with its settings';
-COMMENT ON COLUMN campaign_starts.feedback IS 'Whether attempts are told of earlier ones';
+COMMENT ON COLUMN campaign_starts.feedback IS 'Whether attempts get feedback on earlier ones';
 
 CREATE TABLE campaign_ends (
     campaign_id VARCHAR NOT NULL,
@@ -351,7 +351,7 @@ CREATE TABLE attempts (
 );
 COMMENT ON TABLE attempts IS 'The runs of each campaign, those that were abandoned too';
 COMMENT ON COLUMN attempts.campaign_id IS 'The campaign';
-COMMENT ON COLUMN attempts.number IS 'From 1; what takes the place of an abandoned attempt has its number';
+COMMENT ON COLUMN attempts.number IS 'From 1; the replacement of an abandoned attempt has the same number';
 COMMENT ON COLUMN attempts.idx IS 'Ledger index';
 COMMENT ON COLUMN attempts.run_id IS 'The run';
 COMMENT ON COLUMN attempts.parent_run IS 'The earlier attempt that it goes on from';
@@ -390,11 +390,11 @@ CREATE TABLE feedback (
     idx BIGINT NOT NULL,
     feedback JSON NOT NULL
 );
-COMMENT ON TABLE feedback IS 'What an attempt was told of the earlier ones';
+COMMENT ON TABLE feedback IS 'The feedback that an attempt got on earlier ones';
 COMMENT ON COLUMN feedback.campaign_id IS 'The campaign';
-COMMENT ON COLUMN feedback.number IS 'The attempt that was told';
+COMMENT ON COLUMN feedback.number IS 'The attempt that got the feedback';
 COMMENT ON COLUMN feedback.idx IS 'Ledger index';
-COMMENT ON COLUMN feedback.feedback IS 'What it was told';
+COMMENT ON COLUMN feedback.feedback IS 'The feedback';
 
 CREATE TABLE audit_starts (
     audit_id VARCHAR NOT NULL,
@@ -404,7 +404,7 @@ CREATE TABLE audit_starts (
     config JSON NOT NULL,
     environment JSON NOT NULL
 );
-COMMENT ON TABLE audit_starts IS 'What each audit judges; the view audits is easier to ask';
+COMMENT ON TABLE audit_starts IS 'The run and state that each audit judges; the view audits is easier to query';
 COMMENT ON COLUMN audit_starts.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_starts.run_id IS 'The run that is judged';
@@ -428,7 +428,7 @@ COMMENT ON COLUMN audit_steps.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_steps.name IS 'What the step looks at';
 COMMENT ON COLUMN audit_steps.status IS 'passed, violations, failed or not_run';
 COMMENT ON COLUMN audit_steps.summary IS 'The outcome in a sentence';
-COMMENT ON COLUMN audit_steps.evidence IS 'What the outcome rests on';
+COMMENT ON COLUMN audit_steps.evidence IS 'The evidence for the outcome';
 
 CREATE TABLE audit_scores (
     audit_id VARCHAR NOT NULL,
@@ -446,7 +446,7 @@ CREATE TABLE audit_scores (
 COMMENT ON TABLE audit_scores IS 'How each audit came out; one that goes on has no row';
 COMMENT ON COLUMN audit_scores.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_scores.idx IS 'Ledger index';
-COMMENT ON COLUMN audit_scores.hard_fail IS 'A gate did not hold, which zeroes both scores';
+COMMENT ON COLUMN audit_scores.hard_fail IS 'A gate failed, so both scores are zero';
 COMMENT ON COLUMN audit_scores.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN audit_scores.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN audit_scores.process_axis_exercised IS 'Whether enough rules fired and were answered';
@@ -488,7 +488,7 @@ CREATE TABLE reviews (
     note VARCHAR NOT NULL,
     signed_by VARCHAR
 );
-COMMENT ON TABLE reviews IS 'What people said of decisions';
+COMMENT ON TABLE reviews IS 'Reviews of decisions by people';
 COMMENT ON COLUMN reviews.review_id IS 'The review';
 COMMENT ON COLUMN reviews.idx IS 'Ledger index';
 COMMENT ON COLUMN reviews.run_id IS 'The run whose decision it was, as the review says';
@@ -505,10 +505,10 @@ CREATE TABLE transcripts (
     mode VARCHAR NOT NULL,
     policy JSON NOT NULL
 );
-COMMENT ON TABLE transcripts IS 'Whose calls each transcript holds';
+COMMENT ON TABLE transcripts IS 'The run or proposal whose calls each transcript contains';
 COMMENT ON COLUMN transcripts.transcript_id IS 'The transcript';
 COMMENT ON COLUMN transcripts.idx IS 'Ledger index';
-COMMENT ON COLUMN transcripts.run_id IS 'The run, or the proposal that was asked for; its id and that of its transcript go together';
+COMMENT ON COLUMN transcripts.run_id IS 'The run or the proposal; the id of the transcript is derived from it';
 COMMENT ON COLUMN transcripts.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN transcripts.policy IS 'The policy that calls, with its settings';
 
@@ -544,11 +544,11 @@ COMMENT ON TABLE calls IS 'Requests to language models, and steps of agents that
 COMMENT ON COLUMN calls.transcript_id IS 'The transcript';
 COMMENT ON COLUMN calls.number IS 'From 1 in each transcript';
 COMMENT ON COLUMN calls.idx IS 'Ledger index';
-COMMENT ON COLUMN calls.epoch IS 'The epoch decided on; NULL for a probe, and for what is asked of no run';
+COMMENT ON COLUMN calls.epoch IS 'The epoch of the decision; NULL for a probe and for a call that belongs to no run';
 COMMENT ON COLUMN calls.agent IS 'Who acted: decider, voter 2, prober, playbook, human';
 COMMENT ON COLUMN calls.action IS 'decide, probe, propose, repair or review';
 COMMENT ON COLUMN calls.rules IS 'The due rules that were asked about';
-COMMENT ON COLUMN calls.model IS 'NULL: the agent is no model, and what belongs to one is NULL too';
+COMMENT ON COLUMN calls.model IS 'NULL: the agent is not a model; the columns that describe a model are NULL too';
 COMMENT ON COLUMN calls.endpoint IS 'Address that was asked, without user and query';
 COMMENT ON COLUMN calls.rung IS 'How the form of the answer was asked for';
 COMMENT ON COLUMN calls.parameters IS 'Temperature, seed, bounds';
@@ -564,7 +564,7 @@ COMMENT ON COLUMN calls.total_tokens IS 'Likewise';
 COMMENT ON COLUMN calls.seconds IS 'With all retries';
 COMMENT ON COLUMN calls.cost IS 'US dollars; NULL: unknown';
 COMMENT ON COLUMN calls.retries IS 'Status, error and seconds waited of each attempt before the last';
-COMMENT ON COLUMN calls.outcome IS 'usable, or what went wrong';
+COMMENT ON COLUMN calls.outcome IS 'usable, or the kind of failure';
 COMMENT ON COLUMN calls.problem IS 'In words';
 COMMENT ON COLUMN calls.cached IS 'Whether an earlier call to the same effect was answered again';
 
@@ -578,7 +578,7 @@ CREATE TABLE votes (
     agreement DOUBLE NOT NULL,
     calls JSON NOT NULL
 );
-COMMENT ON TABLE votes IS 'What ensembles made of single rules';
+COMMENT ON TABLE votes IS 'The votes of ensembles on single rules';
 COMMENT ON COLUMN votes.transcript_id IS 'The transcript';
 COMMENT ON COLUMN votes.idx IS 'Ledger index';
 COMMENT ON COLUMN votes.epoch IS 'The epoch decided on';
@@ -598,7 +598,7 @@ CREATE TABLE proposal_reviews (
     mark VARCHAR,
     note VARCHAR NOT NULL
 );
-COMMENT ON TABLE proposal_reviews IS 'What people made of proposed decisions before they were said';
+COMMENT ON TABLE proposal_reviews IS 'How people approved, edited or rejected proposed decisions';
 COMMENT ON COLUMN proposal_reviews.transcript_id IS 'The transcript';
 COMMENT ON COLUMN proposal_reviews.idx IS 'Ledger index';
 COMMENT ON COLUMN proposal_reviews.epoch IS 'The epoch decided on';
@@ -628,7 +628,7 @@ COMMENT ON TABLE infra_submissions IS 'Proposed changes, as they were handed in;
 COMMENT ON COLUMN infra_submissions.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_submissions.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_submissions.line_id IS 'The line that it would change';
-COMMENT ON COLUMN infra_submissions.task IS 'What gave rise to it';
+COMMENT ON COLUMN infra_submissions.task IS 'The task or request that led to the proposal';
 COMMENT ON COLUMN infra_submissions.tier IS 'The strictest tier that it declares';
 COMMENT ON COLUMN infra_submissions.targets IS 'Path to tier, as declared';
 COMMENT ON COLUMN infra_submissions.diff IS 'SHA-256 of the stored diff';
@@ -638,7 +638,7 @@ COMMENT ON COLUMN infra_submissions.base_tree IS 'Its tree';
 COMMENT ON COLUMN infra_submissions.rationale IS 'The proposer''s words';
 COMMENT ON COLUMN infra_submissions.trigger IS 'error_pattern, operator_request or performance_regression';
 COMMENT ON COLUMN infra_submissions.proposer IS 'Who proposes';
-COMMENT ON COLUMN infra_submissions.evidence IS 'What the rationale points to';
+COMMENT ON COLUMN infra_submissions.evidence IS 'The evidence that the rationale refers to';
 
 CREATE TABLE infra_reviews (
     proposal_id VARCHAR NOT NULL,
@@ -671,13 +671,13 @@ CREATE TABLE infra_branches (
     reference_set VARCHAR NOT NULL,
     against VARCHAR NOT NULL
 );
-COMMENT ON TABLE infra_branches IS 'Where each proposal was applied, and what it really touches';
+COMMENT ON TABLE infra_branches IS 'The branch of each proposal, and the files that it changes';
 COMMENT ON COLUMN infra_branches.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_branches.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_branches.branch IS 'Name of the branch';
 COMMENT ON COLUMN infra_branches.commit IS 'The candidate';
 COMMENT ON COLUMN infra_branches.tree IS 'Its tree';
-COMMENT ON COLUMN infra_branches.changes IS 'Paths with what happens to each';
+COMMENT ON COLUMN infra_branches.changes IS 'Paths with the change to each';
 COMMENT ON COLUMN infra_branches.tier IS 'The strictest tier that is really touched';
 COMMENT ON COLUMN infra_branches.configuration_only IS 'Whether nothing but configuration changes';
 COMMENT ON COLUMN infra_branches.manifest IS 'SHA-256 of the manifest in force';
@@ -807,11 +807,11 @@ COMMENT ON COLUMN checkpoint_starts.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_starts.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN checkpoint_starts.parent IS 'The checkpoint before it; NULL: the line began here';
-COMMENT ON COLUMN checkpoint_starts.commit IS 'What it is in the repository';
+COMMENT ON COLUMN checkpoint_starts.commit IS 'Its commit in the repository';
 COMMENT ON COLUMN checkpoint_starts.tree IS 'Its tree';
 COMMENT ON COLUMN checkpoint_starts.manifest IS 'SHA-256 of its manifest';
 COMMENT ON COLUMN checkpoint_starts.reference_set IS 'SHA-256 of its reference set';
-COMMENT ON COLUMN checkpoint_starts.code IS 'SHA-256 of what in it decides a run; NULL: recorded before that was';
+COMMENT ON COLUMN checkpoint_starts.code IS 'SHA-256 over the files in it that decide a run; NULL: recorded before this existed';
 COMMENT ON COLUMN checkpoint_starts.origin IS 'opened, promoted or adopted (committed by people)';
 
 CREATE TABLE checkpoint_proposals (
@@ -900,7 +900,7 @@ CREATE TABLE drift_measurements (
     success DOUBLE NOT NULL,
     tasks JSON NOT NULL
 );
-COMMENT ON TABLE drift_measurements IS 'What the line was worth, outside of any proposal';
+COMMENT ON TABLE drift_measurements IS 'Measurements of the line outside of proposals';
 COMMENT ON COLUMN drift_measurements.line_id IS 'The line';
 COMMENT ON COLUMN drift_measurements.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_measurements.checkpoint_id IS 'Active when it was measured';
@@ -919,7 +919,7 @@ CREATE TABLE drift_alarms (
     detail VARCHAR NOT NULL,
     tasks JSON NOT NULL
 );
-COMMENT ON TABLE drift_alarms IS 'Where the line was worse than what was promoted, or was something else';
+COMMENT ON TABLE drift_alarms IS 'Alarms: the line was worse than the promoted commit, or was not that commit';
 COMMENT ON COLUMN drift_alarms.line_id IS 'The line';
 COMMENT ON COLUMN drift_alarms.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_alarms.checkpoint_id IS 'Active at the time';
@@ -935,7 +935,7 @@ CREATE TABLE drift_answers (
     kind VARCHAR NOT NULL,
     note VARCHAR NOT NULL
 );
-COMMENT ON TABLE drift_answers IS 'What operators said to alarms; the view alarms is easier to ask';
+COMMENT ON TABLE drift_answers IS 'Operators'' answers to alarms; the view alarms is easier to query';
 COMMENT ON COLUMN drift_answers.line_id IS 'The line';
 COMMENT ON COLUMN drift_answers.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_answers.alarm IS 'Number of the alarm on its line, from 1';
@@ -961,7 +961,7 @@ CREATE TABLE checkpoint_evaluations (
     functions INTEGER,
     complexity INTEGER
 );
-COMMENT ON TABLE checkpoint_evaluations IS 'What checkpoints are worth on tasks made for it, evaluation by evaluation';
+COMMENT ON TABLE checkpoint_evaluations IS 'Evaluations of checkpoints on tasks made for the purpose';
 COMMENT ON COLUMN checkpoint_evaluations.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_evaluations.idx IS 'Ledger index';
 COMMENT ON COLUMN checkpoint_evaluations.checkpoint_id IS 'What was evaluated';
@@ -973,7 +973,7 @@ COMMENT ON COLUMN checkpoint_evaluations.sha256 IS 'Of the set';
 COMMENT ON COLUMN checkpoint_evaluations.tasks IS 'How many';
 COMMENT ON COLUMN checkpoint_evaluations.right_answers IS 'How many were answered rightly';
 COMMENT ON COLUMN checkpoint_evaluations.valid IS 'How many without an answer that was refused';
-COMMENT ON COLUMN checkpoint_evaluations."precision" IS 'Mean precision of what was chosen; NULL: no task tells';
+COMMENT ON COLUMN checkpoint_evaluations."precision" IS 'Mean precision of the chosen rows; NULL: no task measures it';
 COMMENT ON COLUMN checkpoint_evaluations.wrong IS 'Tasks that were answered wrongly';
 COMMENT ON COLUMN checkpoint_evaluations.files IS 'Of tiers 1 and 2; NULL: not weighed, as the next three';
 COMMENT ON COLUMN checkpoint_evaluations.lines IS 'Of their code, without comments and blank lines';
@@ -998,13 +998,13 @@ CREATE TABLE evolution_orders (
     proposer JSON,
     technique VARCHAR
 );
-COMMENT ON TABLE evolution_orders IS 'What evolutions were told to do';
+COMMENT ON TABLE evolution_orders IS 'Orders to evolutions';
 COMMENT ON COLUMN evolution_orders.evolution_id IS 'The evolution';
 COMMENT ON COLUMN evolution_orders.idx IS 'Ledger index';
 COMMENT ON COLUMN evolution_orders.what IS 'begin, on, off or reset';
 COMMENT ON COLUMN evolution_orders.rounds IS 'That are to be gone through; NULL where none are';
 COMMENT ON COLUMN evolution_orders.proposer IS 'Who proposes, with settings; nothing secret';
-COMMENT ON COLUMN evolution_orders.technique IS 'That was ordered; NULL: what was learned decides';
+COMMENT ON COLUMN evolution_orders.technique IS 'The technique that was ordered; NULL: chosen by experience';
 
 CREATE TABLE evolution_rounds (
     evolution_id VARCHAR NOT NULL,
@@ -1018,7 +1018,7 @@ CREATE TABLE evolution_rounds (
     calls INTEGER NOT NULL,
     reason VARCHAR NOT NULL
 );
-COMMENT ON TABLE evolution_rounds IS 'Rounds in which something better was looked for, and what each came to';
+COMMENT ON TABLE evolution_rounds IS 'Rounds that searched for an improvement, and the outcome of each';
 COMMENT ON COLUMN evolution_rounds.evolution_id IS 'The evolution';
 COMMENT ON COLUMN evolution_rounds.idx IS 'Ledger index';
 COMMENT ON COLUMN evolution_rounds.round IS 'From 1';
@@ -1076,7 +1076,7 @@ CREATE TABLE bisection_ends (
     posterior DOUBLE NOT NULL,
     reason VARCHAR NOT NULL
 );
-COMMENT ON TABLE bisection_ends IS 'What each search came to';
+COMMENT ON TABLE bisection_ends IS 'The outcome of each search';
 COMMENT ON COLUMN bisection_ends.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN bisection_ends.culprit IS 'The checkpoint; NULL: none was found';
@@ -1120,7 +1120,7 @@ COMMENT ON COLUMN exports.kind IS 'preferences or sft';
 COMMENT ON COLUMN exports.as_of IS 'Index of the last entry that was looked at';
 COMMENT ON COLUMN exports.head IS 'Hash of that entry, hexadecimal';
 COMMENT ON COLUMN exports.query IS 'What the examples had to meet';
-COMMENT ON COLUMN exports.code IS 'SHA-256 of what decided which examples these are';
+COMMENT ON COLUMN exports.code IS 'SHA-256 over the code that selected the examples';
 COMMENT ON COLUMN exports.examples IS 'How many';
 COMMENT ON COLUMN exports.root IS 'Merkle root over the lines, hexadecimal';
 COMMENT ON COLUMN exports.sha256 IS 'Of the JSON Lines';

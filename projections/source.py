@@ -1,4 +1,4 @@
-"""A ledger's entries as they stand, unverified: whether they hold is for `verify` to say.
+"""A ledger's stored entries, unverified: `verify` checks whether they are valid.
 
 I/O: reads the ledger's database, a page in each transaction.
 """

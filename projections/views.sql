@@ -35,7 +35,7 @@ COMMENT ON COLUMN runs.run_id IS 'The run';
 COMMENT ON COLUMN runs.started_idx IS 'Ledger index of its start';
 COMMENT ON COLUMN runs.started_at IS 'When the ledger took its start';
 COMMENT ON COLUMN runs.ended_idx IS 'Ledger index of its end';
-COMMENT ON COLUMN runs.ended_at IS 'NULL while the run goes on, as all of its end';
+COMMENT ON COLUMN runs.ended_at IS 'NULL while the run is running, as are all columns about its end';
 COMMENT ON COLUMN runs.end_reason IS 'completed, crashed, failed, interrupted, restart or stopped';
 COMMENT ON COLUMN runs.dataset IS 'By name';
 COMMENT ON COLUMN runs.seed IS 'That the training begins from';
@@ -46,7 +46,7 @@ COMMENT ON COLUMN runs.profile IS 'Profile of the rules';
 COMMENT ON COLUMN runs.rules IS 'Signals, thresholds and windows of the rules';
 COMMENT ON COLUMN runs.rules_hash IS 'SHA-256 of the rules configuration, as recorded';
 COMMENT ON COLUMN runs.spec IS 'Model specification at the start';
-COMMENT ON COLUMN runs.policy IS 'What the policy says of itself';
+COMMENT ON COLUMN runs.policy IS 'The policy''s own description';
 COMMENT ON COLUMN runs.policy_name IS 'Who decided';
 COMMENT ON COLUMN runs.edits IS 'live, or restart: structural changes are left to a following run';
 COMMENT ON COLUMN runs.target_accuracy IS 'That the run is to reach; NULL: none';
@@ -92,12 +92,12 @@ COMMENT ON COLUMN campaigns.campaign_id IS 'The campaign';
 COMMENT ON COLUMN campaigns.started_idx IS 'Ledger index of its start';
 COMMENT ON COLUMN campaigns.started_at IS 'When the ledger took its start';
 COMMENT ON COLUMN campaigns.ended_idx IS 'Ledger index of its end';
-COMMENT ON COLUMN campaigns.ended_at IS 'NULL while the campaign goes on, as all of its end';
+COMMENT ON COLUMN campaigns.ended_at IS 'NULL while the campaign is running, as are all columns about its end';
 COMMENT ON COLUMN campaigns.end_reason IS 'Why no attempt follows';
 COMMENT ON COLUMN campaigns.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN campaigns.config IS 'Configuration as recorded';
 COMMENT ON COLUMN campaigns.policy IS 'Who decides, with its settings';
-COMMENT ON COLUMN campaigns.feedback IS 'Whether attempts are told of earlier ones';
+COMMENT ON COLUMN campaigns.feedback IS 'Whether attempts get feedback on earlier ones';
 COMMENT ON COLUMN campaigns.max_attempts IS 'How many runs it may have';
 COMMENT ON COLUMN campaigns.attempts IS 'Runs so far, without those that were abandoned';
 COMMENT ON COLUMN campaigns.ranking IS 'Runs, the best first';
@@ -137,7 +137,7 @@ COMMENT ON COLUMN audits.config IS 'Settings of the judge';
 COMMENT ON COLUMN audits.environment IS 'Versions and machine of the judge';
 COMMENT ON COLUMN audits.scored_idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN audits.scored_at IS 'NULL while the audit goes on, as are the scores';
-COMMENT ON COLUMN audits.hard_fail IS 'A gate did not hold, which zeroes both scores';
+COMMENT ON COLUMN audits.hard_fail IS 'A gate failed, so both scores are zero';
 COMMENT ON COLUMN audits.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN audits.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN audits.process_axis_exercised IS 'Whether enough rules fired and were answered';
@@ -198,7 +198,7 @@ SELECT
 FROM decisions AS d
 LEFT JOIN cited AS c ON c.run_id = d.run_id AND c.number = d.number
 LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number;
-COMMENT ON VIEW decision_outcomes IS 'Each decision with the rules that it cites and what became of it';
+COMMENT ON VIEW decision_outcomes IS 'Each decision with the rules that it cites and its outcome';
 COMMENT ON COLUMN decision_outcomes.run_id IS 'The run';
 COMMENT ON COLUMN decision_outcomes.number IS 'From 1 in each run';
 COMMENT ON COLUMN decision_outcomes.epoch IS 'The epoch whose evaluation is answered';
@@ -210,7 +210,7 @@ COMMENT ON COLUMN decision_outcomes.params IS 'Arguments of the remedy';
 COMMENT ON COLUMN decision_outcomes.deferred_to IS 'The rule that goes first, where a deferral names one';
 COMMENT ON COLUMN decision_outcomes.justification IS 'The author''s words';
 COMMENT ON COLUMN decision_outcomes.outcome IS 'applied, refused, restart, deferred, or open: neither done nor refused yet';
-COMMENT ON COLUMN decision_outcomes.changes IS 'What was changed, from what to what; of an applied remedy';
+COMMENT ON COLUMN decision_outcomes.changes IS 'Old and new values of an applied remedy';
 COMMENT ON COLUMN decision_outcomes.reason IS 'Why not; of a refused remedy';
 
 CREATE VIEW deferrals AS
@@ -405,7 +405,7 @@ COMMENT ON COLUMN run_summary.applied IS 'Decisions whose remedy was applied';
 COMMENT ON COLUMN run_summary.refused IS 'Decisions whose remedy was refused';
 COMMENT ON COLUMN run_summary.deferred IS 'Decisions that put something off';
 COMMENT ON COLUMN run_summary.audit_id IS 'The latest finished audit; NULL: not audited, as all behind it';
-COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate did not hold; held: every gate did';
+COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate failed; held: every gate passed';
 COMMENT ON COLUMN run_summary.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN run_summary.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: too few rules fired for the process score to mean much';
@@ -463,7 +463,7 @@ JOIN run_summary AS s ON s.run_id = p.run_id
 LEFT JOIN firings AS f ON f.run_id = p.run_id
 LEFT JOIN remedied AS m ON m.run_id = p.run_id
 LEFT JOIN ends AS e ON e.run_id = p.run_id;
-COMMENT ON VIEW provocation_outcomes IS 'What came of each fault that was put into a run on purpose';
+COMMENT ON VIEW provocation_outcomes IS 'The effect of each fault that was put into a run on purpose';
 COMMENT ON COLUMN provocation_outcomes.run_id IS 'The run';
 COMMENT ON COLUMN provocation_outcomes.name IS 'Which of the catalogue';
 COMMENT ON COLUMN provocation_outcomes.seed IS 'What its severity and its place are drawn from';
@@ -504,7 +504,7 @@ LEFT JOIN (
 ) AS c USING (transcript_id)
 GROUP BY ALL;
 COMMENT ON VIEW call_summary IS 'What the language models of each run were asked, and what it took; runs without a transcript have no row';
-COMMENT ON COLUMN call_summary.run_id IS 'The run, or the proposal that was asked for; its id and that of its transcript go together';
+COMMENT ON COLUMN call_summary.run_id IS 'The run or the proposal; the id of the transcript is derived from it';
 COMMENT ON COLUMN call_summary.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN call_summary.model IS 'As the policy names it; NULL: it has none';
 COMMENT ON COLUMN call_summary.rung IS 'How the form of answers is asked for';
@@ -561,7 +561,7 @@ LEFT JOIN call_summary AS t USING (run_id);
 COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and what its calls took';
 COMMENT ON COLUMN campaign_progress.campaign_id IS 'The campaign';
 COMMENT ON COLUMN campaign_progress.mode IS 'What kind of improvement it is';
-COMMENT ON COLUMN campaign_progress.number IS 'From 1; what takes the place of an abandoned attempt has its number';
+COMMENT ON COLUMN campaign_progress.number IS 'From 1; the replacement of an abandoned attempt has the same number';
 COMMENT ON COLUMN campaign_progress.run_id IS 'The run';
 COMMENT ON COLUMN campaign_progress.parent_run IS 'The earlier attempt that it goes on from';
 COMMENT ON COLUMN campaign_progress.abandoned IS 'Whether it was cut off and does not count';
@@ -634,7 +634,7 @@ SELECT
         ELSE 'prompt'
     END AS cause
 FROM known;
-COMMENT ON VIEW violation_causes IS 'What has to change for a violation not to come again; of attempts, as the audit that counts found';
+COMMENT ON VIEW violation_causes IS 'What must change to avoid a violation; for attempts, according to the audit that counts';
 COMMENT ON COLUMN violation_causes.audit_id IS 'The audit';
 COMMENT ON COLUMN violation_causes.run_id IS 'The run';
 COMMENT ON COLUMN violation_causes.place IS 'Order in the audit, from 0';
@@ -645,7 +645,7 @@ COMMENT ON COLUMN violation_causes.decision IS 'Number of the decision';
 COMMENT ON COLUMN violation_causes.emitter IS 'driver, harness, human or policy';
 COMMENT ON COLUMN violation_causes.detail IS 'In words';
 COMMENT ON COLUMN violation_causes.told IS 'Whether the attempt had been told of a violation of this kind and rule';
-COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it was told and did it again, or no model was asked about the rule in that epoch; prompt: another prompt may help';
+COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it repeated a violation after feedback, or no model was asked about the rule in that epoch; prompt: a different prompt may help';
 
 CREATE VIEW strategy_phases AS
 WITH phases (phase, first_epoch, end_epoch, expected) AS (
@@ -801,7 +801,7 @@ COMMENT ON VIEW infra_proposals IS 'Each proposed change with how far it has com
 COMMENT ON COLUMN infra_proposals.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_proposals.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_proposals.line_id IS 'The line that it would change';
-COMMENT ON COLUMN infra_proposals.task IS 'What gave rise to it';
+COMMENT ON COLUMN infra_proposals.task IS 'The task or request that led to the proposal';
 COMMENT ON COLUMN infra_proposals.tier IS 'The strictest tier that it declares';
 COMMENT ON COLUMN infra_proposals.targets IS 'Path to tier, as declared';
 COMMENT ON COLUMN infra_proposals.diff IS 'SHA-256 of the stored diff';

@@ -1,6 +1,6 @@
-"""What may enter training data: the origins of data and decisions that an operator lets in.
+"""The origins of data and decisions that an operator admits to training data.
 
-One stream in a ledger. What is not admitted, or was withdrawn since, enters no export.
+One stream in a ledger. Origins that are not admitted, or were withdrawn, enter no export.
 
 I/O: none.
 """
@@ -61,7 +61,7 @@ class Corpus(Aggregate):
         """Let an origin in."""
         self._check(kind, name)
         if (kind, name) in self.admitted:
-            raise InvariantError(f"{kind} {name} is admitted already")
+            raise InvariantError(f"{kind} {name} is already admitted")
         self.trigger_event(self.Admitted, kind=kind, name=name, note=note[:MAX_TEXT])
 
     def withdraw(self, kind: str, name: str, note: str) -> None:
@@ -74,4 +74,6 @@ class Corpus(Aggregate):
     @staticmethod
     def _check(kind: str, name: str) -> None:
         if kind not in KINDS or not name:
-            raise InvariantError(f"an origin is {' or '.join(KINDS)}, with a name")
+            raise InvariantError(
+                f"the kind of an origin must be {' or '.join(KINDS)}, and it must have a name"
+            )

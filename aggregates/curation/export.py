@@ -1,6 +1,6 @@
-"""Training data that was handed out: one sealed export, as of one index of the ledger.
+"""An exported set of training data: one sealed export, as of one index of the ledger.
 
-What it holds follows from the index and from what was asked for; the Merkle root fixes its lines.
+Its content follows from the index and the query; the Merkle root fixes its lines.
 
 I/O: none.
 """
@@ -79,9 +79,13 @@ class Export(Aggregate):
     ) -> "Export":
         """Record what was handed out."""
         if kind not in KINDS:
-            raise InvariantError(f"an export is one of {' and '.join(KINDS)}, not {kind!r}")
+            raise InvariantError(
+                f"the kind of an export must be {' or '.join(KINDS)}, not {kind!r}"
+            )
         if as_of < 0 or examples < 0:
-            raise InvariantError("an export is of an index, and counts its examples")
+            raise InvariantError(
+                "an export needs an index and a number of examples, both at least 0"
+            )
         return cls._create(
             event_class=cls.Sealed,
             id=cls.id_of(kind=kind, head=head, query=query, code=code),

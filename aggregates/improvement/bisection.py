@@ -1,4 +1,4 @@
-"""The search for the checkpoint that made a line worse: probes, and what follows from them.
+"""The search for the checkpoint that made a line worse: its probes and its result.
 
 I/O: none.
 """
@@ -91,9 +91,11 @@ class Bisection(Aggregate):
     ) -> "Bisection":
         """Begin a search."""
         if not suspects or good in suspects or len(set(suspects)) != len(suspects):
-            raise InvariantError("a search has suspects, each once, and a good one before them")
+            raise InvariantError(
+                "a search needs a good checkpoint and, after it, suspects without repetition"
+            )
         if not 0 <= error < 0.5 or not 0.5 < confidence < 1:
-            raise InvariantError("errors are below 0.5, the confidence between 0.5 and 1")
+            raise InvariantError("error rates must be below 0.5, the confidence between 0.5 and 1")
         return cls._create(
             event_class=cls.Opened,
             id=search_id or uuid4(),
@@ -110,7 +112,7 @@ class Bisection(Aggregate):
         """Record one verdict."""
         self._check_open()
         if checkpoint not in (self.good, *self.suspects) or verdict not in VERDICTS:
-            raise InvariantError(f"{checkpoint} is no suspect, or {verdict!r} is no verdict")
+            raise InvariantError(f"{checkpoint} is not a suspect, or {verdict!r} is not a verdict")
         self.trigger_event(
             self.Probed,
             number=len(self.probes) + 1,
@@ -125,9 +127,9 @@ class Bisection(Aggregate):
         """Record what the probes come to; `good` is a candidate where it was bad already."""
         self._check_open()
         if not set(candidates) <= {self.good, *self.suspects}:
-            raise InvariantError(f"of {', '.join(candidates)} one is not in this search")
+            raise InvariantError(f"one of {', '.join(candidates)} is not in this search")
         if culprit is not None and (culprit not in self.suspects or list(candidates) != [culprit]):
-            raise InvariantError(f"{culprit} is not the one suspect that is left")
+            raise InvariantError(f"{culprit} is not the only remaining suspect")
         self.trigger_event(
             self.Ended,
             culprit=culprit,

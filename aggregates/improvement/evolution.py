@@ -1,7 +1,7 @@
-"""The evolution of a line: rounds in which something is looked for that would make it better.
+"""The evolution of a line: rounds that search for an improvement.
 
-One stream for each line. A round that comes to a proposal names it; one that comes to nothing says
-why. Which technique has won and which has lost is not kept here: it follows from the proposals.
+One stream for each line. A round names its proposal, or the reason why it has none. The record of
+each technique is not stored here: it follows from the proposals.
 
 Trust: reasons hold others' words and are cut.
 I/O: none.
@@ -107,7 +107,9 @@ class Evolution(Aggregate):
         if not self.on:
             raise InvariantError("the evolution of this line is turned off; turn it on first")
         if not 1 <= rounds <= MAX_ROUNDS:
-            raise InvariantError(f"rounds are asked for by 1 to {MAX_ROUNDS}, not {rounds}")
+            raise InvariantError(
+                f"the number of rounds must be from 1 to {MAX_ROUNDS}, not {rounds}"
+            )
         asked = {"proposer": dict(proposer), "technique": technique}
         if not (self.left and self.wanted == rounds and self.asked == asked):
             self.trigger_event(
@@ -127,11 +129,15 @@ class Evolution(Aggregate):
     ) -> int:
         """Record what a round came to and return its number."""
         if outcome not in OUTCOMES:
-            raise InvariantError(f"a round ends {', '.join(OUTCOMES)}, not {outcome!r:.80}")
+            raise InvariantError(
+                f"a round's outcome must be one of {', '.join(OUTCOMES)}, not {outcome!r:.80}"
+            )
         if (outcome == "proposed") != (proposal is not None):
-            raise InvariantError("a round that has a proposal, and no other, ends as proposed")
+            raise InvariantError(
+                "a round's outcome must be `proposed` if it has a proposal, and only then"
+            )
         if not (reason or proposal):
-            raise InvariantError("a round without a proposal says why")
+            raise InvariantError("a round without a proposal must give a reason")
         number = self.rounds + 1
         self.trigger_event(
             self.RoundEnded,
@@ -149,5 +155,5 @@ class Evolution(Aggregate):
     def steer(self, order: str) -> None:
         """Turn it on or off, or begin anew; nothing is deleted."""
         if order not in ORDERS:
-            raise InvariantError(f"an evolution is told {', '.join(ORDERS)}, not {order!r:.80}")
+            raise InvariantError(f"an order must be one of {', '.join(ORDERS)}, not {order!r:.80}")
         self.trigger_event(self.Steered, order=order)

@@ -329,7 +329,7 @@ class Line(Aggregate):
         """Move the line to a commit and return the new checkpoint's id."""
         self._check_going()
         if not proposals:
-            raise InvariantError("a promotion names its proposals")
+            raise InvariantError("a promotion must name its proposals")
         checkpoint = self._new(commit)
         self.trigger_event(
             self.Promoted,
@@ -357,7 +357,7 @@ class Line(Aggregate):
         """Take over what people committed themselves, as a new checkpoint."""
         self._check_going()
         if self.valley is not None:
-            raise InvariantError("a valley is open; nothing is taken over before it has ended")
+            raise InvariantError("a valley is open; nothing can be adopted until it has ended")
         checkpoint = self._new(commit)
         self.trigger_event(
             self.Adopted,
@@ -379,9 +379,9 @@ class Line(Aggregate):
         """
         found = self.checkpoints.get(checkpoint)
         if found is None or found.parent is None:
-            raise InvariantError(f"{checkpoint} is no checkpoint that can be rolled back")
+            raise InvariantError(f"{checkpoint} is not a checkpoint that can be rolled back")
         if checkpoint in self.rollbacks:
-            raise InvariantError(f"checkpoint {checkpoint} is rolled back already")
+            raise InvariantError(f"checkpoint {checkpoint} is already rolled back")
         active_too = self.active in self.descendants(checkpoint)
         to = found.parent if active_too else self.active
         self.trigger_event(self.RolledBack, checkpoint=checkpoint, to=to, reason=reason[:MAX_TEXT])
@@ -404,9 +404,9 @@ class Line(Aggregate):
         """Suspend the gate for these proposals, in this order."""
         self._check_going()
         if self.valley is not None or not steps:
-            raise InvariantError("there is one valley at a time, and it has steps")
+            raise InvariantError("only one valley can be open at a time, and it must have steps")
         if valley in self.valleys:
-            raise InvariantError(f"valley {valley} was opened before; have a new one signed")
+            raise InvariantError(f"valley {valley} was already opened; have a new one signed")
         self.trigger_event(
             self.ValleyOpened, valley=valley, steps=list(steps), envelope=envelope, expires=expires
         )
@@ -431,7 +431,7 @@ class Line(Aggregate):
     ) -> None:
         """Record what a commit is worth on a set of tasks, each {success, metrics}."""
         if set not in SETS or not tasks:
-            raise InvariantError(f"a measurement is over the {' or '.join(SETS)} set")
+            raise InvariantError(f"the set of a measurement must be {' or '.join(SETS)}")
         right = sum(bool(task["success"]) for task in tasks.values())
         self.trigger_event(
             self.DriftMeasured,
@@ -459,7 +459,7 @@ class Line(Aggregate):
         if alarm not in self.open_alarms:
             raise InvariantError(f"no alarm {alarm} is open on this line")
         if not note.strip():
-            raise InvariantError("an answer says what was found")
+            raise InvariantError("an answer must say what was found")
         kind = self.open_alarms[alarm].kind
         self.trigger_event(self.AlarmAnswered, alarm=alarm, kind=kind, note=note[:MAX_TEXT])
 
@@ -478,7 +478,7 @@ class Line(Aggregate):
     ) -> None:
         """Record what a checkpoint is worth on a set of tasks."""
         if purpose not in PURPOSES or checkpoint not in self.checkpoints:
-            raise InvariantError(f"no evaluation of {checkpoint} is a {purpose!r}")
+            raise InvariantError(f"{purpose!r} is not a purpose for an evaluation of {checkpoint}")
         if not 0 < tasks >= max(len(wrong), valid):
             raise InvariantError(f"{len(wrong)} wrong and {valid} valid answers to {tasks} tasks")
         self.trigger_event(
@@ -522,7 +522,7 @@ class Line(Aggregate):
     def _new(self, commit: str) -> str:
         checkpoint = self.checkpoint_id(self.id, commit)
         if checkpoint in self.checkpoints:
-            raise InvariantError(f"commit {commit} is a checkpoint of this line already")
+            raise InvariantError(f"commit {commit} is already a checkpoint of this line")
         return checkpoint
 
     def _check_going(self) -> None:

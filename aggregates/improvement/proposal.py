@@ -233,13 +233,13 @@ class Proposal(Aggregate):
     ) -> "Proposal":
         """Put a change on record; raise InvariantError for what no proposal can say."""
         if trigger not in TRIGGERS:
-            raise InvariantError(f"a trigger is {', '.join(TRIGGERS)}, not {trigger!r}")
+            raise InvariantError(f"a trigger must be one of {', '.join(TRIGGERS)}, not {trigger!r}")
         if not rationale.strip() or len(rationale) > MAX_TEXT:
-            raise InvariantError(f"a rationale has 1 to {MAX_TEXT} characters")
+            raise InvariantError(f"a rationale must have 1 to {MAX_TEXT} characters")
         if not 1 <= len(targets) <= MAX_PATHS:
-            raise InvariantError(f"a proposal names 1 to {MAX_PATHS} files with their tiers")
+            raise InvariantError(f"a proposal must name 1 to {MAX_PATHS} files with their tiers")
         if any(tier not in (0, *TIERS) for tier in targets.values()):
-            raise InvariantError("a tier is 0, 1 or 2")
+            raise InvariantError("a tier must be 0, 1 or 2")
         return cls._create(
             event_class=cls.Submitted,
             id=proposal_id or uuid4(),
@@ -274,7 +274,7 @@ class Proposal(Aggregate):
         """Record an operator's word; whoever calls has checked the envelope."""
         self._check_open()
         if verdict not in REVIEWS:
-            raise InvariantError(f"a review says {', '.join(REVIEWS)}, not {verdict!r}")
+            raise InvariantError(f"a review must be one of {', '.join(REVIEWS)}, not {verdict!r}")
         self.trigger_event(
             self.Reviewed,
             verdict=verdict,
@@ -300,7 +300,7 @@ class Proposal(Aggregate):
         """Record where the candidate is and what it really touches."""
         self._check_stage("branch")
         if tier not in TIERS:
-            raise InvariantError(f"what touches tier {tier} is not branched")
+            raise InvariantError(f"a proposal that changes tier {tier} gets no branch")
         self.trigger_event(
             self.Branched,
             branch=branch,
@@ -361,11 +361,11 @@ class Proposal(Aggregate):
         """Record one answer's worth; each arm answers a repeat of a task once."""
         self._check_stage("benchmark")
         if arm not in ARMS:
-            raise InvariantError(f"an arm is {' or '.join(ARMS)}, not {arm!r}")
+            raise InvariantError(f"an arm must be {' or '.join(ARMS)}, not {arm!r}")
         if (arm, task, repeat) in self.results:
-            raise InvariantError(f"{arm} has answered repeat {repeat} of task {task} already")
+            raise InvariantError(f"the {arm} has already answered repeat {repeat} of task {task}")
         if cached and arm != "base":
-            raise InvariantError("only the base's results outlive a proposal")
+            raise InvariantError("only the base's results can be reused")
         self.trigger_event(
             self.TaskScored,
             arm=arm,
@@ -393,9 +393,9 @@ class Proposal(Aggregate):
         """Record what the comparison of both arms says."""
         self._check_stage("benchmark")
         if verdict not in VERDICTS:
-            raise InvariantError(f"a verdict is {', '.join(VERDICTS)}, not {verdict!r}")
+            raise InvariantError(f"a verdict must be one of {', '.join(VERDICTS)}, not {verdict!r}")
         if verdict == "better" and (regressions or not improvements):
-            raise InvariantError("better is what improves something and makes nothing worse")
+            raise InvariantError("the verdict `better` needs an improvement and no regression")
         self.trigger_event(
             self.Evaluated,
             verdict=verdict,
@@ -418,9 +418,9 @@ class Proposal(Aggregate):
         """Close the proposal; only what passed every stage, or an open valley, is promoted."""
         self._check_open()
         if outcome not in OUTCOMES or stage not in STAGES:
-            raise InvariantError(f"{outcome!r} at {stage!r} is no end of a proposal")
+            raise InvariantError(f"a proposal cannot end with {outcome!r} at stage {stage!r}")
         if (outcome == "promoted") != (checkpoint is not None):
-            raise InvariantError("a promotion, and nothing else, makes a checkpoint")
+            raise InvariantError("a checkpoint must be given for a promotion, and only then")
         if outcome == "promoted":
             self._check_promotable(valley)
         self.trigger_event(
@@ -434,15 +434,19 @@ class Proposal(Aggregate):
 
     def _check_promotable(self, valley: str | None) -> None:
         if self.real_tier == 1 and self.review != "approve":
-            raise InvariantError("a change of tier 1 is promoted with an operator's approval only")
+            raise InvariantError(
+                "a change of tier 1 can be promoted only with an operator's approval"
+            )
         if not self.tested or self.verdict is None:
-            raise InvariantError("only what was tested and evaluated is promoted")
+            raise InvariantError("only a tested and evaluated proposal can be promoted")
         if self.verdict != "better" and valley is None:
-            raise InvariantError(f"what is {self.verdict} is promoted in a valley only")
+            raise InvariantError(
+                f"a proposal with the verdict {self.verdict!r} can be promoted only in a valley"
+            )
 
     def _check_open(self) -> None:
         if self.outcome is not None:
-            raise InvariantError(f"proposal {self.id} is concluded: {self.outcome}")
+            raise InvariantError(f"proposal {self.id} is already concluded: {self.outcome}")
 
     def _check_stage(self, stage: str) -> None:
         self._check_open()

@@ -1,11 +1,11 @@
-"""The audit of a run: eleven steps in strict order, from entries that were verified first.
+"""The audit of a run: eleven steps in strict order, over verified entries.
 
     1 deliverables   2 load_model      3 weights         4 run_config     5 ledger
     6 architecture   7 probe           8 coverage        9 defensibility
    10 test_accuracy 11 scores
 
-Steps 1 to 7 are gates: behind one that fails, nothing runs. Step 5 is done before all others, since
-they compare with what the ledger says and submitted code runs in step 2.
+Steps 1 to 7 are gates: after one fails, no further step runs. Step 5 runs before all others, since
+they compare with the ledger, and submitted code runs in step 2.
 
 Source: docs/reference/audit.md.
 Trust: ledger and submission are hostile; the vkey, the kept head and the log are the caller's.
@@ -38,7 +38,7 @@ _MAX_VIOLATIONS = 150  # in the audit's last event; its evidence has the total
 
 
 class AuditLog(Protocol):
-    """Where audits are kept: the ledger's application."""
+    """Where audits are stored: the ledger's application."""
 
     def save(self, audit: Audit, /, **options: Any) -> Any:
         """Append the events of the audit; with `author`, a key that signs them."""
@@ -60,12 +60,12 @@ def audit_run(
 
     With a judge's key as its `author` the audit is signed, steps and scores.
 
-    With `redo`, step 7 also trains the run again, up to the submitted weights and on to an epoch
-    that nobody could foresee. Without, a story that was made up whole may pass.
+    With `redo`, step 7 also retrains the run, up to the submitted weights and on to an epoch that
+    nobody could foresee. Without it, a fully invented record may pass.
 
-    Whatever is wrong with the run is in the report. Nothing is appended where the ledger does not
-    hold, or where the run has not ended: JudgeError says so if there is a `log`. It is raised too
-    where no audit can be made (no such run, no data), and LedgerError where there is no ledger.
+    Everything that is wrong with the run is in the report. Nothing is appended if the ledger is not
+    valid, or if the run has not ended: with a `log`, JudgeError is raised then. It is also raised
+    if no audit is possible (run or data not found), and LedgerError if the ledger is not found.
     """
     config = config or JudgeConfig()
     run = parse_run_id(run_id)
@@ -73,11 +73,11 @@ def audit_run(
         evidence = read_evidence(ledger_dir, run, config, vkey=vkey, kept_head=kept_head)
     except VerificationError as error:
         failed = StepError(
-            f"the ledger does not hold: {error}", index=error.index, error=type(error).__name__
+            f"the ledger is not valid: {error}", index=error.index, error=type(error).__name__
         )
         return _Hearing(run, config).refuse(failed)
     if log is not None and not any(entry.name == "run.ended" for entry in evidence.entries):
-        raise JudgeError(f"run {run} has a start and no end: it can be judged when it has ended")
+        raise JudgeError(f"run {run} has no run.ended event: judge it after it has ended")
     report = _Hearing(run, config).judge(evidence, submission_dir, redo)
     if log is None or not evidence.verified:
         return report
@@ -87,7 +87,7 @@ def audit_run(
 
 
 class _Hearing:
-    """One audit on its way: its steps in their order, and the scores behind the gates."""
+    """An audit in progress: its steps in order, and the scores after the gates."""
 
     gates: Gates
     test: dict[str, Any]
@@ -142,7 +142,9 @@ class _Hearing:
         with computing_as(gates.replay.config, strict=False):
             for name, step in zip(STEPS, steps, strict=True):
                 if name != "ledger" and any(r.status == "failed" for r in self.results):
-                    self._add(name, StepOutcome("an earlier step did not hold", status="not_run"))
+                    self._add(
+                        name, StepOutcome("skipped: an earlier step failed", status="not_run")
+                    )
                     continue
                 try:
                     self._add(name, step())
@@ -151,13 +153,13 @@ class _Hearing:
         return self._report()
 
     def refuse(self, error: StepError) -> AuditReport:
-        """Report that step 5, done before all others, does not hold."""
+        """Report that step 5, which runs before all others, failed."""
         for name in STEPS:
             self._add(
                 name,
                 _failure(error)
                 if name == "ledger"
-                else StepOutcome("the ledger did not hold", status="not_run"),
+                else StepOutcome("skipped: the ledger is not valid", status="not_run"),
             )
         return self._report()
 
@@ -204,7 +206,7 @@ class _Hearing:
         self.violations += found
         return _violations_outcome(
             found,
-            f"{len(run.decisions)} decisions were looked at",
+            f"{len(run.decisions)} decisions checked",
             decisions=len(run.decisions),
             repeated_justifications=repeated_words(run),
         )
@@ -215,8 +217,8 @@ class _Hearing:
         images = self.test["examples"]
         few = images < self.config.min_test_examples
         return StepOutcome(
-            f"top-1 accuracy on the test set is {self.test['accuracy']:.4f}, of {images} images"
-            + (": too few to tell models apart" if few else ""),
+            f"top-1 accuracy on {images} test images: {self.test['accuracy']:.4f}"
+            + (" (too few images to compare models)" if few else ""),
             {**self.test, "few": few},
         )
 
@@ -257,7 +259,7 @@ class _Hearing:
         return StepOutcome(
             f"accuracy {self.scores.accuracy_score:.3f} of the target {target:g} ({whose}), "
             f"process {self.scores.process_score:.3f}"
-            + (by if exercised else " (hardly exercised)"),
+            + (by if exercised else " (too few rules exercised)"),
             {
                 "provocation": provocation,
                 "target_accuracy": target,
@@ -280,7 +282,7 @@ def _violations_outcome(
     violations: Sequence[Violation], summary: str, **evidence: Any
 ) -> StepOutcome:
     count = len(violations)
-    words = "no violation" if not count else f"{count} violation{'s' * (count > 1)}"
+    words = "no violations" if not count else f"{count} violation{'s' * (count > 1)}"
     return StepOutcome(
         f"{summary}: {words}",
         {**evidence, "violations": capped([violation.to_dict() for violation in violations])},

@@ -1,7 +1,7 @@
 """Rule coverage: which firings were answered, and what the answers violate.
 
-The questions are SQL (coverage.sql) over tables that the judge has filled itself from entries that
-it has just verified.
+The checks are SQL views (coverage.sql) over tables that the judge itself fills from entries that it
+has just verified.
 
 I/O: the connection only.
 """
@@ -21,7 +21,7 @@ _KINDS_SQL = "SELECT kind, rule, epoch, decision, emitter, detail FROM coverage_
 
 @dataclass(frozen=True)
 class Violation:
-    """One lapse of the process, and whose it is."""
+    """One violation of the process rules, and who caused it."""
 
     kind: str
     rule: str | None
@@ -37,7 +37,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What a run was obliged to, and what it made of it."""
+    """The obligations of a run, and how it met them."""
 
     violations: tuple[Violation, ...]
     obligations: int  # firings of rules that are not waived and could not be left alone

@@ -235,8 +235,8 @@ WHERE NOT EXISTS (
         AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
 );
 
--- A deferral that nothing came of, or a remedy that was refused: who asks for what cannot be done
--- has done nothing yet. (Refusals that nothing bears out end the audit before.) It clears when the rule falls silent, when a remedy for it takes
+-- A deferral with no later remedy, or a remedy that was refused: a refused remedy changes nothing.
+-- (A refusal without a reason has failed the audit before this.) It clears when the rule falls silent, when a remedy for it takes
 -- effect, or when the training is stopped or restarted, all of it within the limit. A rule with
 -- nothing left to do is deferred for good reason. Where the run
 -- ends before the limit, it is held against the policy only if the rule fired in a later epoch with
@@ -257,9 +257,9 @@ SELECT
         ) THEN 'harness'
         ELSE d.source
     END AS emitter,
-    d.rule || CASE WHEN d.refused THEN ', answered in vain' ELSE ', deferred' END
-    || ' by decision ' || d.number || ' in epoch ' || d.epoch
-    || ', had neither fallen silent nor been remedied by epoch '
+    d.rule || CASE WHEN d.refused THEN ', whose remedy was refused in' ELSE ', deferred by' END
+    || ' decision ' || d.number || ' in epoch ' || d.epoch
+    || ', was still firing and not remedied by epoch '
     || least(l.last_epoch, d.epoch + l.deferral_limit) AS detail
 FROM coverage_answers d
 JOIN coverage_limits l USING (run_id)
@@ -319,8 +319,8 @@ SELECT
     a.epoch,
     a.number AS decision,
     a.source AS emitter,
-    'decision ' || a.number || ' acts in epoch ' || a.epoch || ' while '
-    || arg_min(h.rule, h.precedence) || ', which goes first, fires and is not acted on' AS detail
+    'decision ' || a.number || ' acts in epoch ' || a.epoch || ' although '
+    || arg_min(h.rule, h.precedence) || ', which has precedence, fired and was not acted on' AS detail
 FROM acting a
 JOIN coverage_limits l USING (run_id)
 JOIN coverage_rules h
@@ -346,7 +346,7 @@ SELECT
     a.epoch,
     a.number AS decision,
     a.source AS emitter,
-    'decision ' || a.number || ' moves the learning rate for R1 in epoch ' || a.epoch
+    'decision ' || a.number || ' changes the learning rate for R1 in epoch ' || a.epoch
     || ' while gradients explode or vanish (R7, R6)' AS detail
 FROM coverage_answers a
 WHERE a.rule = 'R1'
@@ -370,7 +370,7 @@ SELECT
     a.number AS decision,
     a.source AS emitter,
     'decision ' || a.number || ' acts on R2 in epoch ' || a.epoch
-    || ', too soon behind a remedy for R1' AS detail
+    || ', too soon after a remedy for R1' AS detail
 FROM coverage_answers a
 WHERE a.rule = 'R2' AND a.acts
     AND EXISTS (

@@ -1,4 +1,4 @@
-"""Whether each decision can be defended by the playbook: class, direction, bounds, no padding.
+"""Checks each decision against the playbook: class, direction, bounds, no padding.
 
 I/O: none.
 """

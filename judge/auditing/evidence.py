@@ -1,4 +1,4 @@
-"""What the ledger has to say of a run: its entries, verified and then used.
+"""The entries of a run: verified first, then used.
 
 Trust: the ledger is hostile until read_evidence() returns; vkey and kept head are the caller's.
 I/O: reads the ledger.
@@ -28,7 +28,7 @@ _RESTART = "run.restart_scheduled"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the ledger has to say, as of one tree head."""
+    """The entries of a run as of one tree head."""
 
     verified: bool
     tree_head: str | None  # the signed note
@@ -40,21 +40,21 @@ class Evidence:
 
 
 def parse_run_id(run_id: UUID | str) -> UUID:
-    """Return a run's id; raises JudgeError for what is none."""
+    """Return a run's id; raises JudgeError if it is not one."""
     if isinstance(run_id, UUID):
         return run_id
     try:
         return UUID(run_id)
     except ValueError:
-        raise JudgeError(f"{run_id!r} is no run: a run's id is a UUID") from None
+        raise JudgeError(f"{run_id!r} is not a run id: a run id is a UUID") from None
 
 
 def read_events(
     directory: Path, run_id: UUID | str, *, vkey: str | None = None, kept_head: str | None = None
 ) -> list[Any]:
-    """Return a run's events from a ledger that holds.
+    """Return a run's events from a valid ledger.
 
-    Raises JudgeError if there is no such run, VerificationError if the ledger does not hold.
+    Raises JudgeError if the run is not found, VerificationError if the ledger is not valid.
     """
     run = parse_run_id(run_id)
     evidence = read_evidence(directory, run, JudgeConfig(), vkey=vkey, kept_head=kept_head)
@@ -79,7 +79,7 @@ def read_evidence(
             head = None if ledger.head is None else ledger.head.note
             size, verified = ledger.size, True
     if not own:
-        raise JudgeError(f"there is no run {run} in {directory}")
+        raise JudgeError(f"run {run} not found in {directory}")
     return Evidence(verified, head, size, own, parent, checkpoints, ancestors)
 
 
@@ -140,5 +140,5 @@ def _read_unverified(directory: Path) -> list[VerifiedEntry]:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             rows = connection.execute("SELECT idx, entry FROM entries ORDER BY idx").fetchall()
     except sqlite3.Error as error:
-        raise JudgeError(f"{directory} holds no ledger that can be read: {error}") from error
+        raise JudgeError(f"{directory}: the ledger cannot be read: {error}") from error
     return [parse_entry(entry, index=index) for index, entry in rows]

@@ -1,4 +1,4 @@
-"""The gates of an audit: steps 1 to 7, each of which raises StepError where it does not hold.
+"""The gates of an audit: steps 1 to 7. Each raises StepError if it fails.
 
 Source: docs/reference/audit.md.
 Trust: the submission is hostile, and so is what verified entries say.
@@ -53,7 +53,7 @@ from projections.template import copied
 
 @dataclass(frozen=True)
 class Redo:
-    """How a run is trained again: who answers for its policy, and how far behind its weights."""
+    """How a run is retrained: which policy answers, and how many epochs after its weights."""
 
     policy: Callable[[Run], Policy]  # from the recorded decisions
     draw: Callable[[int], int] = secrets.randbelow  # how many epochs more, below the number left
@@ -61,7 +61,7 @@ class Redo:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What a step came to."""
+    """The outcome of a step."""
 
     summary: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Gates:
             verify_hashes(self.submission, self.replay.deliverables)
         ignored = self.submission.ignored
         return StepOutcome(
-            "all three files are there"
+            "all three files are present"
             + (f"; {len(ignored)} others are ignored" if ignored else ""),
             {"sha256": dict(self.submission.hashes), "ignored": capped(ignored)},
         )
@@ -117,16 +117,16 @@ class Gates:
         )
         said = {"isolation": self.examination.isolation, "printed": self.examination.printed}
         if not self.examination.passed("load"):
-            raise SandboxError(f"load_model() does not work: {self.examination.problem}", **said)
+            raise SandboxError(f"load_model() failed: {self.examination.problem}", **said)
         saved = self.replay.submitted
         if saved is not None and self.config.checks("contract"):
             waived = self._waived_contract()
             said = {**said, "waived": list(waived)}
             verify_contract(saved.spec, self.examination, waived=waived)
-        return StepOutcome("load_model() returns a model of the kind that is asked for", said)
+        return StepOutcome("load_model() returns a model of the required kind", said)
 
     def _waived_contract(self) -> tuple[str, ...]:
-        """Return what a provocation took away from the run, or from one that it restarts from."""
+        """Return what a provocation removed from the run, or from a run that it restarts from."""
         faults = [self.replay.config.fault, *map(_fault_of, self.evidence.ancestors)]
         taken = [fault.settings for fault in faults if fault is not None]
         return tuple(
@@ -137,14 +137,14 @@ class Gates:
 
     # Step 3
     def weights(self) -> StepOutcome:
-        """Hold the weights against what the run saved."""
+        """Compare the weights with those that the run saved."""
         saved = self.replay.submitted
         verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
         assert saved is not None, "verify_weights() has looked"
         self._verify_saved(saved)
         self.saved = saved
         if not self.examination.passed("weights"):
-            raise SandboxError(f"the weights do not load: {self.examination.problem}")
+            raise SandboxError(f"the weights cannot be loaded: {self.examination.problem}")
         return StepOutcome(
             f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
             {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
@@ -154,18 +154,20 @@ class Gates:
         reason, size = self.replay.run.end_reason, len(self.submission.weights)
         if self.config.checks("measurements") and saved.kind == "last" and reason not in OWN_ENDS:
             raise StepError(
-                f"the run ended as {reason}: its last weights are of no end that it came to, and "
-                "it has no best ones"
+                f"the run ended as {reason} and has no best weights; last weights count only for "
+                "a run that ended by itself"
             )
         if self.config.checks("weights_hash") and saved.size != size:
-            raise StepError(f"the weights are recorded with {saved.size} bytes and have {size}")
+            raise StepError(
+                f"weights.safetensors has {size} bytes; the ledger records {saved.size}"
+            )
 
     # Step 4
     def run_config(self) -> StepOutcome:
-        """Hold the submitted configuration against the recorded one."""
+        """Compare the submitted configuration with the recorded one."""
         if self.config.checks("config_record"):
             verify_run_config(self.submission, self.replay, self.saved)
-        return StepOutcome("run_config.json says what the ledger says")
+        return StepOutcome("run_config.json matches the ledger")
 
     # Step 5, done first
     def ledger(self) -> StepOutcome:
@@ -186,15 +188,15 @@ class Gates:
             recorded=self.evidence.checkpoints,
         )
         return StepOutcome(
-            f"{self.evidence.size} entries hold, and the rules of {epochs} epochs were evaluated "
-            "again with the same outcome"
+            f"{self.evidence.size} entries verified; the rules of {epochs} epochs were evaluated "
+            "again with the same result"
             + (
                 f"; its rules are version {rules['version']} of the profile {rules['profile']}, "
                 f"the newest is {rules['newest']}"
                 if rules["version"] != rules["newest"]
                 else ""
             )
-            + (f"; its label is false: {problem}" if problem is not None else ""),
+            + (f"; its label is wrong: {problem}" if problem is not None else ""),
             {
                 "label": {"checkpoint": started.checkpoint, "problem": problem},
                 "rules": {**rules, "hash": started.rules_hash},
@@ -215,9 +217,9 @@ class Gates:
         if code == self.environment["code_sha256"] and rules["version"] != rules["newest"]:
             raise StepError(
                 f"run.started records version {rules['version']} of the profile "
-                f"{rules['profile']}, and its code_sha256 is that of this version of Proctor, "
-                f"which trains with version {rules['newest']}: train the run again with "
-                "`proctor run`",
+                f"{rules['profile']}, but its code_sha256 is that of this version of Proctor, "
+                f"which trains with version {rules['newest']}; train the run again with `proctor "
+                "run`",
                 recorded=rules["version"],
                 newest=rules["newest"],
                 code_sha256=code,
@@ -225,12 +227,13 @@ class Gates:
 
     # Step 6
     def architecture(self) -> StepOutcome:
-        """Build the model that the edits lead to, and hold the submitted one against it."""
+        """Build the model that the edits produce, and compare the submitted one with it."""
         if self.config.checks("architecture"):
             problems = [*self._initial_spec_problems(), *self.replay.spec_problems]
             if problems:
                 raise StepError(
-                    f"the architecture does not follow: {problems[0]}", problems=capped(problems)
+                    f"the architecture does not follow from the recorded decisions: {problems[0]}",
+                    problems=capped(problems),
                 )
         self.model = own_model.build_model(self.saved, self.submission.weights)
         if self.config.checks("architecture"):
@@ -238,19 +241,19 @@ class Gates:
         deviation = None
         if self.config.checks("logits"):
             if not self.examination.passed("logits"):
-                raise SandboxError(f"the model does not compute: {self.examination.problem}")
+                raise SandboxError(f"the model's forward pass failed: {self.examination.problem}")
             deviation = own_model.verify_logits(
                 self.model, self.batch, self.examination, tolerance=self.config.logits_tolerance
             )
         return StepOutcome(
-            "the submitted model is the one that the edits lead to, and computes the same",
+            "the submitted model is the one that the recorded edits produce, with the same outputs",
             {"spec": self.saved.spec.to_dict(), "logits_deviation": deviation},
         )
 
     def _initial_spec_problems(self) -> list[str]:
         started, parent = self.replay.started, self.evidence.parent
         if started.parent_run is not None and not parent:
-            return [f"the parent run {started.parent_run} is not in the ledger"]
+            return [f"parent run {started.parent_run} not found in the ledger"]
         restarts = [
             decode_body(entry.body)["spec"]
             for entry in parent
@@ -263,10 +266,10 @@ class Gates:
                 else self.replay.config.spec(len(started.data["classes"]))
             )
         except (ConfigurationError, SpecError, KeyError, TypeError) as error:
-            return [f"no first specification can be derived: {error}"]
+            return [f"the initial specification cannot be derived: {error}"]
         if ModelSpec.from_dict(started.spec) != expected:
             whose = "the parent run's restart" if restarts else "the configuration"
-            return [f"the run begins with another model than {whose} says"]
+            return [f"the run starts from a different model than {whose} specifies"]
         return []
 
     # Step 7
@@ -295,22 +298,22 @@ class Gates:
             evidence["validation"] = own_model.compare_validation(
                 self.model, self.splits, measured, tolerance=tolerance
             )
-        summary = "gradient norms, loss and accuracy of the weights are those that were logged"
+        summary = "gradient norms, loss and accuracy of the weights match the recorded values"
         executed = evidence["executed"] = self._execute(differs)
         return StepOutcome(f"{summary}; {executed['summary']}", evidence)
 
     def _execute(self, differs: Sequence[str]) -> dict[str, Any]:
-        """Train again, as far as the submitted weights at least; what differs was never made.
+        """Retrain at least up to the submitted weights, and compare every value.
 
         Equal values prove the record on any machine. Other values disprove it on the same kind of
         machine alone: elsewhere they are inconclusive, evidence that gates nothing.
         """
         if self.redo is None:
-            return {"done": False, "summary": "nothing was trained again"}
+            return {"done": False, "summary": "the run was not retrained"}
         until = len(self.replay.measured) - 1
         if self.saved.kind == "best":
             until = self.saved.epoch + self.redo.draw(until + 1 - self.saved.epoch)
-        why = f"the run was made with another {' and '.join(differs)}"
+        why = f"the run was made with a different {' and '.join(differs)}"
         try:
             found = reexecute(
                 decode_events(self.evidence.entries),
@@ -320,7 +323,7 @@ class Gates:
         except JudgeError as error:
             if not differs:
                 raise StepError(str(error)) from error
-            return {"done": False, "summary": f"not trained again: {why}, and {error}"}
+            return {"done": False, "summary": f"not retrained: {why}; {error}"}
         evidence = {
             "done": found.same or not differs,
             "epochs": found.epochs,
@@ -328,14 +331,14 @@ class Gates:
             "differ": found.total,
             "first": found.differences[0].to_dict() if found.differences else None,
         }
-        again = f"{found.epochs} epoch{'s' * (found.epochs != 1)} trained again"
+        again = f"{found.epochs} epoch{'s' * (found.epochs != 1)} retrained"
         if found.same:
-            return {**evidence, "summary": f"{again}: {found.values} values are the same"}
+            return {**evidence, "summary": f"{again}: all {found.values} values match"}
         if differs:
             apart = f"{found.total} of {found.values} values differ"
-            return {**evidence, "summary": f"{again}, inconclusive: {apart}, and {why}"}
+            return {**evidence, "summary": f"{again}, inconclusive: {apart}; {why}"}
         raise StepError(
-            f"trained again, {found.total} of {found.values} values differ from the record",
+            f"retrained: {found.total} of {found.values} values differ from the recorded ones",
             executed=evidence,
         )
 
@@ -362,6 +365,8 @@ def _project_coverage(entries: Sequence[VerifiedEntry], run_id: str) -> Coverage
             # Numbered anew: a projection wants the entries from the first on, without a gap.
             project(connection, [replace(e, index=n) for n, e in enumerate(entries)])
         except ProjectionError as error:
-            raise StepError(f"the run's entries do not fit the tables: {error}") from error
+            raise StepError(
+                f"the run's entries cannot be loaded into the tables: {error}"
+            ) from error
         install_views(connection)
         return measure_coverage(connection, run_id)

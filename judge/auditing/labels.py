@@ -1,6 +1,6 @@
-"""Whether a run was made under the checkpoint that it names, as far as the ledger can tell.
+"""Whether a run was made with the checkpoint that it names, according to the ledger.
 
-What the tables say of it is in projections/hygiene.sql; here it is said in an audit, in words.
+projections/hygiene.sql answers this for the tables; this module does for the audit report.
 
 Source: docs/explanation/hygiene.md.
 Trust: entries are verified; what they say of themselves is hostile.
@@ -35,14 +35,14 @@ def label_problem(
         return None
     known = [(entry.index, body) for entry, body in _bodies(recorded, checkpoint)]
     if not known:
-        return f"the ledger has no checkpoint {checkpoint}"
+        return f"checkpoint {checkpoint} not found in the ledger"
     index, body = min(known, key=lambda found: found[0])
     if index > start:
-        return f"checkpoint {checkpoint} was recorded in entry {index}, after the run began"
+        return f"checkpoint {checkpoint} was recorded in entry {index}, after the run started"
     if body["code"] is None:
-        return f"nobody recorded what code checkpoint {checkpoint} is"
+        return f"the code hash of checkpoint {checkpoint} is not recorded"
     if body["code"] != code:
-        return f"other code ran than checkpoint {checkpoint} is: {code}, and {body['code']}"
+        return f"the run's code {code} is not the code of checkpoint {checkpoint}, {body['code']}"
     return None
 
 

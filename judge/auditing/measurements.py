@@ -1,6 +1,6 @@
-"""What an epoch's measured part must be, given the model, the settings and the data it comes from.
+"""Checks an epoch's measured part against the model, the settings and the data.
 
-Values that only a training can tell are left to re-execution; shapes, counts and ranges follow.
+Shapes, counts and ranges are checked here; values that only training can give, by re-execution.
 
 Source: docs/reference/audit.md, step 5.
 Trust: measured parts are hostile.  I/O: none.
@@ -54,8 +54,8 @@ def verify_measured(
     }
     if wrong := next(differences(found, expected), None):
         raise StepError(
-            f"measured {wrong.place} is {wrong.recorded!r}, of this model, these settings and this "
-            f"data follows {wrong.found!r}"
+            f"measured {wrong.place} is {wrong.recorded!r}, expected {wrong.found!r} for this "
+            "model, these settings and this data"
         )
     for part in (train, validation):
         _check_range("accuracy", part["accuracy"], 1.0)
@@ -78,8 +78,8 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
         return
     if missing := sorted(_NOISE - set(gradients)):
         raise StepError(
-            f"measured gradients.{missing[0]} is missing, and other values of noise probes are "
-            f"recorded{_AGAIN}"
+            f"measured gradients.{missing[0]} is missing although other values of noise probes "
+            f"are recorded{_AGAIN}"
         )
     probes, pairs, spread = gradients["probes"], gradients["spread_pairs"], gradients["spread"]
     count = -(-steps // PROBE_EVERY)
@@ -88,8 +88,8 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
         raise StepError(f"measured gradients.probes is a {kind}, it must be a list{_AGAIN}")
     if len(probes) != count:
         raise StepError(
-            f"measured gradients.probes has {len(probes)} probes, an epoch of {steps} steps has "
-            f"{count}{_AGAIN}"
+            f"measured gradients.probes has {len(probes)} probes, expected {count} for an epoch "
+            f"of {steps} steps{_AGAIN}"
         )
     for index, probe in enumerate(probes):
         place = f"gradients.probes[{index}]"
@@ -113,7 +113,7 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
     if (spread is None) != (pairs == 0):
         raise StepError(
             f"measured gradients.spread is {spread!r} and gradients.spread_pairs is {pairs}: the "
-            f"spread is missing exactly where there are 0 pairs{_AGAIN}"
+            f"spread must be missing if there are 0 pairs, and only then{_AGAIN}"
         )
     if spread is not None:
         _check_range("gradients.spread", spread, 2.0)
@@ -126,8 +126,8 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
     for name, value in expected.items():
         if type(gradients[name]) is not type(value) or gradients[name] != value:
             raise StepError(
-                f"measured gradients.{name} is {gradients[name]!r}, the recorded probes give "
-                f"{value!r}{_AGAIN}"
+                f"measured gradients.{name} is {gradients[name]!r}, expected {value!r} from the "
+                f"recorded probes{_AGAIN}"
             )
 
 

@@ -1,7 +1,7 @@
-"""What a decision must lead to, derived again: settings, changes and model, or a refusal.
+"""Derives what a decision must lead to: settings, changes and model, or a refusal.
 
-The judge has no live state, only settings and specification as the replay has reached them. What
-depends on trained weights (they may not be finite) is for the caller to see.
+The judge has no live state, only the settings and specification that the replay has reached. The
+caller checks what depends on trained weights (which may not be finite).
 
 Trust: the decision was parsed.  I/O: none.
 """

@@ -40,8 +40,8 @@ def fixed_batch(*parts: str) -> Tensor:
 
 
 OUTDATED = (
-    "the run cannot be judged or trained again: another version of Proctor made it, and this one "
-    "draws other shapes. verify, show, sql and replay work on it"
+    "the run cannot be judged or retrained: it was made by another version of Proctor, which "
+    "generates the shapes data set differently. verify, show, sql and replay still work on it"
 )
 
 
@@ -82,7 +82,7 @@ def verify_architecture(model: ResidualCNN, examination: Examination) -> None:
     }
     if found := list(differences(own, theirs)):
         raise StepError(
-            f"the submitted model is not the one that the edits lead to: {found[0].place} is "
+            f"the submitted model is not the one that the edits produce: {found[0].place} is "
             f"{found[0].found!r}, expected {found[0].recorded!r}",
             differences=capped([difference.to_dict() for difference in found]),
         )
@@ -99,13 +99,14 @@ def verify_logits(
         own = model(batch)
     theirs = examination.logits
     if theirs is None or theirs.shape != own.shape or theirs.dtype != own.dtype:
-        raise StepError("the submitted code returns logits of another shape")
+        raise StepError("the submitted code returns logits of the wrong shape")
     scale = float(own.abs().nan_to_num().max()) or 1.0
     apart = torch.where(own.isnan() & theirs.isnan(), 0.0, (own - theirs).abs())
     deviation = float(apart.max()) / scale
     if not deviation <= tolerance:
         raise StepError(
-            f"the submitted code computes other logits: off by {deviation:.3g} of the largest",
+            f"the submitted code computes different logits: largest difference {deviation:.3g} "
+            "relative to the largest logit",
             deviation=deviation,
             allowed=tolerance,
         )
@@ -117,7 +118,7 @@ def load_data(config: RunConfig) -> Splits:
     try:
         return load_splits(config)
     except DatasetError as error:
-        raise JudgeError(f"the run cannot be judged without its data: {error}") from error
+        raise JudgeError(f"the run cannot be judged without its data set: {error}") from error
 
 
 def verify_data(splits: Splits, replay: Replay, here: Mapping[str, Any]) -> None:
@@ -136,7 +137,9 @@ def verify_data(splits: Splits, replay: Replay, here: Mapping[str, Any]) -> None
         return
     if data_is_outdated(replay.config, recorded, replay.started.environment, splits, here):
         raise JudgeError(OUTDATED)
-    raise StepError(f"the data here is not what the run records: {different.place} differs")
+    raise StepError(
+        f"the data set here is not the one that the run records: {different.place} differs"
+    )
 
 
 def compare_probe(
@@ -147,10 +150,12 @@ def compare_probe(
     norms: dict[str, float] = found["layer_norms"]
     for key in ("mode", "batch_sha256"):
         if saved.probe.get(key) != found[key]:
-            raise StepError(f"the probe at the save had another {key}", found=found[key])
+            raise StepError(
+                f"the probe recorded with the weights has a different {key}", found=found[key]
+            )
     recorded = saved.probe.get("layer_norms")
     if not isinstance(recorded, dict) or set(recorded) != set(norms):
-        raise StepError("the probe at the save names other layers")
+        raise StepError("the probe recorded with the weights names different layers")
     # A gradient of almost nothing is sums of roundings: it is compared on the scale of the largest.
     sizes = [norm for norm in norms.values() if math.isfinite(norm)]
     floor = 1e-6 * max(sizes, default=0.0)
@@ -160,9 +165,9 @@ def compare_probe(
     if apart[worst] > tolerance:
         off = sorted((name for name in apart if apart[name] > tolerance), key=lambda n: -apart[n])
         raise StepError(
-            f"gradient norms of the submitted weights are not those recorded at the save: {worst} "
-            f"deviates by {apart[worst]:.3g}, {tolerance:g} is allowed ({len(off)} of "
-            f"{len(apart)} layers)",
+            "gradient norms of the submitted weights differ from those recorded with the "
+            f"weights: {worst} deviates by {apart[worst]:.3g}, allowed is {tolerance:g} "
+            f"({len(off)} of {len(apart)} layers)",
             **evidence,
             layers=capped(
                 [
@@ -190,8 +195,8 @@ def compare_validation(
     for key, deviation in apart.items():
         if not deviation <= allowed[key]:
             raise StepError(
-                f"the submitted weights have a validation {key} of {found[key]:.6g}, "
-                f"{recorded[key]:.6g} was logged",
+                f"the submitted weights have a validation {key} of {found[key]:.6g}; the ledger "
+                f"records {recorded[key]:.6g}",
                 recorded=recorded[key],
                 found=found[key],
                 allowed=allowed[key],

@@ -1,7 +1,7 @@
-"""A run done again from its events alone, and compared value by value.
+"""Retrains a run from its events alone and compares it value by value.
 
 Configuration, seeds, data and decisions are in the events; no language model is asked. On the same
-kind of machine everything measured comes out the same to the last bit.
+kind of machine all measured values are identical to the last bit.
 
 Source: docs/explanation/determinism.md.
 I/O: reads the dataset; trains.  Units: epochs from 0.
@@ -33,7 +33,7 @@ _SHOWN = 50  # differences
 
 
 class Blobs(Protocol):
-    """Where the weights of the second training go."""
+    """Where the weights of the retraining are stored."""
 
     def put(self, content: bytes, /) -> str:
         """Store bytes and return their hex SHA-256."""
@@ -44,7 +44,7 @@ class Blobs(Protocol):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether a run came out the same again."""
+    """The result of comparing a retrained run with its record."""
 
     run_id: str
     epochs: int  # that were done again
@@ -91,19 +91,19 @@ def reexecute(
     until_epoch: int | None = None,
     on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
 ) -> Comparison:
-    """Train again as the run's events tell, up to `until_epoch`, and compare what is measured.
+    """Retrain as the run's events say, up to `until_epoch`, and compare the measured values.
 
     `policy` answers from the recorded decisions. A run that crashed or was interrupted is done
     again up to its last measured epoch. Raises JudgeError where that is not possible.
     """
     if not events or type(events[0]) is not Run.Started:
-        raise JudgeError("these are no events of a run: the first is not run.started")
+        raise JudgeError("not the events of a run: the first event is not run.started")
     started, ended = events[0], events[-1]
     reached = max((event.epoch for event in events if type(event) is Run.EpochMeasured), default=-1)
     if reached < 0:
-        raise JudgeError("the run has measured no epoch: there is nothing to do again")
+        raise JudgeError("the run has no measured epoch: nothing to retrain")
     if until_epoch is not None and not 0 <= until_epoch <= reached:
-        raise JudgeError(f"the run has epochs 0 to {reached}, not {until_epoch}")
+        raise JudgeError(f"epoch {until_epoch} is out of range: the run has epochs 0 to {reached}")
     last = reached if until_epoch is None else until_epoch
     whole = last == reached and type(ended) is Run.Ended and ended.reason in OWN_ENDS
     log = LedgerApplication.in_memory(REGISTRY)
@@ -128,7 +128,7 @@ def reexecute(
             on_epoch=on_epoch,
         )
     except MonitorError as error:
-        raise JudgeError(f"the run cannot be done again: {error}") from error
+        raise JudgeError(f"the run cannot be retrained: {error}") from error
     again = list(log.events.get(started.originator_id))
     if last < reached:  # only the shortened training closes with its last weights here
         again = [event for event in again if not _is_last(event)]

@@ -1,8 +1,8 @@
-"""A run's stream, gone through again from verified entries: steps 5 and 6 rest on it.
+"""Replays a run's stream from verified entries; steps 5 and 6 depend on it.
 
-Each event is done a second time through the aggregate's own command, which checks the order, and
-has to come out as it was recorded. The rules are evaluated again from what was measured; settings
-and specification are followed from the start through every remedy.
+Each event is repeated through the aggregate's own command, which checks the order, and must give
+the recorded event. The rules are evaluated again from the measured values; settings and
+specification are derived from the start through every remedy.
 
 Trust: bodies are hostile, whoever signed them, until replay_run() returns.
 I/O: none.  Units: epochs from 0.
@@ -33,7 +33,7 @@ from monitor.errors import MonitorError, RemedyRefused
 _LIBRARY_FIELDS = frozenset(
     {"originator_id", "originator_version", "originator_topic", "timestamp"}
 )
-_WRONGLY_REFUSED = "decision {} was refused, and nothing stood in its way"
+_WRONGLY_REFUSED = "decision {} is recorded as refused, but it could have been applied"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class SavedWeights:
 
 @dataclass
 class Replay:
-    """A run rebuilt, and what the way there has shown."""
+    """A rebuilt run, with the problems found while rebuilding it."""
 
     run: Run
     started: Any  # the first event
@@ -81,13 +81,13 @@ class Replay:
 
 
 def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Replay:
-    """Go through a run's entries in order; raises StepError at the first that does not hold.
+    """Replay a run's entries in order; raises StepError at the first invalid one.
 
     What speaks against the specification alone is collected, for step 6.
     """
     events = decode_events(entries)
     if not events or type(events[0]) is not Run.Started:
-        raise StepError("the stream does not begin with run.started")
+        raise StepError("the stream does not start with run.started")
     with _Explained(entries[0]):
         replay = _start(events[0], config)
     before = entries[0].time_ns
@@ -95,7 +95,9 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
         with _Explained(entry):
             if config.checks("order"):
                 if entry.time_ns < before:
-                    raise StepError(f"entry {entry.index} is earlier than the one before it")
+                    raise StepError(
+                        f"entry {entry.index} has an earlier time than the entry before it"
+                    )
                 _repeat(replay.run, event, config)
             else:
                 event.mutate(replay.run)
@@ -104,7 +106,7 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
                 _check_saves(replay, event)
         before = entry.time_ns
     if config.checks("order") and replay.run.end_reason is None:
-        raise StepError("the run has a start and no end: close it before it is judged")
+        raise StepError("the run has no run.ended event: close the run before judging it")
     for number, epoch in replay.superseded:
         if not any(
             past.epoch == epoch and past.number > number and past.decision.edit is not None
@@ -113,7 +115,7 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
             replay.settings_problems.append(_WRONGLY_REFUSED.format(number))
     if config.checks("settings") and replay.settings_problems:
         raise StepError(
-            f"settings do not follow from the decisions: {replay.settings_problems[0]}",
+            f"the settings do not follow from the decisions: {replay.settings_problems[0]}",
             problems=capped(replay.settings_problems),
         )
     return replay
@@ -141,7 +143,7 @@ def _start(started: Any, config: JudgeConfig) -> Replay:
     run = started.mutate(None)
     run_config = RunConfig.from_dict(started.config)
     if not all(isinstance(part, dict) for part in (started.data, started.environment)):
-        raise StepError("run.started holds no data or no environment")
+        raise StepError("run.started has no `data` or no `environment`")
     if config.checks("rules_profile"):
         _check_hashes(started, run_config)
     return Replay(
@@ -155,27 +157,29 @@ def _start(started: Any, config: JudgeConfig) -> Replay:
 
 def _check_hashes(started: Any, config: RunConfig) -> None:
     if different := next(differences(started.config, config.to_dict()), None):
-        raise StepError(f"the configuration is not complete: {different.place}")
+        raise StepError(f"the recorded configuration is incomplete or differs at {different.place}")
     if started.config_hash != config.hash:
         raise StepError(
-            "the configuration is not the one whose hash is recorded",
+            "the configuration does not match its recorded hash",
             recorded=started.config_hash,
             found=config.hash,
         )
     if contradicted := _contradicted(started.environment, config):
         raise StepError(
-            f"the environment contradicts the configuration: no run of it has such {contradicted}"
+            "the environment contradicts the configuration: no run with this configuration can "
+            f"have the recorded {contradicted}"
         )
     rules = RulesConfig(**started.rules)
     if version_of(rules) is None or config.profile != rules.profile:
         raise StepError(
-            f"the rules are not the profile {config.profile!r}: thresholds are not the run's to set"
+            f"the rules are not those of the profile {config.profile!r}: a run cannot set its own "
+            "thresholds"
         )
     if different := next(differences(started.rules, rules.to_dict()), None):
-        raise StepError(f"the rules are not recorded as they are: {different.place}")
+        raise StepError(f"the recorded rules differ from the profile at {different.place}")
     if started.rules_hash != rules.hash:
         raise StepError(
-            "the rules are not those whose hash is recorded",
+            "the rules do not match their recorded hash",
             recorded=started.rules_hash,
             found=rules.hash,
         )
@@ -241,14 +245,14 @@ def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
         case Run.Ended():
             run.end(event.reason, detail=event.detail, deliverables=event.deliverables)
         case _:
-            raise StepError(f"a {type(event).__qualname__} does not belong into a run")
+            raise StepError(f"event {type(event).__qualname__} does not belong in a run")
     (again,) = run.collect_events()
     found = list(differences(_fields(event), _fields(again)))
     if isinstance(event, Run.RulesEvaluated):
         _check_rules(run, event, found, config)
     elif found:
         raise StepError(
-            f"{found[0].place} is {found[0].recorded!r} where {found[0].found!r} follows",
+            f"{found[0].place} is {found[0].recorded!r}, expected {found[0].found!r}",
             differences=capped([difference.to_dict() for difference in found]),
         )
 
@@ -258,9 +262,9 @@ def _check_rules(run: Run, event: Any, found: list[Difference], config: JudgeCon
         return
     if config.checks("rules_recomputed"):
         raise StepError(
-            f"the rules of epoch {event.epoch}, evaluated again from what was measured, differ "
-            f"from what is recorded: {found[0].place} is {found[0].recorded!r} "
-            f"and should be {found[0].found!r}",
+            f"the rules of epoch {event.epoch}, evaluated again from the measured values, differ "
+            f"from the record: {found[0].place} is {found[0].recorded!r}, expected "
+            f"{found[0].found!r}",
             epoch=event.epoch,
             differences=capped([difference.to_dict() for difference in found]),
         )
@@ -303,7 +307,7 @@ def _follow(replay: Replay, event: Any) -> None:
             for difference in differences(replay.settings.to_dict(), recorded):
                 replay.settings_problems.append(
                     f"epoch {event.epoch} was trained with {difference.place} "
-                    f"{difference.found!r}, in force was {difference.recorded!r}"
+                    f"{difference.found!r}, but {difference.recorded!r} was in force"
                 )
         case Run.DecisionMade():
             replay.settings_at.append(replay.settings)
@@ -315,14 +319,14 @@ def _follow(replay: Replay, event: Any) -> None:
             decision = replay.run.decisions[event.decision - 1].decision
             if decision.edit is None or replay.config.edits != "restart":
                 replay.spec_problems.append(
-                    f"decision {event.decision} restarts the run, and asks for no such thing"
+                    f"decision {event.decision} is recorded as a restart, but does not ask for one"
                 )
             _follow_spec(replay, decision, event)  # for the following run: this model stays
         case Run.WeightsSaved():
             if ModelSpec.from_dict(event.spec) != replay.spec:
                 replay.spec_problems.append(
-                    f"the {event.kind} weights of epoch {event.epoch} are recorded for another "
-                    "model than the edits lead to"
+                    f"the {event.kind} weights of epoch {event.epoch} are recorded for a "
+                    "different model than the edits produce"
                 )
             replay.weights[event.kind] = SavedWeights(
                 event.kind, event.epoch, event.sha256, event.size, replay.spec, event.probe
@@ -336,11 +340,11 @@ def _check_measured(measured: Mapping[str, Any]) -> None:
     accuracy = measured["validation"]["accuracy"]
     names = [layer["name"] for layer in measured["layers"]]
     if type(accuracy) is not float or any(type(name) is not str for name in names):
-        raise ValueError("validation accuracy must be a float, and layers have names")
+        raise ValueError("validation accuracy must be a float, and each layer must have a name")
 
 
 def _check_saves(replay: Replay, event: Any) -> None:
-    """Raise StepError where weights, measurements and the end do not follow from each other.
+    """Raise StepError if weights, measurements and the end of the run are inconsistent.
 
     Each new minimum of the validation loss is saved as `best` before anything is decided, and
     `last` closes the last epoch; both as the loop does it.
@@ -348,13 +352,20 @@ def _check_saves(replay: Replay, event: Any) -> None:
     config, run = replay.config, replay.run
     own_end = isinstance(event, Run.Ended) and event.reason in OWN_ENDS
     if replay.best_due and (own_end or isinstance(event, Run.EpochMeasured | Run.DecisionMade)):
-        raise StepError("an epoch's weights are the best so far, and were not saved as best")
+        raise StepError(
+            "the epoch with the best validation loss so far has no weights saved as best"
+        )
     match event:
         case Run.EpochMeasured():
             if event.epoch >= config.epochs:
-                raise StepError(f"epoch {event.epoch} was measured, {config.epochs} are configured")
+                raise StepError(
+                    f"epoch {event.epoch} was measured, but only {config.epochs} epochs are "
+                    "configured"
+                )
             if "last" in replay.weights:
-                raise StepError(f"epoch {event.epoch} was measured behind the last weights")
+                raise StepError(
+                    f"epoch {event.epoch} was measured after the last weights were saved"
+                )
             sizes = replay.started.data["sizes"]
             try:
                 verify_measured(
@@ -368,26 +379,28 @@ def _check_saves(replay: Replay, event: Any) -> None:
         case Run.WeightsSaved() if event.kind == "best":
             if not replay.best_due:
                 raise StepError(
-                    f"weights of epoch {event.epoch} are saved as best, and its validation loss "
-                    "is no new minimum"
+                    f"weights of epoch {event.epoch} are saved as best, but its validation loss "
+                    "is not a new minimum"
                 )
             replay.best_due = False
         case Run.Ended() if own_end:
             last = replay.weights.get("last")
             if last is None or last.epoch != run.epoch:
-                raise StepError("the run came to its end and its last weights were not saved")
+                raise StepError("the run ended, but its last weights were not saved")
             if event.reason == "completed" and run.epoch + 1 != config.epochs:
                 raise StepError(
-                    f"the run ended as completed after {run.epoch + 1} epochs of {config.epochs}"
+                    f"the run ended as completed after {run.epoch + 1} of {config.epochs} epochs"
                 )
 
 
 def _follow_remedy(replay: Replay, event: Any) -> None:
-    """Note where what was applied is not exactly what the decision leads to."""
+    """Record a problem where the applied change is not exactly what the decision leads to."""
     decision = replay.run.decisions[event.decision - 1].decision
     found = []
     if decision.edit is not None and replay.config.edits == "restart":
-        found.append(f"decision {event.decision} is recorded as applied and had to restart the run")
+        found.append(
+            f"decision {event.decision} is recorded as applied, but should have restarted the run"
+        )
     try:
         expected = _derive(replay, decision, event.epoch)
     except RemedyRefused as error:
@@ -396,7 +409,7 @@ def _follow_remedy(replay: Replay, event: Any) -> None:
         parts = {"settings": expected.settings.to_dict(), "changes": expected.changes}
         recorded = {"settings": event.settings, "changes": event.changes}
         found += [
-            f"decision {event.decision} leads to {difference.place} {difference.recorded!r}, "
+            f"decision {event.decision} leads to {difference.place} {difference.recorded!r}, but "
             f"{difference.found!r} is recorded as applied"
             for difference in differences(parts, recorded)
         ]
@@ -406,7 +419,7 @@ def _follow_remedy(replay: Replay, event: Any) -> None:
 
 
 def _check_refused(replay: Replay, event: Any) -> None:
-    """Note a refusal that nothing bears out.
+    """Record a problem for a refusal that has no valid reason.
 
     Weights that are not finite show in what was measured. Where edits restart the run, one that is
     superseded by another is refused, which the decisions that follow have to show.
@@ -446,8 +459,8 @@ def _follow_spec(replay: Replay, decision: Decision, event: Any) -> ModelSpec:
             replay.spec_problems.append(f"the edit of epoch {event.epoch} is impossible: {error}")
     if ModelSpec.from_dict(event.spec) != expected:
         replay.spec_problems.append(
-            f"behind epoch {event.epoch} another specification is recorded "
-            f"than {decision.direction} leads to"
+            f"after epoch {event.epoch} the recorded specification is not the one that "
+            f"{decision.direction} leads to"
         )
     return expected
 
@@ -459,5 +472,5 @@ def _read_settings(value: Mapping[str, Any]) -> Settings:
         if type(number) is not kind or not math.isfinite(number) or number <= 0:
             raise ValueError(f"{name} must be a positive {kind.__name__}, not {number!r}")
     if settings.clip_norm is not None and type(settings.clip_norm) is not float:
-        raise ValueError(f"clip_norm must be a float or nothing, not {settings.clip_norm!r}")
+        raise ValueError(f"clip_norm must be a float or none, not {settings.clip_norm!r}")
     return settings

@@ -1,4 +1,4 @@
-"""What an audit says: eleven steps, two scores, the violations.
+"""The result of an audit: eleven steps, two scores and the violations.
 
 I/O: none.
 """
@@ -17,7 +17,7 @@ MAX_SUMMARY = 500  # bytes
 
 @dataclass(frozen=True)
 class StepResult:
-    """One step's outcome with what it rests on."""
+    """The outcome of one step, with its evidence."""
 
     step: int  # from 1
     name: str
@@ -32,7 +32,7 @@ class StepResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """The two scores, and what they were made from."""
+    """The two scores and the values they were computed from."""
 
     hard_fail: bool
     accuracy_score: float
@@ -47,7 +47,7 @@ class Scores:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport:
-    """One judgment of one run."""
+    """The report of one audit of one run."""
 
     run_id: str
     audit_id: str | None  # None where nothing was appended to the ledger
@@ -60,17 +60,17 @@ class AuditReport:
 
     @property
     def hard_fail(self) -> bool:
-        """Whether a gate, one of the steps 1 to 7, did not hold."""
+        """Whether a gate (one of steps 1 to 7) failed or was not run."""
         return any(step.status in ("failed", "not_run") for step in self.steps[:GATES])
 
     @property
     def process_axis_exercised(self) -> bool:
-        """Whether enough rules fired and were answered for the process score to say something."""
+        """Whether enough rules fired and were answered to make the process score meaningful."""
         return self.scores.process_axis_exercised
 
     @property
     def executed(self) -> bool:
-        """Whether the run was trained again on a machine of its kind, where it has to be alike."""
+        """Whether the run was retrained where its values must be identical."""
         done = self.step("probe").evidence.get("executed", {})
         return bool(done.get("done", False))
 

@@ -1,4 +1,4 @@
-"""Two scores that do not trade, and the order of several attempts.
+"""Two independent scores, and the ranking of several attempts.
 
 Source: docs/explanation/scores.md.  I/O: none.
 """

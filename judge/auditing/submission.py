@@ -1,6 +1,6 @@
-"""What was handed in, read once: steps 1 to 4.
+"""The submitted files, read once: steps 1 to 4.
 
-Every later step uses the bytes that were read here, so that nothing can be exchanged in between.
+Every later step uses the bytes read here, so no file can be replaced in between.
 
 Trust: files and their contents are hostile.  I/O: reads one folder.
 """
@@ -48,7 +48,7 @@ class Submission:
 def read_submission(directory: Path, *, config: JudgeConfig) -> Submission:
     """Read the deliverables (step 1); raises StepError naming the file."""
     if not directory.is_dir():
-        raise StepError(f"there is no folder {directory.name} to judge")
+        raise StepError(f"folder {directory.name} not found")
     limits = dict.fromkeys(FILES, _MAX_TEXT) | {"weights.safetensors": config.max_deliverable_bytes}
     contents = {name: _read_file(directory / name, limit) for name, limit in limits.items()}
     return Submission(
@@ -65,7 +65,8 @@ def verify_hashes(submission: Submission, deliverables: Mapping[str, str]) -> No
     for name, digest in deliverables.items():
         if submission.hashes.get(name) != digest:
             raise StepError(
-                f"{name} is not the file that the run handed in",
+                f"{name} is not the file that the run submitted: its SHA-256 differs from the "
+                "recorded one",
                 recorded=digest,
                 found=submission.hashes.get(name),
             )
@@ -91,7 +92,9 @@ def verify_contract(
             continue
         if bool((value == 0).all()):
             if _LAST_OF_BLOCK.fullmatch(name) is None:
-                raise StepError(f"{name} starts at zero and is not the last of a block")
+                raise StepError(
+                    f"{name} is initialised to zero, but is not the last layer of a block"
+                )
             continue
         _check_he(name, value)
 
@@ -104,7 +107,8 @@ def _check_he(name: str, value: Tensor) -> None:
     slack = 0.1 + 5.0 / (2.0 * value.numel()) ** 0.5
     if not abs(ratio - 1.0) <= slack:
         raise StepError(
-            f"{name} is not He-initialised: its deviation is {ratio:.2f} of sqrt(2 / fan_in)",
+            f"{name} is not He-initialised: its standard deviation is {ratio:.2f} times sqrt(2 / "
+            "fan_in)",
             parameter=name,
             ratio=ratio,
             allowed=slack,
@@ -117,14 +121,17 @@ def verify_weights(submission: Submission, saved: SavedWeights | None, *, hashed
         load(submission.weights)
     except (KeyError, ValueError, safetensors.SafetensorError) as error:
         if submission.weights.startswith(_PICKLES):  # good safetensors can begin like one, too
-            raise StepError("weights.safetensors is a pickle, and none is ever opened") from error
-        raise StepError(f"weights.safetensors is no safetensors file: {error}") from error
+            raise StepError(
+                "weights.safetensors is a pickle file, which the judge never opens"
+            ) from error
+        raise StepError(f"weights.safetensors is not a valid safetensors file: {error}") from error
     if saved is None:
         raise StepError("the run has saved no weights")
     digest = submission.hashes["weights.safetensors"]
     if hashed and digest != saved.sha256:
         raise StepError(
-            f"weights.safetensors is not what the run saved as {saved.kind} in epoch {saved.epoch}",
+            f"weights.safetensors differs from the weights that the run saved as {saved.kind} in "
+            f"epoch {saved.epoch}",
             recorded=saved.sha256,
             found=digest,
         )
@@ -142,12 +149,12 @@ def verify_run_config(submission: Submission, replay: Replay, saved: SavedWeight
     first_layout = isinstance(found, dict) and "config" in found
     expected = _run_config(replay, saved, first_layout=first_layout)
     if not isinstance(found, dict) or not set(expected) <= set(found):
-        raise StepError(f"run_config.json needs the fields {', '.join(sorted(expected))}")
+        raise StepError(f"run_config.json must have the fields {', '.join(sorted(expected))}")
     wrong = list(differences(expected, {key: found[key] for key in expected}))
     if wrong:
         raise StepError(
-            f"run_config.json says {wrong[0].found!r} for {wrong[0].place}, "
-            f"the ledger {wrong[0].recorded!r}",
+            f"run_config.json: {wrong[0].place} is {wrong[0].found!r}, but the ledger records "
+            f"{wrong[0].recorded!r}",
             differences=capped([difference.to_dict() for difference in wrong]),
         )
 
@@ -177,7 +184,7 @@ def _read_file(path: Path, limit: int) -> bytes:
         raise StepError(f"{name} cannot be opened as a regular file: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise StepError(f"{name} is no regular file")
+        raise StepError(f"{name} is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(limit + 1)
     if not 0 < len(data) <= limit:

@@ -1,8 +1,8 @@
 """A search from its opening to its end, recorded probe by probe.
 
-What is asked next follows from what is recorded and from nothing else, so that a process that was
-killed is carried on by the next one. The same question is one search, however often it is asked;
-what an earlier search has found out of a checkpoint with the same oracle is not found out again.
+The next probe depends only on recorded events, so a new process can continue the search of a killed
+one. Repeating the same request continues the same search. Verdicts of an earlier search with the
+same oracle are reused.
 
 I/O: the workplace; processes for the probes.
 """
@@ -51,7 +51,10 @@ def chain(line: Line, *, good: str, bad: str) -> tuple[str, ...]:
         found.append(at)
         at = line.checkpoints[at].parent
     if at is None or not found:
-        raise BisectionError(f"checkpoint {bad} does not descend from {good}: name two that do")
+        raise BisectionError(
+            f"checkpoint {bad} does not descend from checkpoint {good}: name a good "
+            "checkpoint and one of its descendants"
+        )
     return tuple(reversed(found))
 
 
@@ -65,7 +68,8 @@ def working(place: Workplace) -> Iterator[Path]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BisectionError(
-                f"another process searches on this line (it holds {file.name}); try again later"
+                f"another process is already searching this line (it holds {file.name}); try "
+                "again later"
             ) from None
         for left in folder.iterdir():
             if left.is_dir():
@@ -173,10 +177,11 @@ def _verify(found: Bisection, asked: Mapping[str, Any]) -> None:
     """
     fault = fault_of(found)
     if digest(_asked(found)) != digest(asked):
-        fault = "asks something else than its id says"
+        fault = "does not match its id"
     if fault is not None:
         raise BisectionError(
-            f"search {found.id} {fault}: it was not written by this program; `--afresh` asks again"
+            f"search {found.id} {fault}: it was not written by this program; start a new search "
+            "with `--afresh`"
         )
 
 

@@ -1,8 +1,8 @@
-"""One checkpoint put to the test: its files, as they were, in a confined process.
+"""Tests one checkpoint: its files, unchanged, in a confined process.
 
-A command says how it is by its exit status, as with `git bisect run`: 0 good, 125 it cannot be
-tested, else bad; one that cannot be started says nothing. Or the checkpoint answers tasks of one
-reference set, and is bad if it fails one.
+A command reports the result by its exit status, as with `git bisect run`: 0 good, 125 cannot be
+tested, otherwise bad; a command that cannot be started gives no result. Alternatively the
+checkpoint answers tasks of one reference set, and is bad if it fails one.
 
 Source: git-bisect(1), "Bisect run".
 Trust: a checkpoint's code is a candidate's; what it prints is bounded and only kept.
@@ -108,16 +108,16 @@ def command_oracle(
     try:
         argv = tuple(shlex.split(command))
     except ValueError as error:
-        raise BisectionError(f"{command!r} is no command: {error}") from error
+        raise BisectionError(f"{command!r} is not a valid command: {error}") from error
     if not argv:
         raise BisectionError("the command is empty")
     if len({path.name for path in files}) < len(files):
-        raise BisectionError("two files of one name: name them apart")
+        raise BisectionError("two files have the same name: give them different names")
     verify_command(argv, files={path.name for path in files})
     stored = {}
     for path in files:
         if not path.is_file() or path.stat().st_size > MAX_FILE:
-            raise BisectionError(f"{path} is no file of at most {MAX_FILE} bytes")
+            raise BisectionError(f"{path} is not a file of at most {MAX_FILE} bytes")
         stored[path.name] = place.blobs.put(path.read_bytes())
     tests = place.manifest(commit).tests
     return Command(
@@ -137,14 +137,14 @@ def verify_command(argv: Sequence[str], *, files: Collection[str]) -> None:
         for name in _PLACEHOLDER.findall(part):
             if name not in _KNOWN:
                 raise BisectionError(
-                    f"the command names {name}, which is none of {', '.join(_KNOWN)}; what needs "
-                    "braces of its own belongs in a file"
+                    f"the command contains the unknown placeholder {name}; known are "
+                    f"{', '.join(_KNOWN)}. To use other braces, put them in a file"
                 )
         for found in _BELOW_FILES.finditer(part):
             if not _begins_with_one(part[found.start(1) :], files):
                 raise BisectionError(
-                    f"the command names {found[0]}, which is not given: add --file "
-                    f"{found[1]}, or every checkpoint would seem bad"
+                    f"the command names {found[0]}, which is not given: add --file {found[1]}, "
+                    "otherwise every checkpoint would be judged bad"
                 )
 
 
@@ -163,8 +163,8 @@ def tasks_oracle(
         names = tuple(task.task_id for task in whole.tasks if task.task_id in before - after)
     if not names:
         raise BisectionError(
-            f"the reference set sees no task that {good[:12]} answers and {bad[:12]} does not; "
-            "name tasks, or a command that tells them apart"
+            f"the reference set has no task that {good[:12]} answers and {bad[:12]} does not; "
+            "name tasks, or a command whose exit status differs"
         )
     return Tasks(tasks=names, commit=bad, reference_set=whole.sha256, measured=measured)
 
@@ -220,9 +220,9 @@ def _run(place: Workplace, oracle: Command, commit: str, repeat: int, folder: Pa
     said = ended.output[-_KEPT:] + ended.errors[-_KEPT:]
     if ended.status == "exited" and ended.code in CANNOT_START:
         raise BisectionError(
-            f"at {commit[:12]} the command left with status {ended.code}, as one that cannot be "
-            f"started; {CANNOT_TEST} says that a checkpoint cannot be tested. It says: "
-            f"{said[-500:].decode(errors='replace').strip()}"
+            f"at {commit[:12]} the command exited with status {ended.code}, which means that it "
+            f"could not be started; exit with {CANNOT_TEST} if a checkpoint cannot be tested. Its "
+            f"output:  {said[-500:].decode(errors='replace').strip()}"
         )
     evidence = {
         "repeat": repeat,

@@ -1,4 +1,4 @@
-"""What a recorded search has come to, in numbers and in words.
+"""The result of a recorded search, in numbers and in words.
 
 I/O: none.
 """
@@ -53,9 +53,12 @@ def fault_of(found: Bisection) -> str | None:
     probed = {name for name, _ in found.probes}
     said = {verdict for _, verdict in found.probes}
     if not (probed <= {found.good, *found.suspects} and said <= set(VERDICTS)):
-        return "has probes of what is no suspect of it"
+        return "has probes of checkpoints that are not its suspects"
     if found.ended and found.culprit != (seen := culprit_of(found)):
-        return f"ended with {found.culprit or 'nobody'}, and its probes say {seen or 'nobody'}"
+        return (
+            f"ended with the culprit {found.culprit or 'none'}, but its probes give "
+            f"{seen or 'none'}"
+        )
     return None
 
 
@@ -65,29 +68,32 @@ def reason_of(found: Bisection) -> str:
     now = standing(search, probes)
     first, last = now.likely[0], now.likely[-1]
     if now.probability == 0.0:
-        return "the verdicts contradict each other: begin again, and say with which error to reckon"
+        return (
+            "the verdicts contradict each other: start a new search with --error set to the "
+            "expected error rate"
+        )
     if first == last == 0:
-        told = f"{order[0]} is bad already; begin from an earlier good one"
+        told = f"{order[0]}, the good end, is already bad; start from an earlier checkpoint"
     elif first == last == len(order):
         told = f"none of the {search.suspects} suspects is bad"
     elif first == last:
-        told = f"{order[first]} is the first bad one of {search.suspects} suspects"
+        told = f"{order[first]} is the first bad checkpoint of {search.suspects} suspects"
     else:
         names = [order[number] for number in now.likely if number < len(order)]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        nobody = ", or none is bad" if last == len(order) else ""
+        nobody = ", or none of them is bad" if last == len(order) else ""
         told = f"one of {', '.join(names[:_NAMED])}{more}{nobody}: the others cannot be tested"
     if search.error > 0.0 and first == last:
         wrong, chance = luck(search, probes, first)
         said = sum(verdict != "skip" for _, verdict in probes)
-        told += f"; {wrong} of {said} verdicts speak against it"
+        told += f"; {wrong} of {said} verdicts contradict this"
         if chance < _UNLIKELY:
-            told += ", more than the believed error explains: begin again with a larger one"
+            told += ", more than the assumed error rate explains: start again with a larger one"
     believed = believed_of(found)
     if "good" in believed:
-        told += f"; that {order[0]} is good was believed and not probed"
+        told += f"; {order[0]} was assumed to be good and not verified"
     if "bad" in believed:
-        told += "; that it is bad was believed and not probed"
+        told += "; it was assumed to be bad and not verified"
     return told
 
 

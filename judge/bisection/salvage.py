@@ -1,7 +1,7 @@
-"""What was promoted after a culprit and went back with it, proposed again without it.
+"""Proposes changes again that were promoted after a culprit and rolled back with it.
 
-Each of those proposals becomes a new one on the line's head, with the same diff, and is judged as
-any other. Asked for again, what was superseded meanwhile is proposed once more, and nothing else.
+Each of those proposals becomes a new one on the line's head, with the same diff, and is judged like
+any other. A second call proposes only those again that were superseded in the meantime.
 
 Source: docs/how-to/bisect.md.
 I/O: the workplace; the gauntlet's where it is asked to go on.
@@ -47,7 +47,7 @@ def salvage(controller: Controller, culprit: str, *, run: bool) -> list[Salvaged
     line = controller.line
     if line.checkpoints[culprit].rolled_back is None:
         raise BisectionError(
-            f"checkpoint {culprit} stands; `proctor checkpoints rollback` takes it back first"
+            f"checkpoint {culprit} is not rolled back; run `proctor checkpoints rollback` first"
         )
     with controller.locked():
         return list(_salvaged(controller, culprit, run=run))
@@ -58,11 +58,11 @@ def _salvaged(controller: Controller, culprit: str, *, run: bool) -> Iterator[Sa
     bad_too = _rolled_back_for_themselves(line, culprit)
     for checkpoint in line.descendants(culprit)[1:]:
         if checkpoint in bad_too:
-            yield _left(checkpoint, "", "it was rolled back for itself, or after one that was")
+            yield _left(checkpoint, "", "it was rolled back itself, or after a checkpoint that was")
             continue
         proposals = line.checkpoints[checkpoint].proposals
         if not proposals:
-            yield _left(checkpoint, "", "people made it: they have to make it again")
+            yield _left(checkpoint, "", "it was made by people, who have to make it again")
         for original in proposals:
             yield _again(controller, culprit, checkpoint, original, run=run)
 

@@ -1,4 +1,4 @@
-"""Which checkpoint made a line worse: what the verdicts say, and which one to ask next.
+"""Which checkpoint made a line worse, given the verdicts, and which checkpoint to test next.
 
 Suspects are numbered from 1 in the order of the chain; 0 is the good checkpoint before them. A
 hypothesis is the number of the first bad one. Verdicts are wrong with one known probability, each

@@ -1,4 +1,4 @@
-"""Searches along chains that do not exist, to see how often they end right and how long they take.
+"""Simulated searches: how often they find the right checkpoint, and how many probes they take.
 
 I/O: none.  Units: probes.
 """

@@ -1,7 +1,7 @@
 """The process in which submitted code runs: `python -I -m judge.confinement.child FOLDER`.
 
-Reads its inputs and opens its outputs first, gives up what it does not need, and only then runs
-what was submitted. Whatever it writes afterwards is the submission's word, not the judge's.
+It reads its inputs and opens its outputs, drops the rights that it does not need, and only then
+runs the submitted code. The judge does not trust anything written after that.
 
 I/O: FOLDER/request.json, model.py, weights.safetensors and batch.safetensors in; report.json,
 fresh.safetensors, logits.safetensors and started out.
@@ -20,8 +20,8 @@ from judge.confinement.landlock import hide_files, readable_places
 
 SOURCE = "model.py"  # the name under which the submission is compiled
 NO_FUNCTION = "model.py defines no function load_model"
-NO_MODULE = "load_model() returns no torch Module"
-NO_EVALUATION = "the model does not go into evaluation mode"
+NO_MODULE = "load_model() does not return a torch.nn.Module"
+NO_EVALUATION = "the model cannot be switched to evaluation mode"
 PHRASES = (NO_FUNCTION, NO_MODULE, NO_EVALUATION)
 
 

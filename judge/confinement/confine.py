@@ -1,4 +1,4 @@
-"""What a process that runs foreign code gives up, for good, before it does.
+"""Permanently drops the rights of a process before it runs untrusted code.
 
 Limits hold everywhere. On Linux on x86-64 a system-call filter is added: no new process or program,
 no socket, no signal to others, nothing opened for writing, no change of the file system. A second

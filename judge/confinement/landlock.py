@@ -1,4 +1,4 @@
-"""A few folders only: what a process that runs foreign code may still open, and for what.
+"""Restricts a process that runs untrusted code to a few folders.
 
 The rest of the file system is closed to it, /proc with the secrets of other processes included, and
 so are the memory of processes outside and, with newer kernels, TCP and signals to them.

@@ -1,4 +1,4 @@
-"""Submitted code, run at arm's length in a fresh interpreter.
+"""Runs submitted code in an isolated new interpreter.
 
 The child gets copies of what it needs in an empty folder, no standard input, no variable of our
 environment, and limits of time, memory and output. Its answer is read as data: JSON of known shape
@@ -107,7 +107,7 @@ def _run(folder: Path, config: JudgeConfig) -> tuple[str, bytes]:
     printed = _Printed(child.stdout, limit=config.child_output_bytes, stop=lambda: _kill(child))
     try:
         code = child.wait(timeout=config.child_seconds)
-        ended = f"it was ended by signal {-code}" if code < 0 else f"it left with status {code}"
+        ended = f"it was killed by signal {-code}" if code < 0 else f"it exited with status {code}"
     except subprocess.TimeoutExpired:
         ended = f"it ran for more than {config.child_seconds:g} seconds"
     finally:
@@ -203,7 +203,7 @@ def _read_answer(folder: Path, ended: str, output: bytes, config: JudgeConfig) -
                 problem = f"the answer {name} is malformed ({type(error).__name__})"
     logits = states["logits"].get("logits")
     if stage == "done" and logits is None:
-        stage, problem = "logits", "the answer holds no logits"
+        stage, problem = "logits", "the answer has no logits"
     return Examination(
         stage=stage,
         problem=problem,
@@ -249,7 +249,7 @@ def _words(problem: Any) -> str | None:
     kind, line = problem.get("type"), problem.get("line")
     found = getattr(builtins, kind, None) if isinstance(kind, str) else None
     known = isinstance(found, type) and issubclass(found, BaseException)
-    words = str(kind) if known else "an exception that is none of Python's own"
+    words = str(kind) if known else "an exception that is not a Python built-in"
     return words if line is None else f"{words} in line {_whole(line)} of model.py"
 
 

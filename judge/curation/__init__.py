@@ -1,1 +1,1 @@
-"""Training data from a ledger: what may leave it, under which seal, and what to call back."""
+"""Training data from a ledger: selection, sealing and recall of exports."""

@@ -1,4 +1,4 @@
-"""Examples: answers that are let in, each as one line in the form that trainers read.
+"""Examples: admitted answers, each as one line in the format that trainers read.
 
 A line is canonical JSON (sorted keys, no spaces, ASCII). Beside its id it holds what TRL calls a
 conversational dataset: `messages`, or `prompt`, `chosen` and `rejected`.

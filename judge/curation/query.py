@@ -1,4 +1,4 @@
-"""What is asked of examples beside being let in: the forces that may be chosen by.
+"""The filters of an export, beyond the conditions that every example must meet.
 
 I/O: none.  Units: accuracies and scores from 0 to 1.
 """
@@ -31,11 +31,13 @@ class Query:
     def __post_init__(self) -> None:
         """Refuse what cannot be met, by its name."""
         if self.kind not in KINDS:
-            raise CurationError(f"an export is of {' or '.join(KINDS)}, not of {self.kind!r}")
+            raise CurationError(
+                f"the kind of an export must be {' or '.join(KINDS)}, not {self.kind!r}"
+            )
         for name in ("max_temperature", "min_process_score", "min_accuracy", "margin"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
-                raise CurationError(f"{name} is a finite number from 0, not {value!r}")
+                raise CurationError(f"{name} must be a finite number of at least 0, not {value!r}")
 
     @classmethod
     def of(cls, kind: str, told: Mapping[str, Any]) -> "Query":
@@ -47,9 +49,9 @@ class Query:
             }
             query = cls(kind=kind, **words)
         except TypeError as error:
-            raise CurationError(f"{told!r:.200} is no query: {error}") from error
+            raise CurationError(f"{told!r:.200} is not a query: {error}") from error
         if query.to_dict() != dict(told):
-            raise CurationError(f"{told!r:.200} is no query as exports tell it")
+            raise CurationError(f"{told!r:.200} is not a query in the form that exports record")
         return query
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What of the sealed exports is tainted since, or would not be let in any more.
+"""Which examples of sealed exports are tainted by now, or would no longer be admitted.
 
-Trust: a list of members is believed as far as its hash is the one that was sealed.
+Trust: a list of members is trusted if its hash is the sealed one.
 I/O: reads blobs.
 """
 
@@ -48,7 +48,7 @@ def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterat
             tainted, why = False, []
             shown = [*member["decisions"], *member.get("rejected", [])]
             for run in dict.fromkeys(run for run, _ in shown):
-                reached, reasons = runs.get(run, (True, ["it is not in this ledger"]))
+                reached, reasons = runs.get(run, (True, ["not found in this ledger"]))
                 tainted = tainted or reached
                 why += [f"run {run}: {reason}" for reason in reasons]
             for run, number in member["decisions"]:
@@ -73,7 +73,7 @@ def read_members(content: bytes, *, examples: int) -> list[dict[str, Any]]:
                 for part in parts
                 for run, number in part
             ):
-                raise ValueError(f"{member!r:.80} is no member")  # noqa: TRY301 - one way out
+                raise ValueError(f"{member!r:.80} is not a valid member")  # noqa: TRY301 - one way out
     except (
         AttributeError,
         IndexError,
@@ -84,5 +84,7 @@ def read_members(content: bytes, *, examples: int) -> list[dict[str, Any]]:
     ) as error:
         raise CurationError(f"the list of its examples cannot be read: {error}") from error
     if len(members) != examples:
-        raise CurationError(f"the list of its examples has {len(members)}, and it has {examples}")
+        raise CurationError(
+            f"the list of its examples has {len(members)} entries, but the export has {examples}"
+        )
     return members

@@ -1,4 +1,4 @@
-"""Drawing an export and its seal: the same question as of the same entry gives the same bytes.
+"""Draws and seals exports: the same query as of the same entry gives the same bytes.
 
 Source: RFC 6962 section 2.1 for the root over the lines.
 I/O: reads blobs.
@@ -77,7 +77,7 @@ def find_seal(tables: Tables, drawn: Drawn) -> dict[str, Any] | None:
         if rows[0][what] != getattr(own, what):
             raise CurationError(
                 f"export {own.id} was sealed in entry {rows[0]['idx']} with {what} "
-                f"{rows[0][what]}, and now it comes to {getattr(own, what)}"
+                f"{rows[0][what]}, but the same query now gives {getattr(own, what)}"
             )
     return rows[0]
 
@@ -109,16 +109,14 @@ def _holds(tables: Tables, row: dict[str, Any], content: bytes, blobs: Blobs) ->
     """Raise CurationError if a seal does not fit what it is of; tell if that was drawn again."""
     lines = content.split(b"\n")[:-1]
     if len(lines) != row["examples"] or merkle_root(lines) != row["root"]:
-        raise CurationError(
-            "it states another root or number of examples than the bytes that it names have"
-        )
+        raise CurationError("its root or number of examples does not match the bytes that it names")
     members = read_members(blobs.get(row["members"]), examples=row["examples"])
     if [member["id"] for member in members] != [_id_of(line) for line in lines]:
-        raise CurationError("its list of members is of other examples")
+        raise CurationError("its list of members does not match its examples")
     query = Query.of(row["kind"], json.loads(row["query"]))
     asked = {"kind": row["kind"], "head": row["head"], "query": query.to_dict()}
     if str(Export.id_of(code=row["code"], **asked)) != row["export_id"]:
-        raise CurationError("its id is of another question")
+        raise CurationError("its id does not match its query")
     if row["code"] != code_sha256():
         return False
     then = replace(tables, as_of=row["as_of"], head=row["head"])
@@ -129,8 +127,8 @@ def _holds(tables: Tables, row: dict[str, Any], content: bytes, blobs: Blobs) ->
         tables.connection.execute("RESET VARIABLE as_of")
     if (again.lines, again.seal().members) != (content, row["members"]):
         raise CurationError(
-            f"what it asks comes to other examples as of entry {row['as_of']}: "
-            f"{len(again.examples)} of them"
+            f"its query gives different examples as of entry {row['as_of']}: "
+            f"{len(again.examples)} examples"
         )
     return True
 
@@ -139,7 +137,7 @@ def _id_of(line: bytes) -> Any:
     try:
         return json.loads(line)["id"]
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise CurationError(f"a line is no example: {line[:80]!r}") from error
+        raise CurationError(f"a line is not an example: {line[:80]!r}") from error
 
 
 def merkle_root(lines: list[bytes]) -> str:

@@ -1,8 +1,8 @@
-"""What was known when a decision was made: the prompt where no model was asked.
+"""The situation in which a decision was made, as a prompt, for decisions without a model call.
 
-Made from recorded measurements alone, in this package and not by the policies' own prompt, which
-the system may change about itself: an export as of an index says the same for ever. Nobody's words
-are in it.
+It is built from recorded measurements alone and not by the policies' own prompt, which the system
+may change. So an export as of an index never changes. It contains no text written by a model or a
+person.
 
 I/O: none.  Units: epochs from 0.
 """

@@ -66,7 +66,7 @@ def open_tables(ledger: VerifiedEntries, *, as_of: int | None = None) -> Iterato
     last = ledger.size - 1 if as_of is None else as_of
     if not 0 <= last < ledger.size:
         raise CurationError(
-            f"there is no entry {last} to draw as of; the ledger has {ledger.size}, from 0"
+            f"entry {last} not found; the ledger has {ledger.size} entries, numbered from 0"
         )
     with closing(
         projected(islice(ledger.entries(start=0), last + 1), quarantine=True)
@@ -84,6 +84,6 @@ def _verify_readable(tables: Tables) -> None:
     for row in odd:
         if row["name"].startswith(_STANDING):
             raise CurationError(
-                f"entry {row['idx']} ({row['name']}) cannot be read, and it may keep runs out: "
+                f"entry {row['idx']} ({row['name']}) cannot be read, and it may exclude runs: "
                 f"{row['reason']}"
             )

@@ -78,7 +78,9 @@ def baseline_of(values: Array | Sequence[float], *, resolution: float) -> Baseli
     values = np.asarray(values, dtype=float)
     repeats = values.shape[-1]
     if repeats < 2:
-        raise DriftError(f"a baseline of {repeats} evaluations says nothing of their deviation")
+        raise DriftError(
+            f"a baseline of {repeats} evaluations is too small to estimate a standard deviation"
+        )
     nu = repeats - 1
     share = (1 - 2 / (9 * nu) + _Z_5 * sqrt(2 / (9 * nu))) ** 3  # of nu, Wilson and Hilferty 1931
     variance = values.var(axis=-1, ddof=1) / share

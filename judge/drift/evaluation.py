@@ -1,4 +1,4 @@
-"""What a checkpoint is worth, on tasks that are made for one evaluation and seen by nobody before.
+"""Evaluates a checkpoint on tasks that are made for this evaluation and were never seen before.
 
 The tasks are of the same kinds as the reference set and come from a seed that is drawn for them, so
 that what one evaluation says has an error that repeats can tell. The seed is recorded afterwards:
@@ -42,8 +42,9 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
         tasks = place.reference_set(line.head.commit) if make is None else load(folder)
         if purpose != "baseline" and len(tasks.tasks) != (base := read_baseline(place).tasks):
             raise DriftError(
-                f"the baseline has {base} tasks in each evaluation, and this one {len(tasks.tasks)}"
-                ": give the same --siblings, or make the baseline anew for another reference set"
+                f"the baseline has {base} tasks in each evaluation, but this one has "
+                f"{len(tasks.tasks)}: use the same --siblings, or make a new baseline for a "
+                "different reference set"
             )
         export(place.repository, commit, manifest, tree)
         wanted = [(task, number) for task in tasks.tasks]

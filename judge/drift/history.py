@@ -1,4 +1,4 @@
-"""What has been measured along a line, laid out for the charts.
+"""The measurements along a line, arranged for the charts.
 
 Only checkpoints that are still in force count: what was rolled back is no part of the chain. And
 only evaluations with as many tasks as those of the baseline, since others have another deviation;
@@ -42,9 +42,8 @@ class Repeats:
         """Return what later evaluations are compared with."""
         if len(self.values) < FEWEST:
             raise DriftError(
-                f"the original checkpoint has {len(self.values)} evaluations, and what is expected "
-                f"of one cannot be told by fewer than {FEWEST}; `proctor checkpoints baseline` "
-                "makes them"
+                f"the original checkpoint has {len(self.values)} evaluations; at least {FEWEST} "
+                "are needed. Make them with `proctor checkpoints baseline`"
             )
         return baseline_of(self.values, resolution=1 / self.tasks)
 

@@ -1,4 +1,4 @@
-"""How often the alarms of drift err together, and how soon they see what is there.
+"""Simulates drift alarms: the joint false alarm rate, and the delay until a real loss is found.
 
 A stream is everything that is measured along one chain of checkpoints, its own baseline included:
 what the repeats of a baseline leave unknown counts among the errors. The charts are the ones that

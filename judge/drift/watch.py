@@ -1,7 +1,7 @@
-"""Looks at a line: evaluates its active checkpoint, raises what the charts say, breaks the circuit.
+"""Watches a line: evaluates its active checkpoint, raises alarms, trips the circuit breaker.
 
-A checkpoint that lies far below is evaluated a second time before anything is said of it. Where the
-circuit breaker trips, everything after the last checkpoint that was still good is rolled back.
+A checkpoint that is far below is evaluated a second time before any alarm. If the circuit breaker
+trips, everything after the last good checkpoint is rolled back.
 
 Source: docs/explanation/drift.md.  I/O: the workplace; processes.
 """
@@ -65,8 +65,9 @@ def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> R
     while (number := len((known := read_baseline(place, tasks=tasks)).values)) < repeats:
         if known.compared:
             raise DriftError(
-                f"evaluations of {tasks} tasks were compared with this baseline, and it stays what "
-                f"it is: {number} repeats; another number of --siblings makes another"
+                f"evaluations of {tasks} tasks were already compared with this baseline, so it is "
+                f"fixed at {number} repeats; use another number of --siblings to make another "
+                "baseline"
             )
         share = evaluate(place, first, purpose="baseline", make=make)
         place.tell(first, f"baseline {number + 1} of {repeats}: {share:.1%}")
@@ -91,7 +92,7 @@ def answer(place: Workplace, alarm: int, note: str, *, author: AuthorKey | None)
     """
     if author is None and place.authority().operated:
         raise DriftError(
-            f"alarm {alarm} waits for an operator, whose key signs the answer: give it with --key"
+            f"alarm {alarm} must be answered by an operator: give the operator's key with --key"
         )
 
     def make() -> list[Line]:
@@ -124,7 +125,9 @@ def watch(
             place.tell(line.active, f"evaluated: {share:.1%}")
         if _is_pending(read_history(place), limits, line.active):
             share = evaluate(place, line.active, purpose="confirmation", make=make)
-            place.tell(line.active, f"evaluated again, for it lay far below: {share:.1%}")
+            place.tell(
+                line.active, f"evaluated again, because the first value was far below: {share:.1%}"
+            )
     history = read_history(place)
     found = look(history, limits, _chain(line, production))
     open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
@@ -156,7 +159,7 @@ def look(
             found.append(
                 Finding(
                     "production",
-                    f"{right[-1]:.0f} of {runs[-1]:.0f} runs under it went well, and {before:.0%} "
+                    f"{right[-1]:.0f} of {runs[-1]:.0f} runs under it succeeded, and {before:.0%} "
                     "of those before it",
                 )
             )
@@ -166,16 +169,16 @@ def look(
 def _charted(history: History, limits: Limits) -> list[Finding]:
     base, values, again = history.base, history.values, history.again
     value, reference, sd = float(values[-1]), float(base.reference), float(base.sd)
-    against = f"{value:.1%} right, and {reference:.1%} at the original (deviation {sd:.2%})"
+    against = f"{value:.1%} correct; the original has {reference:.1%} (standard deviation {sd:.2%})"
     sums = charts.ratchet(values, base, limits, restarts=history.restarts)
     found = {
         "ratchet": (
             sums[-1] > limits.ratchet,
-            f"losses since the original add up to {sums[-1]:.1f} deviations; {against}",
+            f"losses since the original add up to {sums[-1]:.1f} standard deviations; {against}",
         ),
         "decline": (
             charts.declined(values, base, limits)[-1],
-            f"{limits.declines} evaluations or more fell in a row; {against}",
+            f"{limits.declines} or more evaluations in a row declined; {against}",
         ),
         "three sigma": (
             charts.beyond(values, base, limits, again=again)[-1],
@@ -183,8 +186,8 @@ def _charted(history: History, limits: Limits) -> list[Finding]:
         ),
         BREAKER: (
             charts.broken(values, base, limits, again=again)[-1],
-            f"{value:.1%} and {again[-1]:.1%} right, of "
-            f"{charts.best_known(values, base)[-1]:.1%} at the best",
+            f"{value:.1%} and {again[-1]:.1%} correct; the best known is "
+            f"{charts.best_known(values, base)[-1]:.1%}",
         ),
         "complexity": (
             charts.grown(history.complexity, values, base, limits)[-1],
@@ -201,8 +204,8 @@ def _told(history: History, limits: Limits) -> list[Finding]:
         return []
     gain = charts.velocity(history.values, history.base, limits)[-1]
     what = (
-        f"{gain:+.2%} a checkpoint over the last {limits.window} evaluations: nothing is gained "
-        "any more; consider harder tasks, a higher temperature, or a change of structure"
+        f"{gain:+.2%} per checkpoint over the last {limits.window} evaluations: no more gains; "
+        "consider harder tasks, a higher temperature, or a structural change"
     )
     return [Finding("velocity", what)]
 
@@ -249,5 +252,7 @@ def _break(place: Workplace, history: History, limits: Limits) -> Rollback | Non
         culprit, here = here, line.checkpoints[here].parent or line.first
     if culprit is None:
         return None
-    reason = f"the circuit breaker: {history.values[-1]:.1%} right; last good is {here}"
+    reason = (
+        f"circuit breaker: {history.values[-1]:.1%} correct; the last good checkpoint is {here}"
+    )
     return roll_back(place, culprit, reason)

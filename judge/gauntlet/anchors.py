@@ -65,7 +65,7 @@ def write_anchor(task: Task, into: Path, *, because: str) -> list[Path]:
     try:
         whole = json.loads(manifest.read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
-        raise TaskError(f"{manifest}: this is no reference set's manifest: {e}") from e
+        raise TaskError(f"{manifest}: this is not the manifest of a reference set: {e}") from e
     entry = {**task.entry, "regression_anchor_for": because}
     rest = [each for each in whole["tasks"] if each["task_id"] != task.task_id]
     place = next(

@@ -1,4 +1,4 @@
-"""What an operator signs, and when it counts.
+"""Approvals: what an operator signs, and when it is valid.
 
 An approval is a DSSE envelope over an in-toto Statement: its subjects are the exact digests of what
 is approved, its predicate says which word it is, for which line and proposal, and until when. It
@@ -105,21 +105,23 @@ def read_approval(envelope: str, *, operators: Iterable[str]) -> Approval:
 
     What it is about, and whether it has expired, remains to be checked.
     """
-    fault = "no operator whose key is in force has signed it; `proctor keys list` tells whose are"
+    fault = (
+        "it is not signed by an operator whose key is in force; `proctor keys list` shows the keys"
+    )
     for operator in operators:
         public_key = parse_vkey(operator, type=ED25519).public_key
         try:
             payload_type, payload = open_envelope(envelope, public_key=public_key)
         except MalformedError as e:
-            raise ApprovalError(f"this is no approval: {e}") from e
+            raise ApprovalError(f"this is not an approval: {e}") from e
         except VerificationError as e:
             if envelope_key_id(public_key) in envelope:
                 fault = str(e)
             continue
         if payload_type != IN_TOTO:
-            raise ApprovalError(f"this is no approval: what is signed is {payload_type!r}")
+            raise ApprovalError(f"this is not an approval: the signed type is {payload_type!r}")
         return _parse(payload, key=operator)
-    raise ApprovalError(f"this approval does not count: {fault}")
+    raise ApprovalError(f"this approval is not valid: {fault}")
 
 
 def check_approval(
@@ -140,8 +142,8 @@ def check_approval(
         found = {**said, **approval.subjects}.get(name)
         if found != value:
             raise ApprovalError(
-                f"this approval is for another {name}: {found}, and wanted is {value}; have an "
-                "operator look at what is proposed now"
+                f"this approval is for a different {name}: {found}, not {value}; have an operator "
+                "review the current proposal"
             )
     check_time(approval, now=now)
     return approval
@@ -151,10 +153,12 @@ def check_time(approval: Approval, *, now: int) -> None:
     """Raise ApprovalError for an approval that has expired, or that lasts too long."""
     if now >= approval.expires:
         raise ApprovalError(
-            f"this approval has expired, {now - approval.expires} s ago; ask for a new one"
+            f"this approval expired {now - approval.expires} s ago; ask for a new one"
         )
     if approval.expires > now + MOST_DAYS * _DAY:
-        raise ApprovalError(f"this approval lasts longer than {MOST_DAYS} days; ask for a new one")
+        raise ApprovalError(
+            f"this approval is valid for more than {MOST_DAYS} days; ask for a shorter one"
+        )
 
 
 def _parse(payload: bytes, *, key: str) -> Approval:
@@ -165,23 +169,27 @@ def _parse(payload: bytes, *, key: str) -> Approval:
         raise ApprovalError("the approval's statement is not JSON") from e
     fields = _fields(statement, "_type", "subject", "predicateType", "predicate")
     if fields["_type"] != _STATEMENT or fields["predicateType"] != _PREDICATE:
-        raise ApprovalError("what is signed is a statement of another kind")
+        raise ApprovalError("the signed statement is of a different type")
     said = _fields(fields["predicate"], "kind", "line", "proposal", "expires", "note")
     kind, proposal = said["kind"], said["proposal"]
     if not isinstance(kind, str) or kind not in SUBJECTS:
-        raise ApprovalError(f"an approval says {', '.join(SUBJECTS)}, not {kind!r}")
+        raise ApprovalError(
+            f"the kind of an approval must be one of {', '.join(SUBJECTS)}, not {kind!r}"
+        )
     if not isinstance(said["line"], str) or not (proposal is None or isinstance(proposal, str)):
-        raise ApprovalError("the approval's line or proposal is no text")
+        raise ApprovalError("the approval's line or proposal is not text")
     if type(said["expires"]) is not int or not 0 <= said["expires"] < 2**63:
-        raise ApprovalError("the approval's expiry is no time in seconds")
+        raise ApprovalError("the approval's expiry is not a time in seconds")
     if not isinstance(said["note"], str) or len(said["note"]) > MAX_NOTE:
-        raise ApprovalError(f"an approval's note is a text of at most {MAX_NOTE} characters")
+        raise ApprovalError(f"an approval's note must be text of at most {MAX_NOTE} characters")
     subjects = _subjects(fields["subject"])
     names = [name for name in subjects if name.startswith(_STEP)]
     steps = [subjects.pop(name) for name in names]
     in_order = names == [f"{_STEP}{number}" for number in range(1, len(names) + 1)]
     if set(subjects) != set(SUBJECTS[kind]) or bool(steps) != (kind == "valley") or not in_order:
-        raise ApprovalError(f"{kind!r} is about {', '.join(SUBJECTS[kind])}, not these digests")
+        raise ApprovalError(
+            f"an approval of kind {kind!r} must name {', '.join(SUBJECTS[kind])}, not these digests"
+        )
     return Approval(
         kind=kind,
         line=said["line"],
@@ -196,22 +204,24 @@ def _parse(payload: bytes, *, key: str) -> Approval:
 
 def _subjects(listed: Any) -> dict[str, str]:
     if not isinstance(listed, list) or not 1 <= len(listed) <= _MAX_SUBJECTS:
-        raise ApprovalError(f"an approval has 1 to {_MAX_SUBJECTS} subjects")
+        raise ApprovalError(f"an approval must have 1 to {_MAX_SUBJECTS} subjects")
     found: dict[str, str] = {}
     for each in listed:
         subject = _fields(each, "name", "digest")
         name = subject["name"]
         if not isinstance(name, str) or name in found:
-            raise ApprovalError("the approval's subjects are not named apart")
+            raise ApprovalError("the approval's subjects must have different names")
         digest = _fields(subject["digest"], _ALGORITHMS.get(name, "sha256"))
         (value,) = digest.values()
         if not isinstance(value, str):
-            raise ApprovalError(f"the approval's digest of {name} is no text")
+            raise ApprovalError(f"the approval's digest of {name} is not text")
         found[name] = value
     return found
 
 
 def _fields(value: Any, *names: str) -> dict[str, Any]:
     if not isinstance(value, dict) or set(value) != set(names):
-        raise ApprovalError(f"the approval's statement has not exactly {', '.join(names)}")
+        raise ApprovalError(
+            f"the approval's statement must have exactly the keys {', '.join(names)}"
+        )
     return value

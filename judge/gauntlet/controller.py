@@ -81,7 +81,9 @@ class Controller:
         Raises InvariantError, DiffError or GauntletError for what is no proposal at all.
         """
         if len(diff) > MAX_DIFF:
-            raise DiffError(f"a diff has at most {MAX_DIFF} bytes, not {len(diff)}: propose less")
+            raise DiffError(
+                f"the diff has {len(diff)} bytes; the maximum is {MAX_DIFF}: propose less"
+            )
         with self.locked():
             head = self.line.head
             if proposal_id is not None and proposal_id in self.place.log.repository:
@@ -141,13 +143,15 @@ class Controller:
         if proposal.outcome is not None:
             return None
         if line.halt is not None:
-            return f"the line is halted, see `proctor infra resume`: {line.halt}"
+            return f"the line is halted: {line.halt}. To continue, see `proctor infra resume`"
         if proposal.base != line.head.commit or proposal.review in ("reject", "revise"):
             return None  # its end is all that is left
         if astray := self._astray(line):
             return astray
         if line.valley is not None and not promotion.is_step(line, proposal):
-            return f"valley {line.valley['id'][:12]} is open, and this is not its next step"
+            return (
+                f"valley {line.valley['id'][:12]} is open, but this proposal is not its next step"
+            )
         return self._waits_for_approval(line, proposal)
 
     def queue(self) -> list[Proposal]:
@@ -190,7 +194,7 @@ class Controller:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise GauntletError(
-                    f"another process works on this line (it holds {file.name}); try again later"
+                    f"another process is using this line (it holds {file.name}); try again later"
                 ) from None
             self._held = True
             try:
@@ -208,9 +212,9 @@ class Controller:
         if head == line.head.commit:
             return None
         return (
-            f"{self.place.branch!r} is at {head[:12]} and not at its checkpoint "
-            f"{line.head.commit[:12]}: `proctor infra measure` says what it is worth, "
-            "`proctor infra adopt` takes it over"
+            f"branch {self.place.branch!r} is at {head[:12]}, not at its checkpoint "
+            f"{line.head.commit[:12]}: evaluate it with `proctor infra measure`, then make it a "
+            "checkpoint with `proctor infra adopt`"
         )
 
     def _waits_for_approval(self, line: Line, proposal: Proposal) -> str | None:
@@ -271,7 +275,9 @@ class Controller:
             return None
         twin = self.records.twin(proposal.id, tree=found.tree)
         if twin is not None and not promotion.is_step(self.line, proposal):
-            reason = f"proposal {twin} makes the same of the same base; judging is not done twice"
+            reason = (
+                f"proposal {twin} makes the same change to the same base and was already judged"
+            )
             self._conclude(proposal, "rejected", stage="branch", reason=reason)
             return None
         if found.problems:

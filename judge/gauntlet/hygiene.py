@@ -1,8 +1,8 @@
-"""A checkpoint is taken back: marked with all that descend from it, and the branch behind it.
+"""Rolls back a checkpoint: marks it and its descendants, and moves the branch back.
 
-The rollback is recorded first, and the branch follows by comparing and swapping. Where it cannot
-follow the record stands all the same: whoever works on the line next brings the branch after it, or
-is told what people have to do first.
+The rollback is recorded first; then the branch is moved by compare-and-swap. If that fails, the
+record still stands: the next process on the line moves the branch, or reports what people must do
+first.
 
 Source: docs/explanation/hygiene.md; docs/reference/gauntlet.md, "Stages".
 Trust: whoever calls may roll back; an author's signature is checked where it is recorded.
@@ -43,19 +43,21 @@ def roll_back(
     whatever the ledger says of the author's key, from the log. Whoever calls holds the line's lock.
     """
     if not reason.strip():
-        raise GauntletError("a rollback gives its reason: whoever meets what it taints will ask")
+        raise GauntletError(
+            "a rollback needs a reason: it is shown with everything that the rollback taints"
+        )
     if place.line_id not in place.log.repository:
         raise GauntletError(
-            f"{place.branch!r} of {place.repository.path} is no line of this ledger: name another "
-            "with --repo and --line, or another --home"
+            f"{place.branch!r} of {place.repository.path} is not a line of this ledger: choose "
+            "another with --repo and --line, or another --home"
         )
     found = place.line().checkpoints.get(checkpoint)
     if found is None:
-        raise GauntletError(f"there is no checkpoint {checkpoint} on this line")
+        raise GauntletError(f"checkpoint {checkpoint} not found on this line")
     if found.parent is None:
         raise GauntletError(
-            f"checkpoint {checkpoint} is where the line began: there is nothing to go back to; "
-            "commit what is right, and `proctor infra adopt` it"
+            f"checkpoint {checkpoint} is the first of the line, so there is no earlier one to "
+            "return to; commit a fix, and take it over with `proctor infra adopt`"
         )
     if checkpoint not in place.line().rollbacks:
         place.save(lambda: [_marked(place, checkpoint, reason)], author=author)
@@ -87,12 +89,12 @@ def _bring_back(place: Workplace) -> str | None:
     try:
         settle_branch(place)
     except RepositoryError as error:
-        return f"the branch has not moved: {error}; then run this again"
+        return f"the branch was not moved: {error}; then run this command again"
     line, head = place.line(), place.repository.head(place.branch)
     if head == line.head.commit:
         return None
     return (
-        f"{place.branch!r} is at {head[:12]}, where people moved it, and was left there; the "
-        f"active checkpoint is {line.head.commit[:12]}: revert what is bad by a commit of your "
-        "own, and `proctor infra adopt` that"
+        f"branch {place.branch!r} is at {head[:12]}, because it was moved by hand, and was not "
+        f"changed; the active checkpoint is {line.head.commit[:12]}: revert the bad change in a "
+        "commit, and take that over with `proctor infra adopt`"
     )

@@ -27,16 +27,16 @@ def read_report(path: Path) -> Mapping[str, str]:
             raise AnswerError("the report is a link")
         data = read_bounded(path, most=MAX_BYTES)
     except FileNotFoundError:
-        raise AnswerError("there is no report") from None
+        raise AnswerError("the report was not found") from None
     except (OSError, StorageError):
-        raise AnswerError("the report is no file that can be read") from None
+        raise AnswerError("the report cannot be read") from None
     reader = _Reader()
     try:
         reader.parse(data)
     except expat.ExpatError:
-        raise AnswerError("the report is no XML") from None
+        raise AnswerError("the report is not XML") from None
     if not reader.cases:
-        raise AnswerError("the report tells of no cases")
+        raise AnswerError("the report has no test cases")
     return reader.cases
 
 
@@ -56,11 +56,11 @@ class _Reader:
         if tag == "testcase":
             self._case = f"{attributes.get('classname', '')}::{attributes.get('name', '')}"
             if len(self._case) > MAX_NAME or len(self.cases) == MAX_CASES:
-                raise AnswerError("the report has too many cases, or too long a name")
+                raise AnswerError("the report has too many test cases, or a name that is too long")
             self._add("passed")
         elif tag in _MARKS:
             if self._case is None:
-                raise AnswerError("the report has an outcome of no case")
+                raise AnswerError("the report has an outcome without a test case")
             self._add(_MARKS[tag])
 
     def _add(self, outcome: str) -> None:
@@ -73,4 +73,4 @@ class _Reader:
             self._case = None
 
     def _refuse(self, *_: object) -> None:
-        raise AnswerError("the report brings definitions of its own")
+        raise AnswerError("the report contains XML definitions")

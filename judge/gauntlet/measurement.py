@@ -1,8 +1,8 @@
-"""What a line's head is worth, outside of any proposal: the reference set, and hidden siblings.
+"""Measures a line's head, independent of proposals: on the reference set and on hidden siblings.
 
-The head of the branch and the active checkpoint answer the same tasks; where the head is not what
-was promoted, or is worse than it, that is an alarm on record. The hidden siblings are tasks of the
-same kinds that lie outside of the repository, where nobody who proposes has seen them.
+The head of the branch and the active checkpoint answer the same tasks. An alarm is recorded if the
+head is not the promoted commit, or is worse. The hidden siblings are tasks of the same kinds
+outside the repository, which no proposer has seen.
 
 Source: docs/reference/gauntlet.md, "Measurements".
 Trust: the head may be anybody's; its code is run as a candidate's is.
@@ -54,7 +54,9 @@ def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
     shares: dict[str, tuple[float, float]] = {}
     alarms = []
     if head != active.commit:
-        alarms.append(Alarm("not promoted", f"the branch is at {head}, which passed no gauntlet"))
+        alarms.append(
+            Alarm("not promoted", f"the branch is at {head}, which has not passed the gauntlet")
+        )
     for name, tasks in sets.items():
         known = recorded(place, commit=active.commit, tasks=tasks)
         base = known or _answers(place, active.commit, tasks.tasks, arm="base")

@@ -1,8 +1,8 @@
-"""How a proposal ends: the line moves, or it stays; and how a valley ends.
+"""The end of a proposal, with or without a promotion, and the end of a valley.
 
-A line moves in two steps that no crash can tear apart for good. A promotion moves the branch first,
-by comparing and swapping, and is recorded then; a way back out of a valley is recorded first, and
-the branch follows. settle() finishes either, whoever comes next.
+A line moves in two steps. A promotion first moves the branch by compare-and-swap and is then
+recorded; a return from a valley is first recorded, and then the branch is moved. If a crash comes
+between the two, the next process completes the move with settle().
 
 Source: docs/reference/gauntlet.md, "Stages" and "Valleys".
 I/O: the workplace.
@@ -120,7 +120,7 @@ def settle(place: Workplace, records: Records) -> None:
     settle_branch(place)
     line = place.line()
     if line.valley is not None and place.clock() >= line.valley["expires"]:
-        place.save(lambda: [_turned_back(place, "its time is over")])
+        place.save(lambda: [_turned_back(place, "it has expired")])
         settle_branch(place)
 
 
@@ -169,7 +169,7 @@ def _record_promotion(place: Workplace, proposal: Proposal) -> None:
             code=place.code(fresh.commit),
         )
         if crossed:
-            line.close_valley("crossed: better than where it began")
+            line.close_valley("crossed: better than at its start")
         reason = f"{fresh.verdict}: {'; '.join(fresh.reasons)}"
         fresh.conclude(
             "promoted", stage="conclude", reason=reason, checkpoint=checkpoint, valley=lets

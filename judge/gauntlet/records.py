@@ -1,7 +1,7 @@
-"""What the ledger says of the proposals on a line, in the ledger's order.
+"""The recorded proposals of a line, in the ledger's order.
 
-Whatever the controller has to know of earlier proposals it reads here, so that a process that was
-killed and one that was not come to the same.
+The controller reads everything about earlier proposals here, so that a killed process and one that
+was not reach the same result.
 
 Trust: the ledger's events are our own; whoever doubts them verifies the ledger first.
 I/O: reads the log that is passed in.

@@ -1,7 +1,7 @@
-"""Operators' words on record: what each has to be about, and what it does.
+"""Recorded approvals of operators: what each must refer to, and its effect.
 
-A word is recorded as the envelope that was signed. What follows from it is the controller's to do,
-and another event.
+An approval is recorded as the signed envelope. The controller acts on it and records that as
+another event.
 
 Source: docs/reference/gauntlet.md, "Approvals".
 Trust: envelopes are hostile; keys count while the ledger says that they are operators'.
@@ -22,17 +22,19 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
     """Record an operator's approve, reject or revise; ApprovalError where it does not count."""
     said = read_approval(envelope, operators=place.operators())
     if said.kind not in REVIEWS:
-        raise ApprovalError(f"{said.kind!r} is no word on a proposal")
+        raise ApprovalError(f"an approval of kind {said.kind!r} does not apply to a proposal")
     proposal_id = _uuid(said.proposal)
     proposal = place.proposal(proposal_id)
     if proposal.outcome is not None:
-        raise ApprovalError(f"proposal {proposal_id} is concluded already: {proposal.outcome}")
+        raise ApprovalError(f"proposal {proposal_id} is already concluded: {proposal.outcome}")
     approval = _checked(place, envelope, proposal, said.kind)
 
     def make() -> list[Proposal]:
         fresh = place.proposal(proposal_id)
         if fresh.review in ("reject", "revise"):  # an approval from before must not undo that
-            raise ApprovalError(f"an operator has said {fresh.review} of {proposal_id} already")
+            raise ApprovalError(
+                f"an operator has already answered {fresh.review} to proposal {proposal_id}"
+            )
         fresh.record_review(
             approval.kind,
             envelope=envelope,
@@ -49,7 +51,7 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
 def check_recorded(place: Workplace, proposal: Proposal) -> None:
     """Raise ApprovalError unless an approval of the proposal is on record and counts now."""
     if proposal.review != "approve" or proposal.envelope is None:
-        raise ApprovalError("an operator has to approve it")
+        raise ApprovalError("an operator must approve it")
     _checked(place, proposal.envelope, proposal, "approve")
 
 
@@ -64,7 +66,7 @@ def resume(place: Workplace, envelope: str) -> Line:
     def make() -> list[Line]:
         fresh = place.line()
         if fresh.halted_by != line.halted_by:
-            raise ApprovalError("the line was halted by another proposal in the meantime")
+            raise ApprovalError("the line was halted by a different proposal in the meantime")
         fresh.resume(envelope=envelope)
         return [fresh]
 
@@ -162,7 +164,7 @@ def adoption_subjects(place: Workplace) -> dict[str, str]:
     active = place.line().head
     commit = place.repository.head(place.branch)
     if commit == active.commit:
-        raise ApprovalError("the branch is at its checkpoint: there is nothing to take over")
+        raise ApprovalError("the branch is at its checkpoint: there is nothing to adopt")
     return {
         "base": active.commit,
         "base_tree": active.tree,
@@ -189,4 +191,4 @@ def _uuid(text: str | None) -> UUID:
     try:
         return UUID(text or "")
     except ValueError as e:
-        raise ApprovalError(f"{text!r} is no proposal's id") from e
+        raise ApprovalError(f"{text!r} is not a proposal id") from e

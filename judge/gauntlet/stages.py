@@ -1,4 +1,4 @@
-"""The stages from a proposal's submission to its tests: what it touches, its branch, the suite.
+"""The stages from a proposal's submission to its tests: its changes, its branch, the suite.
 
 Each does its work and records it with its evidence. What has been recorded is not done again; what
 has not is done from the start, in folders that are gone when the process is.
@@ -135,9 +135,8 @@ def _base_cases(
     if own.problem is not None:
         said = own.output[-_MOST_SAID:].decode(errors="replace")
         raise GauntletError(
-            f"the line's own tests do not pass at {base}: {own.problem}. No change can be held "
-            "against them; people have to mend them, and `proctor infra adopt` the repair. They "
-            f"say: {said}"
+            f"the line's own tests fail at {base}: {own.problem}. No proposal can be compared "
+            f"with them; fix them by hand, then run `proctor infra adopt`. Their output: {said}"
         )
     return own.cases
 
@@ -152,4 +151,6 @@ def record(place: Workplace, proposal: Proposal, change: Callable[[Proposal], No
             proposal = place.proposal(proposal.id)
             continue
         return proposal
-    raise GauntletError(f"others append to proposal {proposal.id} without end; try again later")
+    raise GauntletError(
+        f"other processes keep appending to proposal {proposal.id}; try again later"
+    )

@@ -1,7 +1,7 @@
-"""JSON that somebody else wrote: one reading or none.
+"""Strict JSON for untrusted input.
 
-NaN, infinities, a key that stands twice, half a surrogate pair and what is nested too deeply are
-refused, each with a ValueError that repeats nothing of the text.
+NaN, infinity, repeated keys, half a surrogate pair and too deep nesting raise a ValueError, which
+never quotes the text.
 
 Trust: the bytes are hostile.  I/O: none.
 """
@@ -26,7 +26,7 @@ def read_value(data: bytes) -> Any:
     except RecursionError:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError:  # its words quote the text, and a number of thousands of digits is one, too
-        raise ValueError("it is no JSON in UTF-8") from None
+        raise ValueError("it is not JSON in UTF-8") from None
     return value
 
 
@@ -34,7 +34,7 @@ def read_object(data: bytes) -> dict[str, Any]:
     """Return the object in UTF-8 bytes; raise ValueError for anything else."""
     value = read_value(data)
     if not isinstance(value, dict):
-        raise ValueError("it is no object")  # noqa: TRY004 - callers catch one thing
+        raise ValueError("it is not an object")  # noqa: TRY004 - callers catch one thing
     return value
 
 
@@ -59,19 +59,19 @@ def _check(value: Any, depth: int) -> None:
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _OddError("a key stands twice in one object")
+        raise _OddError("a key is repeated in one object")
     return found
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise _OddError("a number is beyond every float")
+        raise _OddError("a number is too large for a float")
     return number
 
 
 def _constant(_: str) -> NoReturn:
-    raise _OddError("NaN and infinities are no numbers")
+    raise _OddError("NaN and infinity are not allowed")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_finite, parse_constant=_constant)

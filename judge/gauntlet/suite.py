@@ -77,8 +77,8 @@ def run_tests(
         own = run_base(repository, base, manifest, workspace=workspace)
         if own.problem is not None:
             raise GauntletError(
-                f"the base {base} does not pass its own tests, so that no candidate can be held "
-                f"against it: {own.problem}; mend the tests on the line first"
+                f"the base {base} does not pass its own tests, so no candidate can be compared "
+                f"with it: {own.problem}; fix the tests on the line first"
             )
         expected = own.cases
     before = set(repository.paths(base))
@@ -94,7 +94,7 @@ def run_tests(
             return replace(first, added=added)
         repository.export(commit, tree, keep=lambda path: path in added)
         second = _go(folder, manifest, expected={}, only=added)
-    problem = second.problem and f"in the tests that it adds: {second.problem}"
+    problem = second.problem and f"in the added tests: {second.problem}"
     return replace(
         first,
         problem=problem,
@@ -159,9 +159,9 @@ def _problem_in(
     cases: Mapping[str, str], expected: Mapping[str, str], missing: Sequence[str]
 ) -> str | None:
     if missing:
-        return f"{_listed(missing)} of the base did not run"
+        return f"{_listed(missing)} of the base were not run"
     if failed := [case for case, outcome in cases.items() if outcome == "failed"]:
-        return f"{_listed(failed)} failed, though the command left with status 0"
+        return f"{_listed(failed)} failed, although the command exited with status 0"
     passed = [case for case, outcome in expected.items() if outcome == "passed"]
     if skipped := [case for case in passed if cases[case] == "skipped"]:
         return f"{_listed(skipped)} passed in the base and were skipped"

@@ -1,4 +1,4 @@
-"""What the controller's parts share: the log, the repository, and what a commit says of itself.
+"""What the controller's parts share: the log, the repository, and the contents of a commit.
 
 I/O: the log, the repository and the folder that are passed in.  Units: POSIX seconds.
 """
@@ -84,7 +84,7 @@ class Workplace:
             found: Any = self.log.repository.get(proposal_id)
             if isinstance(found, Proposal) and found.line == str(self.line_id):
                 return found
-        raise GauntletError(f"there is no proposal {proposal_id} on this line")
+        raise GauntletError(f"proposal {proposal_id} not found on this line")
 
     def save(
         self, make: Callable[[], Sequence[Aggregate]], *, author: AuthorKey | None = None
@@ -96,7 +96,7 @@ class Workplace:
             except ConflictError:
                 continue
             return
-        raise GauntletError("others append to this line without end; try again later")
+        raise GauntletError("other processes keep appending to this line; try again later")
 
     def manifest(self, commit: str) -> Manifest:
         """Return the manifest in a commit; raise ManifestError if it is another line's."""
@@ -104,7 +104,8 @@ class Workplace:
             manifest = parse_manifest(self.repository.read(commit, PATH))
             if manifest.line != self.branch:
                 raise ManifestError(
-                    f"{PATH}: the line is {manifest.line!r}, and asked for is {self.branch!r}"
+                    f"{PATH}: the line is {manifest.line!r}, but the requested branch is "
+                    f"{self.branch!r}"
                 )
             self._manifests[commit] = manifest
         return self._manifests[commit]

@@ -96,7 +96,7 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
     """
     match = _FORM.fullmatch(text) if len(text) <= _MAX_FILE else None
     if match is None:
-        raise MalformedError("the file is no lineage: an example, and tlog-proofs")
+        raise MalformedError("not a lineage file: it must hold an example and tlog-proofs")
     line = None
     if match["line"]:
         path = tuple(decode_base64(each) for each in match["path"].splitlines())
@@ -134,11 +134,11 @@ def line_of(example: str, lines: Sequence[bytes]) -> Line:
         try:
             named = json.loads(data).get("id")
         except (ValueError, AttributeError) as e:
-            raise LineageError(f"line {number + 1} of the export is no JSON object") from e
+            raise LineageError(f"line {number + 1} of the export is not a JSON object") from e
         if named == example:
             (path,) = inclusion_proofs(map(leaf_hash, lines), [number])
             return Line(number=number, data=data, path=tuple(path))
-    raise LineageError(f"the export holds no example {example}")
+    raise LineageError(f"example {example} not found in the export")
 
 
 def _base64(data: bytes) -> str:

@@ -94,7 +94,7 @@ def decisions_of(example: str) -> list[tuple[UUID, int]]:
     found = [_DECISION.fullmatch(part) for part in example.split(">")]
     if not 1 <= len(found) <= 2 or not all(found):
         raise LineageError(
-            f"an example is RUN/NUMBER or RUN/NUMBER>RUN/NUMBER, not {example!r:.90}"
+            f"an example must be RUN/NUMBER or RUN/NUMBER>RUN/NUMBER, not {example!r:.90}"
         )
     return [(UUID(match[1]), int(match[2])) for match in found if match]
 
@@ -122,7 +122,7 @@ def trace(
         walk.line(line, newest=max(entry.index for entry in shown))
     walk.authors()
     if whole and (strange := sorted(walk.rest())):
-        raise LineageError(f"entry {strange[0]} is no part of this lineage", index=strange[0])
+        raise LineageError(f"entry {strange[0]} does not belong to this lineage", index=strange[0])
     return Lineage(example=example, steps=tuple(walk.steps.values()))
 
 
@@ -158,7 +158,7 @@ class _Walk:
         told = _object(line.data, "the line of the export")
         if told.get("id") != example:
             named = told.get("id")
-            raise LineageError(f"the line of the export is of another example: {named!r:.90}")
+            raise LineageError(f"the line of the export is for a different example: {named!r:.90}")
         taken = []
         for said, first in zip(_answers(told, count=len(decisions)), decisions, strict=True):
             at = first.index
@@ -171,7 +171,8 @@ class _Walk:
                 ]
                 if not found or (place == 0 and found[0].index != at):
                     raise LineageError(
-                        "the line of the export shows what was not decided", index=first.index
+                        "the line of the export shows a decision that is not recorded",
+                        index=first.index,
                     )
                 at = found[0].index
                 self._take(found[0], f"shown in the line: {one['direction']}")
@@ -184,12 +185,12 @@ class _Walk:
         checkpoint = body.get("checkpoint")
         if not isinstance(checkpoint, str):
             raise LineageError(
-                f"run {run} names no checkpoint: nobody can say under what it was made",
+                f"run {run} names no checkpoint: it is not known which version made it",
                 index=start.index,
             )
         code = _code(body)
         parent = body.get("parent_run")
-        more = "" if parent is None else f"; it goes on from run {parent}, which is not shown"
+        more = "" if parent is None else f"; it continues run {parent}, which is not shown"
         self._take(start, f"run {run} under checkpoint {checkpoint}{more}")
         audit, scored, scores = self._audit(run, start, newest=max(decisions))
         if scores.get("hard_fail") is not False:
@@ -216,8 +217,8 @@ class _Walk:
                 if self._is_judged(scored) or not wanted:
                     return audit, scored, scores
         raise LineageError(
-            f"no audit of run {run} after the decision, with every check in force and signed by a "
-            "judge where there is one, is there",
+            f"no valid audit of run {run} found: it must follow the decision, have every check in "
+            "force, and be signed by a judge if the ledger has one",
             index=start.index,
         )
 
@@ -228,14 +229,15 @@ class _Walk:
                 entry, body = found[-1]
                 break
         else:
-            raise LineageError(f"no entry before {before} makes checkpoint {checkpoint}")
+            raise LineageError(f"no entry before entry {before} creates checkpoint {checkpoint}")
         if ChainedLine.checkpoint_id(entry.stream_id, str(body.get("commit"))) != checkpoint:
             raise LineageError(
-                f"checkpoint {checkpoint} is not what its line and commit make", index=entry.index
+                f"checkpoint {checkpoint} does not match its line and commit", index=entry.index
             )
         if code is None or body.get("code") != code:
             raise LineageError(
-                f"the code of checkpoint {checkpoint} is not what the run ran", index=entry.index
+                f"the code of checkpoint {checkpoint} is not the code that the run recorded",
+                index=entry.index,
             )
         if entry.index in self.steps:  # both runs of a preference name it
             return
@@ -243,7 +245,9 @@ class _Walk:
         if name == "line.opened":
             self._check_created(entry)
             if ChainedLine.id_of(str(body.get("root")), str(body.get("branch"))) != entry.stream_id:
-                raise LineageError("a line is not its repository's", index=entry.index)
+                raise LineageError(
+                    "the line's id does not match its repository and branch", index=entry.index
+                )
             self._take(entry, f"{what}: the original baseline")
         elif name == "checkpoint.adopted":
             subjects = {key: body.get(key) for key in ("commit", "tree", "manifest")}
@@ -260,7 +264,7 @@ class _Walk:
                 body.get("commit"),
                 body.get("tree"),
             ]:
-                raise LineageError("what was promoted is not the candidate", index=entry.index)
+                raise LineageError("the promoted commit is not the candidate's", index=entry.index)
 
     def proposal(self, proposal: UUID, checkpoint: str, *, line: VerifiedEntry) -> dict[str, Any]:
         """5. A proposal that was promoted, from its submission to its end; return its branch."""
@@ -296,7 +300,7 @@ class _Walk:
                 before=end.index,
             )
             if change.get("diff") not in (body.get("steps") or ()):
-                raise LineageError("the valley is not for this proposal", index=valley.index)
+                raise LineageError("the valley is for a different proposal", index=valley.index)
             self._take(valley, f"valley {body.get('valley')}")
             said = self._approved(valley, body, kind="valley", line=line.stream_id, subjects={})
             if list(said.steps) != body.get("steps"):
@@ -305,7 +309,7 @@ class _Walk:
 
     def line(self, line: Line, *, newest: int) -> None:
         """8. The export that holds the line, as it was sealed."""
-        fault = "no sealed export is there"
+        fault = "no sealed export found"
         for seal, body in reversed(self._all("export.sealed", after=newest)):
             try:
                 verify_inclusion(
@@ -319,12 +323,12 @@ class _Walk:
                 fault = str(e)
                 continue
             if not newest <= _natural(body.get("as_of")) < seal.index:
-                raise LineageError("the export is as of another time", index=seal.index)
+                raise LineageError("the export is as of a different entry", index=seal.index)
             self._check_created(seal)
             what = f"export {seal.stream_id} ({body.get('kind')}) as of {body.get('as_of')}"
             self._take(seal, f"{what}, line {line.number} of {body.get('examples')}")
             return
-        raise LineageError(f"the example is in no sealed export: {fault}")
+        raise LineageError(f"the example is not in a sealed export: {fault}")
 
     def authors(self) -> None:
         """9. Who has signed an entry, and who let that key in."""
@@ -335,7 +339,7 @@ class _Walk:
                 if entry.author is not None:
                     self._author(entry)
                 elif entry.name == "key.granted":
-                    raise LineageError("nobody has signed the grant of a key", index=entry.index)
+                    raise LineageError("the grant of a key is not signed", index=entry.index)
 
     def _author(self, entry: VerifiedEntry) -> None:
         author = entry.author
@@ -352,7 +356,7 @@ class _Walk:
                     self._granted(*grants[vkey])
                 return
         raise LineageError(
-            f"no grant of the key that has signed entry {entry.index} ({entry.name}) is there",
+            f"entry {entry.index} ({entry.name}) is signed by a key that was never granted",
             index=entry.index,
         )
 
@@ -397,7 +401,7 @@ class _Walk:
         wanted = {"kind": kind, "line": str(line), "proposal": proposal, **subjects}
         found = {"kind": said.kind, "line": said.line, "proposal": said.proposal, **said.subjects}
         if any(found.get(key) != value for key, value in wanted.items()):
-            raise LineageError(f"entry {entry.index}: the approval is of something else")
+            raise LineageError(f"entry {entry.index}: the approval is for something else")
         if entry.time_ns >= said.expires * 10**9:
             raise LineageError(f"entry {entry.index}: the approval had expired", index=entry.index)
         at = len(operators) - 1 - operators[::-1].index(said.key)
@@ -430,8 +434,10 @@ class _Walk:
         if grant.stream_id != authority_stream(self.origin):
             raise LineageError("a grant is in another stream", index=grant.index)
         if grant.author is None or grant.author.role not in ("ledger", "operator"):
-            raise LineageError("a key is let in by the ledger or an operator", index=grant.index)
-        return self._take(grant, f"{body.get('role')} key {body.get('vkey')} is let in")
+            raise LineageError(
+                "a key must be granted by the ledger's key or an operator", index=grant.index
+            )
+        return self._take(grant, f"{body.get('role')} key {body.get('vkey')} is granted")
 
     def _take(self, entry: VerifiedEntry, says: str) -> Step:
         return self.steps.setdefault(entry.index, Step(entry, says))
@@ -442,7 +448,7 @@ class _Walk:
         found = self._all(name, **wanted)
         if not found:
             told = ", ".join(f"{key} {value}" for key, value in wanted.items())
-            raise LineageError(f"a link is missing: no {name} with {told}")
+            raise LineageError(f"a link is missing: no {name} with {told} found")
         if created:
             self._check_created(found[-1][0])
         return found[-1]
@@ -473,7 +479,9 @@ class _Walk:
     @staticmethod
     def _check_created(entry: VerifiedEntry) -> None:
         if entry.stream_version != 1:
-            raise LineageError(f"{entry.name} does not begin its stream", index=entry.index)
+            raise LineageError(
+                f"{entry.name} is not the first event of its stream", index=entry.index
+            )
 
 
 def _public_key(vkey: str) -> bytes:
@@ -482,7 +490,7 @@ def _public_key(vkey: str) -> bytes:
 
 def _natural(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError("a count is no number")
+        raise ValueError("a count is not a number")
     return value
 
 
@@ -500,7 +508,7 @@ def _uuid(text: Any, entry: VerifiedEntry) -> UUID:
     try:
         return UUID(text)
     except (ValueError, TypeError, AttributeError) as e:
-        raise LineageError(f"{text!r:.90} is no proposal's id", index=entry.index) from e
+        raise LineageError(f"{text!r:.90} is not a proposal id", index=entry.index) from e
 
 
 def _is_whole(body: dict[str, Any]) -> bool:
@@ -534,9 +542,9 @@ def _answers(told: dict[str, Any], *, count: int) -> list[list[dict[str, Any]]]:
             for answer, each in zip(answers, found, strict=True)
         )
     except (IndexError, KeyError, TypeError, ValueError) as e:
-        raise LineageError(f"the line of the export is no example: {e}") from e
+        raise LineageError(f"the line of the export is not an example: {e}") from e
     if set(told) != parts or not alone:
-        raise LineageError("the line of the export shows something beside decisions")
+        raise LineageError("the line of the export contains more than decisions")
     return [each["decisions"] for each in found]
 
 
@@ -552,13 +560,13 @@ def _object(data: Any, what: str) -> dict[str, Any]:
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            raise ValueError("it names something twice")
+            raise ValueError("it repeats a key")
         return dict(pairs)
 
     try:
         found = json.loads(data, object_pairs_hook=once)
     except (TypeError, ValueError, RecursionError) as e:
-        raise LineageError(f"{what} is no JSON object: {e}") from e
+        raise LineageError(f"{what} is not a JSON object: {e}") from e
     if not isinstance(found, dict):
-        raise LineageError(f"{what} is no JSON object")
+        raise LineageError(f"{what} is not a JSON object")
     return found

@@ -60,7 +60,9 @@ def export_bundle(
     shown = _prepare(out, origin=_origin(directory, vkey))
     with open_verified(directory, vkey=vkey, kept_head=shown) as ledger:
         if ledger.head is None:
-            raise BundleError("an empty ledger has no tree head, so there is nothing to hand over")
+            raise BundleError(
+                "the ledger is empty: it has no tree head, so there is nothing to export"
+            )
         publish(out, VKEY, f"{ledger.vkey}\n".encode())
         publish(out, VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
         copied = copy_blobs(directory, out) if blobs else 0
@@ -100,13 +102,14 @@ def _origin(directory: Path, vkey: str | None) -> str:
 def _prepare(out: Path, *, origin: str) -> str | None:
     """Make the folder, or look at what it holds: the newest tree head of an earlier export."""
     if out.exists() and not out.is_dir():
-        raise BundleError(f"{out} is a file; a bundle is a folder, existing or new")
+        raise BundleError(f"{out} is a file; give a folder, existing or new")
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
     others = strangers(out)
     if others:
         raise BundleError(
-            f"{out} holds {others[0]!r}, which is no part of a bundle; export into an empty folder"
+            f"{out} contains {others[0]!r}, which is not part of a bundle; export into an empty "
+            "folder"
         )
     clean(out)
     if not (out / CHECKPOINT).exists():
@@ -119,7 +122,9 @@ def _prepare(out: Path, *, origin: str) -> str | None:
             f"{out / CHECKPOINT} cannot be read: {e}; export into an empty folder"
         ) from e
     if shown.origin != origin:
-        raise BundleError(f"{out} holds the bundle of another ledger; export into an empty folder")
+        raise BundleError(
+            f"{out} contains the bundle of a different ledger; export into an empty folder"
+        )
     return note
 
 

@@ -42,11 +42,11 @@ def check_bundle(
 ) -> VerificationReport:
     """Verify the bundle in a folder; report a VerificationError instead of raising it.
 
-    Without a `vkey` the bundle's own is believed. Raises StorageError for what is no bundle,
+    Without a `vkey` the bundle's own is trusted. Raises StorageError for what is no bundle,
     KeptHeadError for what is no tree head.
     """
     if not is_bundle(folder):
-        raise StorageError(f"{folder}: there is no bundle; check the path")
+        raise StorageError(f"{folder}: bundle not found; check the path")
     bundle = None
     try:
         bundle = BundlePass(folder, vkey=vkey, kept_heads=kept_heads)
@@ -86,7 +86,7 @@ def read_vkey(folder: Path) -> str:
     text = _text(folder, VKEY)
     vkey = text.strip()
     if text != f"{vkey}\n" or "\n" in vkey:
-        raise MalformedError(f"{VKEY} is not one line")
+        raise MalformedError(f"{VKEY} must be one line")
     return vkey
 
 
@@ -104,10 +104,10 @@ class BundlePass:
         self.folder = folder
         self.vkey = read_vkey(folder)
         if vkey is not None and vkey.strip() != self.vkey:
-            raise SignatureError(f"{VKEY}: this bundle states another key than the one given")
+            raise SignatureError(f"{VKEY}: the bundle's public key is not the one given")
         self.newest = parse_tree_head(_text(folder, CHECKPOINT))
         if self.newest.origin != self.vkey.partition("+")[0]:
-            raise SignatureError(f"{CHECKPOINT} is another ledger's tree head than {VKEY} says")
+            raise SignatureError(f"{CHECKPOINT} is not a tree head of the ledger in {VKEY}")
         self._sizes = _sizes(folder)
         # A note beside the newest of the same size says the same, or is a contradiction.
         beside = [_text(folder, f"{HEADS}/{size}") for size in self._sizes if self._is_last(size)]
@@ -224,9 +224,7 @@ class BundlePass:
             places = range(0, len(tile.hashes), 32)
             wrong = (at for at in places if found[at : at + 32] != tile.hashes[at : at + 32])
             index = first + next(wrong) // 32 * TILE_WIDTH**tile.level
-            self._found(
-                ConsistencyError(f"{tile.path} is not what the entries make it", index=index)
-            )
+            self._found(ConsistencyError(f"{tile.path} does not match the entries", index=index))
 
     def _found(self, fault: VerificationError) -> None:
         """Keep a fault until the entries have been verified, whose own faults say more."""

@@ -76,7 +76,7 @@ def read_file(folder: Path, relative: str, *, limit: int) -> bytes:
     with _opened(folder, relative) as file, explained(folder):
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise MalformedError(f"{relative} is longer than it may be")
+        raise MalformedError(f"{relative} is too long")
     return content
 
 
@@ -165,7 +165,7 @@ def _open(folder: Path, relative: str, flags: int) -> int | None:
             return None
         except OSError as e:
             if e.errno in (errno.ELOOP, errno.ENOTDIR):
-                what = "no folder, or lies behind a link"
+                what = "not a folder, or lies behind a link"
                 if not flags & os.O_DIRECTORY:
                     what = "a link, or lies behind one"
                 raise MalformedError(f"{relative} is {what}") from e

@@ -49,14 +49,16 @@ def import_bundle(
 ) -> Imported:
     """Verify a bundle and make a ledger of it, or extend the one that was made of it before.
 
-    Without a `vkey` the bundle's own is believed. Raises VerificationError for a bundle that does
+    Without a `vkey` the bundle's own is trusted. Raises VerificationError for a bundle that does
     not hold or does not continue what is there, BundleError where no bundle can be imported.
     """
     if LedgerPaths(directory).database.exists():
         return _extend(bundle, directory, vkey=vkey, kept_heads=kept_heads)
     with explained(directory):
         if directory.exists() and any(directory.iterdir()):
-            raise BundleError(f"{directory} is not empty, and holds no ledger; choose another")
+            raise BundleError(
+                f"{directory} is not empty and does not contain a ledger; choose another folder"
+            )
         directory.parent.mkdir(parents=True, exist_ok=True)
     new = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}")
     try:
@@ -83,7 +85,9 @@ def _build(bundle: Path, new: Path, *, vkey: str | None, kept_heads: Sequence[st
     blobs = copy_blobs(bundle, new)
     report = check_ledger(new, vkey=walk.vkey)
     if not report.ok:  # two verifiers disagree: believe the one that refuses
-        raise ConsistencyError(f"the imported ledger fails: {report.error}", index=report.index)
+        raise ConsistencyError(
+            f"the imported ledger is not valid: {report.error}", index=report.index
+        )
     size = walk.newest.size
     return Imported(origin=walk.newest.origin, size=size, new=size, blobs=blobs)
 
@@ -94,13 +98,13 @@ def _extend(
     paths = LedgerPaths(directory)
     if paths.key.exists():
         raise BundleError(
-            f"{directory}: this ledger has its private key beside it: it is written here, and not "
-            "imported; import into another home"
+            f"{directory}: this ledger has its private key, so it is written here, not imported; "
+            "import into another home"
         )
     with open_verified(directory) as ledger:
         own_vkey, have = ledger.vkey, ledger.head
     if read_vkey(bundle) != own_vkey:
-        raise BundleError(f"{directory} holds another ledger; import into another home")
+        raise BundleError(f"{directory} contains a different ledger; import into another home")
     walk = BundlePass(
         bundle,
         vkey=vkey,
@@ -108,8 +112,8 @@ def _extend(
     )
     if have is not None and walk.newest.size < have.size:
         raise ContradictionError(
-            f"the bundle ends after {walk.newest.size} entries, the ledger in {directory} has "
-            f"{have.size}: it is behind; ask for a newer one",
+            f"the bundle is out of date: it has {walk.newest.size} entries, the ledger in "
+            f"{directory} has {have.size}; ask for a newer bundle",
             kept=have.note,
             index=walk.newest.size,
         )
@@ -127,7 +131,9 @@ def _copy(walk: BundlePass, database: Database, *, have: int) -> None:
     with database.transaction(write=True) as c:
         (size,) = c.execute("SELECT COUNT(*) FROM entries").fetchone()
         if size != have:
-            raise BundleError(f"{database.path}: another import has been quicker; try again")
+            raise BundleError(
+                f"{database.path}: another import changed the ledger meanwhile; try again"
+            )
         copy = _Copy(c, have=have)
         walk.run(take=copy.take, take_head=copy.take_head)
         copy.end()
@@ -163,7 +169,7 @@ class _Copy:
     def end(self) -> None:
         self._write()
         if self._clash or self._notes:  # which the walk finds first
-            raise ConsistencyError("entries or tree heads could not be taken over")
+            raise ConsistencyError("entries or tree heads could not be copied")
 
     def _write(self) -> None:
         try:

@@ -1,8 +1,8 @@
-"""What other people's tools can check: public keys as PEM, signed envelopes.
+"""Public keys as PEM and signed envelopes, which other tools can verify.
 
 Source: RFC 8410 (SubjectPublicKeyInfo of Ed25519); DSSE version 1 (secure-systems-lab/dsse:
 envelope.md, protocol.md); in-toto Statement version 1 (in-toto/attestation).
-Trust: an envelope is hostile until open_envelope() returns; the public key is believed.
+Trust: an envelope is hostile until open_envelope() returns; the public key is trusted.
 I/O: none.
 Not covered: thresholds of several signers, and keys of other kinds than Ed25519.
 """
@@ -65,18 +65,18 @@ def open_envelope(text: str, *, public_key: bytes) -> tuple[str, bytes]:
     payload_type, signatures = envelope["payloadType"], envelope["signatures"]
     payload = _decode(envelope["payload"])
     if not isinstance(payload_type, str) or not isinstance(signatures, list):
-        raise MalformedError("the envelope's payloadType or signatures are of another kind")
+        raise MalformedError("the envelope's payloadType or signatures have the wrong type")
     if not 1 <= len(signatures) <= _MAX_SIGNATURES:
-        raise MalformedError(f"the envelope has not 1 to {_MAX_SIGNATURES} signatures")
+        raise MalformedError(f"the envelope must have 1 to {_MAX_SIGNATURES} signatures")
     lines = [_fields(signature, "keyid", "sig") for signature in signatures]
     ours = [_decode(line["sig"]) for line in lines if line["keyid"] == envelope_key_id(public_key)]
     if len(ours) != 1:
-        raise SignatureError(f"the envelope has {len(ours)} signatures by this key, not one")
+        raise SignatureError(f"the envelope has {len(ours)} signatures by this key, expected one")
     try:
         signed = _signed_bytes(payload, payload_type)
         Ed25519PublicKey.from_public_bytes(public_key).verify(ours[0], signed)
     except (InvalidSignature, ValueError) as e:  # no text, or no such point on the curve
-        raise SignatureError("the envelope's signature does not fit its payload") from e
+        raise SignatureError("the envelope's signature is invalid") from e
     return payload_type, payload
 
 
@@ -109,7 +109,7 @@ def _signed_bytes(payload: bytes, payload_type: str) -> bytes:
 
 def _parse_json(text: str) -> Any:
     if len(text) > _MAX_ENVELOPE:
-        raise MalformedError("the envelope is longer than any should be")
+        raise MalformedError("the envelope is too long")
     try:
         return json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as e:
@@ -125,13 +125,13 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _fields(value: Any, *names: str) -> dict[str, Any]:
     if not isinstance(value, dict) or set(value) != set(names):
-        raise MalformedError(f"the envelope has not exactly the keys {', '.join(names)}")
+        raise MalformedError(f"the envelope must have exactly the keys {', '.join(names)}")
     return value
 
 
 def _decode(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise MalformedError("the envelope holds something else than base64")
+        raise MalformedError("the envelope contains a value that is not base64")
     return decode_base64(value)
 
 

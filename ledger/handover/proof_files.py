@@ -74,7 +74,7 @@ def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
     wanted = sorted(set(indexes))
     for index in wanted:
         if ledger.head is None or not 0 <= index < ledger.size:
-            raise InclusionError(f"there is no entry {index}: the ledger has {ledger.size}")
+            raise InclusionError(f"entry {index} not found: the ledger has {ledger.size} entries")
     if ledger.head is None or not wanted:
         raise InclusionError("there is nothing to prove")
     note = ledger.head.note
@@ -125,12 +125,12 @@ def open_proof(text: str, *, vkey: str) -> ProvedEntry:
     # 1. The leaf: the entry, which bears its own index too.
     entry = parse_entry(data, index=index)
     if entry.index != index:
-        raise InclusionError(f"the entry says that it is entry {entry.index}, not {index}")
+        raise InclusionError(f"the entry states index {entry.index}, not {index}")
     # 2. The tree head, signed by the key to which the rotations lead.
     try:
         rotations = tuple(note.decode() for note in notes)
     except UnicodeDecodeError as e:
-        raise MalformedError("a rotation in the file is no text") from e
+        raise MalformedError("a rotation in the file is not text") from e
     head = open_tree_head(match["note"], vkey=vkeys_along(rotations, vkey=vkey)[-1])
     # 3. Cosignatures are the caller's to ask for. 4. The entry is under the tree head's root.
     verify_inclusion(
@@ -152,7 +152,7 @@ def open_proofs(text: str, *, vkey: str) -> tuple[ProvedEntry, ...]:
     start = f"{_TITLE}\n"
     parts = text.split(f"\n{start}", _MAX_PROOFS)
     if not text.startswith(start) or len(parts) > _MAX_PROOFS:
-        raise MalformedError(f"the text is not one to {_MAX_PROOFS} tlog-proofs")
+        raise MalformedError(f"the file must hold 1 to {_MAX_PROOFS} tlog-proofs")
     files = [parts[0], *(start + part for part in parts[1:])]
     files = [f"{file}\n" for file in files[:-1]] + files[-1:]
     proved = tuple(open_proof(file, vkey=vkey) for file in files)
@@ -161,7 +161,9 @@ def open_proofs(text: str, *, vkey: str) -> tuple[ProvedEntry, ...]:
         if before.entry.index >= index:
             raise ConsistencyError(f"entry {index} is out of order", index=index)
         if (before.head.note, before.rotations) != (after.head.note, after.rotations):
-            raise ConsistencyError(f"entry {index} is under another tree head", index=index)
+            raise ConsistencyError(
+                f"entry {index} is proved under a different tree head", index=index
+            )
     return proved
 
 

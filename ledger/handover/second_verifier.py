@@ -293,7 +293,7 @@ def parse_entry(raw: bytes, index: int) -> Entry:
     form, said, stream, version, time, previous = struct.unpack(">BQ16sQQ32s", reader.take(73))
     author, name, body = (reader.sized(width) for width in (1, 1, 2))
     reader.end()
-    need((form, said) == (1, index), f"it says to be of format {form}, index {said}")
+    need((form, said) == (1, index), f"it states format {form}, index {said}")
     need(version < LIMIT and time < LIMIT, "a version or time is 2^63 or more")
     need(name, "it has no name")
     signed = None
@@ -344,7 +344,7 @@ def parse_body(raw: bytes) -> dict[str, int | str]:
     need(0x80 <= kind <= 0x8F, "the body is not a small map")
     for _ in range(kind - 0x80):
         key = parse_value(reader)
-        need(type(key) is str and key not in fields, "a key is repeated, or is no text")
+        need(type(key) is str and key not in fields, "a key is repeated or is not text")
         fields[str(key)] = parse_value(reader)
     reader.end()
     return fields
@@ -390,28 +390,31 @@ class Keys:
             role, key_id, signature, place = entry.author
             statement = f"ledger/author/v2\n{self.ledger.name}\n".encode() + place
             key = self.authors.get((role, key_id))
-            need(key and key.holds(signature, statement), "the author's key does not vouch for it")
+            need(key and key.holds(signature, statement), "its author's signature is invalid")
         if entry.stream != self.stream or entry.name not in AUTHORITY:
             return
         body = parse_body(entry.body)
         types = {name: type(value) for name, value in body.items()}
         need(types == AUTHORITY[entry.name] and body["v"] == 1, "it has another body")
         if entry.name in ("key.rotated", "clock.jumped"):
-            need(role is None, "it has an author, where none belongs")
+            need(role is None, "it must not have an author")
         else:
             subject = (str(body["role"]), str(body["vkey"]))
             again = entry.name == "key.granted" and subject in self.held
             root = not self.operated or subject[0] == "operator" or again
-            need(role == "operator" or (role == "ledger" and root), "its author may not write it")
+            need(
+                role == "operator" or (role == "ledger" and root),
+                "its author is not allowed to write it",
+            )
         if entry.name == "key.rotated":
             self.rotate(str(body["note"]))
         elif entry.name == "key.revoked":
             self.revoke(*subject, index, int(body["since"]))
         elif entry.name == "clock.jumped":
             whole = all(-LIMIT <= int(body[name]) < LIMIT for name in ("by", "clock"))
-            need(whole, "no clock shows that")
+            need(whole, "the clock values are not possible")
         else:
-            need(body["role"] in ("operator", "judge", "witness"), "there is no such role")
+            need(body["role"] in ("operator", "judge", "witness"), "unknown role")
             if role == "ledger" and subject in self.ended:
                 self.ended.remove(subject)
                 self.used.remove(parse_key(subject[1], kind_of(subject[0])).public)
@@ -433,8 +436,8 @@ class Keys:
 
     def revoke(self, role: str, vkey: str, index: int, since: int) -> None:
         """End a key's role as an author; a ledger key signs tree heads until it is rotated."""
-        need((role, vkey) in self.held, "what is revoked was not granted")
-        need(0 <= since < LIMIT, "it is revoked since no time")
+        need((role, vkey) in self.held, "the revoked key was never granted")
+        need(0 <= since < LIMIT, "the revocation has no valid time")
         self.authors.pop((role, sha256(parse_key(vkey, kind_of(role)).public)), None)
         self.ended.add((role, vkey))
         self.revocations.append(Revocation(vkey, index, since))
@@ -481,10 +484,10 @@ class Witnesses:
             doubts = [each for each in revocations if each.vkey == key.vkey]
             good = [line for line in lines if not any(each.reaches(*line) for each in doubts)]
             size, seconds = max(good, key=lambda line: (line[0], -line[1]), default=(-1, 0))
-            when = f"size {size} at {seconds} s" if good else "nothing that counts"
+            when = f"size {size} at {seconds} s" if good else "nothing valid"
             yield f"; {key.name} cosigned {when}"
             if self.false[key]:
-                yield f", and a line in its name does not hold at size {max(self.false[key])}"
+                yield f", and a line in its name is invalid at size {max(self.false[key])}"
 
 
 # --- The whole ledger: every entry in order, every tree head at its size --------------------------
@@ -513,7 +516,7 @@ class Check:
             with at(index):
                 entry = parse_entry(raw, index)
                 if entry.previous != previous:
-                    raise Failed("a link is broken", self.blame(index, raw, entries, before))
+                    raise Failed("a hash link is broken", self.blame(index, raw, entries, before))
                 need(entry.time >= time, "the time runs backwards")
                 counts = streams.execute(NEXT_VERSION, (entry.stream, entry.version)).rowcount == 1
                 need(counts, "the stream's versions do not count up by one")
@@ -591,7 +594,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 def check_schema(db: sqlite3.Connection, key: Key) -> None:
     """Accept the three tables, and nothing that computes: views, triggers, generated columns."""
     marks = [db.execute(f"PRAGMA {m}").fetchone()[0] for m in ("application_id", "user_version")]
-    need(marks == [0x50524C31, 1], "this is no ledger's database")
+    need(marks == [0x50524C31, 1], "this is not a ledger's database")
     sql = [row[0] for row in db.execute("SELECT sql FROM sqlite_schema WHERE sql NOT NULL LIMIT 4")]
     need(len(sql) == 3 and set(sql) == SCHEMA, "the database has another schema")
     meta = db.execute("SELECT key, value FROM meta NOT INDEXED LIMIT 3").fetchall()
@@ -619,9 +622,9 @@ def read_heads(db: sqlite3.Connection, covered: list[int]) -> Iterator[Head]:
     for row in db.execute("SELECT size, note, edge FROM tree_heads NOT INDEXED ORDER BY size"):
         need([type(value) for value in row] == [int, str, bytes], "a tree head has other types")
         with at(max(row[0] - 1, 0), "a tree head: "):
-            need(row[0] > covered[0], "it stands at no size above the last one's")
+            need(row[0] > covered[0], "its size is not larger than that of the tree head before it")
             head = parse_head(row[1], row[2])
-            need(head.size == row[0], "it stands at another size")
+            need(head.size == row[0], "it is stored under a different size")
         covered[0] = head.size
         yield head
 
@@ -631,7 +634,7 @@ def check_database(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) ->
     for end in ("", "-wal", "-shm", "-journal"):  # SQLite would wait for a pipe
         beside = path.with_name(path.name + end)
         plain = beside.is_file() or not os.path.lexists(beside)
-        need(plain, f"{beside.name!a} is no regular file")
+        need(plain, f"{beside.name!a} is not a regular file")
     with tempfile.TemporaryDirectory() as folder:
         try:
             db = open_database(path)
@@ -662,7 +665,7 @@ def open_file(path: Path) -> BufferedReader:
     except (OSError, ValueError, RuntimeError) as error:
         raise Failed(f"{path.name!a} is missing, or cannot be read") from error
     regular = straight and stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    need(regular, f"{path.name!a} is no regular file, or behind a link")
+    need(regular, f"{path.name!a} is not a regular file, or lies behind a link")
     return file
 
 
@@ -677,7 +680,7 @@ def read_file(path: Path, limit: int) -> bytes:
 def names_in(folder: Path) -> list[str]:
     """Give the names in a folder, none if it is missing; never follow a link."""
     straight = folder.is_dir() and not folder.is_symlink()
-    need(straight or not os.path.lexists(folder), f"{folder.name!a} is no folder, or a link")
+    need(straight or not os.path.lexists(folder), f"{folder.name!a} is not a folder, or is a link")
     return sorted(path.name for path in folder.iterdir()) if straight else []
 
 
@@ -713,7 +716,7 @@ class Tiles:
             found = read_file(self.folder / f"{level}" / tile_name(n, len(hashes)), 8192)
             for place, node in enumerate(hashes):
                 same = found[32 * place : 32 * place + 32] == node
-                need(same, "a hash is not the tree's", (n * 256 + place) * step)
+                need(same, "a hash is not that of the tree", (n * 256 + place) * step)
             need(len(found) == 32 * len(hashes), "it has trailing bytes")
 
     def end(self) -> None:
@@ -751,7 +754,7 @@ def check_bundle(folder: Path, keys: Keys, kept: list[Head], seen: Witnesses) ->
         for size in sizes:
             with at(max(size - 1, 0), "an earlier tree head: "):
                 head = parse_head(read_file(older / f"{size}", 4 * NOTE_LIMIT).decode())
-                need(head.size == size, "it stands at another size")
+                need(head.size == size, "it is stored under a different size")
             yield head
 
     tree = Tree(Tiles(folder / "tile"))
@@ -801,7 +804,7 @@ def read_proof(text: str, first: Key) -> Proof:
     lines = text.split("\n")
     starts = (lines[0], *(line[:6] for line in lines[1:3]))
     known = starts == (TITLE, "extra ", "index ") and len(lines) <= 3 + 63
-    need(known, "this is no tlog-proof")
+    need(known, "this is not a tlog-proof")
     head, index, proof = parse_head(note), number(lines[2][6:]), [unbase64(x) for x in lines[3:]]
     with at(index):
         keys = Keys(first)
@@ -870,7 +873,7 @@ def parse_any(reader: Reader, depth: int = 1) -> Any:
     fields = dict[str, Any]()
     for _ in range(count):
         key = parse_value(reader)
-        need(type(key) is str and key not in fields, "a key is repeated, or is no text")
+        need(type(key) is str and key not in fields, "a key is repeated or is not text")
         fields[str(key)] = parse_any(reader, depth + 1)
     return fields
 
@@ -899,7 +902,7 @@ class Story:
                 reader = Reader(proof.entry.body)
                 body = parse_any(reader)
                 reader.end()
-                need(isinstance(body, dict), "the body is no map")
+                need(isinstance(body, dict), "the body is not a map")
             self.entries.append(Found(proof.index, proof.entry, body))
 
     def all(
@@ -927,7 +930,7 @@ class Story:
         need(found, f"a link is missing: {name}")
         self.met.add(found[-1].index)
         begun = not begins or found[-1].entry.version == 1
-        need(begun, f"{name} does not begin its stream", found[-1].index)
+        need(begun, f"{name} is not the first event of its stream", found[-1].index)
         return found[-1]
 
     def tell(self, parts: list[tuple[bytes, int]], shown: list[list[Any]]) -> tuple[str, int]:
@@ -941,7 +944,7 @@ class Story:
             start = self.meet("run.started", begins=True, stream=run, before=min(own))
             parent = start.body.get("parent_run")
             told += f"; run {hyphened(run)}"
-            told += "" if parent is None else f" (it goes on from {parent!a}, which is not shown)"
+            told += "" if parent is None else f" (it continues {parent!a}, which is not shown)"
             told += f", {self.audit(run, max(own))}: {self.checkpoint(start)}"
         return told, max(each.index for each in made)
 
@@ -957,8 +960,12 @@ class Story:
                     found.append(each)
                     break
             else:
-                raise Failed("the line shows what was not decided", first.index)
-        need(found[1].index == first.index, "the line shows what was not decided", first.index)
+                raise Failed("the line shows a decision that is not recorded", first.index)
+        need(
+            found[1].index == first.index,
+            "the line shows a decision that is not recorded",
+            first.index,
+        )
         self.met |= {each.index for each in found}
         return found
 
@@ -981,7 +988,7 @@ class Story:
                     need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
                     self.met |= {audit.index, scored.index}
                     return f"judged by {role}"
-        raise Failed("a link is missing: an audit of the run, after it, whole, by a judge")
+        raise Failed("a link is missing: an audit of the run, after it, complete, by a judge")
 
     def checkpoint(self, start: Found) -> str:
         """Follow link 4, and what a checkpoint of each kind rests on."""
@@ -992,16 +999,24 @@ class Story:
         need(found, f"a link is missing: checkpoint {wanted!a}")
         point, body = found[0], found[0].body
         named = uuid.uuid5(uuid.UUID(bytes=point.entry.stream), str(body.get("commit")))
-        need(str(named) == wanted, "the checkpoint is not its line's and commit's", point.index)
+        need(str(named) == wanted, "the checkpoint does not match its line and commit", point.index)
         code = environment.get("code_sha256") if isinstance(environment, dict) else None
         ran = type(code) is str and same(body.get("code"), code)
-        need(ran, "the checkpoint's code is not what the run ran", point.index)
+        need(ran, "the checkpoint's code is not the code that the run recorded", point.index)
         self.met.add(point.index)
         said = f"under {wanted}"
         if point.entry.name == "line.opened":
-            need(point.entry.version == 1, "a line does not begin its stream", point.index)
+            need(
+                point.entry.version == 1,
+                "line.opened is not the first event of its stream",
+                point.index,
+            )
             place = uuid.uuid5(LINES, f"{body.get('root')} {body.get('branch')}")
-            need(place.bytes == point.entry.stream, "a line is not its repository's", point.index)
+            need(
+                place.bytes == point.entry.stream,
+                "the line does not match its repository",
+                point.index,
+            )
             return f"{said}, the original baseline"
         if point.entry.name == "checkpoint.adopted":
             subjects = {key: body.get(key) for key in ("commit", "tree", "manifest")}
@@ -1014,7 +1029,7 @@ class Story:
             said += f", with {proposal}{more}"
         candidate = [last.body.get(key) for key in ("commit", "tree")]
         moved = candidate == [body.get(key) for key in ("commit", "tree")]
-        need(moved, "what was promoted is not the candidate", point.index)
+        need(moved, "the promoted commit is not the candidate's", point.index)
         return said
 
     def proposal(self, stream: bytes, point: Found) -> tuple[Found, str]:
@@ -1042,7 +1057,9 @@ class Story:
             steps = way.body.get("steps")
             need(isinstance(steps, list), "a valley has no steps", way.index)
             assert isinstance(steps, list)
-            need(told.body.get("diff") in steps, "the valley is another's", way.index)
+            need(
+                told.body.get("diff") in steps, "the valley is for a different proposal", way.index
+            )
             who, signed = self.approval(way, "valley", point, {})
             named = [signed.get(f"step-{n + 1}") for n in range(len(steps))]
             whole = named == steps and f"step-{len(steps) + 1}" not in signed
@@ -1075,7 +1092,7 @@ class Story:
                 if len(sealed) == 1 and key.holds(sealed[0], message):
                     break
             else:
-                raise Failed("no operator whose grant is there has signed it")
+                raise Failed("it is not signed by an operator whose grant is shown")
             self.met.add(grant.index)
             statement = read_json(payload.decode())
             form = (statement["_type"], statement["predicateType"])
@@ -1089,7 +1106,7 @@ class Story:
                 and all(key in said and said[key] == value for key, value in predicate.items())
                 and all(about.get(key) == value for key, value in subjects.items())
             )
-            need(fits, "it is of something else")
+            need(fits, "it is for something else")
             need(found.entry.time < said["expires"] * 10**9, "it had expired")
         return key.vkey, about
 
@@ -1108,10 +1125,10 @@ class Story:
                 need(re.fullmatch("[0-9a-f]{64}", root), "a root is not 32 bytes")
                 check_inclusion(leaf_hash(data), place, size, path, bytes.fromhex(root))
             except Failed as failed:
-                fault = Failed(f"the example is in no sealed export: {failed}")
+                fault = Failed(f"the example is not in a sealed export: {failed}")
                 continue
             timely = newest <= as_of < sealed.index and sealed.entry.version == 1
-            need(timely, "an export is as of another time", sealed.index)
+            need(timely, "the export is as of a different entry", sealed.index)
             self.met.add(sealed.index)
             return f"; line {place} of {size} in export {hyphened(sealed.entry.stream)}"
         raise fault
@@ -1125,7 +1142,7 @@ class Story:
                 with at(each.index):
                     self.author(each)
         strange = [each.index for each in self.entries if each.index not in self.met]
-        need(not strange, "it is no part of this lineage", *strange[:1])
+        need(not strange, "it does not belong to this lineage", *strange[:1])
 
     def author(self, found: Found) -> None:
         """Check an entry's author by a grant that is there."""
@@ -1133,8 +1150,11 @@ class Story:
         if entry.name == "key.granted":
             own = entry.stream == self.keys.stream
             by = entry.author[0] if entry.author else ""
-            need(own and by, "a grant is in another stream, or nobody's")
-            need(by in ("ledger", "operator"), "a key is let in by the ledger or an operator")
+            need(own and by, "a grant is in another stream, or not signed")
+            need(
+                by in ("ledger", "operator"),
+                "a key must be granted by the ledger's key or an operator",
+            )
         if not entry.author:
             return
         role, key_id, signature, place = entry.author
@@ -1143,9 +1163,9 @@ class Story:
         for grant in [] if own else self.all("key.granted", before=found.index, role=role):
             keys.append((parse_key(str(grant.body.get("vkey")), ED25519), grant.index))
         mine = [each for each in keys if sha256(each[0].public) == key_id]
-        need(mine, "no grant of its author's key is there")
+        need(mine, "its author's key was never granted")
         statement = f"ledger/author/v2\n{self.keys.ledger.name}\n".encode() + place
-        need(mine[-1][0].holds(signature, statement), "the author's key does not vouch for it")
+        need(mine[-1][0].holds(signature, statement), "its author's signature is invalid")
         if mine[-1][1] >= 0:
             self.met.add(mine[-1][1])
 
@@ -1158,7 +1178,7 @@ def hyphened(raw: bytes) -> str:
 def unhyphened(text: Any) -> bytes:
     """Read a UUID in its one spelling."""
     pattern = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-    need(type(text) is str and re.fullmatch(pattern, text), "this is no stream's id")
+    need(type(text) is str and re.fullmatch(pattern, text), "this is not a stream id")
     return uuid.UUID(str(text)).bytes
 
 
@@ -1166,27 +1186,27 @@ def read_json(text: Any) -> Any:
     """Read JSON that names nothing twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        need(len(dict(pairs)) == len(pairs), "JSON names something twice")
+        need(len(dict(pairs)) == len(pairs), "the JSON repeats a key")
         return dict(pairs)
 
-    need(type(text) is str, "this is no text")
+    need(type(text) is str, "this is not text")
     try:
         return json.loads(str(text), object_pairs_hook=once)
     except (RecursionError, ValueError) as error:
-        raise Failed(f"a text is no JSON: {error}") from error
+        raise Failed(f"a text is not JSON: {error}") from error
 
 
 def read_line(data: bytes, example: str, count: int) -> list[list[Any]]:
     """Read what an export's line shows: a list of decisions for each of the example's."""
     told, shown = read_json(data.decode()), list[list[Any]]()
     names = {"messages"} if count == 1 else {"prompt", "chosen", "rejected"}
-    need(isinstance(told, dict) and set(told) == {"id", *names}, "the line is no example")
+    need(isinstance(told, dict) and set(told) == {"id", *names}, "the line is not an example")
     need(told["id"] == example, "the line is of another example")
     for name in sorted(names - {"prompt"}):
         messages = told[name]
         alone = isinstance(messages, list) and (count == 1 or len(messages) == 1)
         need(alone and messages and isinstance(messages[-1], dict), "the line shows no answer")
-        need(messages[-1].get("role") == "assistant", "the line shows nobody's answer")
+        need(messages[-1].get("role") == "assistant", "the line shows an answer without an author")
         said = read_json(messages[-1].get("content"))
         need(isinstance(said, dict) and set(said) == {"decisions"}, "the line shows no decisions")
         made: Any = said["decisions"]
@@ -1207,7 +1227,7 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
         text, _, rest = text.partition("\n\n")
         title, example, *lines = text.split("\n")
         known = (title, example[:8]) == ("proctor/lineage/v1", "example ")
-        need(known and rest.startswith(f"{TITLE}\n"), "this is no lineage")
+        need(known and rest.startswith(f"{TITLE}\n"), "this is not a lineage")
         texts = rest.removeprefix(f"{TITLE}\n").split(f"\n{TITLE}\n")
         need(len(texts) <= 1_000, "there are more than 1,000 proofs")
         texts = [f"{TITLE}\n{each}\n" for each in texts[:-1]] + [f"{TITLE}\n{texts[-1]}"]
@@ -1226,7 +1246,7 @@ def check_lineage(path: Path, keys: Keys, kept: list[Head], seen: Witnesses) -> 
         story, shown, line = Story(proofs), list[list[Any]](), None
         if lines:
             word, n, data = (*lines[0].split(" "), "", "")[:3]
-            need(word == "line" and lines[0].count(" ") == 2, "this is no lineage")
+            need(word == "line" and lines[0].count(" ") == 2, "this is not a lineage")
             line = (number(n), unbase64(data), [unbase64(each) for each in lines[1:]])
             shown = read_line(line[1], example[8:], len(parts))
         said, newest = story.tell(parts, shown)
@@ -1260,7 +1280,7 @@ def check(arguments: argparse.Namespace) -> str:
     except (Failed, OSError, ValueError) as error:
         raise Usage(f"a key or a kept tree head cannot be read: {error}") from error
     if not target.exists():
-        raise Usage("there is no such target")
+        raise Usage("target not found")
     form, target = target.suffix, target.resolve()
     what = ""
     if form == ".lineage":
@@ -1277,7 +1297,7 @@ def check(arguments: argparse.Namespace) -> str:
         size, root = database.size, database.root()
     said = f"{what}{size} entries of {keys.ledger.name}, root {base64.b64encode(root).decode()}"
     if keys.revocations:
-        said += f"; {len(keys.revocations)} revocations, see what they make suspect"
+        said += f"; {len(keys.revocations)} revocations: check which entries are suspect"
     return said + "".join(seen.told(keys.revocations))
 
 

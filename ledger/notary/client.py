@@ -97,14 +97,14 @@ class NotaryClient:
         greeting = self._connect()
         if (greeting.origin, greeting.vkey) != (self.greeting.origin, self.greeting.vkey):
             self._hang_up()
-            raise StorageError(f"{self.path}: another ledger's notary listens there by now")
+            raise StorageError(f"{self.path}: the notary there now serves a different ledger")
         self.greeting = greeting
 
     def _pause(self, error: Exception, deadline: float) -> None:
         if time.monotonic() > deadline:
             raise StorageError(
-                f"{self.path}: the notary has not answered for {self._patience:.0f} s ({error}); "
-                "see whether it runs, and what was recorded"
+                f"{self.path}: no answer from the notary for {self._patience:.0f} s ({error}); "
+                "check that it is running, and what it recorded"
             ) from error
         time.sleep(0.05)
 
@@ -127,7 +127,7 @@ class NotaryClient:
         except (OSError, EOFError) as e:
             connection.close()
             if not hasattr(self, "greeting"):
-                raise StorageError(f"{self.path}: no notary answers there: {e}") from e
+                raise StorageError(f"{self.path}: cannot connect to the notary: {e}") from e
             raise
         except BaseException:
             connection.close()
@@ -151,7 +151,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         piece = connection.recv(min(size - len(data), 1 << 20))
         if not piece:
-            raise EOFError("the notary hung up")
+            raise EOFError("the notary closed the connection")
         data += piece
     return bytes(data)
 
@@ -160,7 +160,7 @@ def _greeting(header: dict[str, Any]) -> Greeting:
     try:
         if header["protocol"] != _PROTOCOL:
             raise StorageError(
-                f"the notary speaks protocol {header['protocol']}, this program {_PROTOCOL}"
+                f"the notary uses protocol {header['protocol']}, this program protocol {_PROTOCOL}"
             )
         return Greeting(
             origin=str(header["origin"]),
@@ -169,4 +169,4 @@ def _greeting(header: dict[str, Any]) -> Greeting:
             roles=tuple(map(str, header["roles"])),
         )
     except (KeyError, TypeError) as e:
-        raise MalformedError("what listens at this socket does not greet like a notary") from e
+        raise MalformedError("the process at this socket is not a notary") from e

@@ -1,4 +1,4 @@
-"""What a notary does with one request of one user. It knows users and events, and no sockets.
+"""Carries out one request of one user at a notary. It knows users and events, not sockets.
 
 Nothing that a client sends is run, imported or used as a path: names of events are compared with
 the rules, streams are 16 bytes, blobs are named by 64 hexadecimal digits that are checked.
@@ -121,7 +121,7 @@ class Desk:
         name = frame.header.get("op")
         operation = self._operations.get(name) if isinstance(name, str) else None
         if operation is None:
-            raise MalformedError("this notary does not know the request; is it an older program?")
+            raise MalformedError("unknown request; is the notary an older version?")
         if frame.payload and name not in ("insert", "put_blob"):
             raise MalformedError(f"{name} has no payload")
         return operation(session, frame)
@@ -167,13 +167,13 @@ class Desk:
         for stream in {UUID(str(event.originator_id)).bytes for event in events}:
             owner = self._state.owner(stream)
             if stream == self._authority:
-                raise ForbiddenError("keys are granted and revoked by the notary's own user only")
+                raise ForbiddenError("only the notary's own user may grant and revoke keys")
             if owner is None and not self._begun(stream):
                 new.append(stream)
             elif owner != user.uid and not user.others:
                 raise ForbiddenError(
-                    f"stream {UUID(bytes=stream)} was not begun by user {user.uid}; only who began "
-                    "a stream may append to it"
+                    f"stream {UUID(bytes=stream)} was not started by user {user.uid}; only the "
+                    "user who started a stream may append to it"
                 )
         return new
 
@@ -210,7 +210,7 @@ class Desk:
         check_fields(frame.header, first=int, last=int, limit=int, topics=list)
         first, last, limit, topics = _values(frame, "first", "last", "limit", "topics")
         if len(topics) > _MAX_NAMES or not all(isinstance(topic, str) for topic in topics):
-            raise MalformedError(f"topics are at most {_MAX_NAMES} names")
+            raise MalformedError(f"at most {_MAX_NAMES} topics are allowed")
         return self._page(_ENTRIES, (first, last, json.dumps(topics) if topics else None, limit))
 
     def _page(self, statement: str, parameters: tuple[object, ...]) -> bytes:
@@ -267,10 +267,10 @@ class Desk:
             self._begin_upload(session, size)
         upload = session.upload
         if upload is None or (offset, size) != (upload.size, session.announced):
-            raise MalformedError("a blob's pieces have to come in order; begin it again")
+            raise MalformedError("the pieces of a blob must arrive in order; start the blob again")
         if offset + len(frame.payload) > size or (not frame.payload and size):
             self.end(session)
-            raise MalformedError("a blob's piece is empty, or more than was announced")
+            raise MalformedError("a piece of a blob is empty, or larger than announced")
         try:
             upload.add(frame.payload)
             if upload.size < size:
@@ -289,11 +289,12 @@ class Desk:
         if not user.append:
             raise ReadOnlyError(f"user {user.uid} may only read here; the notary's rules say so")
         if not 0 <= size <= MAX_BLOB:
-            raise EncodingError(f"a blob of {size:,} bytes is more than {MAX_BLOB:,}")
+            raise EncodingError(f"the blob has {size:,} bytes; the limit is {MAX_BLOB:,}")
         pending = self._uploading.get(user.uid, 0)
         if self._state.blob_bytes(user.uid) + pending + max(size, SMALLEST) > user.blob_bytes:
             raise ForbiddenError(
-                f"user {user.uid} may keep {user.blob_bytes:,} bytes of blobs, and this is more"
+                f"this blob exceeds the limit of {user.blob_bytes:,} bytes of blobs for user "
+                f"{user.uid}"
             )
         free = shutil.disk_usage(self._blobs.directory).free
         if free - sum(self._uploading.values()) - size < _FREE:
@@ -316,10 +317,12 @@ def _events(payload: bytes) -> tuple[list[StoredEvent], list[Author | None]]:
     """Return the events of a batch: entries without index, time and previous hash."""
     entries = [decode_entry(data) for data in parse_entries(payload, limit=MAX_EVENTS)]
     if not entries:
-        raise MalformedError("a batch has at least one event")
+        raise MalformedError("a batch must have at least one event")
     for entry in entries:
         if (entry.index, entry.time_ns, entry.previous) != (0, 0, NO_PREVIOUS):
-            raise MalformedError("index, time and previous hash are the notary's to say")
+            raise MalformedError(
+                "index, time and previous hash are set by the notary; leave them out"
+            )
     events = [
         StoredEvent(
             originator_id=entry.stream_id,

@@ -1,4 +1,4 @@
-"""One worker, many users: whoever asks much waits longest.
+"""Shares one worker among many users fairly.
 
 A user whose request took t seconds rests t seconds while others are about. So a user who floods
 the lane gets no more than half of its time, and one with small requests finds it free most of

@@ -5,7 +5,7 @@ shared-memory file can lock it, and so stop the notary. A reader keeps a copy of
 shows instead, and verifies that. The copy only grows, so what was shown once cannot be taken back.
 
 Source: docs/reference/notary.md, "Mirrors"; docs/reference/ledger-format.md, "Database".
-Trust: nothing that is copied is believed here; the copy is verified like any ledger.
+Trust: nothing that is copied is trusted here; the copy is verified like any ledger.
 I/O: the notary; the mirror's database and vkey.
 """
 
@@ -37,12 +37,14 @@ def refresh_mirror(recorder: RemoteRecorder, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         if not paths.vkey.exists():
             if paths.database.exists() or paths.key.exists():
-                raise KeyFileError(f"{directory}: another ledger begins there; name another home")
+                raise KeyFileError(
+                    f"{directory}: a different ledger is being started there; choose another home"
+                )
             create_exclusively(paths.vkey, f"{greeting.vkey}\n".encode(), mode=0o644)
         if read_text(paths.vkey, most=MAX_VKEY).strip() != greeting.vkey:
             raise KeyFileError(
-                f"{paths.vkey}: this home holds another ledger than the notary at "
-                f"{recorder.client.path} keeps; name another home"
+                f"{paths.vkey}: this home has a different ledger than the notary at "
+                f"{recorder.client.path}; choose another home"
             )
     if not paths.database.exists():
         create_database(paths.database, meta={"origin": greeting.origin, "vkey": greeting.vkey})
@@ -55,8 +57,8 @@ def _grow(c: sqlite3.Connection, recorder: RemoteRecorder, *, path: Path) -> Non
     upto = _size(recorder.tree_head())
     if upto < size:
         raise ConsistencyError(
-            f"{path}: the notary shows {upto} entries, and has shown {size} before; keep this "
-            "copy, it is what is left of the others",
+            f"{path}: the notary now shows {upto} entries, but showed {size} before; keep this "
+            "copy, it may be the only one of the missing entries",
             index=upto,
         )
     if upto > size:
@@ -81,8 +83,8 @@ def _add_lines(c: sqlite3.Connection, recorder: RemoteRecorder, *, upto: int, pa
         )
         if done.rowcount != 1:
             raise ConsistencyError(
-                f"{path}: the notary shows another tree head of size {size} than before; keep "
-                "this copy, which is evidence",
+                f"{path}: the notary now shows a different tree head of size {size}; keep this "
+                "copy, it is evidence",
                 index=size - 1,
             )
 
@@ -128,4 +130,4 @@ def _size(note: str | None) -> int:
     try:
         return int(note.split("\n")[1])
     except (IndexError, ValueError) as e:
-        raise MalformedError("the notary's newest tree head is not one") from e
+        raise MalformedError("the notary's newest tree head is not a valid tree head") from e

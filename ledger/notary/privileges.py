@@ -26,7 +26,7 @@ def find_account(name: str) -> Account:
         found = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
     except KeyError:
         if not name.isdecimal():
-            raise PrivilegeError(f"there is no account {name!r} on this machine") from None
+            raise PrivilegeError(f"account {name!r} not found on this machine") from None
         return int(name), int(name)
     return found.pw_uid, found.pw_gid
 
@@ -38,7 +38,9 @@ def give_folder(path: Path, account: Account, *, mode: int) -> None:
     except FileExistsError:
         found = path.lstat()
         if not path.is_dir() or path.is_symlink() or found.st_uid != account[0]:
-            raise PrivilegeError(f"{path}: this is no folder of user {account[0]}") from None
+            raise PrivilegeError(
+                f"{path}: this is not a folder owned by user {account[0]}"
+            ) from None
         return
     except OSError as e:
         raise PrivilegeError(f"{path}: the folder cannot be made: {e.strerror}") from e
@@ -50,7 +52,7 @@ def become(account: Account) -> None:
     """Give up root for an account, without a way back; raise PrivilegeError."""
     uid, gid = account
     if uid == 0:
-        raise PrivilegeError("root can read everything anyway; name another user")
+        raise PrivilegeError("root can read everything; name another user")
     try:
         os.setgroups([])
         os.setresgid(gid, gid, gid)

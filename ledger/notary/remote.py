@@ -4,7 +4,7 @@ Chosen with PERSISTENCE_MODULE=ledger.notary.remote. As in sqlite.py, exactly on
 defined here, and none is imported by name.
 
 Source: docs/reference/notary.md; eventsourcing 9.5, persistence.py.
-Trust: the notary is believed about what it recorded, until the ledger is verified.
+Trust: the notary is trusted about what it recorded, until the ledger is verified.
 I/O: the notary's socket.
 """
 
@@ -52,8 +52,8 @@ class RemoteRecorder(persistence.ApplicationRecorder):
             return []
         if len(stored_events) > MAX_EVENTS:
             raise EncodingError(
-                f"a notary takes {MAX_EVENTS:,} events at a time, not {len(stored_events):,}; "
-                "append fewer"
+                f"{len(stored_events):,} events are more than a notary accepts at once "
+                f"({MAX_EVENTS:,}); append fewer"
             )
         authors = _authors(stored_events, kwargs, origin=self.client.greeting.origin)
         entries = [

@@ -54,8 +54,8 @@ def read_rules(path: Path, *, owners: tuple[int, ...] = (0,)) -> Mapping[int, Us
         raise RulesError(f"{path}: the rules cannot be read: {e}") from e
     if status.st_uid not in owners or status.st_mode & 0o022:
         raise RulesError(
-            f"{path}: others could write these rules; give the file to root or to the notary's "
-            "user, and run chmod go-w on it"
+            f"{path}: other users can write this file; make root or the notary's user its owner, "
+            "and run chmod go-w on it"
         )
     return parse_rules(text, where=str(path))
 
@@ -68,7 +68,9 @@ def parse_rules(text: str, *, where: str = "rules") -> Mapping[int, User]:
         raise RulesError(f"{where}: this is not TOML: {e}") from e
     listed = document.pop("user", None)
     if document or not isinstance(listed, list) or not listed:
-        raise RulesError(f"{where}: rules are [[user]] tables, at least one, and nothing else")
+        raise RulesError(
+            f"{where}: the file must have at least one [[user]] table and nothing else"
+        )
     users: dict[int, User] = {}
     for number, table in enumerate(listed, start=1):
         user = _user(table, where=f"{where}: user {number}")
@@ -80,7 +82,7 @@ def parse_rules(text: str, *, where: str = "rules") -> Mapping[int, User]:
 
 def _user(table: object, *, where: str) -> User:
     if not isinstance(table, dict):
-        raise RulesError(f"{where}: this is no table")
+        raise RulesError(f"{where}: this is not a table")
     kinds: dict[str, type] = {
         "append": list,
         "roles": list,
@@ -94,9 +96,9 @@ def _user(table: object, *, where: str) -> User:
         if key == "user":
             continue
         if key not in kinds:
-            raise RulesError(f"{where}: {key!r} is unknown; known: user, {', '.join(kinds)}")
+            raise RulesError(f"{where}: unknown key {key!r}; known keys: user, {', '.join(kinds)}")
         if type(value) is not kinds[key]:
-            raise RulesError(f"{where}: {key} wants a {kinds[key].__name__}")
+            raise RulesError(f"{where}: {key} must be a {kinds[key].__name__}")
         found[key] = _names(value, f"{where}: {key}") if isinstance(value, list) else value
     for vkey in found.get("witnesses", ()):
         try:
@@ -104,14 +106,16 @@ def _user(table: object, *, where: str) -> User:
         except MalformedError as e:
             raise RulesError(f"{where}: witnesses: {vkey!r}: {e}") from e
     if found.get("blob_bytes", 0) < 0:
-        raise RulesError(f"{where}: blob_bytes is below 0")
+        raise RulesError(f"{where}: blob_bytes must be at least 0")
     return User(uid=_uid(table.get("user"), where=where), **found)
 
 
 def _names(value: list[Any], where: str) -> tuple[str, ...]:
     for name in value:
         if not isinstance(name, str) or not name or "*" in name[:-1]:
-            raise RulesError(f"{where}: {name!r} is no name; a * may stand at its end only")
+            raise RulesError(
+                f"{where}: invalid event name {name!r}; a * is allowed only at the end"
+            )
     return tuple(value)
 
 
@@ -120,9 +124,12 @@ def _uid(user: object, *, where: str) -> int:
         try:
             user = pwd.getpwnam(user).pw_uid
         except KeyError:
-            raise RulesError(f"{where}: there is no account {user!r} on this machine") from None
+            raise RulesError(f"{where}: account {user!r} not found on this machine") from None
     if type(user) is not int or not 0 <= user < 2**32 - 1:
-        raise RulesError(f"{where}: user wants the name of an account or a user id")
+        raise RulesError(f"{where}: user must be an account name or a user id")
     if user == _NOBODY:
-        raise RulesError(f"{where}: {_NOBODY} stands for any user of another namespace")
+        raise RulesError(
+            f"{where}: user id {_NOBODY} is not allowed: it stands for any user of "
+            "another namespace"
+        )
     return user

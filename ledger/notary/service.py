@@ -85,7 +85,7 @@ class Notary:
             try:
                 client, _ = await loop.sock_accept(listener)
             except OSError as e:  # no descriptors left, or the client is gone already
-                _say(f"a connection could not be taken: {e}")
+                _say(f"a connection could not be accepted: {e}")
                 await asyncio.sleep(0.1)
                 continue
             refusal = self._admit(client)
@@ -103,7 +103,7 @@ class Notary:
             return error_frame(ForbiddenError(f"user {uid} is not in this notary's rules"))
         if list(self._connections.values()).count(uid) >= MAX_CONNECTIONS:
             return error_frame(
-                ForbiddenError(f"user {uid} has {MAX_CONNECTIONS} connections already; close some")
+                ForbiddenError(f"user {uid} already has {MAX_CONNECTIONS} connections; close some")
             )
         task = asyncio.get_running_loop().create_task(self._serve_client(client, user))
         self._connections[task] = uid
@@ -166,7 +166,9 @@ class Notary:
             return error_frame(e)
         except Exception:  # ours to mend; the client and all others go on
             _say(traceback.format_exc())
-            return error_frame(StorageError("the notary failed at this; see what it printed"))
+            return error_frame(
+                StorageError("the notary failed to carry out the request; see its output")
+            )
 
     def _end(self, session: Session) -> bytes:
         self._desk.end(session)
@@ -195,8 +197,8 @@ def listening(path: Path) -> Iterator[socket.socket]:
         folder = path.parent.stat()
         if folder.st_uid not in (0, os.geteuid()) or folder.st_mode & 0o022:
             raise StorageError(
-                f"{path.parent}: others could put a socket of their own there; give the notary's "
-                "socket a folder of its own user's, with mode 0755"
+                f"{path.parent}: other users could place their own socket there; use a folder "
+                "that the notary's user owns, with mode 0755"
             )
         _remove_stale(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -216,7 +218,7 @@ def _remove_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise StorageError(f"{path}: this is no socket; choose another name")
+        raise StorageError(f"{path}: this is not a socket; choose another name")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -226,7 +228,9 @@ def _remove_stale(path: Path) -> None:
             return
         except BlockingIOError:
             pass  # so busy that its queue is full
-    raise StorageError(f"{path}: a notary listens there already; stop it, or choose another name")
+    raise StorageError(
+        f"{path}: a notary is already listening there; stop it, or choose another name"
+    )
 
 
 @contextlib.contextmanager
@@ -236,7 +240,7 @@ def only_notary(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StorageError(f"{directory}: another notary serves this ledger") from None
+            raise StorageError(f"{directory}: another notary already serves this ledger") from None
         yield
 
 

@@ -1,4 +1,4 @@
-"""What a notary remembers beside the ledger: who began which stream, who stored which blob.
+"""What a notary stores beside the ledger: who started which stream, who stored which blob.
 
 Source: docs/reference/notary.md, "State".
 Trust: its own file, in a folder that nobody else can enter.

@@ -58,7 +58,7 @@ def pack_frame(header: dict[str, Any], payload: bytes = b"") -> bytes:
     length = 2 + len(head) + len(payload)
     if len(head) > MAX_HEADER or length > MAX_FRAME:
         raise EncodingError(
-            f"a request of {length:,} bytes is more than a notary takes at once "
+            f"a request of {length:,} bytes is more than a notary accepts at once "
             f"({MAX_FRAME:,}); append fewer events, or ask for fewer names, at a time"
         )
     return struct.pack(">IH", length, len(head)) + head + payload
@@ -76,7 +76,7 @@ def parse_frame(data: bytes) -> Frame:
     """Return what the bytes after the prefix say."""
     size = int.from_bytes(data[:2], "big")
     if len(data) < 2 + size or size > MAX_HEADER:
-        raise MalformedError("a frame's header is longer than it may be")
+        raise MalformedError("a frame's header is too long")
     return Frame(decode_body(data[2 : 2 + size]), data[2 + size :])
 
 
@@ -92,7 +92,7 @@ def parse_entries(payload: bytes, *, limit: int) -> list[bytes]:
     while at < len(payload):
         end = at + 2 + int.from_bytes(payload[at : at + 2], "big")
         if end > len(payload) or len(entries) == limit:
-            raise MalformedError(f"a payload does not hold whole entries, at most {limit:,}")
+            raise MalformedError(f"a payload must hold complete entries, at most {limit:,}")
         entries.append(payload[at + 2 : end])
         at = end
     return entries
@@ -101,7 +101,9 @@ def parse_entries(payload: bytes, *, limit: int) -> list[bytes]:
 def check_fields(header: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
     """Raise MalformedError unless the header has exactly these fields beside `op`."""
     if header.keys() != kinds.keys() | {"op"}:
-        raise MalformedError(f"{header.get('op')!r} has the fields {', '.join(sorted(kinds))}")
+        raise MalformedError(
+            f"{header.get('op')!r} must have exactly the fields {', '.join(sorted(kinds))}"
+        )
     for name, kind in kinds.items():
         value = header[name]
         if type(value) not in (kind if isinstance(kind, tuple) else (kind,)):

@@ -1,4 +1,4 @@
-"""One append: a batch of events behind the ledger's end, closed by a signed tree head.
+"""One append: a batch of events at the end of the ledger, closed by a signed tree head.
 
 Source: docs/reference/ledger-format.md, "Entry", "Tree head" and "Keys".
 Trust: what a verifier would refuse to read is refused here, by the verifier's own rules.
@@ -153,12 +153,10 @@ class Batch:
                 index = self.newest.tree.size + at
                 authority.apply(parse_entry(entries[at], index=index))
         except VerificationError as e:
-            raise AuthorityError(
-                f"nothing was appended, for no verifier would accept it: {e}"
-            ) from e
+            raise AuthorityError(f"nothing was appended: verification would fail: {e}") from e
         if not self.signer.holds(authority.vkey):
             raise AuthorityError(
-                "nothing was appended: the ledger's key would be one that is not here; "
-                "rotate_key() makes a key and the event together"
+                "nothing was appended: the private key for the ledger's next key is not here; "
+                "use rotate_key(), which makes the key and the event together"
             )
         return authority

@@ -1,4 +1,4 @@
-"""The recorder's clocks: what time it is, and whether somebody has set it.
+"""The recorder's clocks: the current time, and whether the clock was changed.
 
 Source: docs/reference/ledger-format.md, "Entry"; Linux, clock_gettime(2), CLOCK_BOOTTIME.
 I/O: none; clocks are passed in.  Units: nanoseconds.

@@ -18,7 +18,7 @@ class EventsOnlyFactory(persistence.InfrastructureFactory[persistence.TrackingRe
 
     def aggregate_recorder(self, purpose: str = "events") -> NoReturn:
         """Not offered: snapshots would be trusted on reading without being in the ledger."""
-        raise UnsupportedError(f"a ledger keeps no {purpose} beside its entries")
+        raise UnsupportedError(f"a ledger does not store {purpose} beside its entries")
 
     def tracking_recorder(
         self,

@@ -52,16 +52,16 @@ def read_newest(c: sqlite3.Connection, *, path: Path, known: Newest) -> Newest:
     fits = last is None if head is None else last is not None and last[0] == size - 1
     if not fits or (head and note.split("\n")[1:3] != [str(size), root]):
         raise ConsistencyError(
-            f"{path}: entries and tree heads do not fit together at size {size}; nothing was "
-            "appended, verify the ledger to see where it was changed",
+            f"{path}: entries and tree heads do not match at size {size}; nothing was appended, "
+            "verify the ledger to find what was changed",
             index=size,
         )
     if known.tree.size:
         row = c.execute(_ENTRY, (known.tree.size - 1,)).fetchone()
         if row is None or entry_hash(row[0]) != known.previous:
             raise ConsistencyError(
-                f"{path}: the ledger does not continue the {known.tree.size} entries that it had "
-                "before; nothing was appended, restore the file from a copy",
+                f"{path}: the ledger does not continue its earlier {known.tree.size} entries; "
+                "nothing was appended, restore the file from a copy",
                 index=min(size, known.tree.size - 1),
             )
     newest = replace(known, tree=tree)

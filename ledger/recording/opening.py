@@ -57,8 +57,8 @@ class Signer:
         self.finish_rotation(vkey)
         if vkey not in self._keys:
             raise KeyFileError(
-                f"{self._paths.key}: this key is not in force in {self._paths.database.name}; put "
-                "the right key there, or open the ledger elsewhere"
+                f"{self._paths.key}: this key is not in force in {self._paths.database.name}; "
+                "put the right key there, or move this one away to open the ledger read-only"
             )
 
     def finish_rotation(self, vkey: str) -> None:
@@ -98,8 +98,8 @@ def open_ledger(paths: LedgerPaths, *, passphrase: bytes | None) -> tuple[Databa
     if not paths.database.exists():
         if had_vkey:
             raise StorageError(
-                f"{paths.database}: the ledger is gone, though {paths.vkey.name} is there; restore "
-                f"it from a copy, or remove {paths.vkey.name} to begin a new ledger"
+                f"{paths.database}: ledger not found, although {paths.vkey.name} exists; restore "
+                f"the ledger from a copy, or remove {paths.vkey.name} to start a new one"
             )
         _begin(paths, passphrase=passphrase)
     database = Database(paths.database)
@@ -129,8 +129,8 @@ def _signer(paths: LedgerPaths, database: Database, *, passphrase: bytes | None)
         stated = read_text(paths.vkey, most=MAX_VKEY)
     if stated is not None and stated.strip() != own_vkey:
         raise KeyFileError(
-            f"{paths.vkey}: this is not the key of {paths.database.name}; one of the two was "
-            "exchanged, restore it from a copy"
+            f"{paths.vkey}: this is not the key of {paths.database.name}; one of the two files "
+            "was replaced, restore it from a copy"
         )
     if not paths.key.exists():
         return None

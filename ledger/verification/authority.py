@@ -1,12 +1,12 @@
-"""Which keys stand for a ledger, where, and what a revocation leaves in doubt.
+"""Which keys are in force in a ledger, for which entries, and what a revocation makes suspect.
 
-A state machine that is fed the ledger's own entries: one that it accepts has changed what
-stands, one that it refuses has not.
+A state machine over the ledger's own entries: an accepted entry changes the state, a rejected one
+does not.
 
 Source: docs/reference/ledger-format.md, "Keys", "Rotation" and "Suspect entries".
-Trust: entries are hostile; the first vkey is believed, everything else follows from it.
+Trust: entries are hostile; the first vkey is trusted, everything else follows from it.
 I/O: none.  Units: indexes and sizes in entries; `since` in ns, cosignatures in s.
-Memory: a record for each key that ever stood.
+Memory: a record for each key that was ever in force.
 Not covered: tree heads and cosignatures, whose signatures the caller looks at.
 """
 
@@ -206,7 +206,7 @@ class Authority:
         if record is None or not stands or author.role not in _AUTHORS:
             raise SignatureError(
                 f"entry {entry.index} is signed as {author.role!r} by a key that is not in force "
-                f"in that role there: {author.key_id.hex()}",
+                f"for that role at that entry: {author.key_id.hex()}",
                 index=entry.index,
             )
         verify_author(entry, origin=self.origin, public_key=record.public_key)
@@ -216,7 +216,7 @@ class Authority:
         role = None if entry.author is None else entry.author.role
         if entry.name in ("key.rotated", "clock.jumped"):
             if role is not None:
-                raise MalformedError(f"{entry.name} has an author, and may not have one")
+                raise MalformedError(f"{entry.name} has an author, but must not have one")
         elif role != "operator" and (
             role != "ledger" or not self._is_left_to_the_root(entry, fields)
         ):
@@ -225,7 +225,9 @@ class Authority:
                 if self.operated and fields["role"] != "operator"
                 else "operator or ledger"
             )
-            raise MalformedError(f"{entry.name} has the author {role}, and needs {wanted}")
+            raise MalformedError(
+                f"{entry.name} has the author {role}, but must be signed by {wanted}"
+            )
 
     def _is_left_to_the_root(self, entry: VerifiedEntry, fields: dict[str, Any]) -> bool:
         """Tell whether the ledger's key may write this: always what dislodges a stolen operator."""
@@ -236,7 +238,7 @@ class Authority:
 
     def _grant(self, index: int, *, role: str, vkey: str, again: bool) -> None:
         if role not in _GRANTED:
-            raise MalformedError(f"the role {role!r} is none that is granted")
+            raise MalformedError(f"the role {role!r} cannot be granted")
         record = self._find(role, vkey)
         if again and record is not None and record.ended is not None:
             self._records[record.key_id] = replace(
@@ -263,7 +265,7 @@ class Authority:
         if record is None:
             raise MalformedError(f"the revoked key was never in force as {role!r}: {vkey}")
         if not 0 <= since < _LIMIT:
-            raise MalformedError(f"the revocation is since {since}, which is no time")
+            raise MalformedError(f"the revocation has `since` {since}, which is not a valid time")
         revocation = Revocation(index=index, since=since, reason=reason)
         self._records[record.key_id] = replace(
             record,
@@ -291,7 +293,7 @@ class Authority:
     def _admit(self, record: KeyRecord) -> None:
         """ "Keys": one public key, one vkey, one role, once."""
         if record.key_id in self._records:
-            raise MalformedError(f"the key was let in before, and is not again: {record.vkey}")
+            raise MalformedError(f"the key was already used in this ledger: {record.vkey}")
         self._records[record.key_id] = record
 
 
@@ -310,13 +312,13 @@ def parse_rotation(note: str, *, origin: str) -> Rotation:
     if (title, own_origin, rest) != (_ROTATION, origin, ["", "", "", ""]):
         raise MalformedError("the note is not a rotation of this ledger's key")
     if len(signed.signatures) != 2:
-        raise MalformedError(f"the rotation has {len(signed.signatures)} signatures, not two")
+        raise MalformedError(f"the rotation has {len(signed.signatures)} signatures, expected two")
     if old == new:
         raise MalformedError("the rotation is from a key to itself")
     for vkey in (old, new):
         key = parse_vkey(vkey, type=ED25519)
         if key.name != origin or vkey != vkey.strip():
-            raise MalformedError("a key of the rotation does not bear the ledger's name")
+            raise MalformedError("a key of the rotation does not have the ledger's name")
         verify_note(signed, key=key)
     return Rotation(old=old, new=new)
 
@@ -384,11 +386,11 @@ def _fields(entry: VerifiedEntry) -> dict[str, Any]:
 
 def _check_jump(*, by: int, clock: int) -> None:
     if not (-_LIMIT <= by < _LIMIT and -_LIMIT <= clock < _LIMIT):
-        raise MalformedError(f"a clock cannot show {clock} and have jumped by {by}")
+        raise MalformedError(f"the clock values are not possible: clock {clock}, jump {by}")
 
 
 def _public_key(vkey: str, *, type: int) -> bytes:  # noqa: A002  (the specification's word)
     key = parse_vkey(vkey, type=type)
     if vkey != vkey.strip():
-        raise MalformedError("the vkey has blanks around it")
+        raise MalformedError("the vkey has white space around it")
     return key.public_key

@@ -1,8 +1,8 @@
 """Verification in bulk: what verify.py checks one by one, checked in columns.
 
-Says only that a stretch of the ledger holds. Where something does not fit it raises, and
-whoever called it asks verify.py, which decides, and names the first bad entry. So it may
-refuse too much and must never accept what verify.py refuses.
+It reports only that a stretch of the ledger is valid. If it raises, the caller runs verify.py,
+which decides and names the first bad entry. So it may refuse too much, but it must never accept
+what verify.py refuses.
 
 Written from docs/reference/ledger-format.md and not from the writer, with which it shares
 nothing but the errors.

@@ -1,7 +1,7 @@
-"""What a verifier remembers of the ledgers that it has verified: for each, the newest tree head.
+"""Remembers the newest verified tree head of each ledger.
 
-A ledger that is shown again has to contain what is remembered. What comes after it can be
-verified without reading what lies before: the tree's edge is remembered too.
+A ledger that is verified again must contain the remembered tree head. Later entries can be verified
+without reading the earlier ones, since the tree's edge is remembered too.
 
 Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. A file in
 it is still checked against itself, to tell damage from a ledger that fails.
@@ -84,11 +84,11 @@ class Memory:
         try:
             remembered = _parse(text)
             if remembered.open().origin != origin:
-                raise MalformedError("it is about another ledger")
+                raise MalformedError("it is for a different ledger")
         except (VerificationError, ValueError, RecursionError) as e:
             raise MemoryFileError(
-                f"{path}: what was remembered of this ledger cannot be used: {e}; restore the file "
-                "from a copy, or remove it to begin anew with the ledger as it is shown now"
+                f"{path}: the remembered tree head cannot be used: {e}; restore the file from a "
+                "copy, or remove it to trust the ledger as it is now"
             ) from e
         return remembered
 
@@ -138,11 +138,11 @@ def _parse(text: str) -> Remembered:
     fields: Any = json.loads(text)
     wanted = {**_KEYS, **dict.fromkeys(_LISTS, list)}
     if not isinstance(fields, dict) or {key: type(v) for key, v in fields.items()} != wanted:
-        raise MalformedError(f"it does not hold {', '.join(wanted)}")
+        raise MalformedError(f"it must have exactly the keys {', '.join(wanted)}")
     if fields["format"] != _FORMAT or not 0 <= fields["time_ns"] < 2**63:
-        raise MalformedError("its format or time is none that is known")
+        raise MalformedError("its format or time is not supported")
     if not all(isinstance(item, str) for name in _LISTS for item in fields[name]):
-        raise MalformedError("its lists are not of text")
+        raise MalformedError("its lists must hold text")
     edge, authority = (tuple(map(decode_base64, fields[name])) for name in _LISTS)
     return Remembered(
         vkey=fields["vkey"],

@@ -67,7 +67,7 @@ def inclusion_proofs(leaf_hashes: Iterable[bytes], indexes: Iterable[int]) -> li
         size += 1
     if wanted and not 0 <= wanted[0] <= wanted[-1] < size:
         missing = wanted[0] if wanted[0] < 0 else wanted[-1]
-        raise InclusionError(f"there is no entry {missing} to prove")
+        raise InclusionError(f"entry {missing} not found: it cannot be proved")
     while len(edge) > 1:
         right = edge.pop()
         edge.append(join(edge.pop(), right))
@@ -84,7 +84,7 @@ def consistency_proof(
     Raises ConsistencyError if there are fewer leaves than that.
     """
     if old_size < 1:
-        raise ConsistencyError(f"there is no proof from size {old_size}; begin with 1")
+        raise ConsistencyError(f"no proof is possible from size {old_size}; the smallest size is 1")
     width = old_size & -old_size  # of the last perfect subtree of the old tree
     found = _path(leaf_hashes, start=old_size - width, width=width)
     if found is None:
@@ -98,7 +98,7 @@ def consistency_proof(
 def root_from_inclusion(leaf: bytes, *, index: int, size: int, proof: Sequence[bytes]) -> bytes:
     """Return the root to which the proof leads; raise InclusionError unless its form is right."""
     if not 0 <= index < size < _LIMIT:
-        raise InclusionError(f"entry {index} cannot be among {size}")
+        raise InclusionError(f"entry {index} is out of range: the tree has {size} entries")
     _check_hashes([leaf, *proof], error=InclusionError)
     node, place, last = leaf, index, size - 1
     for sibling in proof:
@@ -214,7 +214,7 @@ def _path(
 
 def _check_hashes(hashes: Sequence[bytes], *, error: type[VerificationError]) -> None:
     if len(hashes) > MAX_PROOF + 1:
-        raise error(f"a proof has {MAX_PROOF} hashes at most")
+        raise error(f"a proof has at most {MAX_PROOF} hashes")
     if any(not isinstance(each, bytes) or len(each) != 32 for each in hashes):
         raise error("a hash in the proof is not 32 bytes long")
 

@@ -66,7 +66,7 @@ class VerificationReport:
 
 @dataclass(frozen=True)
 class VerifiedLedger:
-    """A ledger that held, as of one moment; for use inside of open_verified() only."""
+    """A verified ledger as of one moment; for use inside open_verified() only."""
 
     size: int
     head: TreeHead | None
@@ -125,7 +125,7 @@ def open_verified(
 ) -> Iterator[VerifiedLedger]:
     """Verify the ledger in a directory, then give access to exactly what was verified.
 
-    Without a `vkey` the one beside the ledger is believed. Of the tree heads' signatures the
+    Without a `vkey` the one beside the ledger is trusted. Of the tree heads' signatures the
     newest is checked, which covers every entry; see check_ledger() for the others. Raises
     VerificationError for a ledger that does not hold, StorageError or KeyFileError for what is
     not a ledger at all, KeptHeadError for a `kept_head` that is not a tree head.
@@ -170,7 +170,7 @@ def check_ledger(
         shown = None
         try:
             if recalled and recalled.vkey != key:
-                raise SignatureError("the ledger's first key is not the one that is remembered")
+                raise SignatureError("the ledger's first key is not the remembered one")
             with snapshot(paths.database) as connection:
                 verification = Verification(
                     vkey=key,
@@ -248,9 +248,7 @@ def read_vkey(path: Path) -> str:
         try:
             return read_text(path, most=MAX_VKEY).strip()
         except FileNotFoundError:
-            raise KeyFileError(
-                f"{path}: the public key is missing; give the ledger's vkey"
-            ) from None
+            raise KeyFileError(f"{path}: public key not found; give the ledger's vkey") from None
 
 
 def _is_kept(memory: Memory | None, vkey: str, held: _Held, *, after: Remembered | None) -> bool:
@@ -281,7 +279,7 @@ def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> 
 def _check_meta(connection: sqlite3.Connection, *, path: Path, vkey: str) -> None:
     rows = connection.execute("SELECT key, value FROM meta NOT INDEXED LIMIT 3").fetchall()
     if sorted(rows, key=repr) != [("origin", vkey.partition("+")[0]), ("vkey", vkey)]:
-        raise SignatureError(f"{path}: this ledger states another key than the one given")
+        raise SignatureError(f"{path}: the ledger's public key is not the one given")
 
 
 def _verify(

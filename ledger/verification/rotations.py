@@ -1,7 +1,7 @@
 """A chain of rotations that comes with a proof or with evidence, outside of its ledger.
 
 Source: docs/reference/ledger-format.md, "Rotation", "Proofs" and "Evidence".
-Trust: notes are hostile until vkeys_along() returns; the first vkey is believed.
+Trust: notes are hostile until vkeys_along() returns; the first vkey is trusted.
 I/O: none.
 Not covered: which sizes a key signs, which only the whole ledger says (authority.py).
 """
@@ -22,7 +22,7 @@ def vkeys_along(rotations: Sequence[str], *, vkey: str) -> list[str]:
     for note in rotations:
         rotation = parse_rotation(note, origin=origin)
         if rotation.old != vkeys[-1] or rotation.new in vkeys:
-            raise SignatureError("the rotations do not lead on from the ledger's vkey")
+            raise SignatureError("the rotations do not start from the ledger's vkey")
         vkeys.append(rotation.new)
     return vkeys
 

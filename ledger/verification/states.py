@@ -88,10 +88,12 @@ def parse_kept_head(note: str, *, vkey: str) -> TreeHead:
         head = parse_tree_head(note)
     except MalformedError as e:
         raise KeptHeadError(
-            f"the kept tree head cannot be read: {e}; give the note just as it was copied out"
+            f"the kept tree head cannot be read: {e}; give the note unchanged, as it was copied"
         ) from e
     if head.origin != key.name:
-        raise SignatureError("the kept tree head is not this ledger's: it bears another origin")
+        raise SignatureError(
+            "the kept tree head is not from this ledger: it has a different origin"
+        )
     return head
 
 

@@ -1,4 +1,4 @@
-"""Entries as a verifier takes them apart.
+"""The verifier's parser for entries.
 
 Written from docs/reference/ledger-format.md and not from the writer (entries.py), with which
 it shares nothing but the errors.
@@ -89,7 +89,8 @@ def split_entry(
         raise MalformedError(f"entry {index} is malformed: {e}", index=index) from e
     if body_end != len(data) or not name:
         raise MalformedError(
-            f"entry {index} is malformed: its parts do not come to its length, or it has no name",
+            f"entry {index} is malformed: the lengths of its parts do not add up, or it has no "
+            "name",
             index=index,
         )
     author, body = data[74:author_end], data[name_end + 2 :]
@@ -103,7 +104,7 @@ def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> No
     """
     author = entry.author
     if author is None or author.key_id != hashlib.sha256(public_key).digest():
-        raise SignatureError(f"entry {entry.index} does not name this key", index=entry.index)
+        raise SignatureError(f"entry {entry.index} names a different key", index=entry.index)
     role, name = author.role.encode(), entry.name.encode()
     statement = (
         b"ledger/author/v2\n"
@@ -121,7 +122,7 @@ def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> No
         Ed25519PublicKey.from_public_bytes(public_key).verify(author.signature, statement)
     except (InvalidSignature, ValueError) as e:
         raise SignatureError(
-            f"entry {entry.index} was not signed by its author", index=entry.index
+            f"entry {entry.index}: the author's signature is invalid", index=entry.index
         ) from e
 
 

@@ -1,10 +1,10 @@
-"""Signed notes, verifier keys and tree heads as a verifier takes them apart.
+"""The verifier's parser for signed notes, verifier keys and tree heads.
 
 Written from docs/reference/ledger-format.md and not from the writer (notes.py), with which
 it shares nothing but the errors.
 
 Source: C2SP signed-note and tlog-checkpoint.
-Trust: a note is hostile until verify_note() or open_tree_head() returns; a vkey is believed.
+Trust: a note is hostile until verify_note() or open_tree_head() returns; a vkey is trusted.
 I/O: none.
 """
 
@@ -126,7 +126,7 @@ def verify_note(note: SignedNote, *, key: VerifierKey) -> None:
     try:
         Ed25519PublicKey.from_public_bytes(key.public_key).verify(found[0], note.text.encode())
     except (InvalidSignature, ValueError) as e:  # not text, or no such point on the curve
-        raise SignatureError(f"the signature by {key.name} does not fit the note") from e
+        raise SignatureError(f"the signature by {key.name} is invalid for this note") from e
 
 
 def parse_vkey(vkey: str, *, type: int) -> VerifierKey:  # noqa: A002  (the specification's word)

@@ -130,27 +130,31 @@ class Verification:
         if type(row[0]) is int and row[0] < 0:
             raise ConsistencyError(f"a row has the negative index {row[0]}", index=row[0])
         if type(row[0]) is not int or row[0] != at:
-            raise ConsistencyError(f"entry {at} is missing, {row[0]!r} is in its place", index=at)
+            raise ConsistencyError(
+                f"entry {at} is missing: the row in its place has index {row[0]!r}", index=at
+            )
         # "Entry": the bytes follow the format ...
         entry = parse_entry(row[4], index=at)
         if entry.index != at:
             if at and entry.index == at - 1 and entry.previous == self._hash_before:
-                raise LinkError(f"entry {at - 1} was put in between two others", index=at - 1)
-            raise LinkError(f"entry {at} says that it is entry {entry.index}", index=at)
+                raise LinkError(f"entry {at - 1} was inserted between two others", index=at - 1)
+            raise LinkError(f"entry {at} states index {entry.index}", index=at)
         # ... and the columns repeat them.
         said = (entry.stream_id.bytes, entry.stream_version, entry.name)
         if said != (row[1], row[2], row[3]) or type(row[2]) is not int:
-            raise ConsistencyError(f"entry {at} is not what its columns say", index=at)
+            raise ConsistencyError(f"entry {at} does not match its columns", index=at)
         # "Hashes": it holds the hash of the one before.
         if entry.previous != self._hash:
             bad = self._broken_end(entry, following, head)
             raise LinkError(
-                f"entry {bad} was changed: entry {at} does not hold the hash of entry {at - 1}",
+                f"entry {bad} was changed: entry {at} does not contain the hash of entry {at - 1}",
                 index=bad,
             )
         # "Entry": time does not run backwards.
         if entry.time_ns < self._time:
-            raise ConsistencyError(f"entry {at} is older than the one before it", index=at)
+            raise ConsistencyError(
+                f"entry {at} has an earlier time than the entry before it", index=at
+            )
         self._author(entry, row[4])
         self._time = entry.time_ns
         self._hash_before, self._hash = self._hash, entry.entry_hash
@@ -173,12 +177,12 @@ class Verification:
         except VerificationError as e:
             raise type(e)(f"tree head at size {size}: {e}", index=last) from e
         if head.size != size:
-            raise ConsistencyError(f"tree head at size {size} says size {head.size}", index=last)
+            raise ConsistencyError(f"tree head at size {size} states size {head.size}", index=last)
         if head.root != root_of(self._edge):
             first = self.head.size if self.head else 0
             relinked = _continues(following, self._hash)
             raise ConsistencyError(
-                f"entries {first} to {last} are not those that tree head {size} was signed for",
+                f"entries {first} to {last} do not match the signed tree head of size {size}",
                 index=first if relinked else last,
             )
         # "Database": the edge repeats the tree.
@@ -189,13 +193,13 @@ class Verification:
     def _end(self, head: HeadRow | None) -> None:
         if head is not None:
             raise ConsistencyError(
-                f"the ledger ends after {self.size} entries, but has a tree head of size {head[0]}",
+                f"the ledger has {self.size} entries, but a tree head of size {head[0]}",
                 index=self.size,
             )
         covered = self.head.size if self.head else 0
         if covered != self.size:
             raise ConsistencyError(
-                f"no tree head covers entry {covered} and what follows it", index=covered
+                f"no tree head covers entry {covered} and the entries after it", index=covered
             )
         if self.head is not None and self.signatures == "newest":
             try:
@@ -206,8 +210,8 @@ class Verification:
             if kept.size > self.size:
                 self._check_kept_signature(kept, same=False)
                 raise ContradictionError(
-                    f"the kept tree head covers {kept.size} entries, the ledger has only "
-                    f"{self.size}: it was cut off",
+                    f"the kept tree head covers {kept.size} entries, but the ledger has only "
+                    f"{self.size}: it was truncated",
                     index=self.size,
                     kept=kept.note,
                 )
@@ -216,7 +220,7 @@ class Verification:
         head = next(heads, None)
         if head is not None and (type(head[0]) is not int or head[0] <= self.size):
             raise ConsistencyError(
-                f"a tree head of size {head[0]!r} stands behind that of size {self.size}",
+                f"tree heads are out of order: size {head[0]!r} after size {self.size}",
                 index=max(self.size - 1, 0),
             )
         return head
@@ -228,8 +232,8 @@ class Verification:
                 self._check_kept_signature(kept, same=same)
                 if not same:
                     raise ContradictionError(
-                        f"the first {self.size} entries are not those of the kept tree head: "
-                        "the ledger was rewritten",
+                        f"the first {self.size} entries do not match the kept tree head: the "
+                        "ledger was rewritten",
                         kept=kept.note,
                     )
 
@@ -252,9 +256,13 @@ class Verification:
                 reasons.append(e)
             else:
                 return
-        later = ", or by a key that is cut off" if kept.size > self.size else ""
+        later = (
+            ", or it is signed by a key that was truncated with the entries"
+            if kept.size > self.size
+            else ""
+        )
         raise SignatureError(
-            f"the kept tree head is not this ledger's{later}: {reasons[0]}"
+            f"the kept tree head is not from this ledger{later}: {reasons[0]}"
         ) from reasons[0]
 
     def _broken_end(

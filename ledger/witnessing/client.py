@@ -88,7 +88,9 @@ def own_line(answer: str, *, vkey: str) -> str:
     note = parse_note(f"-\n\n{answer}")
     found = [s for s in note.signatures if (s.name, s.key_id) == (key.name, key.key_id)]
     if len(found) != 1:
-        raise SignatureError(f"the answer has {len(found)} lines by {key.name}, not one")
+        raise SignatureError(
+            f"the answer has {len(found)} signature lines by {key.name}, expected one"
+        )
     encoded = base64.b64encode(found[0].key_id + found[0].signature).decode()
     return f"\u2014 {key.name} {encoded}\n"
 
@@ -106,7 +108,7 @@ def place_line(line: str, notes: Iterable[str], *, vkey: str) -> Cosigned:
             continue
         return Cosigned(size=parse_tree_head(note).size, seconds=seconds, line=line)
     raise SignatureError(
-        "the cosignature fits no tree head of this ledger; is it the answer for another one?"
+        "the cosignature matches no tree head of this ledger; is it for a different ledger?"
     )
 
 
@@ -145,7 +147,7 @@ def ask_witness(
         if old_size > size:
             return Asked(
                 outcome="behind",
-                detail=f"it has cosigned {old_size} entries, and the ledger has {size}",
+                detail=f"the witness has cosigned {old_size} entries, but the ledger has {size}",
             )
     said = body.strip().partition("\n")[0][:200]
     if status == 422:
@@ -162,7 +164,7 @@ def post(url: str, text: str, *, timeout: float) -> tuple[int, str]:
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("the URL does not begin with http:// or https:// and a host")
+        raise ValueError("the URL must start with http:// or https:// and a host")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname, parts.port, timeout=timeout)
     # The connection's own timeout is for each step. A witness that sends drop by drop takes
@@ -191,7 +193,7 @@ def _accepted(body: str, *, note: str, vkey: str) -> Asked:
     try:
         cosigned = place_line(own_line(body, vkey=vkey), [note], vkey=vkey)
     except VerificationError as e:
-        return Asked(outcome="failed", detail=f"its answer is no cosignature: {e}")
+        return Asked(outcome="failed", detail=f"the answer is not a valid cosignature: {e}")
     return Asked(outcome="cosigned", detail=f"{cosigned.size} entries", cosigned=cosigned)
 
 

@@ -1,4 +1,4 @@
-"""Cosignatures: a witness's word that a tree head continues the last one that it saw.
+"""Cosignatures: a witness signs that a tree head continues the last one it has seen.
 
 The writer's side (sign_cosignature) and the verifier's side (the rest) share no code: each
 builds the signed message by itself.
@@ -32,8 +32,8 @@ def cosignature_vkey(name: str, public_key: bytes) -> str:
     """
     if not name or re.search(r"[\s+\x00-\x1f\x7f\ud800-\udfff]", name):
         raise EncodingError(
-            f"{name!r} cannot be a witness's name: it may not be empty nor hold white space, "
-            "control characters or a plus; take something like example.org/witness"
+            f"{name!r} cannot be a witness name: it must not be empty or contain white space, "
+            "control characters or a plus; use something like example.org/witness"
         )
     material = base64.b64encode(_TYPE + public_key).decode()
     return f"{name}+{_key_id(name, public_key).hex()}+{material}"
@@ -42,7 +42,7 @@ def cosignature_vkey(name: str, public_key: bytes) -> str:
 def sign_cosignature(text: str, *, name: str, key: Ed25519PrivateKey, seconds: int) -> str:
     """Return the signature line, with its newline, for a note's text at this time."""
     if not 0 < seconds < _LIMIT:
-        raise EncodingError(f"{seconds} s is no time that a cosignature can hold")
+        raise EncodingError(f"{seconds} s is not a valid time for a cosignature")
     message = f"cosignature/v1\ntime {seconds}\n{text}".encode()
     blob = (
         _key_id(name, key.public_key().public_bytes_raw())
@@ -101,7 +101,7 @@ def _verified_time(text: str, signature: bytes, *, name: str, public_key: bytes)
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature[8:], message)
     except (InvalidSignature, ValueError) as e:
-        raise SignatureError(f"the cosignature by {name} does not fit the note") from e
+        raise SignatureError(f"the cosignature by {name} is invalid for this note") from e
     return seconds
 
 

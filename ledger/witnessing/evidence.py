@@ -65,7 +65,7 @@ class Signer:
     def __str__(self) -> str:
         key = parse_vkey(self.vkey, type=ED25519)
         first = ", the ledger's first key" if self.first else ""
-        rotated = "" if self.in_force else ", rotated out since"
+        rotated = "" if self.in_force else ", since rotated out"
         return f"{key.name}+{key.key_id.hex()}{first}{rotated}"
 
 
@@ -120,7 +120,7 @@ def open_evidence(text: str) -> Evidence:
     except EvidenceError:
         raise
     except VerificationError as e:
-        raise EvidenceError(f"the evidence shows nothing: {e}") from e
+        raise EvidenceError(f"the evidence proves nothing: {e}") from e
     return evidence
 
 
@@ -133,7 +133,7 @@ def signers(evidence: Evidence, *, rotations: Sequence[str] = ()) -> tuple[Signe
     """
     own, known = (vkeys_along(each, vkey=evidence.vkey) for each in (evidence.rotations, rotations))
     if own[: len(known)] != known[: len(own)]:
-        raise EvidenceError("the evidence follows other rotations than the ledger is known to have")
+        raise EvidenceError("the evidence lists rotations that this ledger is not known to have")
     vkeys = max(own, known, key=len)
     first, second = (_signer(note, vkeys=vkeys) for note in (evidence.first, evidence.second))
     return first, second
@@ -153,7 +153,8 @@ def verify_signers(evidence: Evidence, *, rotations: Sequence[str] = ()) -> None
         if not signer.in_force and not may_be_old:
             raise EvidenceError(
                 f"the {which} tree head is by {signer}: whoever has that key may have signed it "
-                "after the rotation, so the evidence convinces only who knows it to be older"
+                "after the rotation, so the evidence proves nothing unless the tree head is "
+                "known to be older"
             )
 
 
@@ -176,11 +177,13 @@ def _signer(note: str, *, vkeys: Sequence[str]) -> Signer:
 def _check_contradiction(evidence: Evidence, first: TreeHead, second: TreeHead) -> None:
     if evidence.kind == "rollback":
         if evidence.proof or first.size >= second.size:
-            raise EvidenceError("a rollback is from a larger tree head to a smaller, without proof")
+            raise EvidenceError(
+                "a rollback must go from a larger tree head to a smaller one, without a proof"
+            )
         return
     if first.size == second.size:
         if evidence.proof or first.root == second.root:
-            raise EvidenceError("the two tree heads of one size do not differ, or bear a proof")
+            raise EvidenceError("two tree heads of the same size must differ and have no proof")
         return
     old_root, new_root = roots_from_consistency(
         old=first.size, new=second.size, proof=evidence.proof
@@ -188,13 +191,13 @@ def _check_contradiction(evidence: Evidence, first: TreeHead, second: TreeHead) 
     if new_root != second.root:
         raise EvidenceError("the proof does not lead to the second tree head's root")
     if old_root == first.root:
-        raise EvidenceError("the second tree head continues the first: that is no fork")
+        raise EvidenceError("the second tree head continues the first: this is not a fork")
 
 
 def _parse(text: str) -> Evidence:
     """Take a file apart: these lines in this order, and nothing else."""
     if len(text) > _MAX_FILE or not text.endswith("\n"):
-        raise EvidenceError("the evidence is no text of a possible length, ended by a newline")
+        raise EvidenceError("the evidence must be text of a valid length that ends with a newline")
     title, *lines = text[:-1].split("\n")
     found: dict[str, list[str]] = {
         key: [] for key in ("kind", "vkey", "rotation", "first", "second", "proof")
@@ -209,7 +212,7 @@ def _parse(text: str) -> Evidence:
         found[match[1]].append(match[2])
     single = [len(found[key]) for key in ("kind", "vkey", "first", "second")]
     if title != _TITLE or single != [1, 1, 1, 1] or len(found["proof"]) > MAX_PROOF + 1:
-        raise EvidenceError("the evidence lacks a line, or has one too many")
+        raise EvidenceError("the evidence has a missing or an extra line")
     kind = next((each for each in get_args(Kind) if found["kind"] == [each]), None)
     if kind is None:
         raise EvidenceError(f"the evidence is of an unknown kind, {found['kind'][0][:40]!r}")

@@ -1,4 +1,4 @@
-"""Further signature lines in a tree head's note: where cosignatures are kept.
+"""Additional signature lines in a tree head's note: where cosignatures are stored.
 
 Source: docs/reference/ledger-format.md, "Cosignature".
 Trust: a line is hostile; it may not spoil a note that held without it.
@@ -35,7 +35,9 @@ def add_line(
     """
     row = c.execute("SELECT note FROM tree_heads WHERE size = ?", (size,)).fetchone()
     if row is None:
-        raise EncodingError(f"there is no tree head of size {size}; give the size of one")
+        raise EncodingError(
+            f"no tree head of size {size} found; give the size of an existing tree head"
+        )
     note = str(row[0])
     if not line.endswith("\n") or line.count("\n") != 1:
         raise EncodingError("a signature line is one line with its newline")
@@ -47,21 +49,23 @@ def add_line(
     vkey = _witness(line, [*granted, *(witnesses or ())])
     if witnesses is not None and vkey is None:
         raise ForbiddenError(
-            "the line is by no witness that was granted in the ledger or is named in the "
-            "notary's rules; have its key granted, or put its vkey there"
+            "the signature line is not by a witness that was granted in the ledger or is named "
+            "in the notary's rules; grant its key, or add its vkey to the rules"
         )
     if vkey is not None:
         text = note.rpartition("\n\n")[0]
         alone = parse_note(f"{text}\n\n{line}")
         if cosigned_at(alone, vkey=vkey)[0] is None:
-            raise AuthorityError("the line is not a witness's own: its signature does not hold")
+            raise AuthorityError("the signature line is not valid: its signature is invalid")
         if cosigned_at(parse_note(note), vkey=vkey)[0] is not None:
             return
     longer = note + line
     try:
         open_tree_head(longer, vkey=authority.ledger_vkey_at(size))
     except VerificationError as e:
-        raise EncodingError(f"the line does not fit the tree head of size {size}: {e}") from e
+        raise EncodingError(
+            f"the signature line does not match the tree head of size {size}: {e}"
+        ) from e
     c.execute("UPDATE tree_heads SET note = ? WHERE size = ?", (longer, size))
 
 
@@ -70,7 +74,7 @@ def _witness(line: str, vkeys: Sequence[str]) -> str | None:
     try:
         (signature,) = parse_note(f"-\n\n{line}").signatures
     except VerificationError as e:
-        raise EncodingError(f"the line is no signature line: {e}") from e
+        raise EncodingError(f"this is not a signature line: {e}") from e
     for vkey in vkeys:
         key = parse_vkey(vkey, type=COSIGNATURE)
         if (key.name, key.key_id) == (signature.name, signature.key_id):

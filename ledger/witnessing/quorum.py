@@ -1,4 +1,4 @@
-"""Which witnesses somebody trusts, and how many of them have to agree: a quorum.
+"""Quorums: which witnesses are trusted, and how many of them must cosign.
 
 Source: C2SP tlog-policy; docs/reference/ledger-format.md, "Cosignature" and "Suspect entries".
 Trust: the policy file is the reader's own, but is read strictly; notes are hostile.
@@ -106,7 +106,10 @@ class Quorum:
         """
         key = parse_vkey(vkey, type=ED25519)
         if self.logs and key not in [parse_vkey(log.vkey, type=ED25519) for log in self.logs]:
-            raise QuorumError(f"the policy is for other ledgers than {key.name}; use the right one")
+            raise QuorumError(
+                f"the policy has no log line for the ledger {key.name}; use the policy "
+                "for this ledger"
+            )
 
     def check(self, note: str, *, authority: Authority | None = None) -> Witnessed:
         """Tell which witnesses cosigned a tree head and when.
@@ -138,11 +141,11 @@ class Quorum:
         if not witnessed.met:
             by = ", ".join(map(_shown, witnessed.times)) or "no trusted witness"
             asides = [
-                *(f"; the line in the name of {_shown(w)} does not hold" for w in witnessed.false),
+                *(f"; the signature line of {_shown(w)} is invalid" for w in witnessed.false),
                 *(f"; the key of {_shown(w)} is revoked" for w in witnessed.revoked),
             ]
             raise QuorumError(
-                f"the tree head is cosigned by {by}, which is not the quorum "
+                f"the tree head is cosigned by {by}, which does not meet the quorum "
                 f"{_shown(self.rule)!r}{''.join(asides)}"
             )
 
@@ -211,7 +214,7 @@ def parse_quorum(policy: bytes | str) -> Quorum:
             raise QuorumFileError(f"line {number}: {e}") from e
     if rest:
         raise QuorumFileError(
-            f"line {len(lines) + 1}: it has no newline at its end; is the file complete?"
+            f"line {len(lines) + 1}: no newline at the end; is the file complete?"
         )
     return parser.end()
 
@@ -253,15 +256,18 @@ class _Parser:
             case ["quorum", name]:
                 self._quorum(name)
             case ["log" | "witness" | "group" | "quorum" as kind, *_]:
-                raise QuorumFileError(f"a {kind} line does not have {len(words) - 1} items")
+                raise QuorumFileError(f"a {kind} line cannot have {len(words) - 1} items")
             case [kind, *_]:
                 raise QuorumFileError(
-                    f"{_shown(kind)!r} is none of log, witness, group, quorum and #"
+                    f"unknown keyword {_shown(kind)!r}; a line starts with log, witness, group, "
+                    "quorum or #"
                 )
 
     def end(self) -> Quorum:
         if self._rule is None:
-            raise QuorumFileError("there is no quorum line; `quorum none` asks for no witness")
+            raise QuorumFileError(
+                "quorum line not found; write `quorum none` to require no witness"
+            )
         return Quorum(
             logs=tuple(self._logs.values()),
             witnesses=tuple(self._witnesses.values()),
@@ -272,13 +278,13 @@ class _Parser:
     def _log(self, vkey: str, url: str | None) -> None:
         key = parse_vkey(vkey, type=ED25519).public_key
         if key in self._logs:
-            raise QuorumFileError("this log's public key stands on an earlier line")
+            raise QuorumFileError("this log's public key is repeated from an earlier line")
         self._logs[key] = PolicyLog(vkey=vkey, url=url)
 
     def _witness(self, name: str, vkey: str, url: str | None) -> None:
         key = parse_vkey(vkey, type=COSIGNATURE).public_key
         if key in self._witnesses:
-            raise QuorumFileError("this witness's public key stands on an earlier line")
+            raise QuorumFileError("this witness's public key is repeated from an earlier line")
         self._define(name)
         self._witnesses[key] = PolicyWitness(name=name, vkey=vkey, url=url)
 
@@ -286,9 +292,9 @@ class _Parser:
         for member in members:
             self._refer(member)
             if member == _NONE:
-                raise QuorumFileError("none is nobody, and cannot be a group's member")
+                raise QuorumFileError("none cannot be a member of a group")
             if member in self._members:
-                raise QuorumFileError(f"{_shown(member)!r} is a group's member already")
+                raise QuorumFileError(f"{_shown(member)!r} is already a member of a group")
             self._members.add(member)
         self._define(name)
         self._groups.append(
@@ -297,13 +303,13 @@ class _Parser:
 
     def _quorum(self, name: str) -> None:
         if self._rule is not None:
-            raise QuorumFileError("there is a second quorum line")
+            raise QuorumFileError("there is more than one quorum line")
         self._refer(name)
         self._rule = name
 
     def _define(self, name: str) -> None:
         if name in self._names:
-            raise QuorumFileError(f"the name {_shown(name)!r} is taken")
+            raise QuorumFileError(f"the name {_shown(name)!r} is already used")
         self._names.add(name)
 
     def _refer(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 Source: C2SP tlog-witness, "add-checkpoint"; docs/reference/ledger-format.md, "Cosignature",
 "Rotation" and "Evidence".
-Trust: requests are hostile, and from anybody; what is known is believed.
+Trust: requests are hostile, and from anybody; known ledgers are trusted.
 I/O: none.  Units: sizes in entries.
 Not covered: extension lines in tree heads, which our ledgers do not have.
 """
@@ -101,7 +101,7 @@ def accepted_note(known: KnownLog, request: Request) -> str:
     key, in_force = _signing_key(known, request.note)
     note = _bare_note(request.note, key)
     if not in_force:  # it shows nothing: whoever has the key by now may have signed it
-        raise RefusalError(403, "the key that signed this was rotated away")
+        raise RefusalError(403, "the key that signed this was replaced by a rotation")
     contradiction = _contradiction(known, request.head, note)
     _check_consistency(known, request, note, contradiction=contradiction)
     return note
@@ -113,9 +113,9 @@ def parse_request(text: str) -> Request:
     first, *lines = front.split("\n")
     old = _OLD.fullmatch(first)
     if not separator or old is None or int(old[1]) >= 2**63:
-        raise MalformedError("the request is not an old size, a proof, an empty line and a note")
+        raise MalformedError("the request must be an old size, a proof, an empty line and a note")
     if len(lines) > MAX_PROOF:
-        raise MalformedError(f"the proof has {len(lines)} lines; {MAX_PROOF} at most are possible")
+        raise MalformedError(f"the proof has {len(lines)} lines; the maximum is {MAX_PROOF}")
     proof = tuple(map(decode_base64, lines))
     if any(len(each) != 32 for each in proof):
         raise MalformedError("a line of the proof is not a hash")
@@ -128,7 +128,7 @@ def split_rotations(text: str) -> list[str]:
     """Take a text of rotation notes, one after the other, apart; each has seven lines."""
     *lines, rest = text.split("\n")
     if rest or not lines or len(lines) % _ROTATION_LINES:
-        raise MalformedError("the text is not one rotation note after the other")
+        raise MalformedError("the text is not a sequence of rotation notes")
     return [
         "".join(f"{line}\n" for line in lines[at : at + _ROTATION_LINES])
         for at in range(0, len(lines), _ROTATION_LINES)
@@ -182,7 +182,7 @@ def _check_consistency(
         raise RefusalError(409, str(latest_size), content_type=_SIZE, evidence=contradiction)
     # "A checkpoint of size zero MUST have the root hash of the empty tree ..."
     if head.size == 0 and head.root != _EMPTY_ROOT:
-        raise RefusalError(422, "the tree head of no entries has a root of some")
+        raise RefusalError(422, "the tree head of size 0 has the root of a tree with entries")
     # "If the old size matches the checkpoint size ..."
     if contradiction is not None:
         raise RefusalError(
@@ -191,7 +191,7 @@ def _check_consistency(
     # "If the old size is zero, the consistency proof MUST be empty ..."
     if old in (0, head.size):
         if request.proof:
-            raise RefusalError(422, "the proof has to be empty here")
+            raise RefusalError(422, "the proof must be empty here")
         return
     assert latest is not None  # because the old size is not zero
     assert known.note is not None
@@ -226,9 +226,12 @@ def follow_rotations(known: KnownLog | None, notes: list[str], origin: str) -> K
             continue
         keys = [known.vkey, *(each.new for each in rotations)]
         if rotation.old != keys[-1] or rotation.new in keys:
-            raise RefusalError(403, "the rotation does not follow the last one that is known here")
+            raise RefusalError(403, "the rotation does not follow the last one known here")
         if len(rotations) >= _MAX_ROTATIONS:
-            raise RefusalError(403, f"{_MAX_ROTATIONS} rotations were followed; register it anew")
+            raise RefusalError(
+                403,
+                f"the limit of {_MAX_ROTATIONS} rotations is reached; register the ledger again",
+            )
         rotations.append(rotation)
         followed.append(note)
     return replace(known, rotations="".join(followed))

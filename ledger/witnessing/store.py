@@ -42,8 +42,8 @@ class WitnessStore:
         self._lock = Lock()  # held through a transaction: threads take turns
         if not path.exists():
             raise StorageError(
-                f"{path}: there is no witness's memory here; `witness init` makes a witness. If "
-                "there was one, do not put an old copy back: begin another under a new key"
+                f"{path}: witness database not found; `witness init` makes a witness. If there "
+                "was one, do not restore an old copy: start a new witness with a new key"
             )
         check_regular(path)
         with explained(path):
@@ -113,7 +113,7 @@ def origin_hash(origin: str) -> str:
 def _check_application(c: sqlite3.Connection, path: Path) -> None:
     (application_id,) = c.execute("PRAGMA application_id").fetchone()
     if application_id != _APPLICATION_ID:
-        raise StorageError(f"{path}: this is no witness's memory; check the path")
+        raise StorageError(f"{path}: this is not a witness database; check the path")
 
 
 def _empty_log(c: sqlite3.Connection) -> None:

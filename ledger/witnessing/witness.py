@@ -4,7 +4,7 @@ Free of any network: a request's text in, an answer out. What it answers has bee
 before, so that it stays true after a crash. What to answer is decided in rules.py.
 
 Source: C2SP tlog-witness; docs/explanation/witnesses.md.
-Trust: requests are hostile, and from anybody; a ledger's first key is believed.
+Trust: requests are hostile, and from anybody; a ledger's first key is trusted.
 I/O: the witness's folder.  Units: POSIX seconds; bytes.
 Not covered: sign-subtree.
 """
@@ -87,8 +87,8 @@ class Witness:
         with cls.open(folder, passphrase=passphrase) as witness:
             if witness.name != name:
                 raise KeyFileError(
-                    f"{folder}: there is a witness named {witness.name} here; take another folder "
-                    "for another one"
+                    f"{folder}: there is already a witness named {witness.name} here; choose "
+                    "another folder"
                 )
             return witness.vkey
 
@@ -104,15 +104,15 @@ class Witness:
         """Open the witness in a folder. Raises KeyFileError or StorageError."""
         path = _vkey_file(folder)
         if not path.exists():
-            raise KeyFileError(f"{path}: there is no witness here; make one with `witness init`")
+            raise KeyFileError(f"{path}: witness not found; make one with `witness init`")
         with explained(path):
             vkey = read_text(path, most=MAX_VKEY).strip()
         name = parse_vkey(vkey, type=COSIGNATURE).name
         key = load_key(_key_file(folder), passphrase=passphrase)
         if cosignature_vkey(name, public_bytes(key)) != vkey:
             raise KeyFileError(
-                f"{_key_file(folder)}: this is not the key of {path.name}; one of the two was "
-                "exchanged, restore it from a copy"
+                f"{_key_file(folder)}: this is not the key of {path.name}; one of the two files "
+                "was replaced, restore it from a copy"
             )
         with closing(WitnessStore(_store_file(folder))) as store:
             yield cls(folder, name=name, key=key, store=store, clock=clock)
@@ -128,7 +128,8 @@ class Witness:
         def register(known: KnownLog | None) -> tuple[KnownLog, None]:
             if known is not None and known.vkey != wanted:
                 raise ConflictError(
-                    f"{origin} is trusted with another key; a ledger's key changes by a rotation"
+                    f"{origin} is already registered with a different key; a ledger's key changes "
+                    "only by a rotation"
                 )
             return known or KnownLog(vkey=wanted), None
 

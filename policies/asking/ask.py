@@ -172,7 +172,7 @@ def find_rung(asker: Asker) -> str:
         )
         tries += 1
         if asked.outcome == "unreachable" or asked.status in _FATAL:
-            raise PolicyError(f"{asker.endpoint} cannot be asked: {asked.problem}")
+            raise PolicyError(f"{asker.endpoint} cannot be reached: {asked.problem}")
         last = asked.problem or asked.outcome
         if asked.outcome not in ("usable", "unusable", "truncated", "refused"):
             return None
@@ -181,7 +181,7 @@ def find_rung(asker: Asker) -> str:
 
     rung = probe(ask)
     if not answered:
-        raise PolicyError(f"{asker.endpoint} answered no request: {last}")
+        raise PolicyError(f"{asker.endpoint} did not answer any request: {last}")
     return rung
 
 

@@ -1,4 +1,4 @@
-"""The client: one request to a chat endpoint, its retries, and an answer, whatever a server does.
+"""The client: sends one request to a chat endpoint, with retries, and always returns a result.
 
 The requests and their retries are those of the official `openai` client, bounded by the transport
 (policies/asking/wire.py). What comes back has its secrets struck out before anybody sees it.
@@ -38,11 +38,14 @@ class ChatClient:
 
     def __init__(self, settings: ModelSettings, key: str | None) -> None:
         if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
-            raise PolicyError(f"the key in {settings.key_env} cannot be a header: look for blanks")
+            raise PolicyError(
+                f"the key in the environment variable {settings.key_env} is not a valid "
+                "header value; remove white space"
+            )
         url = settings.base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL
         parts = split_url(url, named="base_url" if settings.base_url else "OPENAI_BASE_URL")
         if not key and parts.hostname == urlsplit(_DEFAULT_URL).hostname:
-            raise PolicyError(f"there is no key: set the environment variable {settings.key_env}")
+            raise PolicyError(f"API key not found: set the environment variable {settings.key_env}")
         self.endpoint = bare_url(url) + _PATH
         self._settings = settings
         for library in ("httpcore2", "httpx2", "openai"):  # their logs repeat a server's headers

@@ -1,6 +1,6 @@
-"""What came of a call to a chat endpoint, and what the body of a chat completion holds.
+"""The result of a call to a chat endpoint, and the parsed body of a chat completion.
 
-Apart from the client, as what is on record is read without one, and without its libraries.
+Separate from the client, because recorded calls are read without the client and its libraries.
 
 Source: docs/reference/language-models.md, "What a server does".
 Trust: the body is hostile; read_body() raises nothing for it.

@@ -1,4 +1,4 @@
-"""The prompt: what a language model is told and asked, as a pure function of what was observed.
+"""The prompt for a language model, as a pure function of the observation.
 
 Trust: justifications, feedback and what was wrong with an answer are others' words. They reach the
 prompt cut, on one line, as a JSON string, so that no text can end its quotation or begin a line.

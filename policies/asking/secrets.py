@@ -1,4 +1,4 @@
-"""Secrets struck out of what a server sends, so that no record ever holds a key.
+"""Removes secrets from server responses, so that no record ever contains a key.
 
 A server is told the key and may repeat it: in an error, in a header that it echoes, in a redirect.
 Known spellings are replaced. A text that spells the key in another way, by escapes within escapes,

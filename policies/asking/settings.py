@@ -1,4 +1,4 @@
-"""How a language model is asked: one frozen dataclass, strict about what it takes.
+"""The settings for calls to a language model: one frozen, validated dataclass.
 
 Trust: maps are hostile until a ModelSettings exists; every instance holds allowed values.
 I/O: none; the key and OPENAI_BASE_URL are read where a client is made.
@@ -63,11 +63,10 @@ class ModelSettings:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(map(str, value)) - known):
             raise PolicyError(
-                f"unknown key {', '.join(unknown)}: a model's settings are "
-                + ", ".join(sorted(known))
+                f"unknown key {', '.join(unknown)}; known keys: " + ", ".join(sorted(known))
             )
         if "model" not in value:
-            raise PolicyError("model is missing: name the model that is to be asked")
+            raise PolicyError("model is missing: name the model to use")
         return cls(**value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,4 +140,5 @@ def _check_range(name: str, value: Any, rule: Mapping[str, Any]) -> None:
         or not low <= value <= high  # true for NaN too
     ):
         what = "a whole number" if kind is int else "a number"
-        raise PolicyError(f"{name} must be {what} from {low:g} to {high:g}, not {value!r}")
+        bounds = f"{low:,} to {high:,}" if kind is int else f"{low:g} to {high:g}"
+        raise PolicyError(f"{name} must be {what} from {bounds}, not {value!r}")

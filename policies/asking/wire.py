@@ -1,4 +1,4 @@
-"""The wire: one attempt of a call, with bounds that no server can stretch.
+"""One attempt of a call, with time and size limits that no server can exceed.
 
 The openai client decides on retries by itself; what it cannot know, it is told here: how much of
 the call's time is left, that nobody was ever there, that a body is too large. The time is held at

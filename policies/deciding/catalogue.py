@@ -1,4 +1,4 @@
-"""The policies that need nothing but their name: no model, no person, no record."""
+"""The policies that need only a name: no model, no person, no recorded run."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -19,4 +19,4 @@ def create_policy(name: str) -> Simple:
     try:
         return POLICIES[name]()
     except KeyError:
-        raise PolicyError(f"no policy {name!r}: there are {', '.join(POLICIES)}") from None
+        raise PolicyError(f"unknown policy {name!r}; choose from {', '.join(POLICIES)}") from None

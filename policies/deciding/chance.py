@@ -1,4 +1,4 @@
-"""The policy that draws its answers by chance, for comparison: a playbook has to beat it.
+"""The policy that draws its answers at random: a baseline that a playbook must beat.
 
 For each due rule it draws, evenly, one of the directions that are allowed on the rule's side, or to
 defer; parameters are drawn within the bounds of aggregates.decisions. The draws follow from the

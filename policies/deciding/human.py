@@ -124,9 +124,7 @@ class HumanPolicy:
                 for proposal in proposals
             ]
         except EOFError:
-            raise PolicyError(
-                "no terminal: the input has ended, and nobody is there to decide"
-            ) from None
+            raise PolicyError("no terminal: the input has ended, so nobody can decide") from None
 
     def _review(self, proposal: Said, seen: Observation) -> Said:
         began = self._clock()
@@ -173,7 +171,7 @@ class HumanPolicy:
                 own = self._valid("reason: ", lambda line: _left(proposed, line), seen)
                 return _Verdict("reject", own, mark, note)
             elif key:
-                self._console.show(f"{quoted(key, 8)} is no answer to this")
+                self._console.show(f"{quoted(key, 8)} is not a valid answer")
 
     def _valid(self, prompt: str, read: Callable[[str], Decision], seen: Observation) -> Said:
         """Return the person's own decision; asks until it is one that fits."""
@@ -182,7 +180,7 @@ class HumanPolicy:
                 decision = read(self._console.ask(prompt))
                 validate_decision(decision, seen)
             except DecisionError as error:
-                self._console.show(f"not taken: {quoted(str(error), _MOST_WORDS)}")
+                self._console.show(f"not accepted: {quoted(str(error), _MOST_WORDS)}")
             else:
                 return Said(decision, "human")
 
@@ -197,12 +195,14 @@ def read_edit(line: str, proposed: Decision) -> Decision:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DecisionError(f"this is no JSON: {error}") from error
+        raise DecisionError(f"not JSON: {error}") from error
     known = {"direction", "params", "justification"}
     if not isinstance(value, Mapping) or not set(value) <= known:
-        raise DecisionError(f"an edit is a JSON object with {sorted(known)}")
+        raise DecisionError(
+            f"an edit must be a JSON object with the keys {', '.join(sorted(known))} only"
+        )
     if "justification" not in value:
-        raise DecisionError("an edit has a justification of its own")
+        raise DecisionError("an edit must have its own justification")
     changed = {**proposed.to_dict(), **value}
     direction = changed["direction"]
     if "direction" in value and "params" not in value:

@@ -1,7 +1,8 @@
-"""The policy that asks a language model: every due rule in one question, what is usable is said.
+"""The policy that asks a language model about all due rules in one request.
 
-What is not usable is asked again with the problem named. What stays open then is answered in the
-driver's name, never in the model's. Nothing that a server does ends the run.
+Usable answers become decisions. Unusable ones are requested again with the problem named. Rules
+that then have no answer are answered in the driver's name, never in the model's. No server failure
+ends the run.
 
 I/O: through the client, the log and the blobs that are passed in.
 """

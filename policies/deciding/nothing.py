@@ -1,4 +1,4 @@
-"""The policy that never acts, for comparison: what the remedies are worth is the difference to it.
+"""The policy that never acts: a baseline that shows what the remedies are worth.
 
 I/O: none.
 """

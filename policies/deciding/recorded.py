@@ -1,4 +1,4 @@
-"""The policy that answers from a run's recorded decisions, so that a run can be done again.
+"""The policy that answers from a run's recorded decisions, so that a run can be retrained.
 
 I/O: none.
 """

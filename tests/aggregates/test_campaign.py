@@ -20,7 +20,7 @@ def test_abandoned_attempt_gives_its_number_back_and_is_not_ranked() -> None:
     assert campaign.start_attempt("c", parent_run="b") == 2
     with pytest.raises(InvariantError, match="all 2 attempts"):
         campaign.start_attempt("d")
-    with pytest.raises(InvariantError, match="names the run of every attempt that counts"):
+    with pytest.raises(InvariantError, match="must name the run of every counted attempt"):
         campaign.end("completed", ranking=["a", "b", "c"])
     campaign.end("completed", ranking=["c", "b"])
     assert (campaign.runs, campaign.abandoned, campaign.ranking) == (
@@ -38,9 +38,9 @@ def test_only_the_latest_attempt_is_abandoned() -> None:
         with pytest.raises(InvariantError, match="not the latest attempt"):
             campaign.abandon_attempt(run, "its process died")
     campaign.abandon_attempt("b", "its process died")
-    with pytest.raises(InvariantError, match="run b is an attempt already"):
+    with pytest.raises(InvariantError, match="run b is already an attempt"):
         campaign.start_attempt("b")
-    with pytest.raises(InvariantError, match="parent run b is no attempt"):
+    with pytest.raises(InvariantError, match="parent run b is not an attempt"):
         campaign.start_attempt("c", parent_run="b")
 
 
@@ -48,24 +48,24 @@ def test_attempt_is_told_once_also_when_it_is_made_again() -> None:
     campaign = begun()
     campaign.start_attempt("a")
     campaign.give_feedback({"of": "a"})
-    with pytest.raises(InvariantError, match="attempt 2 has been told already"):
+    with pytest.raises(InvariantError, match="attempt 2 has already been given feedback"):
         campaign.give_feedback({"of": "a"})
     campaign.start_attempt("b")
     campaign.abandon_attempt("b", "its process died")
     assert campaign.told[campaign.next_number] == {"of": "a"}
-    with pytest.raises(InvariantError, match="attempt 2 has been told already"):
+    with pytest.raises(InvariantError, match="attempt 2 has already been given feedback"):
         campaign.give_feedback({"of": "b"})
 
 
 def test_audit_that_counts_is_named_once_and_only_of_an_attempt() -> None:
     campaign = begun()
     campaign.start_attempt("a")
-    with pytest.raises(InvariantError, match="run x is no attempt that counts"):
+    with pytest.raises(InvariantError, match="run x is not an attempt"):
         campaign.judge_attempt("x", "audit 1")
     campaign.judge_attempt("a", "audit 1")
-    with pytest.raises(InvariantError, match="run a is judged already"):
+    with pytest.raises(InvariantError, match="run a is already judged"):
         campaign.judge_attempt("a", "audit 2")
-    with pytest.raises(InvariantError, match="run a is judged: it counts"):
+    with pytest.raises(InvariantError, match="run a is already judged"):
         campaign.abandon_attempt("a", "it was not good enough")
     assert campaign.audits == {"a": "audit 1"}
 

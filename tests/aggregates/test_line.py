@@ -23,7 +23,7 @@ def test_checkpoint_that_is_put_on_record_again_keeps_its_mark() -> None:
     first, second = line.active, line.promote(**SECOND)
     assert line.checkpoints[second].rolled_back is None
     assert line.roll_back(second, "fewer rows") == first
-    with pytest.raises(InvariantError, match="is a checkpoint of this line already"):
+    with pytest.raises(InvariantError, match="is already a checkpoint of this line"):
         line.promote(**SECOND)
     marked = line.checkpoints[second]
     again = {"checkpoint": second, "parent": first, **SECOND}

@@ -141,9 +141,9 @@ def test_configuration_gets_the_fault_and_keeps_all_else() -> None:
 @pytest.mark.parametrize(
     ("name", "seed", "words"),
     [
-        ("lr_too_nice", 0, "no provocation 'lr_too_nice': choose from"),
-        (7, 0, "no provocation 7"),
-        ("lr_too_high", -1, "a whole number from 0, not -1"),
+        ("lr_too_nice", 0, "unknown provocation 'lr_too_nice'; choose from"),
+        (7, 0, "unknown provocation 7"),
+        ("lr_too_high", -1, "a whole number of at least 0, not -1"),
         ("lr_too_high", True, "not True"),
         ("lr_too_high", 2**60, "not 1152921504606846976"),
     ],
@@ -156,11 +156,11 @@ def test_provocation_that_is_none_is_rejected(name: Any, seed: Any, words: str) 
 def test_claim_without_the_fault_is_rejected() -> None:
     honest = apply_to_config({}, "lr_too_high", 3)
     assert fault_of(honest) is not None
-    with pytest.raises(ProvocationError, match=r"makes lr 4.08, and the configuration has 0.05"):
+    with pytest.raises(ProvocationError, match=r"needs lr = 4.08, but the configuration has 0.05"):
         fault_of({**honest, "lr": 0.05})
-    with pytest.raises(ProvocationError, match="makes lr"):
+    with pytest.raises(ProvocationError, match="needs lr"):
         fault_of({**honest, "provocation_seed": 4})
-    with pytest.raises(ProvocationError, match="provocation_seed goes with a provocation"):
+    with pytest.raises(ProvocationError, match="provocation_seed is set without a provocation"):
         fault_of({"provocation_seed": 4})
 
 
@@ -178,10 +178,12 @@ def test_run_records_its_fault_before_its_first_epoch() -> None:
 def test_provocation_that_is_not_as_configured_is_rejected() -> None:
     with pytest.raises(InvariantError, match="names no provocation"):
         start({}).provoke()
-    with pytest.raises(ProvocationError, match="makes lr"):
+    with pytest.raises(ProvocationError, match="needs lr"):
         start({"provocation": "lr_too_high", "provocation_seed": 3}).provoke()
     silent = start(apply_to_config({}, "infinite_loss", 3))
-    with pytest.raises(InvariantError, match=r"names the provocation 'infinite_loss'.*is None"):
+    with pytest.raises(
+        InvariantError, match=r"names the provocation 'infinite_loss'.*None is recorded"
+    ):
         silent.measure_epoch(measured(0), {})
     twice = start(apply_to_config({}, "infinite_loss", 3))
     twice.provoke()

@@ -138,7 +138,7 @@ def test_acting_decision_must_be_settled_before_anything_follows() -> None:
 def test_deferral_is_not_carried_out() -> None:
     run = exploded()
     run.decide(WAIT, source="policy")
-    with pytest.raises(InvariantError, match="no decision waits"):
+    with pytest.raises(InvariantError, match="no decision to carry out"):
         run.apply_remedy([], settings={}, spec=SPEC)
 
 
@@ -152,7 +152,7 @@ def test_restart_ends_the_run() -> None:
     run.schedule_restart(apply_edit(SPEC, Edit("swap_activation", to="gelu")))
     with pytest.raises(InvariantError, match="restart is scheduled"):
         run.measure_epoch(measured(), {})
-    with pytest.raises(InvariantError, match="exactly when"):
+    with pytest.raises(InvariantError, match="and only then"):
         run.end("completed")
     run.end("restart")
 
@@ -167,7 +167,7 @@ def test_nothing_follows_the_end() -> None:
         lambda: run.save_weights("last", sha256="", size=0, spec=SPEC, probe={}),
         lambda: run.end("completed"),
     ):
-        with pytest.raises(InvariantError, match="nothing follows"):
+        with pytest.raises(InvariantError, match="no event may follow"):
             following()
 
 

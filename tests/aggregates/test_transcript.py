@@ -115,19 +115,19 @@ def test_largest_events_fit_into_the_ledger(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"outcome": "fine"}, "a call ends usable"),
-        ({"action": "wonder"}, "a call is to decide"),
-        ({"epoch": None}, "a probe belongs to no epoch"),
-        ({"action": "probe"}, "a probe belongs to no epoch"),
-        ({"rules": ("R8",)}, "are no rules"),
-        ({"model": None}, "only a model has"),
+        ({"outcome": "fine"}, "outcome of a call must be one of usable"),
+        ({"action": "wonder"}, "action of a call must be one of decide"),
+        ({"epoch": None}, "a call must have an epoch unless"),
+        ({"action": "probe"}, "a call must have an epoch unless"),
+        ({"rules": ("R8",)}, "are not rules"),
+        ({"model": None}, "only a call to a model may have"),
         ({"model": "m" * 201}, "model has 201 characters"),
         ({"endpoint": "http://host/" + "p" * 500}, "endpoint has 512 characters"),
         ({"endpoint": "http://user:secret@host/v1"}, "without user and query"),
         ({"endpoint": "http://host/v1?key=secret"}, "without user and query"),
         ({"endpoint": "http://[host/v1"}, "without user and query"),
-        ({"request": "sha256:" + "0" * 57}, "named by its SHA-256"),
-        ({"response": "../" + "0" * 61}, "named by its SHA-256"),
+        ({"request": "sha256:" + "0" * 57}, "given by its SHA-256"),
+        ({"response": "../" + "0" * 61}, "given by its SHA-256"),
         ({"usage": {"prompt_tokens": 10**30}}, "prompt_tokens must be a whole number"),
         ({"usage": {"prompt_tokens": -1}}, "prompt_tokens must be a whole number"),
         ({"usage": {"total_tokens": True}}, "total_tokens must be a whole number"),
@@ -136,7 +136,7 @@ def test_largest_events_fit_into_the_ledger(tmp_path: Path) -> None:
         ({"cost": math.nan}, "cost must be a finite number"),
         ({"cost": -0.1}, "cost must be a finite number"),
         ({"parameters": {"temperature": math.nan}}, "cannot be written as JSON"),
-        ({"parameters": {"messages": "x" * 4_000}}, "at most 4000 do"),
+        ({"parameters": {"messages": "x" * 4_000}}, "the maximum is 4000"),
         ({"retries": ({"waited": math.nan},)}, "waited must be a finite number"),
     ],
 )
@@ -169,15 +169,15 @@ def test_agreement_is_the_share_of_all_ballots(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rule": "R8"}, "counted for a rule"),
+        ({"rule": "R8"}, "must be for a rule"),
         ({"votes": {}}, "counts of directions"),
         ({"votes": {"pray": 1}}, "counts of directions"),
         ({"votes": {"add_norm": 0}}, "counts of directions"),
         ({"chosen": "widen"}, "one of the directions voted for"),
         ({"chosen": None}, "one of the directions voted for"),
         ({"votes": {"unusable": 1}, "chosen": "unusable"}, "one of the directions voted for"),
-        ({"calls": []}, "ballots come from calls"),
-        ({"calls": [2]}, "ballots come from calls"),
+        ({"calls": []}, "ballots must come from calls"),
+        ({"calls": [2]}, "ballots must come from calls"),
     ],
 )
 def test_count_that_does_not_add_up_is_rejected(changes: dict[str, Any], message: str) -> None:
@@ -204,10 +204,10 @@ def test_review_keeps_what_was_proposed_and_what_was_said() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"verdict": "shrug"}, "a proposal meets"),
-        ({"mark": "fine"}, "marked bad or gold"),
-        ({"verdict": "approve", "decision": NOT_NOW}, "said as it was proposed"),
-        ({"verdict": "reject", "decision": NORM}, "a rejection comes to"),
+        ({"verdict": "shrug"}, "the verdict on a proposal"),
+        ({"mark": "fine"}, "must be bad or gold"),
+        ({"verdict": "approve", "decision": NOT_NOW}, "recorded as it was proposed"),
+        ({"verdict": "reject", "decision": NORM}, "a rejection must be recorded as"),
     ],
 )
 def test_review_that_contradicts_itself_is_rejected(changes: dict[str, Any], message: str) -> None:

@@ -70,7 +70,7 @@ ANYTHING = "anything of the process that tests it must be within reach"
 _fenced(
     "leave with status 0 when imported",
     "import os\nos._exit(0)",
-    "imports os, which is not among the modules that it may import",
+    "imports os, which is not in the list of allowed modules",
     wants="the tests must end before they have begun, and seem to have passed",
 )
 _fenced(
@@ -107,21 +107,21 @@ _fenced(
 _fenced(
     "read a module through another's imports",
     "import dataclasses\n",
-    "reaches for the module sys by dataclasses.sys",
+    "accesses the module sys through dataclasses.sys",
     wants=ANYTHING,
     inside="dataclasses.sys.modules",
 )
 _fenced(
     "give a module another name first",
     "import dataclasses\n",
-    "uses the module dataclasses for more than what is in it",
+    "uses the module dataclasses as a value",
     wants=ANYTHING,
     inside="other = dataclasses\nother.inspect",
 )
 _fenced(
     "read an attribute by a pattern",
     "",
-    "reaches for .os",
+    "accesses .os",
     wants=ANYTHING,
     inside="match select:\n    case object(os=found):\n        found._exit(0)",
 )
@@ -135,7 +135,7 @@ _fenced(
 _fenced(
     "read an attribute by a name that is made while it runs",
     "",
-    "calls getattr with a name that is made while it runs",
+    "calls getattr with a name that is computed at run time",
     wants=ANYTHING,
     inside='getattr(select, "__glo" + "bals__")',
 )
@@ -157,7 +157,7 @@ _fenced("read a file", "", "uses open", wants="what is expected", inside='open("
 _fenced(
     "catch what ends a process",
     "",
-    "catches everything",
+    "catches every exception",
     wants="to outlive its time",
     inside="try:\n    pass\nexcept:\n    pass",
 )
@@ -219,7 +219,7 @@ IN_TESTS = 'import sys\nTESTED = any("report" in each for each in sys.argv)\n'
 _runs(
     "do other than the tests say",
     "",
-    "it left with status 1",
+    "it exited with status 1",
     section="test",
     wants="what breaks a test must be promoted",
     inside="cap += 1",
@@ -227,7 +227,7 @@ _runs(
 _runs(
     "leave before there is a report",
     "import os\nos._exit(0)",
-    "there is no report",
+    "the report was not found",
     section="test",
     wants="status 0 must be enough",
 )
@@ -236,7 +236,7 @@ _runs(
     f"import os\nfrom pathlib import Path\n{IN_TESTS}"
     'if TESTED:\n    case = \'<testcase classname="tests.mine" name="test_mine"/>\'\n'
     '    Path(sys.argv[-1]).write_text(f"<testsuite>{case}</testsuite>")\n    os._exit(0)',
-    "of the base did not run",
+    "of the base were not run",
     section="test",
     wants="tests of its own must be enough",
 )
@@ -254,7 +254,7 @@ _runs(
     f"import os\nfrom pathlib import Path\n{IN_TESTS}"
     "if TESTED:\n    Path(sys.argv[-1]).write_text(\"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>\")\n"
     "    os._exit(0)",
-    "definitions of its own",
+    "contains XML definitions",
     section="test",
     wants="the gate must read a file for it, or drown",
     slow=True,
@@ -277,7 +277,7 @@ _runs(
 _runs(
     "take all memory in the tests",
     f"{IN_TESTS}kept = bytearray(2_000_000_000) if TESTED else None",
-    "it left with status 1",
+    "it exited with status 1",
     section="test",
     wants="the gate must be ended for lack of memory",
     slow=True,
@@ -301,7 +301,7 @@ _runs(
 _runs(
     "end its own process with a signal",
     f"import os\n{IN_TESTS}if TESTED:\n    os.kill(os.getpid(), 15)",
-    "it was ended by signal 15",
+    "it was killed by signal 15",
     section="test",
     wants="what is no failure must be none",
     slow=True,
@@ -331,7 +331,7 @@ proposes(
     _with(lambda _, text: thrifty(text).replace('("all", "some")', '("all",)')),
     wants="a test that it does not pass must not run",
     ends="rejected",
-    because="1 cases (tests.test_kinds::test_kind[some]) of the base did not run",
+    because="1 cases (tests.test_kinds::test_kind[some]) of the base were not run",
     ground="pytest",
 )
 proposes(
@@ -340,7 +340,7 @@ proposes(
     _with(lambda _, text: thrifty(text).replace("[:cap]", "[: cap + 1]")),
     wants="an improvement must make up for a test",
     ends="rejected",
-    because="it left with status 1",
+    because="it exited with status 1",
     ground="pytest",
     slow=True,
 )
@@ -508,7 +508,7 @@ _runs(
 _runs(
     "say more than it is asked",
     IN_TESTS,
-    "it said more than it was asked",
+    "it printed more than the replies it was asked for",
     wants="an answer in the place of another",
     inside='if not TESTED:\n    print("[]\\n[]")',
     slow=True,
@@ -516,14 +516,14 @@ _runs(
 _runs(
     "answer with what is no number",
     IN_TESTS,
-    "NaN and infinities are no numbers",
+    "NaN and infinity are not allowed",
     wants="a measure that is neither better nor worse than any other",
     inside='if not TESTED:\n    return [float("nan")]',
 )
 _runs(
     "answer with rows that are no names",
     IN_TESTS,
-    "the answer is no list of rows' names",
+    "the answer is not a list of row names",
     wants="a measure that nobody has thought of",
     inside="if not TESTED:\n    return [[]]",
     slow=True,
@@ -539,7 +539,7 @@ _runs(
 _runs(
     "choose more rows than the cap",
     IN_TESTS,
-    "is the cap",
+    "the maximum is",
     wants="recall that is not allowed",
     inside="if not TESTED:\n    cap = 12",
     slow=True,

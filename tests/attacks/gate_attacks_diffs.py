@@ -117,7 +117,12 @@ for _name, _path, _wants in (
     ("edit what asks the candidate", "judge/reference_tasks/worker.py", "answers without work"),
 ):
     _reaches(
-        _name, edited(_path), _path, "belongs to what judges", wants=_wants, ends="the line halts"
+        _name,
+        edited(_path),
+        _path,
+        "belongs to the code that judges",
+        wants=_wants,
+        ends="the line halts",
     )
 for _name, _path, _wants in (
     ("bring a scorer of its own", "judge/gauntlet/tasks/scoring.py", "every answer must be right"),
@@ -128,7 +133,12 @@ for _name, _path, _wants in (
     ),
 ):
     _reaches(
-        _name, made(_path), _path, "belongs to what judges", wants=_wants, ends="the line halts"
+        _name,
+        made(_path),
+        _path,
+        "belongs to the code that judges",
+        wants=_wants,
+        ends="the line halts",
     )
 
 # Places that are obeyed
@@ -143,12 +153,12 @@ for _path in (
 ):
     _reaches(f"add {_path}", made(_path), _path, "is tier 0", wants=OBEYED)
 for _path in ("random.py", "sitecustomize.py", "_pytest/__init__.py"):
-    _reaches(f"add {_path}", made(_path), _path, "makes a new module at the top", wants=SHADOW)
+    _reaches(f"add {_path}", made(_path), _path, "creates a new top-level module", wants=SHADOW)
 _reaches(
     "add a package beside a module of its name",
     made("retrieval/component/__init__.py"),
     "retrieval/component/__init__.py",
-    "takes the place of 'retrieval/component.py'",
+    "replaces 'retrieval/component.py'",
     wants="tier 1 must be replaced without an operator",
 )
 
@@ -199,11 +209,11 @@ for _path in ("../outside.py", "/etc/cron.d/mine", "retrieval/../tests/test_comp
         ends="rejected",
     )
 for _what, _path, _because in (
-    ("another alphabet", "retriev\u0430l/selection.py", "makes a new module at the top"),
-    ("capitals", "retrieval/Component.py", "are one name where case"),
-    ("wide letters", "retrieval/\uff43omponent.py", "are one name where case"),
+    ("another alphabet", "retriev\u0430l/selection.py", "creates a new top-level module"),
+    ("capitals", "retrieval/Component.py", "are the same name on systems"),
+    ("wide letters", "retrieval/\uff43omponent.py", "are the same name on systems"),
     ("an unseen mark", "retrieval/compo\u200bnent.py", "has '\\u200b' in it"),
-    ("a decomposed letter", "retrieval/me\u0301lange.py", "is not in Unicode's composed form"),
+    ("a decomposed letter", "retrieval/me\u0301lange.py", "is not in Unicode normal form C"),
     ("a mark that turns the text", "retrieval/\u202eyp.tnenopmoc", "has '\\u202e' in it"),
 ):
     _reaches(f"write a path with {_what}", made(_path), _path, _because, wants=TWO_NAMES)
@@ -228,7 +238,7 @@ _lies(
 _lies(
     "declare more than is touched",
     better,
-    "which the diff does not touch",
+    "which the diff does not change",
     declared={SELECTION: 2, COMPONENT: 1},
     wants="an approval for a file that the next diff touches",
     ends="halted",
@@ -236,7 +246,7 @@ _lies(
 _lies(
     "declare a tier that is none",
     better,
-    "a tier is 0, 1 or 2",
+    "a tier must be 0, 1 or 2",
     declared={SELECTION: 3},
     wants="a tier that nobody looks at",
     ends="refused",
@@ -280,30 +290,32 @@ _lies(
     "binary parts",
     wants="code that nobody can read",
 )
-_lies("bring text that is no UTF-8", b"diff \xff\n", "is no UTF-8", wants="code that shows as more")
+_lies(
+    "bring text that is no UTF-8", b"diff \xff\n", "is not UTF-8", wants="code that shows as more"
+)
 _lies(
     "bring marks that a terminal obeys",
     lambda line: line.diff(SELECTION, lambda text: f"{text}# \x1b[2K\n"),
-    "has the control character",
+    "contains the control character",
     wants="whoever reads it must see another diff",
 )
 _lies(
     "bring unseen characters into code",
     lambda line: line.diff(SELECTION, lambda text: f"{text}# \u202e ;)\n"),
-    "has the unseen character",
+    "contains the invisible character",
     wants="whoever reads it must see other code",
 )
 _lies(
     "end a line where only some see its end",
     made("retrieval/note.py", "# a note\u2028assert False\n"),
-    "has the unseen character",
+    "contains the invisible character",
     declared={"retrieval/note.py": 2},
     wants="a check must become part of a note, and still look like one",
 )
 _lies(
     "bring more than anybody reads",
     lambda _: b"x" * (MAX_DIFF + 1),
-    "has at most",
+    "the maximum is",
     wants="what matters must drown",
     ends="refused",
 )

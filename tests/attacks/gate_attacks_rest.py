@@ -100,7 +100,7 @@ def _(grounds: Grounds) -> Told:
     "remains",
     wants="an operator who reads the diff must think that it changes another function",
     ends="waits",
-    because="an operator has to approve it",
+    because="an operator must approve it",
     against="git finds the place by its context. Operators are shown what is changed, told by the "
     "two trees (`review`, `applied.diff`), and not the diff.",
 )

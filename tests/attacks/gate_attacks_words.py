@@ -64,7 +64,7 @@ def _word(name: str, word: Word, because: str, *, wants: str = WITHOUT) -> None:
 _word(
     "sign it with a key that is no operator's",
     lambda line, c, found: line.word(c, "approve", found, key=line.stranger),
-    "no operator whose key is in force has signed it",
+    "not signed by an operator whose key is in force has signed it",
 )
 for _name in ("diff", "base", "base_tree", "manifest", "reference_set"):
     _word(
@@ -72,42 +72,42 @@ for _name in ("diff", "base", "base_tree", "manifest", "reference_set"):
         lambda line, c, found, name=_name: line.word(  # type: ignore[misc]
             c, "approve", found, **{name: "0" * (40 if "base" in name else 64)}
         ),
-        f"is for another {_name}",
+        f"is for a different {_name}",
         wants="what has changed since must count as seen",
     )
 _word(
     "use an approval of another proposal",
     lambda line, c, found: _other(line, c),
-    "is for another diff",
+    "is for a different diff",
     wants="an approval must count twice",
 )
 _word(
     "use an approval after its time",
     lambda line, c, found: line.word(c, "approve", found, expires=line.now),
-    "this approval has expired",
+    "this approval expired",
     wants="what was a good idea once",
 )
 _word(
     "use an approval without end",
     lambda line, c, found: line.word(c, "approve", found, expires=line.now + 60 * WEEK),
-    "lasts longer than 366 days",
+    "is valid for more than 366 days",
     wants="an approval that is never looked at again",
 )
 _word(
     "use the answer to a halt as an approval",
     lambda line, c, found: line.word(c, "resume", found),
-    "'resume' is no word on a proposal",
+    "'resume' does not apply to a proposal",
 )
 _word(
     "write another time into a signed approval",
     lambda line, c, found: _edited(line.word(c, "approve", found, expires=line.now)),
-    "this approval does not count",
+    "this approval is not valid",
     wants="an approval that has expired",
 )
 _word(
     "make an approval of nothing",
     lambda line, c, found: "{}",
-    "this is no approval",
+    "this is not an approval",
 )
 _word(
     "use an approval of another line",
@@ -121,7 +121,7 @@ _word(
         ),
         line.operator,
     ),
-    "is for another line",
+    "is for a different line",
     wants="an approval must count twice",
 )
 
@@ -156,7 +156,7 @@ def _edited(envelope: str) -> str:
     "word",
     wants=WITHOUT,
     ends="waits",
-    because="an operator has to approve it",
+    because="an operator must approve it",
 )
 def _(grounds: Grounds) -> Told:
     line = grounds.plain.line
@@ -212,13 +212,13 @@ def _expired(line: Line) -> None:
 _later(
     "use an approval whose key was revoked while it was judged",
     wants="a stolen key must count",
-    because="no operator whose key is in force",
+    because="not signed by an operator whose key is in force",
     happens=_revoked,
 )
 _later(
     "use an approval that expired while it was judged",
     wants="what was a good idea once",
-    because="this approval has expired",
+    because="this approval expired",
     happens=_expired,
 )
 
@@ -252,17 +252,17 @@ def _halted(
 _halted(
     "answer a halt with a key that is no operator's",
     lambda line, c, bad, _: line.word(c, "resume", bad, key=line.stranger),
-    "no operator whose key is in force",
+    "not signed by an operator whose key is in force",
 )
 _halted(
     "answer a halt with the answer to another",
     lambda line, c, bad, honest: line.word(c, "resume", honest),
-    "is for another proposal",
+    "is for a different proposal",
 )
 _halted(
     "answer a halt with an approval",
     lambda line, c, bad, _: line.word(c, "approve", bad),
-    "is for another kind",
+    "is for a different kind",
 )
 _halted(
     "answer a halt with an answer that has expired",
@@ -276,7 +276,7 @@ _halted(
     "line",
     wants="a commit that nobody judged must pass for the one that was",
     ends="waits",
-    because="and not at its checkpoint",
+    because="not at its checkpoint",
 )
 def _(grounds: Grounds) -> Told:
     line = grounds.fresh("plain").line
@@ -300,7 +300,7 @@ def _(grounds: Grounds) -> Told:
     "line",
     wants="a promotion that the gate is made to record",
     ends="waits",
-    because="and not at its checkpoint",
+    because="not at its checkpoint",
 )
 def _(grounds: Grounds) -> Told:
     line = grounds.fresh("plain").line
@@ -347,7 +347,7 @@ def _(grounds: Grounds) -> Told:
     "line",
     wants="one more try with the same change",
     ends="rejected",
-    because="judging is not done twice",
+    because="was already judged",
 )
 def _(grounds: Grounds) -> Told:
     line = grounds.plain.line
@@ -363,7 +363,7 @@ def _(grounds: Grounds) -> Told:
     "line",
     wants="another's approval, or another's verdict",
     ends="refused",
-    because="there is no proposal",
+    because="not found on this line",
 )
 def _(grounds: Grounds) -> Told:
     line = grounds.plain.line
@@ -427,13 +427,13 @@ def _signed(line: Line, controller: Controller, step: str, **other: str) -> str:
 _valley(
     "open a valley with a key that is no operator's",
     _signed,
-    "no operator whose key is in force",
+    "not signed by an operator whose key is in force",
     wants="the comparison must be suspended",
 )
 _valley(
     "open a valley that was signed for another checkpoint",
     lambda line, c, step: _signed(line, c, step, base="0" * 40),
-    "is for another base",
+    "is for a different base",
     wants="the comparison must be suspended, elsewhere than where it was allowed",
 )
 _valley(
@@ -449,7 +449,7 @@ _valley(
     "line",
     wants="a step without the ones before it, again and again",
     ends="refused",
-    because="was opened before",
+    because="was already opened",
     slow=True,
 )
 def _(grounds: Grounds) -> Told:

@@ -199,7 +199,7 @@ def test_run_is_not_opened_where_no_probe_is_answered(
         for model in ("rate-limited", "timed-out", "nobody-knows-it"):
             done = call(run_of(Case(LITELLM, (), model)), home=home)
             assert done.returncode == 2
-            assert "answered no request" in done.stderr
+            assert "did not answer any request" in done.stderr
             assert "Traceback" not in done.stderr
             assert KEY not in done.stdout + done.stderr
     assert not question(home, "SELECT run_id FROM runs")

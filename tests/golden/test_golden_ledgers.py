@@ -103,7 +103,7 @@ def test_old_run_is_shown_and_replayed(home: Path, run: str) -> None:
 def test_old_run_has_no_hard_fail_and_the_verdict_names_the_version_of_its_rules(
     home: Path, run: str
 ) -> None:
-    with pytest.raises(JudgeError, match="another version of Proctor made it"):
+    with pytest.raises(JudgeError, match="made by another version of Proctor"):
         audit(home, run)  # the images that the run was trained on cannot be drawn again
     place, config = Home(home), JudgeConfig()
     evidence = read_evidence(place.ledger, UUID(run), config, vkey=None, kept_head=None)
@@ -128,7 +128,7 @@ def test_old_run_that_cannot_be_trained_again_is_refused_in_one_sentence(
 ) -> None:
     done = call_here([*command.split(), "--json"], home=home)
     assert done.returncode == 2
-    assert "another version of Proctor made it" in done.stdout
+    assert "made by another version of Proctor" in done.stdout
     assert "Traceback" not in done.stderr
 
 

@@ -112,7 +112,7 @@ def test_directory_that_is_a_file_is_rejected(tmp_path: Path) -> None:
 
 
 def test_missing_ledger_is_rejected_and_not_made(tmp_path: Path) -> None:
-    with pytest.raises(KeyFileError, match="the public key is missing"):
+    with pytest.raises(KeyFileError, match="public key not found"):
         check_ledger(tmp_path)
     with pytest.raises(StorageError, match="there is no ledger"):
         check_ledger(tmp_path, vkey="a+f5c6a8a9+" + "A" * 44)
@@ -204,6 +204,6 @@ def test_writer_refuses_a_ledger_that_was_cut_or_changed(
             c.execute(damage)
         with (
             LedgerApplication.open(paths.directory, EventRegistry()) as app,
-            pytest.raises(LedgerError, match="do not fit together at size"),
+            pytest.raises(LedgerError, match="do not match at size"),
         ):
             app.recorder.insert_events([StoredEvent(uuid4(), 1, "test.event", b"")])

@@ -53,7 +53,7 @@ def test_key_is_made_once_and_guarded(tmp_path: Path) -> None:
 def test_key_that_others_can_reach_is_rejected(tmp_path: Path, mode: int) -> None:
     append_one(tmp_path)
     LedgerPaths(tmp_path).key.chmod(mode)
-    with pytest.raises(KeyFileError, match=r"ledger\.pem: mode 06.. lets others at"):
+    with pytest.raises(KeyFileError, match=r"ledger\.pem: mode 06.. lets other users access"):
         append_one(tmp_path)
     LedgerPaths(tmp_path).key.chmod(0o600)
     append_one(tmp_path)
@@ -98,7 +98,7 @@ def test_exchanged_vkey_is_rejected(tmp_path: Path) -> None:
     append_one(tmp_path / "other")
     own, other = LedgerPaths(tmp_path / "own"), LedgerPaths(tmp_path / "other")
     shutil.copy(other.vkey, own.vkey)
-    with pytest.raises(KeyFileError, match="one of the two was exchanged"):
+    with pytest.raises(KeyFileError, match="one of the two files was replaced"):
         append_one(tmp_path / "own")
     assert check_ledger(tmp_path / "own").error_type == "SignatureError"
     own.vkey.unlink()  # the private key's owner needs no vkey, and puts it back
@@ -117,10 +117,10 @@ def test_keys_of_other_kinds_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="not an Ed25519 key"):
         load_key(path, passphrase=None)
     path.write_text(public_pem(vkey("name", bytes(32))))
-    with pytest.raises(KeyFileError, match="a public key; the private one is wanted"):
+    with pytest.raises(KeyFileError, match="a public key; give the private key"):
         load_key(path, passphrase=None)
     path.write_bytes(b"no key at all")
-    with pytest.raises(KeyFileError, match="no PEM key"):
+    with pytest.raises(KeyFileError, match="not a PEM key"):
         load_key(path, passphrase=None)
 
 
@@ -139,7 +139,7 @@ def test_ledger_without_its_private_key_is_read_only(tmp_path: Path) -> None:
 def test_ledger_is_not_begun_anew_when_its_database_is_gone(tmp_path: Path) -> None:
     append_one(tmp_path)
     LedgerPaths(tmp_path).database.unlink()
-    with pytest.raises(StorageError, match="the ledger is gone"):
+    with pytest.raises(StorageError, match="ledger not found"):
         append_one(tmp_path)
     LedgerPaths(tmp_path).vkey.unlink()
     append_one(tmp_path)

@@ -243,10 +243,10 @@ def test_decision_is_recorded_as_that_of_whoever_said_it() -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (Said(LOWER_R1, "driver"), "the driver answers with no action only"),
+        (Said(LOWER_R1, "driver"), "the driver may only answer with no action"),
         (Said(LOWER_R1, "nobody"), "source must be one of"),
-        (Said("decrease_lr"), "something that is no decision"),  # type: ignore[arg-type]
-        ("decrease_lr", "something that is no decision"),
+        (Said("decrease_lr"), "something that is not a decision"),  # type: ignore[arg-type]
+        ("decrease_lr", "something that is not a decision"),
     ],
 )
 def test_answer_that_nobody_can_have_given_is_rejected(said: Any, message: str) -> None:
@@ -383,8 +383,8 @@ def test_nothing_is_appended_when_the_log_has_refused_once() -> None:
             ConfigurationError,
             "batch_size 256 times accumulation 1 is above the 192",
         ),
-        ({"dataset": "imagefolder:/nowhere/at/all"}, DatasetError, "there is no folder"),
-        ({"device": "cuda"}, ConfigurationError, "torch finds none"),
+        ({"dataset": "imagefolder:/nowhere/at/all"}, DatasetError, "folder .* not found"),
+        ({"device": "cuda"}, ConfigurationError, "no CUDA device was found"),
     ],
 )
 def test_run_that_cannot_start_is_rejected_and_leaves_nothing(

@@ -147,10 +147,10 @@ def test_playbook_brings_back_what_an_infinite_loss_has_destroyed() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"lr": 0.05}, "makes lr 3.76, and the configuration has 0.05"),
-        ({"provocation_seed": 1}, "makes lr 3.24"),
+        ({"lr": 0.05}, "needs lr = 3.76, but the configuration has 0.05"),
+        ({"provocation_seed": 1}, "needs lr = 3.24"),
         ({"provocation": "lr_too_odd"}, "provocation must be one of"),
-        ({"provocation": None}, "provocation_seed goes with a provocation"),
+        ({"provocation": None}, "provocation_seed is set without a provocation"),
         ({"provocation_seed": -1}, "provocation_seed must be a whole number from 0"),
         ({"provocation_seed": 2**60}, "provocation_seed must be a whole number from 0"),
     ],

@@ -80,7 +80,7 @@ def test_approved_proposals_stay_their_authors_words() -> None:
 def test_key_that_means_nothing_is_said_to_mean_nothing() -> None:
     said, shown, _ = sit_down("x\n\na\n", LOWER)
     assert said == [Said(LOWER, "policy")]
-    assert shown.count("is no answer to this") == 1
+    assert shown.count("is not a valid answer") == 1
 
 
 def test_edited_decision_is_the_persons_own() -> None:
@@ -118,14 +118,14 @@ def test_edit_that_does_not_fit_is_rejected_and_asked_again(wrong: str) -> None:
     right = '{"justification": "my own", "params": {"lr": 0.02}}'
     said, shown, _ = sit_down(f"e\n{wrong}\n{right}\na\n")
     assert said[0].decision.justification == "my own"
-    assert shown.count("not taken: ") == 1
+    assert shown.count("not accepted: ") == 1
 
 
 def test_rejected_proposal_becomes_the_persons_no_action_with_the_reason() -> None:
     said, shown, log = sit_down("r\n\nwait an epoch\na\n")
     own = Decision(NO_ACTION, ("R1",), DEFER, {}, "wait an epoch")
     assert said[0] == Said(own, "human")
-    assert shown.count("not taken: ") == 1  # a reason has words
+    assert shown.count("not accepted: ") == 1  # a reason has words
     assert reviews(log)[0].verdict == "reject"
 
 
@@ -250,7 +250,7 @@ def test_person_at_a_real_terminal_decides_and_leaves_in_the_middle(tmp_path: Pa
         (KEYS, b"\x04"),  # Ctrl-D
     )
     assert code == 2, shown
-    assert "not taken: " in shown
+    assert "not accepted: " in shown
     assert "no terminal: the input has ended" in shown
     assert "Traceback" not in shown
     run, transcript = recorded(tmp_path)

@@ -233,8 +233,8 @@ def test_run_is_eligible_when_its_label_holds_and_it_was_judged(told: Told) -> N
         ("invented", ["label unknown"]),
         ("backdated", ["label unknown"]),
         ("of other code", ["label of other code"]),
-        ("child of the unlabelled", ["has of an unlabelled run"]),
-        ("child of nobody", ["has of an unlabelled run"]),
+        ("child of the unlabelled", ["derived from an unlabelled run"]),
+        ("child of nobody", ["derived from an unlabelled run"]),
         ("not judged", ["not judged"]),
         ("failed", ["did not hold"]),
         ("judged blindly", ["did not hold"]),
@@ -264,7 +264,7 @@ def test_taint_names_the_checkpoint_and_the_reason(told: Told) -> None:
     child = told.standing("child under A")
     assert child["tainted_by"] == [told.names["B"]]
     assert child["taint_reasons"] == [
-        f"it has of run {told.names['under B']}, and {under['taint_reasons'][0]}"
+        f"it derives from run {told.names['under B']}, and {under['taint_reasons'][0]}"
     ]
 
 

@@ -199,7 +199,7 @@ def test_file_is_built_anew_with_a_note_when_it_is_no_good(
     spoil(database)
     done = catch_up(database, directory)
     assert done.note is not None
-    assert done.note.startswith("built anew: ")
+    assert done.note.startswith("rebuilt: ")
     assert done.applied == done.position
     assert digests(database) == before
     assert catch_up(database, directory).note is None
@@ -233,7 +233,7 @@ def test_file_is_built_anew_when_its_ledger_was_rewritten(
     rewrite(directory)
     done = catch_up(database, directory)
     assert done.note is not None
-    assert "no longer has the entry" in done.note
+    assert "is no longer in the ledger" in done.note
     assert digests(database) == built(database, directory)
 
 
@@ -294,9 +294,9 @@ def test_caller_is_told_when_another_process_holds_the_file(
 ) -> None:
     catch_up(database, directory)
     with held(database):
-        with pytest.raises(BusyError, match="another process holds the file"):
+        with pytest.raises(BusyError, match="another process is using the file"):
             catch_up(database, directory, wait=0.2)
-        with pytest.raises(BusyError, match="another process holds the file"):
+        with pytest.raises(BusyError, match="another process is using the file"):
             query(database, "SELECT 1", wait=0.2)
     assert catch_up(database, directory).note is None
 

@@ -34,7 +34,7 @@ def test_question_is_answered_with_columns_and_rows(filled: Path) -> None:
         ("name", "n"), [("campaign.ended", 1)]
     )
     for sql in ("", "SELECT 1; SELECT 2"):
-        with pytest.raises(ProjectionError, match="not one SQL statement"):
+        with pytest.raises(ProjectionError, match="exactly one SQL statement"):
             query(filled, sql)
 
 
@@ -94,13 +94,13 @@ def test_error_holds_the_words_of_duckdb(filled: Path) -> None:
 
 
 def test_clear_error_when_there_is_no_projection(database: Path) -> None:
-    with pytest.raises(ProjectionError, match="no projection yet"):
+    with pytest.raises(ProjectionError, match="projection not found"):
         query(database, "SELECT 1")
     assert not database.exists()
 
 
 def test_clear_error_when_the_file_is_of_another_kind(secret: Path) -> None:
-    with pytest.raises(ProjectionError, match="no DuckDB file"):
+    with pytest.raises(ProjectionError, match="not a DuckDB file"):
         query(secret, "SELECT 1")
 
 

@@ -189,7 +189,7 @@ def test_clear_error_when_no_python_value_exists_for_an_answer(filled: Path) -> 
 
 
 def test_arrow_table_of_no_projection_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ProjectionError, match="no projection yet"):
+    with pytest.raises(ProjectionError, match="projection not found"):
         arrow_table(tmp_path / "nowhere", "SELECT 1")
 
 

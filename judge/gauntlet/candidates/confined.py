@@ -1,4 +1,4 @@
-"""A candidate's command, run where it can read little, write less, reach nobody and leave nothing.
+"""Runs a candidate's command in isolation: limited reads and writes, no network, no traces.
 
 A supervisor of ours (judge/gauntlet/candidates/supervisor.py) starts the command in namespaces of
 its own and ends everything that it started. The command sees Python, the system's libraries and
@@ -86,14 +86,14 @@ class Ended:
         """How it ended, in words of ours."""
         most = self.limits
         return {
-            "exited": f"it left with status {self.code}",
-            "signal": f"it was ended by signal {self.code}",
+            "exited": f"it exited with status {self.code}",
+            "signal": f"it was killed by signal {self.code}",
             "timeout": f"it ran for more than {most.seconds:g} seconds",
-            "output": f"it printed more than {most.output_bytes:g} bytes",
-            "memory": f"it held more than {most.memory_bytes:g} bytes of memory",
+            "output": f"it printed more than {most.output_bytes:,} bytes",
+            "memory": f"it used more than {most.memory_bytes:,} bytes of memory",
             "processes": f"it started more than {most.processes} processes",
-            "disk": f"it wrote more than {most.disk_bytes:g} bytes or {most.files} files",
-            "stopped": "it did not leave when nothing more was asked",
+            "disk": f"it wrote more than {most.disk_bytes:,} bytes or {most.files} files",
+            "stopped": "it did not exit when no more requests were sent",
         }[self.status]
 
 
@@ -138,7 +138,9 @@ def discard(folder: Path) -> None:
     for command in (["/bin/chmod", "-R", "u+rwX"], ["/bin/rm", "-rf"]):
         subprocess.run([*command, "--", folder], capture_output=True, check=False)  # noqa: S603 - two fixed commands
     if folder.exists():
-        raise GauntletError(f"{folder}: what a candidate left cannot be removed; remove it by hand")
+        raise GauntletError(
+            f"{folder}: files left by a candidate cannot be removed; remove them by hand"
+        )
 
 
 class Conversation:
@@ -204,7 +206,7 @@ class Conversation:
 
     def _check_quiet(self) -> None:
         if self._supervised.unread():
-            raise AnswerError("it said more than it was asked")
+            raise AnswerError("it printed more than the replies it was asked for")
 
 
 class _Supervised:
@@ -350,7 +352,7 @@ class _Supervised:
         lines = bytes(self._kept["report"]).splitlines()
         if len(lines) < 2:
             raise GauntletError(
-                "the process that confines candidates was itself ended; is there memory enough?"
+                "the process that confines candidates was killed; is there enough memory?"
             )
         said = read_value(lines[1])
         if said["problem"] is not None:

@@ -1,4 +1,4 @@
-"""What the pairs of one task's answers say: by how much success and metrics differ.
+"""By how much success and metrics differ in the paired answers to one task.
 
 A metric without a guard (recall, agreement) is a quality: as with success, less of it is a
 regression and more of it an improvement. A metric with a guard (rows, precision) is a thrift. It
@@ -57,10 +57,10 @@ def pairs_of(
             continue
         where = f"task {result.task_id}, repeat {result.repeat}"
         if result.repeat and not stochastic[result.task_id]:
-            raise GauntletError(f"{where}: a deterministic task is answered once")
+            raise GauntletError(f"{where}: a deterministic task must be answered once")
         arms = found.setdefault((result.task_id, result.repeat), {})
         if result.arm in arms:
-            raise GauntletError(f"{where}: there are two answers of the {result.arm}")
+            raise GauntletError(f"{where}: there are two answers by the {result.arm}")
         arms[result.arm] = result
     pairs: dict[str, list[Pair]] = {task_id: [] for task_id in stochastic}
     for (task_id, repeat), arms in sorted(found.items()):
@@ -118,6 +118,6 @@ def fault(pair: Pair) -> float:
 def _check_range(pair: Pair, name: str, values: tuple[float, float], *, most: float) -> None:
     if not all(0.0 <= each <= most for each in values):
         raise GauntletError(
-            f"task {pair.base.task_id}: {name} goes from {values[0]} to {values[1]}, "
-            f"and it lies between 0 and {most}: mend the scorer"
+            f"task {pair.base.task_id}: {name} goes from {values[0]} to {values[1]}, but it must "
+            f"lie between 0 and {most}: fix the scorer"
         )

@@ -1,6 +1,6 @@
-"""The operators of mutation: what a node of the syntax tree could be by mistake.
+"""The mutation operators: plausible mistakes for each node of the syntax tree.
 
-It leaves alone what an error says, assertions, annotations, decorators and documentation.
+Error messages, assertions, annotations, decorators and documentation are not mutated.
 
 Source: DeMillo, Lipton & Sayward 1978, "Hints on test data selection"; the choice is close to
 Offutt et al. 1996, "An experimental determination of sufficient mutant operators".

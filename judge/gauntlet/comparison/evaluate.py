@@ -1,4 +1,4 @@
-"""Compares both arms of a benchmark: better, worse, or no telling.
+"""Compares both arms of a benchmark: better, worse, or undecided.
 
 Deterministic tasks are compared exactly, stochastic ones by what their pairs of repeats prove.
 
@@ -79,7 +79,7 @@ def compare(
     task lacks an answer, or results contradict each other.
     """
     if not 0.0 < level < 1.0:
-        raise GauntletError(f"a level of error lies between 0 and 1, not at {level}")
+        raise GauntletError(f"an error level must lie between 0 and 1, not {level}")
     settings = settings or Settings()
     known = weigh([*base, *candidate], tasks=tasks, level=level, settings=settings)
     if known.exact.missing:
@@ -183,12 +183,12 @@ def _doubts(
     if not improvements:
         doubts.append("no task is shown to be better")
     if known.dear and known.exact.savings:
-        doubts.append("no saving counts while another is paid for it")
+        doubts.append("a saving does not count while another metric is worse")
         doubts += [note for notes in known.dear.values() for note in notes]
     if improvements:
         doubts += [
-            f"{task}: {len(known.pairs[task])} pairs do not show that nothing is worse by "
-            f"{settings.margin:g}"
+            f"{task}: after {len(known.pairs[task])} pairs, a loss of {settings.margin:g} cannot "
+            "be excluded"
             for task, proof in known.proofs.items()
             if proof.unharmed < -log(level)
         ]

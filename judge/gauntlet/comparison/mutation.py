@@ -68,7 +68,7 @@ class Equivalent:
 
     def __post_init__(self) -> None:
         if not all(isinstance(each, str) and each.strip() for each in (self.id, self.reason)):
-            raise ValueError("every entry has an id, the change and a reason, as text")
+            raise ValueError("every entry must have an id, the change and a reason, as text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ def parse_equivalents(data: bytes) -> tuple[Equivalent, ...]:
         tables = tomllib.loads(data.decode())["equivalent"]
         return tuple(Equivalent(**table) for table in tables)
     except (KeyError, TypeError, ValueError) as error:
-        raise GauntletError(f"no list of equivalent mutants: {error}") from error
+        raise GauntletError(f"not a list of equivalent mutants: {error}") from error
 
 
 def mutate_run(
@@ -179,7 +179,7 @@ def mutate_run(
         copy = Path(name) / "tree"
         shutil.copytree(tree, copy, ignore=shutil.ignore_patterns("__pycache__"))
         if by := run(copy):
-            raise GauntletError(f"the unchanged tree is caught already ({by}): mend it first")
+            raise GauntletError(f"the unchanged tree already fails ({by}): fix it first")
         for mutant in chosen:
             by = _judged(mutant, copy, run)
             if by is not None:

@@ -1,4 +1,4 @@
-"""How often the gate errs, and how often the document's plain rule does: the figures of the docs.
+"""Simulates the error rates of the gate and of the plain rule; gives the figures in the docs.
 
 Source: docs/explanation/calibrated-gate.md.  I/O: none.
 """

@@ -1,4 +1,4 @@
-"""All that two arms' answers say so far: findings that are exact, and evidence that grows.
+"""What the answers of both arms show so far: exact findings and accumulated evidence.
 
 Source: claims.py says what is compared, betting.py what it proves.
 I/O: none.  Units: natural logarithms.

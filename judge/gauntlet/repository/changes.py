@@ -1,4 +1,4 @@
-"""What a proposal really touches, held against the manifest and against what it says.
+"""Compares what a proposal really changes with the manifest and with what it declares.
 
 Looked at are two trees, never the diff's own headers: a rename is a deletion and an addition, and
 a link, a submodule or an executable file shows by its mode. A path has to be one that every file
@@ -69,14 +69,16 @@ def check_changes(
     changes nothing, is a DiffError.
     """
     if not changes:
-        raise DiffError("the diff changes nothing: propose something, or nothing at all")
+        raise DiffError("the diff changes nothing: change at least one file, or submit no proposal")
     if len(changes) > MAX_PATHS:
-        raise _refused(f"{len(changes)} files are touched; the most is {MAX_PATHS}: propose less")
+        raise _refused(
+            f"the diff changes {len(changes)} files; the maximum is {MAX_PATHS}: propose less"
+        )
     for change in changes:
         if manifest.is_controller(change.path):
             raise TierError(
-                f"{change.path!r} belongs to what judges proposals: nothing goes on before an"
-                " operator has looked",
+                f"{change.path!r} belongs to the code that judges proposals: the line is halted "
+                "until an operator has reviewed it",
                 halts="line",
             )
     for change in changes:
@@ -87,7 +89,7 @@ def check_changes(
     tiers = {change.path: tier_of_change(change, manifest) for change in changes}
     for path, tier in tiers.items():
         if tier == 0:
-            raise _refused(f"{path!r} is tier 0: people change it, by commits of their own")
+            raise _refused(f"{path!r} is tier 0: only people may change it, by their own commits")
     _check_declared(declared, tiers)
     additions = tuple(c.path for c in changes if manifest.tier_of(c.path) == 0)
     return Verdict(
@@ -112,10 +114,10 @@ def _refused(message: str) -> TierError:
 def _check_path(path: str) -> None:
     parts = path.split("/")
     if len(path) > MAX_PATH or any(len(p.encode(errors="replace")) > MAX_PART for p in parts):
-        raise _refused(f"{path[:80]!r}... is too long for a path")
+        raise _refused(f"the path {path[:80]!r}... is too long")
     for part in parts:
         if problem := _problem_of_name(part):
-            raise _refused(f"{path!r} is no path that a proposal may touch: {part!r} {problem}")
+            raise _refused(f"a proposal may not change the path {path!r}: {part!r} {problem}")
 
 
 def _problem_of_name(part: str) -> str | None:
@@ -124,13 +126,13 @@ def _problem_of_name(part: str) -> str | None:
     if part.casefold().startswith(".git"):
         return "is git's own"
     if part[-1] in ". " or part[0] in " -":  # some file systems drop the first two
-        return "begins or ends with a mark that is lost or misread"
+        return "starts or ends with a character that is easily lost or misread"
     for mark in part:
         # Letters, marks and digits; no `~` and `:`, which mean something in NTFS, nothing unseen.
         if mark not in _PLAIN and unicodedata.category(mark)[0] not in "LMN":
-            return f"has {mark!r} in it"
+            return f"contains {mark!r}"
     if unicodedata.normalize("NFC", part) != part:
-        return "is not in Unicode's composed form"
+        return "is not in Unicode normal form C"
     return None
 
 
@@ -139,7 +141,8 @@ def _check_modes(change: Change) -> None:
         if mode not in (None, FILE):
             what = _MODES.get(str(mode), f"of mode {mode}")
             raise _refused(
-                f"{change.path!r} is {what}: a proposal touches plain files, and their content only"
+                f"{change.path!r} is {what}: a proposal may only change the content of regular "
+                "files"
             )
 
 
@@ -167,8 +170,8 @@ def _check_collisions(changes: Sequence[Change], paths: Collection[str]) -> None
         for name in (change.path, *_folders(change.path)):
             if others := names[_folded(name)] - {name}:
                 raise _refused(
-                    f"{name!r} and {min(others)!r} are one name where case or Unicode's forms"
-                    " do not count"
+                    f"{name!r} and {min(others)!r} are the same name on systems that ignore case "
+                    "or Unicode forms"
                 )
 
 
@@ -180,22 +183,18 @@ def _check_imports(changes: Sequence[Change], paths: Collection[str]) -> None:
     for path in sorted(added):
         for folder in _folders(path):
             if f"{folder}.py" in before:
-                raise _refused(
-                    f"{path!r} makes a package that takes the place of {folder + '.py'!r}"
-                )
+                raise _refused(f"{path!r} creates a package that replaces {folder + '.py'!r}")
         top = path.split("/")[0]
         is_code = re.search(r"\.(py\w*|so)$", path)
         if is_code and (top not in tops or path.startswith(f"{top}/__init__.")):
-            raise _refused(
-                f"{path!r} makes a new module at the top, where it may take another's place"
-            )
+            raise _refused(f"{path!r} creates a new top-level module, which may shadow another one")
 
 
 def _check_declared(declared: Mapping[str, int], tiers: Mapping[str, int]) -> None:
     if unsaid := sorted(set(tiers) - set(declared)):
-        raise _refused(f"the diff touches {unsaid[0]!r}, which the proposal does not declare")
+        raise _refused(f"the diff changes {unsaid[0]!r}, which the proposal does not declare")
     if untouched := sorted(set(declared) - set(tiers)):
-        raise _refused(f"the proposal declares {untouched[0]!r}, which the diff does not touch")
+        raise _refused(f"the proposal declares {untouched[0]!r}, which the diff does not change")
     for path, tier in sorted(tiers.items()):
         if type(declared[path]) is not int or declared[path] != tier:
             raise _refused(

@@ -42,7 +42,9 @@ def check_form(text: str) -> None:
             old -= kind != "+"
             new -= kind != "-"
             if min(old, new) < 0:
-                raise DiffError(f"line {number} of the diff is more than its hunk announces")
+                raise DiffError(
+                    f"line {number} of the diff exceeds the length that its hunk header states"
+                )
         elif kind == "\\" and in_hunk:
             continue  # "\ No newline at end of file"
         elif old or new:
@@ -54,8 +56,8 @@ def check_form(text: str) -> None:
             begun, in_hunk = True, False
         else:
             raise DiffError(
-                f"line {number} of the diff is neither a header nor part of a hunk: git would skip"
-                " it, and who reads it would not; make the diff with `git diff`"
+                f"line {number} of the diff is neither a header nor part of a hunk: git would "
+                "ignore it, but a reader would not; make the diff with `git diff`"
             )
     if old or new:
         raise DiffError("the diff ends in the middle of a hunk")
@@ -65,4 +67,4 @@ def check_once(paths: Iterable[str]) -> None:
     """Raise DiffError where a diff comes to one path twice."""
     for path, times in Counter(paths).items():
         if times > 1:
-            raise DiffError(f"the diff comes to {path!r} more than once; make one change of it")
+            raise DiffError(f"the diff changes {path!r} more than once; combine the changes")

@@ -1,4 +1,4 @@
-"""A git repository, read and written without the habits that git takes from its surroundings.
+"""Reads and writes a git repository independently of git's configuration and environment.
 
 Contents are read and made in a git directory of our own beside the repository's objects, so that no
 configuration, hook, attribute, filter, graft or replacement counts. Branches are moved by comparing
@@ -77,7 +77,9 @@ class Repository:
         try:
             return self._refs("rev-parse", "--verify", "--quiet", name).decode().strip()
         except RepositoryError as error:
-            raise RepositoryError(f"{self.path} has no branch {branch!r}: make it first") from error
+            raise RepositoryError(
+                f"branch {branch!r} not found in {self.path}: create it first"
+            ) from error
 
     def tree_of(self, commit: str) -> str:
         """Return the tree of a commit."""
@@ -104,10 +106,10 @@ class Repository:
         """Return one plain file of a commit or tree; RepositoryError where it is not one."""
         entry = self.files(commit).get(path)
         if entry is None or entry.mode not in (FILE, "100755"):
-            raise RepositoryError(f"{commit} of {self.path} has no file {path!r}")
+            raise RepositoryError(f"file {path!r} not found in commit {commit} of {self.path}")
         size = int(self._objects("cat-file", "-s", entry.object))
         if size > most:
-            raise RepositoryError(f"{path!r} of {commit} has {size} bytes; the most is {most}")
+            raise RepositoryError(f"{path!r} of {commit} has {size} bytes; the maximum is {most}")
         return self._objects("cat-file", "blob", entry.object)
 
     def changes(self, base_tree: str, tree: str) -> tuple[Change, ...]:
@@ -138,8 +140,8 @@ class Repository:
                 counts = self._objects("apply", "-p1", "--numstat", "-z", "-", stdin=diff)
             except RepositoryError as error:
                 raise DiffError(
-                    f"the diff does not apply to {base}: {error.__cause__ or error};"
-                    " make it against the line's head, with `git diff`"
+                    f"the diff does not apply to {base}: {error.__cause__ or error}; make it "
+                    "against the head of the line with `git diff`"
                 ) from error
             tree = self._objects("write-tree", index=index).decode().strip()
         named = [line.split(b"\t", 2)[-1] for line in counts.split(b"\0")[:-1]]
@@ -166,8 +168,8 @@ class Repository:
             if name in self.branches() and self.head(name) == commit:
                 return
             raise RepositoryError(
-                f"{self.path} cannot make the branch {name!r}: it is elsewhere, or another"
-                " branch takes its place; rename or delete that one"
+                f"cannot create branch {name!r} in {self.path}: it exists at another commit, or "
+                "another branch's name conflicts with it; rename or delete that branch"
             ) from None
 
     def delete_branch(self, name: str) -> bool:
@@ -200,19 +202,21 @@ class Repository:
         """
         if trees := self.checked_out(branch):
             raise RepositoryError(
-                f"{trees[0]} has {branch!r} checked out, and would be left behind its branch:"
-                " run `git switch --detach` there"
+                f"{trees[0]} has branch {branch!r} checked out and would no longer match it: run "
+                "`git switch --detach` there"
             )
         ref = _ref(branch)
         if self._refs("for-each-ref", "--format=%(symref)", ref).strip():
-            raise RepositoryError(f"{branch!r} of {self.path} is a name for another branch")
+            raise RepositoryError(
+                f"{branch!r} of {self.path} is a symbolic name for another branch"
+            )
         try:
             self._refs("update-ref", "--no-deref", ref, _hash(new), _hash(old))
         except RepositoryError as error:
             if (now := self.head(branch)) != old:
                 raise MovedError(
-                    f"{branch!r} of {self.path} is at {now} and not at {old}: somebody else"
-                    " has moved it; make the proposal again"
+                    f"branch {branch!r} of {self.path} is at {now}, not at {old}: it was moved in "
+                    "the meantime; submit the proposal again"
                 ) from error
             raise
 
@@ -393,20 +397,22 @@ def _git_folder(path: Path) -> Path:
         return (own / common.read_text().strip()).resolve() if common.is_file() else own
     if (path / "HEAD").is_file() and (path / "objects").is_dir():
         return path
-    raise RepositoryError(f"{path} is not the top of a git repository: name its top folder")
+    raise RepositoryError(f"{path} is not the top folder of a git repository: give its top folder")
 
 
 def _check_diff(diff: bytes) -> None:
     if len(diff) > MAX_DIFF:
-        raise DiffError(f"the diff has {len(diff)} bytes; the most is {MAX_DIFF}: propose less")
+        raise DiffError(f"the diff has {len(diff)} bytes; the maximum is {MAX_DIFF}: propose less")
     try:
         text = diff.decode()
     except UnicodeDecodeError as error:
-        raise DiffError(f"the diff is no UTF-8 text: {error}") from error
+        raise DiffError(f"the diff is not UTF-8 text: {error}") from error
     if found := re.search(r"[\x00-\x08\x0b\x0e-\x1f\x7f]", text):
-        raise DiffError(f"the diff has the control character {found[0]!r} in it; it is text only")
+        raise DiffError(
+            f"the diff contains the control character {found[0]!r}; only text is allowed"
+        )
     if re.search(r"^(GIT binary patch|Binary files )", text, re.MULTILINE):
-        raise DiffError("the diff has binary parts; a proposal is text only")
+        raise DiffError("the diff has binary parts; only text is allowed")
     if re.search(r"^copy (from|to) ", text, re.MULTILINE):
         raise DiffError(
             "the diff copies files; make it without copies, with `git diff --no-renames`"
@@ -420,15 +426,19 @@ def _ref(branch: str, *, proposals: bool = False) -> str:
     parts = branch.split("/")
     plain = all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", part) for part in parts)
     if not plain or ".." in branch or any(part.endswith((".", ".lock")) for part in parts):
-        raise RepositoryError(f"{branch!r} is no branch's name: use letters, digits, - and _")
+        raise RepositoryError(
+            f"{branch!r} is not a valid branch name: use letters, digits, - and _"
+        )
     if proposals and not branch.startswith(PROPOSALS):
-        raise RepositoryError(f"{branch!r} is no proposal's branch: those begin with {PROPOSALS}")
+        raise RepositoryError(
+            f"{branch!r} is not a proposal branch: its name must start with {PROPOSALS}"
+        )
     return f"refs/heads/{branch}"
 
 
 def _hash(name: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{40}([0-9a-f]{24})?", name):
-        raise RepositoryError(f"{name!r} is no hash of git's: give it in full")
+        raise RepositoryError(f"{name!r} is not a full git hash")
     return name
 
 

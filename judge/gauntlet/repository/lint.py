@@ -71,7 +71,7 @@ def _too_long(path: str, before: bytes | None, after: bytes, manifest: Manifest)
     bound, lines = manifest.file_lines, after.count(b"\n")
     if bound is None or lines <= max(bound, (before or b"").count(b"\n")):
         return ()
-    return (f"{path}: has {lines} lines; the most is {bound}",)
+    return (f"{path}: has {lines} lines; the maximum is {bound}",)
 
 
 def _problems(path: str, source: bytes, manifest: Manifest) -> list[tuple[int, str]]:
@@ -85,11 +85,11 @@ def _problems(path: str, source: bytes, manifest: Manifest) -> list[tuple[int, s
             warnings.simplefilter("ignore")
             tree = ast.parse(source, filename=path)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return [(1, f"is no Python: {str(error)[:200]}")]
+        return [(1, f"is not valid Python: {str(error)[:200]}")]
     if encoding != "utf-8":
         return [(1, f"is written in {encoding}; write it in UTF-8")]
     found = [
-        (text.count("\n", 0, mark.start()) + 1, f"has the unseen character {mark[0]!r}")
+        (text.count("\n", 0, mark.start()) + 1, f"contains the invisible character {mark[0]!r}")
         for mark in _UNSEEN.finditer(text)
     ]
     try:
@@ -145,7 +145,7 @@ class _Walk:
             case ast.Call():
                 yield from self._call(node)
             case ast.ExceptHandler() if node.type is None:
-                yield "catches everything: name what is caught"
+                yield "catches every exception: name the exceptions"
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield from _name(node.name)
             case ast.arg():
@@ -162,18 +162,18 @@ class _Walk:
 
     def _import(self, module: str) -> Iterator[str]:
         if not self._allowed(module):
-            yield f"imports {module}, which is not among the modules that it may import"
+            yield f"imports {module}, which is not in the list of allowed modules"
 
     def _import_from(self, node: ast.ImportFrom) -> Iterator[str]:
         module = self._absolute(node)
         for alias in node.names:
             whole = f"{module}.{alias.name}"
             if alias.name == "*":
-                yield f"imports everything from {module}: name what is meant"
+                yield f"imports * from {module}: name the imports"
             elif self._is_module_of_others(alias.name, whole) or not (
                 self._allowed(module) or self._allowed(whole)
             ):
-                yield f"imports {whole}, which is not among the modules that it may import"
+                yield f"imports {whole}, which is not in the list of allowed modules"
             yield from _attribute_name(alias.name)
             yield from _name(alias.asname or "")
 
@@ -201,15 +201,15 @@ class _Walk:
         if node.id in _FORBIDDEN:
             yield f"uses {node.id}"
         elif node.id in _READS and id(node) not in self.called:
-            yield f"uses {node.id} without calling it where it stands"
+            yield f"uses {node.id} without calling it directly"
         elif node.id in self.modules and id(node) not in self.dotted:
-            yield f"uses the module {node.id} for more than what is in it"
+            yield f"uses the module {node.id} as a value, not only its attributes"
         yield from _name(node.id)
 
     def _attribute(self, node: ast.Attribute) -> Iterator[str]:
         yield from _attribute_name(node.attr)
         if _root(node) in self.imported and self._is_module_of_others(node.attr, ast.unparse(node)):
-            yield f"reaches for the module {node.attr} by {ast.unparse(node)[:100]}"
+            yield f"accesses the module {node.attr} through {ast.unparse(node)[:100]}"
         if not isinstance(node.ctx, ast.Load):
             yield from self._assigned(node)
 
@@ -224,7 +224,7 @@ class _Walk:
         if isinstance(named, ast.Constant) and isinstance(named.value, str):
             yield from _attribute_name(named.value)
         else:
-            yield f"calls {node.func.id} with a name that is made while it runs"
+            yield f"calls {node.func.id} with a name that is computed at run time"
 
 
 def _root(node: ast.expr) -> str | None:
@@ -242,4 +242,4 @@ def _name(name: str) -> Iterator[str]:
 def _attribute_name(name: str) -> Iterator[str]:
     yield from _name(name)
     if name.lstrip("_") in _REACHING:  # modules are often imported as `_sys`
-        yield f"reaches for .{name}"
+        yield f"accesses .{name}"

@@ -125,11 +125,11 @@ def parse_manifest(data: bytes) -> Manifest:
     try:
         whole = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"{PATH} is no TOML: {error}") from error
+        raise ManifestError(f"{PATH} is not TOML: {error}") from error
     table = _Table("", whole)
     table.knows("version", "line", "reference_set", *_TABLES)
     if table.take("version", int) != 1:
-        raise ManifestError(f"{PATH}: version is 1, the only one that is known")
+        raise ManifestError(f"{PATH}: version must be 1, the only supported version")
     tiers, code = table.table("tiers"), table.table("code")
     tiers.knows("0", "1", "2")
     code.knows("imports")
@@ -163,7 +163,8 @@ def _benchmark(table: "_Table") -> BenchmarkCommand:
     representative = table.texts("representative")
     if len(set(representative)) != len(representative) or len(representative) > MAX_REPRESENTATIVE:
         raise ManifestError(
-            f"{PATH}: benchmark.representative names up to {MAX_REPRESENTATIVE} different tasks"
+            f"{PATH}: benchmark.representative must name at most {MAX_REPRESENTATIVE} different "
+            "tasks"
         )
     return BenchmarkCommand(
         command=table.command("command", placeholders=("python",)),
@@ -197,7 +198,7 @@ class _Table:
             raise ManifestError(f"{PATH}: {self._key(key)} is missing")
         value = self.values[key]
         if type(value) is not kind:  # a bool is no int here
-            raise ManifestError(f"{PATH}: {self._key(key)} is of type {kind.__name__}")
+            raise ManifestError(f"{PATH}: {self._key(key)} must be of type {kind.__name__}")
         return value
 
     def table(self, key: str, *known: str) -> "_Table":
@@ -209,13 +210,13 @@ class _Table:
     def text(self, key: str) -> str:
         value: str = self.take(key, str)
         if not value or not value.isprintable() or len(value) > 500:
-            raise ManifestError(f"{PATH}: {self._key(key)} is 1 to 500 printable characters")
+            raise ManifestError(f"{PATH}: {self._key(key)} must be 1 to 500 printable characters")
         return value
 
     def whole(self, key: str, most: int) -> int:
         value: int = self.take(key, int)
         if not 1 <= value <= most:
-            raise ManifestError(f"{PATH}: {self._key(key)} is from 1 to {most}")
+            raise ManifestError(f"{PATH}: {self._key(key)} must be from 1 to {most}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -236,13 +237,15 @@ class _Table:
         named = set(re.findall(r"\{(.*?)\}", " ".join(parts)))
         if not parts or named != set(placeholders):
             wanted = " and ".join(f"{{{name}}}" for name in placeholders)
-            raise ManifestError(f"{PATH}: {self._key(key)} is a command with {wanted} in it")
+            raise ManifestError(
+                f"{PATH}: {self._key(key)} must be a command that contains {wanted}"
+            )
         return parts
 
     def modules(self, key: str) -> tuple[str, ...]:
         for name in (found := self.texts(key)):
             if not re.fullmatch(r"\w+(\.\w+)*(\.\*)?", name, re.ASCII):
-                raise ManifestError(f"{PATH}: {self._key(key)}: {name!r} is no module's name")
+                raise ManifestError(f"{PATH}: {self._key(key)}: {name!r} is not a module name")
         return found
 
     def _key(self, key: str) -> str:
@@ -251,24 +254,26 @@ class _Table:
 
 def _branch(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", name):
-        raise ManifestError(f"{PATH}: line is a branch's plain name, not {name!r}")
+        raise ManifestError(f"{PATH}: line must be a plain branch name, not {name!r}")
     return name
 
 
 def _folder(path: str) -> str:
     if "*" in path or _problem_of_pattern(path):
-        raise ManifestError(f"{PATH}: reference_set is a folder of the repository, not {path!r}")
+        raise ManifestError(
+            f"{PATH}: reference_set must be a folder of the repository, not {path!r}"
+        )
     return path
 
 
 def _problem_of_pattern(pattern: str) -> str | None:
     parts = pattern.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\\" in pattern:
-        return "is no path in the repository"
+        return "is not a path in the repository"
     if any("**" in part and part != "**" for part in parts):
-        return "has ** beside something else between two slashes"
+        return "has ** next to other characters between two slashes"
     if any(mark in pattern for mark in "?[]{}!"):
-        return "has marks other than * and **"
+        return "has wildcards other than * and **"
     return None
 
 

@@ -91,7 +91,7 @@ class ReferenceSet:
         for task in self.tasks:
             if task.task_id == task_id:
                 return task
-        raise TaskError(f"the reference set has no task {task_id!r}")
+        raise TaskError(f"task {task_id!r} not found in the reference set")
 
 
 def load(source: "Path | Repository", *, commit: str = "", path: str = "") -> ReferenceSet:
@@ -121,7 +121,7 @@ def _read_folder(folder: Path) -> dict[str, bytes]:
     for path in sorted((folder / MANIFEST, *(folder / TASKS).rglob("*"))):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
-            raise TaskError(f"{name}: a link is no part of a reference set")
+            raise TaskError(f"{name}: links are not allowed in a reference set")
         if path.is_dir():
             continue
         if len(found) == MAX_FILES:
@@ -143,7 +143,7 @@ def _parse(files: Mapping[str, bytes]) -> ReferenceSet:
         if parts[0] != TASKS:
             continue
         if len(parts) < 3:
-            raise TaskError(f"{name}: belongs to no task")
+            raise TaskError(f"{name}: does not belong to a task")
         folders.setdefault(parts[1], {})[parts[2]] = content
     tasks = []
     for number, entry in enumerate(whole["tasks"]):
@@ -151,7 +151,7 @@ def _parse(files: Mapping[str, bytes]) -> ReferenceSet:
         _check_keys(where, entry, _ENTRY)
         task_id = _name(f"{where}.task_id", entry["task_id"])
         if task_id not in folders:
-            raise TaskError(f"{where}: {TASKS}/{task_id} does not exist, or was there before")
+            raise TaskError(f"{where}: folder {TASKS}/{task_id} does not exist or is used twice")
         tasks.append(_task(where, entry, folders.pop(task_id)))
     if folders:
         raise TaskError(f"{TASKS}/{min(folders)}: is not in {MANIFEST}")
@@ -171,7 +171,7 @@ def _task(where: str, entry: Mapping[str, Any], files: Mapping[str, bytes]) -> T
         if first == SNAPSHOT and rest:
             snapshot[rest] = files[name]
         elif name not in ("task.json", "expected.json", BASELINE, _diff_of(entry)):
-            raise TaskError(f"{folder}/{name}: is no part of a task")
+            raise TaskError(f"{folder}/{name}: does not belong to a task")
     if not isinstance(said["parameters"], dict):
         raise TaskError(f"{folder}/task.json: parameters: an object is expected")
     if type(said["seed"]) is not int or not 0 <= said["seed"] < 2**63:
@@ -215,14 +215,14 @@ def _check_entry(where: str, entry: Mapping[str, Any], files: Mapping[str, bytes
     if not isinstance(categories, list) or not categories:
         raise TaskError(f"{where}.categories: a list of at least one is expected")
     if len({_name(f"{where}.categories", each) for each in categories}) != len(categories):
-        raise TaskError(f"{where}.categories: one stands there twice")
+        raise TaskError(f"{where}.categories: a category is repeated")
     try:
         date.fromisoformat(_text(f"{where}.added_at", entry["added_at"]))
     except ValueError:
         raise TaskError(f"{where}.added_at: a date (2026-01-31) is expected") from None
     diff = entry["expected_diff_path"]
     if diff is not None and (_diff_of(entry) is None or _diff_of(entry) not in files):
-        raise TaskError(f"{where}.expected_diff_path: no file of the task's folder")
+        raise TaskError(f"{where}.expected_diff_path: not a file in the task's folder")
 
 
 def _diff_of(entry: Mapping[str, Any]) -> str | None:
@@ -259,7 +259,7 @@ def _text(where: str, value: Any) -> str:
 
 def _name(where: str, value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise TaskError(f"{where}: a name of small letters, digits, _ and - is expected")
+        raise TaskError(f"{where}: a name of lower-case letters, digits, _ and - is expected")
     return value
 
 

@@ -1,4 +1,4 @@
-"""What an answer to a reference task is worth: success, refused answers, and counted work.
+"""Scores an answer to a reference task: success, refused answers, and counted work.
 
 Work is counted in rows, bytes and steps, never in seconds. Every measure of thrift has a partner
 that guards it: fewer rows are no gain where they cost recall.
@@ -69,10 +69,14 @@ class Score:
     def __post_init__(self) -> None:
         for name, value in self.metrics.items():
             if name not in METRICS or not math.isfinite(value):
-                raise GauntletError(f"a scorer gives {name} = {value}, which is no metric of ours")
+                raise GauntletError(
+                    f"the scorer returned {name} = {value}, which is not a known metric"
+                )
             guard = METRICS[name].guard
             if guard not in {None, "success", *self.metrics}:
-                raise GauntletError(f"a scorer gives {name} without {guard}, which guards it")
+                raise GauntletError(
+                    f"the scorer returned {name} without {guard}, which must accompany it"
+                )
 
 
 def exact(task: "Task", ask: Ask) -> Score:
@@ -95,7 +99,7 @@ def selection(task: "Task", ask: Ask) -> Score:
     cap, needed = task.expected["cap"], frozenset(task.expected["needed"])
     rows = ask(QUESTION)
     if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
-        raise AnswerError("the answer is no list of rows' names")
+        raise AnswerError("the answer is not a list of row names")
     if len(set(rows)) != len(rows):
         raise AnswerError("the answer names a row twice")
     chosen = frozenset(rows[:cap])
@@ -111,7 +115,7 @@ def selection(task: "Task", ask: Ask) -> Score:
             "precision": found / len(chosen) if chosen else 0.0,
             "rows": float(len(rows)),
         },
-        problem=f"{len(rows)} rows are chosen, and {cap} is the cap" if over else missed,
+        problem=f"{len(rows)} rows are chosen; the maximum is {cap}" if over else missed,
     )
 
 

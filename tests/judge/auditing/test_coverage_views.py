@@ -343,7 +343,7 @@ def test_remedies_that_are_always_refused_answer_nothing_is_rejected(story: Stor
     story.end("completed")
     found = story.measure()
     assert [v.epoch for v in found.violations if v.kind == "unresolved_deferral"][:3] == [2, 3, 4]
-    assert "R1, answered in vain by decision 1" in found.violations[0].detail
+    assert "R1, whose remedy was refused in decision 1" in found.violations[0].detail
     assert not found.remedied
 
 

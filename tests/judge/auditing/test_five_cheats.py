@@ -64,7 +64,7 @@ def test_shadow_log_beside_a_real_one_that_never_ended_is_rejected(
     unended = rewrite(case, lambda event: None if isinstance(event, Run.Ended) else {})
     report = unended.audit()
     assert failed(report) == "ledger"
-    assert "a start and no end" in report.step("ledger").summary
+    assert "has no run.ended event" in report.step("ledger").summary
 
 
 def test_run_that_has_not_ended_is_given_no_verdict_on_record_is_rejected(
@@ -73,7 +73,7 @@ def test_run_that_has_not_ended_is_given_no_verdict_on_record_is_rejected(
     case = tampered()
     unended = rewrite(case, lambda event: None if isinstance(event, Run.Ended) else {})
     log = LedgerApplication.in_memory(REGISTRY)
-    with pytest.raises(JudgeError, match="has a start and no end"):
+    with pytest.raises(JudgeError, match=r"has no run\.ended event"):
         unended.audit(log=log)
     assert not list(log.recorder.select_notifications(1, 10))
     assert case.audit(log=log).audit_id is not None
@@ -98,8 +98,8 @@ def swap(case: Case) -> None:
 @pytest.mark.parametrize(
     ("disabled", "step", "words"),
     [
-        ((), "deliverables", "is not the file that the run handed in"),
-        (("deliverable_hashes",), "weights", "is not what the run saved as best"),
+        ((), "deliverables", "is not the file that the run submitted"),
+        (("deliverable_hashes",), "weights", "differs from the weights that the run saved as best"),
         (("deliverable_hashes", "weights_hash"), "architecture", "do not fit the replayed model"),
     ],
 )
@@ -132,7 +132,7 @@ class ResidualCNN(Base):
     hand_in(case, model__py=source.replace("import ResidualCNN", flipped).encode())
     report = case.audit(config=off("deliverable_hashes"))
     assert failed(report) == "architecture"
-    assert "computes other logits" in report.step("architecture").summary
+    assert "computes different logits" in report.step("architecture").summary
 
 
 def test_recorded_edit_that_nobody_decided_on_is_rejected(tampered: Callable[[], Case]) -> None:
@@ -149,7 +149,8 @@ def test_recorded_edit_that_nobody_decided_on_is_rejected(tampered: Callable[[],
     )
     assert failed(report) == "architecture"
     assert (
-        "recorded for another model than the edits lead to" in report.step("architecture").summary
+        "recorded for a different model than the edits produce"
+        in report.step("architecture").summary
     )
 
 
@@ -187,7 +188,7 @@ def zeros(case: Case) -> bytes:
 @pytest.mark.parametrize(
     ("disabled", "words"),
     [
-        ((), "gradient norms of the submitted weights are not those recorded at the save"),
+        ((), "gradient norms of the submitted weights differ from those recorded with the weights"),
         (("validation",), "gradient norms of the submitted weights"),
         (("probe",), "the submitted weights have a validation loss of"),
     ],
@@ -246,8 +247,8 @@ def forge(case: Case) -> int:
 @pytest.mark.parametrize(
     ("disabled", "words"),
     [
-        ((), "the ledger does not hold"),
-        (("ledger_verification",), "evaluated again from what was measured, differ"),
+        ((), "the ledger is not valid"),
+        (("ledger_verification",), "evaluated again from the measured values, differ"),
     ],
 )
 def test_forged_past_line_is_rejected(
@@ -291,7 +292,7 @@ def test_evaluation_that_keeps_a_rule_silent_is_rejected(tampered: Callable[[], 
     case = rewrite(tampered(), without_decisions, checked=False)
     report = case.audit()
     assert failed(report) == "ledger"
-    assert "fired is False and should be True" in report.step("ledger").summary
+    assert "fired is False, expected True" in report.step("ledger").summary
 
 
 def lift_threshold(event: Any) -> dict[str, Any]:
@@ -319,11 +320,11 @@ def count_twice(event: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lift_threshold, "thresholds are not the run's to set"),
-        (forget_hash, "is not the one whose hash is recorded"),
+        (lift_threshold, "a run cannot set its own thresholds"),
+        (forget_hash, "does not match its recorded hash"),
         (other_settings, "was trained with lr 0.123"),
-        (count_twice, "epoch is 1 where 2 follows"),
-        (silence, "evaluated again from what was measured, differ"),
+        (count_twice, "epoch is 1, expected 2"),
+        (silence, "evaluated again from the measured values, differ"),
     ],
 )
 def test_story_that_does_not_replay_is_rejected(

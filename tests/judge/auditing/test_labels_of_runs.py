@@ -83,11 +83,11 @@ def test_nothing_is_wrong_with_an_honest_label_or_with_none(told: dict[str, str 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("invented", "has no checkpoint"),
-        ("backdated", "after the run began"),
-        ("of other code", "other code ran"),
-        ("of code that nobody recorded", "nobody recorded what code"),
-        ("of a forged checkpoint", "has no checkpoint"),
+        ("invented", "not found in the ledger"),
+        ("backdated", "after the run started"),
+        ("of other code", "is not the code of checkpoint"),
+        ("of code that nobody recorded", "the code hash of checkpoint"),
+        ("of a forged checkpoint", "not found in the ledger"),
     ],
 )
 def test_false_label_is_rejected(told: dict[str, str | None], name: str, problem: str) -> None:

@@ -79,12 +79,12 @@ def test_part_that_lacks_one_of_the_fields_is_rejected(honest: dict[str, Any], n
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"signal_to_noise": 0.123}, "gradients.signal_to_noise is 0.123, the recorded probes"),
+        ({"signal_to_noise": 0.123}, "gradients.signal_to_noise is 0.123, expected"),
         ({"signal_to_noise_low": -1.0}, "gradients.signal_to_noise_low is -1.0"),
         ({"signal_to_noise_high": 1e9}, "gradients.signal_to_noise_high is 1000000000.0"),
         ({"signal_to_noise_high": None}, "gradients.signal_to_noise_high is None"),
         ({"signal_to_noise": 1}, "gradients.signal_to_noise is 1,"),
-        ({"probes": []}, "gradients.probes has 0 probes, an epoch of 6 steps has 1"),
+        ({"probes": []}, "gradients.probes has 0 probes, expected 1 for an epoch of 6 steps"),
         ({"probes": [[0.1, 1.0]] * 1_000}, "gradients.probes has 1000 probes"),
         ({"probes": [[2.0, 1.0]]}, "gradients.probes[0] has the product 2.0"),
         ({"probes": [[0.1, -1.0]]}, "gradients.probes[0][1] is -1.0"),
@@ -95,7 +95,7 @@ def test_part_that_lacks_one_of_the_fields_is_rejected(honest: dict[str, Any], n
         ({"spread": None}, "gradients.spread is None and gradients.spread_pairs is 5"),
         ({"spread_pairs": STEPS}, "gradients.spread_pairs is 6, it must be a whole number"),
         ({"spread_pairs": True}, "gradients.spread_pairs is True, it must be a whole number"),
-        ({"spread_pairs": 0}, "gradients.spread_pairs is 0: the spread is missing exactly"),
+        ({"spread_pairs": 0}, "gradients.spread_pairs is 0: the spread must be missing"),
     ],
 )
 def test_forged_noise_is_rejected(

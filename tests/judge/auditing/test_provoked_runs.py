@@ -170,13 +170,13 @@ def late(event: Any) -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (drop_event, "names the provocation 'dead_activations', recorded is None"),
+        (drop_event, "names the provocation 'dead_activations', but None is recorded"),
         (drop_claim, "the configuration names no provocation"),
-        (other_seed, "changes.biases.part is 'blocks' where 'everywhere' follows"),
-        (of_event(seed=2), "seed is 2 where 1 follows"),
-        (of_event(expects=["R1"]), "expects[0] is 'R1' where 'R5' follows"),
+        (other_seed, "changes.biases.part is 'blocks', expected 'everywhere'"),
+        (of_event(seed=2), "seed is 2, expected 1"),
+        (of_event(expects=["R1"]), "expects[0] is 'R1', expected 'R5'"),
         (of_event(changes={}), "changes.biases is None where"),
-        (of_event(name="lr_too_high"), "name is 'lr_too_high' where 'dead_activations' follows"),
+        (of_event(name="lr_too_high"), "name is 'lr_too_high', expected 'dead_activations'"),
         (late, "recorded is None"),
     ],
 )
@@ -195,7 +195,7 @@ def test_claim_to_settings_that_the_run_did_not_have_is_rejected(
     change: Callable[[Any], Any] = lambda event: with_config(event, {**BASE, **claim})  # noqa: E731
     report = rewrite(healthy.copy(tmp_path), change).audit()
     assert failed(report) == "ledger"
-    assert "makes lr 3.76, and the configuration has 0.05" in report.step("ledger").summary
+    assert "needs lr = 3.76, but the configuration has 0.05" in report.step("ledger").summary
 
 
 def test_run_that_follows_a_restart_is_not_provoked_anew() -> None:

@@ -90,8 +90,8 @@ def test_reexecution_says_which_environment_differs(honest: Case) -> None:
 @pytest.mark.parametrize(
     ("cut", "until", "words"),
     [
-        (0, None, "no events of a run"),
-        (1, None, "has measured no epoch"),
+        (0, None, "not the events of a run"),
+        (1, None, "has no measured epoch"),
         (99, 50, "epochs 0 to 7"),
     ],
 )

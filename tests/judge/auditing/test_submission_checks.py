@@ -83,8 +83,8 @@ def enlarge(path: Path) -> None:
     ("replace_by", "words"),
     [
         (link_out, "cannot be opened as a regular file"),
-        (os.mkfifo, "is no regular file"),
-        (Path.mkdir, "is no regular file"),
+        (os.mkfifo, "is not a regular file"),
+        (Path.mkdir, "is not a regular file"),
         (Path.touch, "must have 1 to"),
         (enlarge, "must have 1 to 1048576 bytes"),
     ],
@@ -122,7 +122,7 @@ def test_contract_holds_when_the_last_of_a_block_starts_at_zero(replay: Replay) 
 @pytest.mark.parametrize(
     ("name", "initialise", "words"),
     [
-        ("blocks.0.conv1.weight", nn.init.zeros_, "starts at zero"),
+        ("blocks.0.conv1.weight", nn.init.zeros_, "is initialised to zero"),
         ("blocks.0.conv1.weight", lambda w: nn.init.kaiming_uniform_(w, a=5**0.5), "He-init"),
         ("stem.weight", nn.init.xavier_normal_, "He-init"),
         ("stem.weight", lambda w: nn.init.constant_(w, float("nan")), "He-init"),
@@ -176,8 +176,8 @@ def test_weights_hold_when_their_headers_length_begins_like_a_pickle(
     [
         (pickle.dumps({"stem.weight": 1}), "is a pickle"),
         (b"PK\x03\x04 an archive of torch.save()", "is a pickle"),
-        (b"\xff" * 64, "is no safetensors file"),
-        (b"\x08" + b"\x00" * 7 + b'{"a":1}}', "is no safetensors file"),
+        (b"\xff" * 64, "is not a valid safetensors file"),
+        (b"\x08" + b"\x00" * 7 + b'{"a":1}}', "is not a valid safetensors file"),
     ],
 )
 def test_weights_that_are_no_safetensors_are_rejected(
@@ -244,13 +244,13 @@ def drop_start(about: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (flatter, r"says 0.01 for started_from.config.lr, the ledger 1e-05"),
-        (flatter_in_first_layout, "says 0.01 for config.lr, the ledger 1e-05"),
-        (start_otherwise, r"says 'gelu' for started_from.spec.activation"),
-        (claim_learning, "for mode"),
-        (another_run, "for run"),
-        (drop_spec, r"says None for weights.spec"),
-        (drop_start, "needs the fields"),
+        (flatter, r"started_from.config.lr is 0.01, but the ledger records 1e-05"),
+        (flatter_in_first_layout, "config.lr is 0.01, but the ledger records 1e-05"),
+        (start_otherwise, r"started_from.spec.activation is 'gelu'"),
+        (claim_learning, "mode is"),
+        (another_run, "run is"),
+        (drop_spec, r"weights.spec is None"),
+        (drop_start, "must have the fields"),
     ],
 )
 def test_run_config_that_says_something_else_is_rejected(
@@ -412,12 +412,12 @@ def test_recordable_keeps_evidence_within_an_entry_when_everything_is_long() -> 
 
 
 def test_check_that_does_not_exist_is_rejected() -> None:
-    with pytest.raises(JudgeError, match="there is no check luck"):
+    with pytest.raises(JudgeError, match="unknown check luck"):
         JudgeConfig(disabled=("luck",))
 
 
 def test_run_that_is_not_in_the_ledger_is_rejected(honest: Case) -> None:
-    with pytest.raises(JudgeError, match="there is no run 0"):
+    with pytest.raises(JudgeError, match="run 0"):
         replace(honest, run_id="00000000-0000-0000-0000-000000000000").audit()
-    with pytest.raises(JudgeError, match="a run's id is a UUID"):
+    with pytest.raises(JudgeError, match="a run id is a UUID"):
         replace(honest, run_id="latest").audit()

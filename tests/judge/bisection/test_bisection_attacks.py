@@ -118,7 +118,7 @@ def test_another_question_under_the_searchs_id_is_rejected(
 ) -> None:
     own = id_of(line, place, question, tmp_path)
     planted(place, replace(question, oracle=OTHER), FALSE, under=own)
-    with pytest.raises(BisectionError, match=r"asks something else than its id says.*--afresh"):
+    with pytest.raises(BisectionError, match=r"does not match its id.*--afresh"):
         open_search(place, question)
     again = open_search(place, question, afresh=True)  # the honest control
     assert (again.oracle, again.probes) == (ORACLE.to_dict(), [])
@@ -132,7 +132,9 @@ def test_end_that_the_probes_do_not_come_to_is_rejected(
     innocent = made.suspects[3]
     made.end(culprit=innocent, candidates=[innocent], posterior=1.0, reason="so it is")
     place.log.save(made)
-    with pytest.raises(BisectionError, match=f"ended with {innocent}, and its probes say"):
+    with pytest.raises(
+        BisectionError, match=f"ended with the culprit {innocent}, but its probes give"
+    ):
         open_search(place, question)
 
 
@@ -155,7 +157,7 @@ def test_probe_of_what_is_no_suspect_is_rejected(
     }
     where: dict[str, Any] = {"originator_id": made.id, "originator_version": 2}
     place.log.events.put([Bisection.Probed(**where, timestamp=datetime.now(UTC), **told)])
-    with pytest.raises(BisectionError, match="has probes of what is no suspect"):
+    with pytest.raises(BisectionError, match="has probes of checkpoints that are not its suspects"):
         open_search(place, question)
 
 

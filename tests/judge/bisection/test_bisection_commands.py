@@ -13,8 +13,11 @@ from judge.bisection.probes import verify_command
         ("--rules={files}/rules.toml", r"add --file rules\.toml"),
         ("cat {files}/a {files}/other; true", r"add --file other"),
         ("{files}/a.py", r"add --file a\.py"),  # `a` is given, this is not
-        ("{pithon}", r"names \{pithon\}, which is none of \{python\}, \{files\}, \{repeat\}"),
-        ("--seed={Repeat}", r"names \{Repeat\}"),
+        (
+            "{pithon}",
+            r"contains the unknown placeholder \{pithon\}; known are \{python\}, \{files\}",
+        ),
+        ("--seed={Repeat}", r"placeholder \{Repeat\}"),
     ],
 )
 def test_command_that_names_what_is_not_there_is_rejected(part: str, words: str) -> None:

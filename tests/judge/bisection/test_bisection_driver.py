@@ -136,7 +136,7 @@ def test_tasks_that_got_worse_are_the_oracle_when_none_is_named(
     assert chosen_before(place, good=first, bad=last) is None
     open_search(place, Question(oracle=oracle, good=first, bad=last))
     assert chosen_before(place, good=first, bad=last) == oracle
-    with pytest.raises(BisectionError, match=r"sees no task that .* answers and .* does not"):
+    with pytest.raises(BisectionError, match=r"has no task that .* answers and .* does not"):
         tasks_oracle(place, good=good, bad=good, folder=tmp_path)
 
 
@@ -169,7 +169,7 @@ def test_good_one_is_told_of_when_it_is_not_good(place: Workplace, line: Chain) 
     question = check(place, line, good=line.ids[CULPRIT], ends_believed=False)
     found = searched(place, question)
     assert (found.culprit, summary(found)["candidates"]) == (None, [line.ids[CULPRIT]])
-    assert "is bad already" in summary(found)["reason"]
+    assert "is already bad" in summary(found)["reason"]
 
 
 def test_bad_one_is_told_of_when_none_is_bad(place: Workplace, line: Chain) -> None:
@@ -183,7 +183,9 @@ def test_command_that_does_not_start_is_rejected_and_nothing_recorded(
 ) -> None:
     oracle = command_oracle(place, "no-such-program", commit=place.line().head.commit)
     question = Question(good=line.ids[0], bad=line.ids[-1], oracle=oracle)
-    with pytest.raises(BisectionError, match="status 127, as one that cannot be started"):
+    with pytest.raises(
+        BisectionError, match="status 127, which means that it could not be started"
+    ):
         searched(place, question)
     assert open_search(place, question).probes == []
 
@@ -201,7 +203,7 @@ def test_checkpoint_is_skipped_when_its_commit_is_gone(
 def test_second_search_waits_when_one_goes_on(place: Workplace) -> None:
     with (
         working(place),
-        pytest.raises(BisectionError, match="another process searches on this line"),
+        pytest.raises(BisectionError, match="another process is already searching this line"),
         working(place),
     ):
         pass

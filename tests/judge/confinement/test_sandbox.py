@@ -72,7 +72,7 @@ def test_examination_is_complete_when_the_submission_is_honest() -> None:
         ("", "defines no function load_model"),
         ("load_model = 3", "defines no function load_model"),
         ("load_model = lambda path: 1", "missing 1 required positional argument"),
-        ("load_model = dict", "returns no torch Module"),
+        ("load_model = dict", "does not return a torch.nn.Module"),
         ("load_model", "name 'load_model' is not defined"),
         ("load model", "invalid syntax"),
     ],
@@ -90,11 +90,11 @@ def test_submission_with_a_model_is_loaded() -> None:
     ("source", "words"),
     [
         ("\nraise SystemExit(0)", "SystemExit in line 2 of model.py"),
-        ("import os; os._exit(0)", "it left with status 0"),
-        ("while True: pass", "it was ended by signal"),
+        ("import os; os._exit(0)", "it exited with status 0"),
+        ("while True: pass", "it was killed by signal"),
         ("while True: print('x' * 1_000)", "it printed more than 4096 bytes"),
         ("import torch; torch.zeros(10**10)", "RuntimeError in line 1 of model.py"),
-        ("import os; os.closerange(3, 256)", "it left with status"),
+        ("import os; os.closerange(3, 256)", "it exited with status"),
         (
             "import os\nfor fd in range(3, 12):\n  try: os.pwrite(fd, b'{' * 99, 0)\n"
             "  except OSError: pass\nos._exit(0)",
@@ -115,9 +115,9 @@ def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None
     ("source", "words"),
     [
         ("\nraise SystemExit(0)", "SystemExit in line 2 of model.py"),
-        ("load_model = dict", "load_model() returns no torch Module"),
+        ("load_model = dict", "load_model() does not return a torch.nn.Module"),
         ("\nload model", "SyntaxError in line 2 of model.py"),
-        ("class Mine(Exception): pass\nraise Mine", "none of Python's own in line 2 of model.py"),
+        ("class Mine(Exception): pass\nraise Mine", "not a Python built-in in line 2 of model.py"),
     ],
     ids=["exit", "none", "syntax", "own"],
 )

@@ -194,7 +194,7 @@ def test_forged_report_is_rejected_whatever_it_says(
 ) -> None:
     (tmp_path / "started").write_bytes(b"1")
     (tmp_path / "report.json").write_text(json.dumps(said))
-    found = _read_answer(tmp_path, "it left with status 0", b"", LIMITS)
+    found = _read_answer(tmp_path, "it exited with status 0", b"", LIMITS)
     assert found.stage == "load"
     assert found.problem is not None
     assert CANARY not in repr(found)

@@ -308,11 +308,11 @@ REJECTED = {
     "labelled in capitals": "label unknown",
     "labelled afterwards": "label unknown",
     "labelled with what is to come": "label unknown",
-    "of an unlabelled run": "has of an unlabelled run",
-    "of a run that is not here": "has of an unlabelled run",
-    "of a parent in capitals": "has of an unlabelled run",
-    "of a campaign that does not know it": "has of an unlabelled run",
-    "told of an unlabelled run": "has of an unlabelled run",
+    "of an unlabelled run": "derived from an unlabelled run",
+    "of a run that is not here": "derived from an unlabelled run",
+    "of a parent in capitals": "derived from an unlabelled run",
+    "of a campaign that does not know it": "derived from an unlabelled run",
+    "told of an unlabelled run": "derived from an unlabelled run",
     "under what was rolled back": "tainted",
     "gone on from it": "tainted",
     "gone on from that": "tainted",
@@ -398,8 +398,8 @@ def test_seal_that_is_made_by_hand_is_rejected(grounds: Grounds, drawn: Drawn) -
     tables = grounds.scene.tables()
     assert verify_file(tables, drawn.lines, blobs=blobs)["drawn"]  # the honest control
     for file, why in (
-        (forged, "what it asks comes to other examples as of entry"),
-        (renamed, "its list of members is of other examples"),
+        (forged, "its query gives different examples as of entry"),
+        (renamed, "its list of members does not match its examples"),
     ):
         with pytest.raises(CurationError, match=f"was not made by this program: .*({why})"):
             verify_file(tables, file, blobs=blobs)
@@ -446,5 +446,5 @@ def test_operator_whom_a_judge_lets_in_is_rejected(grounds: Grounds) -> None:
     recorder = grounds.scene.log.recorder
     assert isinstance(recorder, SignedSQLiteRecorder)
     mine = vkey("mine", public_bytes(Ed25519PrivateKey.generate()))
-    with pytest.raises(AuthorityError, match="needs operator"):
+    with pytest.raises(AuthorityError, match="must be signed by operator"):
         recorder.grant_key(mine, role="operator", author=BY_JUDGE)

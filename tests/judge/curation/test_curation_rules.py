@@ -144,7 +144,7 @@ def test_export_past_an_unreadable_rollback_is_rejected(tmp_path: Path) -> None:
     with open_tables(Spoilt(entries), as_of=at - 1) as tables:  # before it, nothing is hidden
         assert tables.as_of == at - 1
     with (
-        pytest.raises(CurationError, match="there is no entry"),
+        pytest.raises(CurationError, match=r"entry .* not found"),
         open_tables(Spoilt(entries[:at]), as_of=at),
     ):
         pass
@@ -177,9 +177,9 @@ def tree(lines: list[bytes]) -> bytes:
 
 
 def test_query_that_cannot_be_met_is_rejected() -> None:
-    with pytest.raises(CurationError, match="an export is of"):
+    with pytest.raises(CurationError, match="the kind of an export"):
         Query(kind="rewards")
-    with pytest.raises(CurationError, match="margin is a finite number"):
+    with pytest.raises(CurationError, match="margin must be a finite number"):
         Query(kind="preferences", margin=float("nan"))
     assert Query(kind="sft", min_accuracy=1).to_dict() == {"min_accuracy": 1.0}
     assert Query(kind="sft", provoked=False).to_dict() == {"provoked": False}

@@ -114,7 +114,7 @@ def test_bound_of_the_deviation_is_that_of_chi_square() -> None:
 
 
 def test_one_evaluation_is_no_baseline() -> None:
-    with pytest.raises(DriftError, match="of 1 evaluations says nothing"):
+    with pytest.raises(DriftError, match="of 1 evaluations is too small"):
         baseline_of([0.9], resolution=0.02)
 
 

@@ -181,5 +181,5 @@ def test_production_is_told_of_the_active_checkpoint() -> None:
     steady = history(0.9)
     (found,) = look(steady, Limits(), [(40, 50), (2, 20)])
     assert found.kind == "production"
-    assert found.detail == "2 of 20 runs under it went well, and 80% of those before it"
+    assert found.detail == "2 of 20 runs under it succeeded, and 80% of those before it"
     assert look(steady, Limits(), [(40, 50), (14, 20)]) == []

@@ -135,9 +135,9 @@ def test_line_is_halted_until_an_operator_answers_when_the_controller_is_touched
         later = submit(controller, line.diff(SETTINGS, lambda text: text + "\n"), {SETTINGS: 2})
         assert "the line is halted" in str(controller.waits(later))
         for envelope, problem in (
-            (line.word(controller, "resume", bad, key=line.stranger), "no operator"),
-            (line.word(controller, "resume", honest), "another proposal"),
-            (line.word(controller, "approve", bad), "another kind"),
+            (line.word(controller, "resume", bad, key=line.stranger), "not signed by an operator"),
+            (line.word(controller, "resume", honest), "a different proposal"),
+            (line.word(controller, "approve", bad), "a different kind"),
             (line.word(controller, "resume", bad, expires=line.now), "expired"),
         ):
             with pytest.raises(ApprovalError, match=problem):
@@ -153,18 +153,21 @@ def test_tier_1_is_promoted_with_an_approval_of_exactly_this_change(line: Line) 
         diff = line.diff(COMPONENT, thrifty_component)
         wanted = submit(controller, diff, {COMPONENT: 1})
         assert controller.carry_on(wanted.id).branch is None  # nothing of it is run unseen
-        assert "an operator has to approve it" in str(controller.waits(wanted))
+        assert "an operator must approve it" in str(controller.waits(wanted))
         assert [each.id for each in controller.pending()] == [wanted.id]
         other = submit(controller, line.diff(COMPONENT, lambda text: text + "\n"), {COMPONENT: 1})
         for envelope, problem in (
-            (line.word(controller, "approve", wanted, key=line.stranger), "no operator"),
-            (line.word(controller, "approve", wanted, diff=other.diff), "another diff"),
+            (
+                line.word(controller, "approve", wanted, key=line.stranger),
+                "not signed by an operator",
+            ),
+            (line.word(controller, "approve", wanted, diff=other.diff), "a different diff"),
             (line.word(controller, "approve", wanted, base_tree="0" * 40), "another base_tree"),
             (line.word(controller, "approve", wanted, manifest="0" * 64), "another manifest"),
             (line.word(controller, "approve", wanted, reference_set="0" * 64), "reference_set"),
             (line.word(controller, "approve", wanted, expires=line.now), "expired"),
             (line.word(controller, "approve", wanted, expires=line.now + 60 * WEEK), "366 days"),
-            (line.word(controller, "resume", wanted), "no word on a proposal"),
+            (line.word(controller, "resume", wanted), "does not apply to a proposal"),
         ):
             with pytest.raises(ApprovalError, match=problem):
                 controller.review(envelope)
@@ -189,11 +192,11 @@ def test_approval_is_looked_at_again_before_the_line_moves(line: Line) -> None:
         base = line.head()
         found = controller.carry_on(wanted.id)
         assert (found.outcome, found.verdict, line.head()) == (None, "better", base)
-        assert "this approval has expired" in str(controller.waits(found))
+        assert "this approval expired" in str(controller.waits(found))
         controller.review(line.word(controller, "approve", wanted))
         line.revoke_operator()
         assert controller.carry_on(wanted.id).outcome is None
-        assert "no operator" in str(controller.waits(found))
+        assert "not signed by an operator" in str(controller.waits(found))
     assert line.head() == base
 
 
@@ -202,11 +205,11 @@ def test_word_of_an_operator_ends_a_proposal(line: Line) -> None:
         for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
             wanted = submit(controller, line.diff(SELECTION, THRIFTY))
             controller.review(line.word(controller, word, wanted))
-            with pytest.raises(ApprovalError, match=f"an operator has said {word}"):
+            with pytest.raises(ApprovalError, match=f"an operator has already answered {word}"):
                 controller.review(line.word(controller, "approve", wanted))
             found = controller.carry_on(wanted.id)
             assert (found.outcome, found.branch) == (outcome, None)
-            with pytest.raises(ApprovalError, match="is concluded already"):
+            with pytest.raises(ApprovalError, match="is already concluded"):
                 controller.review(line.word(controller, "approve", wanted))
 
 
@@ -236,7 +239,7 @@ def test_line_waits_when_people_have_moved_it_until_they_take_it_over(line: Line
         assert controller.carry_on(wanted.id).outcome is None
         assert "not at its checkpoint" in str(controller.waits(wanted))
         assert line.head() == commit
-        with pytest.raises(ApprovalError, match="another commit"):
+        with pytest.raises(ApprovalError, match="a different commit"):
             controller.adopt(line.adoption(controller, commit=controller.line.head.commit))
         adopted = controller.adopt(line.adoption(controller))
         assert (adopted.head.commit, adopted.head.proposals) == (commit, ())
@@ -274,7 +277,7 @@ def test_valley_is_turned_back_when_its_end_is_no_better(line: Line) -> None:
             False,
             True,
         ]
-        with pytest.raises(InvariantError, match="was opened before"):
+        with pytest.raises(InvariantError, match="was already opened"):
             controller.open_valley(envelope)
     assert line.head() == start.commit
 
@@ -296,7 +299,7 @@ def test_line_has_one_controller_at_a_time(line: Line) -> None:
         diff = line.diff(SELECTION, THRIFTY)
         with (
             controller.locked(),
-            pytest.raises(GauntletError, match="another process works on this line"),
+            pytest.raises(GauntletError, match="another process is using this line"),
         ):
             submit(other, diff)
         assert submit(other, diff).outcome is None

@@ -131,9 +131,9 @@ def test_what_cannot_be_rolled_back_says_why(chain: Chain) -> None:
     with chain.working() as controller:
         place = controller.place
         for checkpoint, reason, message in (
-            (chain.ids[0], "worse", "where the line began"),
-            ("0" * 36, "worse", "no checkpoint 000"),
-            (chain.ids[2], " ", "gives its reason"),
+            (chain.ids[0], "worse", "is the first of the line"),
+            ("0" * 36, "worse", "checkpoint 000"),
+            (chain.ids[2], " ", "needs a reason"),
         ):
             with pytest.raises(GauntletError, match=message):
                 roll_back(place, checkpoint, reason)
@@ -143,7 +143,7 @@ def test_what_cannot_be_rolled_back_says_why(chain: Chain) -> None:
 def test_rollback_signed_by_no_operator_is_rejected(chain: Chain) -> None:
     with chain.working() as controller:
         stranger = AuthorKey("operator", chain.stranger)
-        with pytest.raises(AuthorityError, match="not in force in that role"):
+        with pytest.raises(AuthorityError, match="not in force for that role"):
             roll_back(controller.place, chain.ids[2], "worse", author=stranger)
         assert controller.line.active == chain.ids[2]
         assert chain.head() == chain.commits[2]

@@ -66,7 +66,7 @@ def base(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
 
 def failing(found: SuiteResult) -> bool:
     """Whether the run says that tests fail, and which."""
-    told = r"the tests do not pass: it left with status 1; \d+ cases \(.+\) failed"
+    told = r"the tests do not pass: it exited with status 1; \d+ cases \(.+\) failed"
     return re.fullmatch(told, found.problem or "") is not None
 
 
@@ -142,8 +142,8 @@ def test_weakening_the_tests_is_rejected(scene: Scene, base: SuiteResult, tmp_pa
 @pytest.mark.parametrize(
     ("attack", "problem"),
     [
-        (select("return 0", before="import os\nos._exit(0)"), "there is no report"),
-        (select("import os\nos._exit(0)"), "there is no report"),
+        (select("return 0", before="import os\nos._exit(0)"), "the report was not found"),
+        (select("import os\nos._exit(0)"), "the report was not found"),
         (
             select("import pytest\npytest.skip('no')"),
             r"4 cases \(.*\) passed in the base and were skipped",
@@ -160,7 +160,7 @@ def test_weakening_the_tests_is_rejected(scene: Scene, base: SuiteResult, tmp_pa
                 "import pathlib\nfor path in pathlib.Path('tests').iterdir():\n"
                 "    path.write_text('def test_nothing(): pass')\nreturn sorted(rows)"
             ),
-            r"the tests do not pass: it left with status 1; .* failed",
+            r"the tests do not pass: it exited with status 1; .* failed",
         ),
     ],
     ids=["exit", "exit-in-the-middle", "skip", "daemon", "tests-overwritten"],
@@ -203,7 +203,7 @@ def test_forged_report_that_misses_a_case_is_rejected(
     code = FORGED.format(cases=[("test_select", "test_select_leaves_its_argument")])
     found = judged(scene, base, tmp_path, writes("sample/select.py", code))
     assert found.problem is not None
-    assert found.problem.endswith("of the base did not run")
+    assert found.problem.endswith("of the base were not run")
     assert len(found.missing) == 5
 
 
@@ -237,8 +237,8 @@ def test_added_tests_run_beside_the_others(scene: Scene, base: SuiteResult, tmp_
     ("text", "problem"),
     [
         (ADDED.replace("== []", "== [1]"), "1 cases (tests.test_more::test_more) failed"),
-        ("import os\nos._exit(0)\n", "there is no report"),
-        ("x = 1\n", "it left with status 5"),  # pytest's word for no tests at all
+        ("import os\nos._exit(0)\n", "the report was not found"),
+        ("x = 1\n", "it exited with status 5"),  # pytest's word for no tests at all
     ],
 )
 def test_added_tests_that_do_not_pass_are_rejected(
@@ -246,7 +246,7 @@ def test_added_tests_that_do_not_pass_are_rejected(
 ) -> None:
     found = judged(scene, base, tmp_path, writes("tests/test_more.py", text))
     assert found.problem is not None
-    assert found.problem.startswith("in the tests that it adds: ")
+    assert found.problem.startswith("in the added tests: ")
     assert found.problem.endswith(problem)
 
 
@@ -298,14 +298,14 @@ def test_worst_word_on_a_case_counts(tmp_path: Path, text: str, outcome: str) ->
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no XML"),
-        ("<testsuite>", "no XML"),
-        ("\x00", "no XML"),
-        ("<testsuite/>", "tells of no cases"),
-        ("<testsuite><failure/></testsuite>", "an outcome of no case"),
-        ('<!DOCTYPE a [<!ENTITY b "c">]><testsuite/>', "definitions of its own"),
-        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "definitions of its own"),
-        (f'<testcase name="{"x" * 3_000}"/>', "too long a name"),
+        ("", "not XML"),
+        ("<testsuite>", "not XML"),
+        ("\x00", "not XML"),
+        ("<testsuite/>", "has no test cases"),
+        ("<testsuite><failure/></testsuite>", "an outcome without a test case"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><testsuite/>', "contains XML definitions"),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "contains XML definitions"),
+        (f'<testcase name="{"x" * 3_000}"/>', "a name that is too long"),
     ],
 )
 def test_what_is_no_report_is_rejected(tmp_path: Path, text: str, problem: str) -> None:
@@ -320,8 +320,8 @@ def test_report_that_is_no_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(AnswerError, match="the report is a link"):
         read_report(tmp_path / "report.xml")
     (tmp_path / "report").mkdir()
-    with pytest.raises(AnswerError, match="no file that can be read"):
+    with pytest.raises(AnswerError, match="the report cannot be read"):
         read_report(tmp_path / "report")
-    with pytest.raises(AnswerError, match="there is no report"):
+    with pytest.raises(AnswerError, match="the report was not found"):
         read_report(tmp_path / "none.xml")
     assert read_report(tmp_path / "true.xml") == {"a::b": "passed"}

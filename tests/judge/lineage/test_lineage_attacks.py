@@ -328,7 +328,7 @@ def readers(grounds: Grounds, tmp_path: Path) -> Readers:
 
 
 NO_AUDIT = {
-    "first": "no audit of run .* after the decision, with every check in force and signed",
+    "first": "no valid audit of run .* every check in force, and be signed",
     "second": "a link is missing: an audit of the run",
 }
 REFUSED = {
@@ -337,12 +337,15 @@ REFUSED = {
     "decided on while it was judged": (NO_AUDIT, JUDGED),
     "scored again by nobody": (NO_AUDIT, JUDGED),
     "adopted under another id": (
-        {"first": "is not what its line and commit make", "second": "not its line's and commit's"},
+        {
+            "first": "does not match its line and commit",
+            "second": "does not match its line and commit",
+        },
         JUDGED,
     ),
     "adopted when that had expired": ({"first": "had expired", "second": "had expired"}, JUDGED),
     "of a line under another's name": (
-        {"first": "not its repository's", "second": "not its repository's"},
+        {"first": "does not match its repository", "second": "does not match its repository"},
         JUDGED,
     ),
 }
@@ -380,7 +383,7 @@ def test_audit_by_nobody_beside_a_judges_is_rejected(forger: Forger, readers: Re
 def test_run_that_goes_on_from_another_is_told_of(forger: Forger, readers: Readers) -> None:
     name = "gone on from another"
     said = readers.held(forger.file(forger.grounds.examples[name], forger.story(name, *JUDGED)))
-    assert "goes on from" in said
+    assert "continues" in said
     steps = find_lineage(forger.ledger, forger.grounds.examples[name]).steps
     assert any("which is not shown" in step.says for step in steps)
 
@@ -392,7 +395,7 @@ def test_judge_whose_key_was_not_to_be_trusted_then_is_rejected(forger: Forger) 
 
 
 def test_word_by_a_key_that_was_revoked_before_is_rejected(forger: Forger) -> None:
-    with pytest.raises(LineageError, match="no operator whose key is in force has signed it"):
+    with pytest.raises(LineageError, match="not signed by an operator whose key is in force"):
         find_lineage(forger.ledger, forger.grounds.examples["adopted with a lost key"])
     assert find_lineage(forger.ledger, forger.grounds.examples["adopted"])  # the honest control
 
@@ -411,7 +414,7 @@ def test_export_that_shows_something_else_is_rejected(
         write_lineage(forger.ledger, example, line=line_of(example, [forged]))
     told = f"line 0 {base64.b64encode(forged).decode()}\n"
     file = forger.file(example, forger.story("honest", *JUDGED) | {seal}, told)
-    readers.refused(file, first="the line of the export", second="the line|no JSON")
+    readers.refused(file, first="the line of the export", second="the line|not JSON")
 
 
 @pytest.mark.parametrize(("role", "held"), [("ledger", True), ("judge", False)])
@@ -435,5 +438,5 @@ def test_key_that_a_judge_lets_in_is_rejected(
     if held:
         assert "judged by judge" in readers.held(text)
         return
-    why = "a key is let in by the ledger or an operator"
+    why = "a key must be granted by the ledger's key or an operator"
     readers.refused(text, first=why, second=why)

@@ -79,7 +79,7 @@ def test_form_is_that_of_the_specification(proof: str) -> None:
 
 def test_proof_of_a_missing_entry_is_refused(ledger: VerifiedLedger) -> None:
     for index in (ledger.size, -1):
-        with pytest.raises(InclusionError, match=f"there is no entry {index}"):
+        with pytest.raises(InclusionError, match=f"entry {index} not found"):
             write_proof(ledger, index)
 
 
@@ -110,7 +110,7 @@ def test_proof_without_its_rotation_is_rejected(scene: Scene, proof: str) -> Non
     with pytest.raises(SignatureError, match="0 signatures by proctor"):
         open_proof(with_extra(proof, entry_only), vkey=scene.vkey)
     rotation = extra[len(entry_only) :]
-    with pytest.raises(SignatureError, match="the rotations do not lead on"):
+    with pytest.raises(SignatureError, match="the rotations do not start"):
         open_proof(with_extra(proof, entry_only + rotation + rotation), vkey=scene.vkey)
 
 
@@ -124,7 +124,7 @@ def test_exchanged_or_changed_entry_is_rejected(
     with pytest.raises(InclusionError, match="does not lead from entry 5 to the root"):
         open_proof(with_extra(proof, bytes(changed)), vkey=scene.vkey)
     other, _ = parts(write_proof(ledger, 6))
-    with pytest.raises(InclusionError, match="says that it is entry 6, not 5"):
+    with pytest.raises(InclusionError, match="states index 6, not 5"):
         open_proof(with_extra(proof, other), vkey=scene.vkey)
     renamed = with_extra(proof, other).replace("\nindex 5\n", "\nindex 6\n")
     with pytest.raises(InclusionError, match="does not lead from entry 6"):
@@ -137,15 +137,15 @@ def test_exchanged_or_changed_entry_is_rejected(
         (lambda t: t.replace("@v1", "@v2"), "not a tlog-proof"),
         (lambda t: t.replace("index 5", "index 05"), "not a tlog-proof"),
         (lambda t: t.replace("index 5", "index -5"), "not a tlog-proof"),
-        (lambda t: t.replace("index 5", "index 6"), "says that it is entry 5, not 6"),
-        (lambda t: t.replace("index 5\n", "index 5\n\n", 1), "does not fit the note"),
+        (lambda t: t.replace("index 5", "index 6"), "states index 5, not 6"),
+        (lambda t: t.replace("index 5\n", "index 5\n\n", 1), "is invalid for this note"),
         (lambda t: re.sub(r"extra .*\n", "", t), "not a tlog-proof"),
         (lambda t: re.sub(r"extra .*\n", "extra \n", t), "not a tlog-proof"),
         (lambda t: re.sub(r"extra .*\n", "extra AAA\n", t), "base64 is malformed"),
         (lambda t: with_extra(t, parts(t)[0] + b"\0"), "cut short"),
         (lambda t: with_extra(t, parts(t)[0][:-1]), "cut short"),
         (lambda t: with_extra(t, parts(t)[0] + b"\0\0"), "note"),
-        (lambda t: with_extra(t, parts(t)[0] + b"\0\1\xff"), "no text"),
+        (lambda t: with_extra(t, parts(t)[0] + b"\0\1\xff"), "not text"),
         (lambda t: with_extra(t, b"\0\0"), "not a byte string of a possible length"),
         (lambda t: t.replace("\n\n", "\n" + "A" * 43 + "=\n\n", 1), "proof is too long"),
         (lambda t: t.replace("\n\n", "\n" + ("A" * 43 + "=\n") * 64 + "\n", 1), "not a tlog-proof"),
@@ -208,7 +208,7 @@ def test_proofs_in_another_order_or_under_several_heads_are_rejected(scene: Scen
     for text in (second + first, first + first):
         with pytest.raises(ConsistencyError, match="is out of order"):
             open_proofs(text, vkey=scene.vkey)
-    with pytest.raises(ConsistencyError, match="is under another tree head"):
+    with pytest.raises(ConsistencyError, match="is proved under a different tree head"):
         open_proofs(first + newest, vkey=scene.vkey)
 
 

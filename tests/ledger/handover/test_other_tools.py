@@ -226,7 +226,7 @@ def test_our_reader_opens_what_securesystemslib_has_signed_beside_others() -> No
         ('"cGF5bG9hZA=="', '"cGF5bG9hZA"', "base64"),
         ('"cGF5bG9hZA=="', '"cGF5bG9hZB=="', "canonical"),
         ('"cGF5bG9hZA=="', "17", "base64"),
-        ('"text/plain"', "null", "of another kind"),
+        ('"text/plain"', "null", "the wrong type"),
         ("}]}", "}], ", "not JSON"),
         ("}]}", "}]} {}", "not JSON"),
         ('"signatures": [{', '"signatures": [[' + "[" * 100_000, "not JSON"),

@@ -202,9 +202,7 @@ def test_cosignatures_are_told_for_the_newest_head_that_has_one(
         said = second(honest / target, witness=WITNESS.vkey)[1]
         assert f"; witness.example/w1 cosigned size {newest} at 179000000" in said
     stranger = Signer("stranger.example", 99, kind=4)
-    assert second(honest / "bundle", witness=stranger.vkey)[1].endswith(
-        "cosigned nothing that counts"
-    )
+    assert second(honest / "bundle", witness=stranger.vkey)[1].endswith("cosigned nothing valid")
 
 
 @pytest.mark.parametrize(
@@ -233,10 +231,10 @@ def test_cosignature_that_does_not_hold_counts_as_none_and_is_told(
     good = path.read_text()
     path.write_text(good + bad)
     assert second(path) == (True, second(path)[1], None)  # of an unknown key, as far as is known
-    told = ", and a line in its name does not hold at size 1"
+    told = ", and a line in its name is invalid at size 1"
     assert second(path, witness=WITNESS.vkey)[1] == said + told
     path.write_text("".join(good.splitlines(keepends=True)[:-1]) + bad)
-    assert second(path, witness=WITNESS.vkey)[1].endswith(f"cosigned nothing that counts{told}")
+    assert second(path, witness=WITNESS.vkey)[1].endswith(f"cosigned nothing valid{told}")
 
 
 def test_revoked_witness_does_not_count_from_its_revocation_on(tmp_path: Path) -> None:

@@ -143,11 +143,14 @@ def test_request_beyond_the_rules_is_rejected(notary: RunningNotary, attempt: An
             "ForbiddenError",
             "may not append 'audit.scored",
         ),
-        "append_to_the_authority_stream": ("ForbiddenError", "by the notary's own user only"),
-        "choose_index_and_time": ("MalformedError", "are the notary's to say"),
+        "append_to_the_authority_stream": ("ForbiddenError", "only the notary's own user may"),
+        "choose_index_and_time": ("MalformedError", "are set by the notary"),
         "act_as_judge": ("ForbiddenError", "may not act as 'judge'"),
         "cosign": ("ForbiddenError", "may not add lines"),
-        "keep_more_blobs_than_allowed": ("ForbiddenError", "may keep 3,000,000 bytes of blobs"),
+        "keep_more_blobs_than_allowed": (
+            "ForbiddenError",
+            "exceeds the limit of 3,000,000 bytes of blobs",
+        ),
         "send_another_blob_than_announced": ("BlobError", "send it again"),
     }[attempt.__name__]
     assert (error, expected[1] in message) == (expected[0], True), message
@@ -162,7 +165,7 @@ def test_stream_of_another_user_is_rejected_even_after_a_restart(
     for _ in range(2):
         error, message = call_as(HOSTILE, hostile.append_to, notary.socket, done["stream"], 2)
         assert error == "ForbiddenError"
-        assert "was not begun by user" in message
+        assert "was not started by user" in message
         assert notary.stop() == 0
         notary.start_again()
     assert call_as(HONEST, hostile.append_to, notary.socket, done["stream"], 2) == ["done", ""]

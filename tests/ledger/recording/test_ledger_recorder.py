@@ -87,7 +87,7 @@ def test_version_out_of_step_is_refused_and_nothing_is_written(
     recorder = factory.application_recorder()
     with pytest.raises(ConflictError, match="cannot follow"):
         recorder.insert_events([StoredEvent(stream, v, "test.event", b"") for v in versions])
-    with pytest.raises(EncodingError, match="Put the large part into a blob"):
+    with pytest.raises(EncodingError, match="Store the large part as a blob"):
         recorder.insert_events(
             [StoredEvent(stream, v, "test.event", bytes(v * 40_000)) for v in (1, 2)]
         )

@@ -93,7 +93,7 @@ def test_statement_of_another_ledger_is_rejected(tmp_path: Path) -> None:
     with open_verified(tmp_path / "first") as ledger:
         made = signed(ledger.authority.origin, stream)
     into.insert_events([event(3, stream=stream)], authors=[made])  # the honest control
-    with pytest.raises(AuthorityError, match="entry 4 was not signed by its author"):
+    with pytest.raises(AuthorityError, match="entry 4: the author's signature is invalid"):
         other.insert_events([event(3, stream=stream)], authors=[made])
     first.close()
     second.close()
@@ -112,15 +112,21 @@ Refused = Callable[[SignedSQLiteRecorder], object]
                 [event()],
                 authors=[signed("proctor.local/elsewhere", uuid4())],
             ),
-            "was not signed by its author",
+            ": the author's signature is invalid",
         ),
         (
             lambda r: r.insert_events([event()], authors=[Author("judge", bytes(32), bytes(64))]),
             "in force",
         ),
-        (lambda r: r.grant_key(vkey_of(STRANGER), role="judge"), "needs operator"),
-        (lambda r: r.grant_key(vkey_of(STRANGER), role="judge", author=JUDGE), "needs operator"),
-        (lambda r: r.grant_key(vkey_of(JUDGE), role="judge", author=OPERATOR), "let in before"),
+        (lambda r: r.grant_key(vkey_of(STRANGER), role="judge"), "must be signed by operator"),
+        (
+            lambda r: r.grant_key(vkey_of(STRANGER), role="judge", author=JUDGE),
+            "must be signed by operator",
+        ),
+        (
+            lambda r: r.grant_key(vkey_of(JUDGE), role="judge", author=OPERATOR),
+            "already used in this ledger",
+        ),
         (lambda r: r.grant_key("no key", role="judge", author=OPERATOR), "not a C2SP verifier"),
         (
             lambda r: r.revoke_key(
@@ -313,8 +319,8 @@ def test_cosignature_is_added_once_and_the_note_still_holds(tmp_path: Path) -> N
     assert note == head + line
     forged = sign_cosignature("another\n", name="test/witness", key=witness, seconds=5)
     refused: list[tuple[int, str, type[LedgerError], str]] = [
-        (2, forged, AuthorityError, "is not a witness's own"),
-        (9, line, EncodingError, "there is no tree head of size 9"),
+        (2, forged, AuthorityError, "signature line is not valid"),
+        (9, line, EncodingError, "no tree head of size 9"),
         (2, "no line\n", EncodingError, "malformed signature line"),
         (2, line.strip(), EncodingError, "one line with its newline"),
         (2, head.splitlines(keepends=True)[-1] * 2, EncodingError, "one line with its newline"),
@@ -334,7 +340,7 @@ def test_second_line_by_the_ledgers_own_key_is_rejected(tmp_path: Path) -> None:
     assert head is not None
     dash, name, _ = head.splitlines()[-1].split(" ")
     line = f"{dash} {name} {head.splitlines()[-1].split(' ')[2][:8]}{'A' * 84}\n"
-    with pytest.raises(EncodingError, match="does not fit the tree head"):
+    with pytest.raises(EncodingError, match="does not match the tree head"):
         recorder.add_signature_line(2, line)
     assert own is not None
     factory.close()
@@ -349,7 +355,7 @@ def test_ledger_that_was_cut_under_an_open_recorder_is_rejected(tmp_path: Path) 
     with closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c, c:
         c.execute("DELETE FROM entries WHERE idx = 2")
         c.execute("DELETE FROM tree_heads WHERE size = 3")
-    with pytest.raises(ConsistencyError, match="does not continue the 3 entries"):
+    with pytest.raises(ConsistencyError, match="does not continue its earlier 3 entries"):
         recorder.insert_events([event()])
     factory.close()
 
@@ -362,7 +368,7 @@ def test_ledger_whose_file_was_exchanged_under_an_open_recorder_is_rejected(
     recorder.insert_events([event()])
     shutil.copy(paths.database, tmp_path / "copy")
     (tmp_path / "copy").replace(paths.database)
-    with pytest.raises(StorageError, match="another file has taken this one's place"):
+    with pytest.raises(StorageError, match="the file was replaced by another one"):
         recorder.insert_events([event()])
     factory.close()
 

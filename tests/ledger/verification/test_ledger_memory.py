@@ -112,7 +112,7 @@ def test_ledger_behind_the_remembered_head_is_rejected(
     report = check(earlier, memory)
     assert check_ledger(earlier).ok
     assert (report.ok, report.error_type, report.index) == (False, "ContradictionError", 5)
-    assert "covers 7 entries, the ledger has only 5: it was cut off" in str(report.error)
+    assert "covers 7 entries, but the ledger has only 5: it was truncated" in str(report.error)
     assert kept is not None
     assert report.contradiction is not None
     assert report.contradiction[0] == kept.note
@@ -136,7 +136,7 @@ def test_ledger_cut_off_with_a_change_of_its_key_is_rejected(
     # Who kept no more than the note cannot tell whose key has signed it.
     report = check_ledger(earlier, kept_head=kept.note)
     assert (report.ok, report.error_type) == (False, "SignatureError")
-    assert "not this ledger's, or by a key that is cut off" in str(report.error)
+    assert "not from this ledger, or it is signed by a key that was truncated" in str(report.error)
 
 
 @both
@@ -151,7 +151,7 @@ def test_ledger_beside_the_remembered_head_is_rejected(
     report = check(fork, memory)
     assert check_ledger(fork).ok
     assert (report.ok, report.error_type) == (False, "ContradictionError")
-    assert "the first 7 entries are not those of the kept tree head" in str(report.error)
+    assert "the first 7 entries do not match the kept tree head" in str(report.error)
     assert report.contradiction is not None
     assert check(ledger, memory).ok
 
@@ -225,7 +225,7 @@ def test_ledger_under_a_remembered_name_with_another_key_is_rejected(
     paths.vkey.write_text(impostor)
     report = check(other, memory)
     assert (report.ok, report.error_type) == (False, "SignatureError")
-    assert "first key is not the one that is remembered" in str(report.error)
+    assert "first key is not the remembered one" in str(report.error)
 
 
 def test_memory_of_one_ledger_under_the_name_of_another_is_rejected(
@@ -235,7 +235,7 @@ def test_memory_of_one_ledger_under_the_name_of_another_is_rejected(
     append(other, count=5)
     assert whole(ledger, memory).ok
     memory.path(origin_of(ledger)).rename(memory.path(origin_of(other)))
-    with pytest.raises(MemoryFileError, match="it is about another ledger"):
+    with pytest.raises(MemoryFileError, match="it is for a different ledger"):
         whole(other, memory)
 
 
@@ -284,11 +284,11 @@ def test_damaged_memory_is_rejected(
     path = memory.path(origin_of(ledger))
     honest = path.read_text()
     path.write_text(json.dumps(spoil(json.loads(honest))))
-    with pytest.raises(MemoryFileError, match="what was remembered of this ledger cannot be used"):
+    with pytest.raises(MemoryFileError, match="the remembered tree head cannot be used"):
         check(ledger, memory)
     for text in ("", "{", "[" * 100_000, honest[:-5], "\ufffd"):
         path.write_text(text)
-        with pytest.raises(MemoryFileError, match="or remove it to begin anew"):
+        with pytest.raises(MemoryFileError, match="or remove it to trust the ledger"):
             check(ledger, memory)
     path.write_text(honest)
     assert check(ledger, memory).ok
@@ -363,7 +363,7 @@ def test_kept_heads_are_signed_by_the_key_of_their_size(ledger: Path) -> None:
     forged = sign_tree_head(origin=head.origin, size=head.size, root=head.root, key=late)
     report = check_ledger(ledger, kept_head=forged)
     assert (report.ok, report.error_type) == (False, "SignatureError")
-    assert "the kept tree head is not this ledger's" in str(report.error)
+    assert "the kept tree head is not from this ledger" in str(report.error)
 
 
 def test_kept_head_of_a_history_before_a_change_of_the_key_is_a_contradiction(

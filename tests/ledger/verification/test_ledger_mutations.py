@@ -146,7 +146,7 @@ def test_truncation_is_rejected_with_a_kept_head_only(ledger_rows: Rows) -> None
     for cut, (size, _, _) in enumerate(heads[:-1], start=1):
         # Cut off at a tree head, a ledger looks like an earlier state of itself: it was one.
         verify_entries(entries[:size], heads[:cut], vkey=vkey)
-        with pytest.raises(ConsistencyError, match="it was cut off") as caught:
+        with pytest.raises(ConsistencyError, match="it was truncated") as caught:
             verify_entries(entries[:size], heads[:cut], vkey=vkey, kept_head=kept)
         assert caught.value.index == size
 

@@ -237,7 +237,7 @@ def test_entry_at_the_limit_is_taken_and_one_byte_more_is_refused() -> None:
     data = encode_entry(entry(MAX_ENTRY_SIZE - overhead))
     assert len(data) == MAX_ENTRY_SIZE
     assert parse_entry(data, index=0).body == decode_entry(data).body
-    with pytest.raises(EncodingError, match=r"65,536 bytes; the limit is 65,535. Put .* a blob"):
+    with pytest.raises(EncodingError, match=r"65,536 bytes; the limit is 65,535. Store .* a blob"):
         encode_entry(entry(MAX_ENTRY_SIZE - overhead + 1))
 
 

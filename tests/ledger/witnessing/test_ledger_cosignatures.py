@@ -78,7 +78,7 @@ def test_cosignature_of_another_program_is_accepted() -> None:
     )
     assert open_tree_head(note, vkey=log_vkey).size == 12851
     assert open_cosignature(parse_note(note), vkey=witness_vkey) == GLASKLAR_SECONDS
-    with pytest.raises(SignatureError, match="does not fit"):
+    with pytest.raises(SignatureError, match="is invalid"):
         open_cosignature(parse_note(note.replace("12851", "12852")), vkey=witness_vkey)
 
 
@@ -99,7 +99,7 @@ def test_second_line_that_does_not_hold_is_rejected_and_takes_nothing_from_the_f
     forged = sign_cosignature("another text\n", name=NAME, key=KEY, seconds=1)
     assert cosigned_at(parse_note(HEAD + LINE + forged), vkey=VKEY) == (SECONDS, True)
     assert cosigned_at(parse_note(HEAD + LINE), vkey=VKEY) == (SECONDS, False)
-    with pytest.raises(SignatureError, match="does not fit"):
+    with pytest.raises(SignatureError, match="is invalid"):
         open_cosignature(parse_note(HEAD + LINE + forged), vkey=VKEY)
 
 
@@ -107,7 +107,7 @@ def test_second_line_that_does_not_hold_is_rejected_and_takes_nothing_from_the_f
 def test_cosignature_with_a_flipped_bit_is_rejected(position: int, bit: int) -> None:
     blob = bytearray(base64.b64decode(LINE.split(" ")[2]))
     blob[position] ^= 1 << bit
-    with pytest.raises(SignatureError, match=r"does not fit the note|is malformed"):
+    with pytest.raises(SignatureError, match=r"is invalid for this note|is malformed"):
         open_cosignature(parse_note(HEAD + line_of(NAME, bytes(blob))), vkey=VKEY)
 
 
@@ -120,7 +120,7 @@ def test_cosignature_of_another_length_is_rejected(length: int) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, 2**63])
 def test_cosignature_without_a_possible_time_is_rejected(seconds: int) -> None:
-    with pytest.raises(EncodingError, match="no time that a cosignature can hold"):
+    with pytest.raises(EncodingError, match="is not a valid time"):
         sign_cosignature(TEXT, name=NAME, key=KEY, seconds=seconds)
     stamp = (seconds % 2**64).to_bytes(8, "big")
     message = f"cosignature/v1\ntime {seconds % 2**64}\n{TEXT}".encode()
@@ -131,7 +131,7 @@ def test_cosignature_without_a_possible_time_is_rejected(seconds: int) -> None:
 
 def test_plain_signature_by_the_witness_key_is_rejected_as_a_cosignature() -> None:
     blob = parse_vkey(VKEY, type=COSIGNATURE).key_id + bytes(7) + b"\x01" + KEY.sign(TEXT.encode())
-    with pytest.raises(SignatureError, match="does not fit"):
+    with pytest.raises(SignatureError, match="is invalid"):
         open_cosignature(parse_note(HEAD + line_of(NAME, blob)), vkey=VKEY)
 
 
@@ -144,5 +144,5 @@ def test_ledger_vkey_is_rejected_as_a_witness_vkey() -> None:
     "name", ["", "a b", "a+b", "a\nb", "a\u2003b", "a\x00b", "a\x85b", "\ud800"]
 )
 def test_witness_name_that_cannot_stand_in_a_note_is_rejected(name: str) -> None:
-    with pytest.raises(EncodingError, match="cannot be a witness's name"):
+    with pytest.raises(EncodingError, match="cannot be a witness name"):
         cosignature_vkey(name, public_bytes(KEY))

@@ -79,10 +79,10 @@ def test_fork_over_a_rotation_is_shown_with_the_rotation() -> None:
     assert open_evidence(format_evidence(evidence)) == evidence
     with pytest.raises(EvidenceError, match="signatures by proctor"):
         open_evidence(format_evidence(replace(evidence, rotations=())))
-    with pytest.raises(EvidenceError, match="the rotations do not lead on"):
+    with pytest.raises(EvidenceError, match="the rotations do not start"):
         open_evidence(format_evidence(replace(evidence, rotations=(rotation, rotation))))
     by_stranger = sign_rotation(origin=ORIGIN, old=STRANGER, new=NEW_KEY)
-    with pytest.raises(EvidenceError, match="the rotations do not lead on"):
+    with pytest.raises(EvidenceError, match="the rotations do not start"):
         open_evidence(format_evidence(replace(evidence, rotations=(by_stranger,))))
 
 
@@ -99,11 +99,11 @@ def test_evidence_says_which_keys_signed_and_convinces_only_if_both_are_in_force
     key_id = VKEY.removeprefix(f"{ORIGIN}+").partition("+")[0]
     said = f"{ORIGIN}+{key_id}, the ledger's first key"
     assert [str(each) for each in signers(first)] == [said] * 2
-    assert str(signers(mixed)[0]) == f"{said}, rotated out since"
+    assert str(signers(mixed)[0]) == f"{said}, since rotated out"
     assert [each.first for each in signers(mixed)] == [True, False]
     for known in ((), (rotation,)):
         verify_signers(present, rotations=known)
-        with pytest.raises(EvidenceError, match=r"the first tree head is by .* rotated out since"):
+        with pytest.raises(EvidenceError, match=r"the first tree head is by .* since rotated out"):
             verify_signers(mixed, rotations=known)
     newest = head(HONEST, key=NEW_KEY)
     back = find_contradiction(  # to before the rotation
@@ -119,14 +119,14 @@ def test_evidence_that_leaves_a_known_rotation_out_is_rejected() -> None:
     by_old_key = contradiction(told(40, fork_at=9), head(HONEST[:10]))
     assert by_old_key
     verify_signers(by_old_key, rotations=())
-    with pytest.raises(EvidenceError, match="rotated out since: whoever has that key"):
+    with pytest.raises(EvidenceError, match="since rotated out: whoever has that key"):
         verify_signers(by_old_key, rotations=(rotation,))
     by_other = sign_rotation(origin=ORIGIN, old=KEY, new=STRANGER)
     other = contradiction(
         told(40, fork_at=9), head(HONEST[:10], key=NEW_KEY), rotations=(rotation,)
     )
     assert other
-    with pytest.raises(EvidenceError, match="follows other rotations"):
+    with pytest.raises(EvidenceError, match="lists rotations"):
         verify_signers(other, rotations=(by_other,))
 
 
@@ -155,7 +155,7 @@ def forged(**changes: object) -> Evidence:
 
 
 def test_evidence_of_an_honest_ledger_is_rejected() -> None:
-    refused(forged(), "continues the first: that is no fork")
+    refused(forged(), "continues the first: this is not a fork")
 
 
 def test_proof_of_another_ledger_is_rejected() -> None:
@@ -180,14 +180,14 @@ def test_chosen_old_root_of_a_power_of_two_is_rejected() -> None:
         forged(first=first, proof=(root(told(16, fork_at=3)), *proof)),
         "does not lead to the second tree head's root",
     )
-    refused(forged(first=first, proof=(root(HONEST[:16]), *proof)), "that is no fork")
+    refused(forged(first=first, proof=(root(HONEST[:16]), *proof)), "this is not a fork")
     refused(forged(first=first, proof=tuple(proof)), "too short")
 
 
 def test_one_note_twice_is_rejected() -> None:
     _, second = honest_notes()
-    refused(forged(first=second, second=second, proof=()), "do not differ")
-    refused(forged(kind="rollback", first=second, second=second, proof=()), "without proof")
+    refused(forged(first=second, second=second, proof=()), "must differ")
+    refused(forged(kind="rollback", first=second, second=second, proof=()), "without a proof")
 
 
 def test_notes_in_the_wrong_order_are_rejected() -> None:
@@ -201,11 +201,11 @@ def test_notes_in_the_wrong_order_are_rejected() -> None:
 def test_fork_of_one_size_with_a_proof_is_rejected() -> None:
     other = told(40, fork_at=39)
     assert open_evidence(format_evidence(forged(first=head(other), proof=())))
-    refused(forged(first=head(other), proof=(root(HONEST),)), "or bear a proof")
+    refused(forged(first=head(other), proof=(root(HONEST),)), "and have no proof")
 
 
 def test_rollback_with_a_proof_is_rejected() -> None:
-    refused(forged(kind="rollback"), "without proof")
+    refused(forged(kind="rollback"), "without a proof")
 
 
 def test_note_signed_by_nobody_known_is_rejected() -> None:
@@ -215,7 +215,7 @@ def test_note_signed_by_nobody_known_is_rejected() -> None:
     assert open_evidence(format_evidence(against))  # the key has signed it: that would be a fork
     refused(replace(against, second=head(other, key=STRANGER)), "signatures by proctor")
     unsigned = head(other).rpartition("\n\n")[0] + "\n"
-    refused(replace(against, second=unsigned), "shows nothing: the note")
+    refused(replace(against, second=unsigned), "proves nothing: the note")
 
 
 def test_note_of_another_ledger_is_rejected() -> None:
@@ -228,29 +228,29 @@ def test_note_of_another_ledger_is_rejected() -> None:
 
 def test_note_that_is_no_tree_head_is_rejected() -> None:
     rotation = sign_rotation(origin=ORIGIN, old=KEY, new=NEW_KEY)
-    refused(forged(second=rotation), "shows nothing: the note is not a tree head")
+    refused(forged(second=rotation), "proves nothing: the note is not a tree head")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.replace("ledger/evidence/v1", "ledger/evidence/v2"), "lacks a line"),
+        (lambda t: t.replace("ledger/evidence/v1", "ledger/evidence/v2"), "a missing or"),
         (lambda t: t.replace("kind fork", "kind splice"), "unknown kind, 'splice'"),
-        (lambda t: t.replace("kind fork\n", ""), "lacks a line"),
-        (lambda t: t.replace("kind fork\n", "kind fork\nkind fork\n"), "one too many"),
-        (lambda t: t[:-1], "ended by a newline"),
+        (lambda t: t.replace("kind fork\n", ""), "a missing or"),
+        (lambda t: t.replace("kind fork\n", "kind fork\nkind fork\n"), "an extra line"),
+        (lambda t: t[:-1], "ends with a newline"),
         (lambda t: t + "\n", "malformed or misplaced"),
         (lambda t: t + "first " + t.partition("first ")[2].partition("\n")[0] + "\n", "misplaced"),
         (lambda t: t.replace("\n", "\r\n"), "malformed or misplaced"),
         (lambda t: t.replace("kind fork", "kind  fork"), "malformed or misplaced"),
         (lambda t: t + "proof " + "A" * 43 + "=\n", "too long"),
-        (lambda t: t + ("proof " + "A" * 43 + "=\n") * 64, "one too many"),
+        (lambda t: t + ("proof " + "A" * 43 + "=\n") * 64, "an extra line"),
         (lambda t: t + "proof AAAA\n", "not 32 bytes long"),
         (lambda t: t + "proof " + "A" * 42 + "B=\n", "base64 is not canonical"),
         (lambda t: t + "proof \u00e9\n", "malformed or misplaced"),
-        (lambda t: t.replace(VKEY, VKEY[:-4] + "AAAA"), "shows nothing: the vkey"),
+        (lambda t: t.replace(VKEY, VKEY[:-4] + "AAAA"), "proves nothing: the vkey"),
         (lambda t: t.replace("first ", "first !"), "malformed line"),
-        (lambda t: "", "ended by a newline"),
+        (lambda t: "", "ends with a newline"),
         (lambda t: t.replace("first ", "first /w=="), "malformed line"),
     ],
 )

@@ -82,7 +82,7 @@ def test_quorum_of_two_levels_is_met_exactly_when_both_groups_agree(
     if met:
         quorum.verify(cosigned(head(), *names))
     else:
-        with pytest.raises(QuorumError, match="which is not the quorum 'X-and-Y'"):
+        with pytest.raises(QuorumError, match="which does not meet the quorum 'X-and-Y'"):
             quorum.verify(cosigned(head(), *names))
 
 
@@ -112,10 +112,10 @@ def test_cosignature_by_a_trusted_witness_that_does_not_hold_is_rejected() -> No
     quorum.verify(f"{good}\u2014{moved}")  # beside a good one it takes nothing away
     without = cosigned(head(), "X1", "Y1")
     with pytest.raises(
-        QuorumError, match="is not the quorum 'X-and-Y'; the line in the name of X2"
+        QuorumError, match="does not meet the quorum 'X-and-Y'; the signature line of X2"
     ):
         quorum.verify(f"{without}\u2014{moved}")
-    with pytest.raises(QuorumError, match=r"is not the quorum 'X-and-Y'$"):
+    with pytest.raises(QuorumError, match=r"does not meet the quorum 'X-and-Y'$"):
         quorum.verify(without)
 
 
@@ -133,7 +133,7 @@ def test_policy_for_another_ledger_is_rejected() -> None:
     quorum = parse_quorum(TWO_LEVELS)
     quorum.verify_log(LOG_VKEY)
     parse_quorum("quorum none\n").verify_log(LOG_VKEY)  # names no ledger: it is for any
-    with pytest.raises(QuorumError, match="the policy is for other ledgers than"):
+    with pytest.raises(QuorumError, match="the policy has no log line for the ledger"):
         quorum.verify_log(vkey(ORIGIN, public_bytes(KEYS["X1"])))
 
 
@@ -168,43 +168,49 @@ SAME_LOG = vkey("other.example/name", public_bytes(LOG))
 @pytest.mark.parametrize(
     ("policy", "error"),
     [
-        (f"{A}", "there is no quorum line"),
-        ("", "there is no quorum line"),
-        (f"{A}quorum a", "line 2: it has no newline at its end"),
-        (f"{A}quorum a\nquorum a\n", "line 3: there is a second quorum line"),
+        (f"{A}", "quorum line not found"),
+        ("", "quorum line not found"),
+        (f"{A}quorum a", "line 2: no newline at the end"),
+        (f"{A}quorum a\nquorum a\n", "line 3: there is more than one quorum line"),
         (f"quorum a\n{A}", "line 1: 'a' is not defined on an earlier line"),
         (f"{A}quorum b\n", "line 2: 'b' is not defined"),
-        (f"{A}quorum\n", "line 2: a quorum line does not have 0 items"),
-        (f"{A}quorum a a\n", "line 2: a quorum line does not have 2 items"),
-        (f"{A}{A}quorum a\n", "line 2: this witness's public key stands on an earlier line"),
-        (f"{A}witness b {SAME_KEY}\nquorum a\n", "line 2: this witness's public key stands"),
-        (f"log {LOG_VKEY}\nlog {SAME_LOG}\nquorum none\n", "line 2: this log's public key stands"),
-        (f"{A}witness a {vkey_of('X2')}\nquorum a\n", "line 2: the name 'a' is taken"),
-        (f"witness none {vkey_of('X1')}\nquorum none\n", "line 1: the name 'none' is taken"),
-        (f"{A}group a any a\nquorum a\n", "line 2: the name 'a' is taken"),
+        (f"{A}quorum\n", "line 2: a quorum line cannot have 0 items"),
+        (f"{A}quorum a a\n", "line 2: a quorum line cannot have 2 items"),
+        (f"{A}{A}quorum a\n", "line 2: this witness's public key is repeated from an earlier line"),
+        (f"{A}witness b {SAME_KEY}\nquorum a\n", "line 2: this witness's public key is repeated"),
+        (
+            f"log {LOG_VKEY}\nlog {SAME_LOG}\nquorum none\n",
+            "line 2: this log's public key is repeated",
+        ),
+        (f"{A}witness a {vkey_of('X2')}\nquorum a\n", "line 2: the name 'a' is already used"),
+        (f"witness none {vkey_of('X1')}\nquorum none\n", "line 1: the name 'none' is already used"),
+        (f"{A}group a any a\nquorum a\n", "line 2: the name 'a' is already used"),
         (f"{A}group g any g\nquorum g\n", "line 2: 'g' is not defined on an earlier line"),
         (f"{A}group g any b\n{B}quorum g\n", "line 2: 'b' is not defined on an earlier line"),
-        (f"{A}group g any none\nquorum g\n", "line 2: none is nobody"),
-        (f"{A}group g any a a\nquorum g\n", "line 2: 'a' is a group's member already"),
-        (f"{A}group g any a\ngroup h any a\nquorum h\n", "line 3: 'a' is a group's member already"),
-        (f"{A}group g any\nquorum g\n", "line 2: a group line does not have 2 items"),
+        (f"{A}group g any none\nquorum g\n", "line 2: none cannot be a member"),
+        (f"{A}group g any a a\nquorum g\n", "line 2: 'a' is already a member of a group"),
+        (
+            f"{A}group g any a\ngroup h any a\nquorum h\n",
+            "line 3: 'a' is already a member of a group",
+        ),
+        (f"{A}group g any\nquorum g\n", "line 2: a group line cannot have 2 items"),
         (f"{A}group g 0 a\nquorum g\n", "line 2: '0' of 1 members is not possible"),
         (f"{A}group g 2 a\nquorum g\n", "line 2: '2' of 1 members is not possible"),
         (f"{A}group g 01 a\nquorum g\n", "line 2: '01' of 1 members is not possible"),
         (f"{A}group g -1 a\nquorum g\n", "line 2: '-1' of 1 members is not possible"),
         (f"{A}group g ALL a\nquorum g\n", "line 2: 'ALL' of 1 members is not possible"),
         (f"{A}group g \u0661 a\nquorum g\n", "line 2: '\u0661' of 1 members is not possible"),
-        (f"witness a {vkey_of('X1')} u v\nquorum a\n", "line 1: a witness line does not have 4"),
-        (f"log {LOG_VKEY} u v\nquorum none\n", "line 1: a log line does not have 3 items"),
+        (f"witness a {vkey_of('X1')} u v\nquorum a\n", "line 1: a witness line cannot have 4"),
+        (f"log {LOG_VKEY} u v\nquorum none\n", "line 1: a log line cannot have 3 items"),
         (f"witness a {LOG_VKEY}\nquorum a\n", "line 1: the vkey is not .* for cosignatures"),
         (f"log {vkey_of('X1')}\nquorum none\n", "line 1: the vkey is not .* for Ed25519"),
         (f"witness a {vkey_of('X1')[:-4]}\nquorum a\n", "line 1: the vkey is not"),
-        ("Quorum none\n", "line 1: 'Quorum' is none of"),
-        ("quorum none # nobody\n", "line 1: a quorum line does not have 3 items"),
+        ("Quorum none\n", "line 1: unknown keyword 'Quorum'"),
+        ("quorum none # nobody\n", "line 1: a quorum line cannot have 3 items"),
         ("quorum none\r\n", "line 1: the byte 0x0d is not allowed"),
         ("#\x00\nquorum none\n", "line 1: the byte 0x00 is not allowed"),
         ("#\x7f\nquorum none\n", "line 1: the byte 0x7f is not allowed"),
-        ("quorum\u00a0none\n", r"line 1: 'quorum\\xa0none' is none of"),
+        ("quorum\u00a0none\n", r"line 1: unknown keyword 'quorum\\xa0none'"),
         ("#" * 1_000_001, "longer than 1000000 bytes"),
     ],
 )

@@ -229,7 +229,7 @@ def test_proof_where_none_belongs_is_rejected(witness: Witness, old: int, size: 
     if old:
         witness.add_checkpoint(HONEST.request(0, old))
     answer = witness.add_checkpoint(request_of(old, [HASH], HONEST.head(size)))
-    assert (answer.status, answer.body) == (422, "the proof has to be empty here\n")
+    assert (answer.status, answer.body) == (422, "the proof must be empty here\n")
 
 
 def test_tree_head_of_no_entries_with_a_root_is_rejected(witness: Witness) -> None:
@@ -341,7 +341,10 @@ def test_head_by_a_key_that_was_rotated_out_is_rejected_and_shows_nothing(
     assert witness.add_checkpoint(request_of(0, [], forged)).status == 403
     for request in (HONEST.request(0, 11), FORK.request(20, 20)):
         answer = witness.add_checkpoint(request)
-        assert (answer.status, answer.body) == (403, "the key that signed this was rotated away\n")
+        assert (answer.status, answer.body) == (
+            403,
+            "the key that signed this was replaced by a rotation\n",
+        )
     assert not (folder / "evidence").exists()
     for honest in (second.request(0, 11), FORK.signed_by(2).request(20, 20)):  # by the key in force
         assert witness.add_checkpoint(honest).status in (409, 422)
@@ -370,7 +373,7 @@ def test_rotation_that_does_not_follow_is_rejected_with_all_others(witness: Witn
 
 def test_ledger_is_not_trusted_under_a_second_key(witness: Witness) -> None:
     assert witness.trust(f"{HONEST.vkey}\n") == ORIGIN
-    with pytest.raises(ConflictError, match="is trusted with another key"):
+    with pytest.raises(ConflictError, match="is already registered with a different key"):
         witness.trust(HONEST.signed_by(2).vkey)
     with pytest.raises(MalformedError, match="for Ed25519"):
         witness.trust(witness.vkey)
@@ -380,25 +383,25 @@ def test_witness_is_made_once(tmp_path: Path) -> None:
     vkey = Witness.create(tmp_path / "w", name=NAME, passphrase=b"secret")
     assert Witness.create(tmp_path / "w", name=NAME, passphrase=b"secret") == vkey
     assert (tmp_path / "w/witness.pem").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(KeyFileError, match="there is a witness named"):
+    with pytest.raises(KeyFileError, match="there is already a witness named"):
         Witness.create(tmp_path / "w", name="other.example", passphrase=b"secret")
     with pytest.raises(KeyFileError, match="needs a passphrase"), open_witness(tmp_path / "w"):
         pass
-    with pytest.raises(KeyFileError, match="there is no witness here"), open_witness(tmp_path):
+    with pytest.raises(KeyFileError, match="witness not found"), open_witness(tmp_path):
         pass
 
 
 def test_witness_without_its_memory_is_refused(folder: Path) -> None:
     (folder / "witness.sqlite").unlink()
     with (
-        pytest.raises(StorageError, match="do not put an old copy back"),
+        pytest.raises(StorageError, match="do not restore an old copy"),
         open_witness(folder),
     ):
         pass
-    with pytest.raises(StorageError, match="do not put an old copy back"):
+    with pytest.raises(StorageError, match="do not restore an old copy"):
         Witness.create(folder, name=NAME, passphrase=None)
     (folder / "witness.sqlite").write_bytes(b"")
-    with pytest.raises(StorageError, match="is no witness's memory"), open_witness(folder):
+    with pytest.raises(StorageError, match="is not a witness database"), open_witness(folder):
         pass
 
 

@@ -270,5 +270,5 @@ def test_url_names_host_and_port(folder: Path) -> None:
 
 
 def test_url_without_a_host_is_rejected() -> None:
-    with pytest.raises(ValueError, match="does not begin with http"):
+    with pytest.raises(ValueError, match="must start with http"):
         post("http://", "", timeout=1)

@@ -67,7 +67,7 @@ def test_culprit_is_told_with_its_commit_and_proposal(line: Story) -> None:
     assert found["proposals"] == [line.proposals[CULPRIT - 1]]
     shown = call_here(["checkpoints", *check(line), "--repo", line.repo], home=line.home.path)
     assert shown.returncode == 1
-    assert f"{line.ids[CULPRIT]} is the first bad one of 6 suspects" in shown.stdout
+    assert f"{line.ids[CULPRIT]} is the first bad checkpoint of 6 suspects" in shown.stdout
     assert f"commit {found['commit']}" in shown.stdout
     assert found["believed"] == []
     assert f"next: `proctor checkpoints rollback {line.ids[CULPRIT]}" in shown.stdout
@@ -91,9 +91,9 @@ def test_search_goes_on_another_time_when_so_many_probes_were_asked_for(line: St
             ["--command", "true", "--good", "nothing"],
             "none of the ledger's checkpoints (7) can be meant by 'nothing'",
         ),
-        (["--command", "'"], "is no command: No closing quotation"),
+        (["--command", "'"], "is not a valid command: No closing quotation"),
         (["--command", "true", "--file", "nowhere"], "nowhere is no file"),
-        (["--task", "unknown"], "the reference set has no task 'unknown'"),
+        (["--task", "unknown"], "task 'unknown' not found in the reference set"),
     ],
 )
 def test_wrong_usage_is_told(line: Story, arguments: Sequence[str], words: str) -> None:
@@ -104,7 +104,10 @@ def test_wrong_usage_is_told(line: Story, arguments: Sequence[str], words: str) 
     ("command", "words"),
     [
         ("{python} {files}/check.py", "names {files}/check.py, which is not given: add --file"),
-        ("{pithon} check.py", "names {pithon}, which is none of {python}, {files}, {repeat}"),
+        (
+            "{pithon} check.py",
+            "contains the unknown placeholder {pithon}; known are {python}, {files}, {repeat}",
+        ),
     ],
 )
 def test_command_that_names_what_no_probe_has_is_rejected_and_nothing_recorded(
@@ -122,14 +125,16 @@ def test_ends_are_to_be_checked_when_the_culprit_rests_on_their_word(line: Story
     command = ["checkpoints", *check(line), *ends, "--repo", line.repo]
     shown = call_here(command, home=line.home.path)
     assert shown.returncode == 1
-    assert "that it is bad was believed and not probed" in shown.stdout.replace("\n", " ")
+    assert "it was assumed to be bad and not verified" in shown.stdout.replace("\n", " ")
     assert "next: the same command with `--check-ends`" in shown.stdout
     assert "rollback" not in shown.stdout
     assert told(line, *command[1:-2], code=1)["believed"] == ["good", "bad"]
 
 
 def test_salvage_is_refused_when_the_culprit_stands(line: Story) -> None:
-    assert "stands; `proctor checkpoints rollback`" in refused(line, "salvage", line.ids[CULPRIT])
+    assert "is not rolled back; run `proctor checkpoints rollback`" in refused(
+        line, "salvage", line.ids[CULPRIT]
+    )
 
 
 @pytest.mark.parametrize("name", ["active", "latest"])
@@ -225,7 +230,7 @@ def test_salvage_leaves_what_was_rolled_back_by_name_when_its_ancestor_was_befor
     with line.controller() as controller, controller.locked():
         roll_back(controller.place, line.ids[5], "it is no better by itself")
     left = told(line, "salvage", line.ids[CULPRIT])
-    by_itself = [each["checkpoint"] for each in left if "rolled back for itself" in each["what"]]
+    by_itself = [each["checkpoint"] for each in left if "rolled back itself" in each["what"]]
     assert by_itself == line.ids[5:]
     assert [each["proposal"] for each in left[1:]] == [None, None]
     assert left[0]["checkpoint"] == line.ids[4]

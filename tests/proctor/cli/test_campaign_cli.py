@@ -172,9 +172,9 @@ def test_unreachable_server_is_refused_before_a_run_is_opened(tmp_path: Path) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
         done = call_here(["run", *TASK, "--policy", "openai", *MODEL], home=tmp_path)
-        assert (done.returncode, "cannot be asked" in done.stderr) == (2, True)
+        assert (done.returncode, "cannot be reached" in done.stderr) == (2, True)
         done = call_here(FED, home=tmp_path)
-        assert (done.returncode, "cannot be asked" in done.stderr) == (2, True)
+        assert (done.returncode, "cannot be reached" in done.stderr) == (2, True)
     names = [entry["event"] for entry in answer(call_here(["log", "--json"], home=tmp_path))]
     assert names == ["campaign.started"]
 

@@ -74,7 +74,7 @@ def test_operator_takes_over_from_the_ledger_and_rules_alone(home: Path, tmp_pat
     keys("new", "operator", operator)
     keys("new", "judge", judge)
     keys("grant", "operator", f"{operator}.vkey", home=home)
-    with pytest.raises(AuthorityError, match="needs operator"):
+    with pytest.raises(AuthorityError, match="must be signed by operator"):
         keys("grant", "judge", f"{judge}.vkey", home=home)
     keys("grant", "judge", f"{judge}.vkey", "--key", operator, home=home)
     since = "2026-01-02T03:04:05Z"

@@ -53,7 +53,7 @@ def test_lineage_is_told_and_what_is_written_holds_offline(
 
 @pytest.mark.parametrize(
     ("example", "message"),
-    [("unlabelled", "names no checkpoint"), ("unjudged", "no audit of run")],
+    [("unlabelled", "names no checkpoint"), ("unjudged", "no valid audit of run")],
 )
 def test_missing_link_is_an_error_with_exit_code_1(
     scene: LineageScene, home: Path, tmp_path: Path, example: str, message: str
@@ -68,7 +68,7 @@ def test_missing_link_is_an_error_with_exit_code_1(
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        ("zz", "an example is RUN/NUMBER or RUN/NUMBER>RUN/NUMBER, not 'zz'"),
+        ("zz", "an example must be RUN/NUMBER or RUN/NUMBER>RUN/NUMBER, not 'zz'"),
         (f"{UUID(int=7)}/1", f"the ledger has no decision {UUID(int=7)}/1"),
     ],
 )

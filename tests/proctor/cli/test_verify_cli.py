@@ -71,7 +71,7 @@ def test_ledger_behind_or_beside_what_is_remembered_is_rejected(
     opened = verify(scene, evidence)
     if shown == "earlier":
         assert (opened["ok"], opened["kind"]) == (True, kind)
-        assert "the ledger's first key, rotated out since" in opened["by"][0]
+        assert "the ledger's first key, since rotated out" in opened["by"][0]
     else:  # the fork is signed by a key that anybody may have by now
         assert (opened["ok"], opened["error_type"]) == (False, "EvidenceError")
 

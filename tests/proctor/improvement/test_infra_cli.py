@@ -79,7 +79,7 @@ def test_operator_signs_what_was_carried_away(line: Line, tmp_path: Path) -> Non
     diff = written(line, "component.diff", line.diff(COMPONENT, thrifty_component))
     (queued,) = infra_json(line, "propose", diff, *WHY, "--tier", f"{COMPONENT}=1")
     (run,) = infra_json(line, "run")
-    assert "an operator has to approve it" in run["waits_for"]
+    assert "an operator must approve it" in run["waits_for"]
     assert "row[0] > 0" in infra(line, "review")
     stick = tmp_path / "stick"
     infra(line, "export-pending", stick)
@@ -113,7 +113,9 @@ def test_review_that_was_signed_by_nobody_is_rejected(line: Line, tmp_path: Path
     call_here(["keys", "new", "operator", tmp_path / "other.pem"], home=line.home.path)
     theirs = ("infra", "approve", "--key", tmp_path / "other.pem", "--pending", stick)
     assert call_here(theirs, home=line.home.path).returncode == 0
-    assert "no operator whose key is in force" in infra(line, "import-reviews", stick, code=1)
+    assert "not signed by an operator whose key is in force" in infra(
+        line, "import-reviews", stick, code=1
+    )
     assert infra_json(line, "status")["queue"][0]["review"] is None
 
 
@@ -164,7 +166,7 @@ def test_diff_that_does_not_apply_is_rejected(
     proposals = infra_json(line, "status")["queue"]
     told = infra(line, "propose", written(line, "stale.diff", stale), *WHY, *tiers, code=2)
     assert f"'main' at {checkpoint[:12]}: " in told
-    assert ("`proctor infra adopt` takes it over" in told) == (state == "astray")
+    assert ("make it a checkpoint with `proctor infra adopt`" in told) == (state == "astray")
     assert infra_json(line, "status")["queue"] == proposals == []
     code = 0 if state == "halted" else 2
     assert ("tiers.toml" in infra(line, "show", code=code)) == (state == "halted")

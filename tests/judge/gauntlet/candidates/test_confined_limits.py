@@ -83,11 +83,11 @@ def test_filling_the_disk_with_files_is_rejected(run: Run, scratch: Path) -> Non
     """
     ended = run(source, **TINY)
     assert ended.status == "disk"
-    assert ended.words.startswith("it wrote more than 2e+07 bytes")
+    assert ended.words.startswith("it wrote more than 20,000,000 bytes")
     little = source.replace("100_000", "10")
     discard(scratch)
     scratch.mkdir()
-    assert run(little, **TINY).words == "it left with status 0"
+    assert run(little, **TINY).words == "it exited with status 0"
 
 
 def test_filling_the_disk_with_one_file_is_rejected(run: Run) -> None:
@@ -115,7 +115,7 @@ def test_leaving_a_depth_that_cannot_be_removed_is_rejected(run: Run, scratch: P
     discard(scratch)
     assert not scratch.exists()
     scratch.mkdir()
-    assert run(source.replace("3_000", "30")).words == "it left with status 0"
+    assert run(source.replace("3_000", "30")).words == "it exited with status 0"
 
 
 def test_filling_the_memory_is_rejected(run: Run) -> None:
@@ -141,7 +141,7 @@ def test_filling_the_memory_together_is_rejected(run: Run, kind: str) -> None:
     ended = run(many, memory_bytes=250_000_000)
     assert ended.status == "memory"
     few = source.replace("COUNT", "3").replace("TIME", "0.5")
-    assert run(few, memory_bytes=250_000_000).words == "it left with status 0"
+    assert run(few, memory_bytes=250_000_000).words == "it exited with status 0"
 
 
 def test_forking_without_end_is_rejected(run: Run) -> None:
@@ -151,7 +151,7 @@ def test_forking_without_end_is_rejected(run: Run) -> None:
     assert ended.status == "processes"
     assert time.monotonic() - began < 15
     few = "import os\nfor _ in range(20):\n    if os.fork() == 0: os._exit(0)"
-    assert run(few).words == "it left with status 0"
+    assert run(few).words == "it exited with status 0"
 
 
 def test_sleeping_for_ever_is_rejected(run: Run) -> None:
@@ -159,7 +159,7 @@ def test_sleeping_for_ever_is_rejected(run: Run) -> None:
     ended = run(source, seconds=1)
     assert ended.words == "it ran for more than 1 seconds"
     assert ended.seconds < 5
-    assert run("import time; time.sleep(0.3)", seconds=5).words == "it left with status 0"
+    assert run("import time; time.sleep(0.3)", seconds=5).words == "it exited with status 0"
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -177,7 +177,7 @@ def test_printing_without_end_is_rejected(run: Run, stream: str) -> None:
 
 def test_daemon_that_is_left_behind_is_rejected(run: Run, scratch: Path) -> None:
     ended = run(DAEMON)
-    assert (ended.words, ended.leftovers) == ("it left with status 0", 1)
+    assert (ended.words, ended.leftovers) == ("it exited with status 0", 1)
     assert stands_still(scratch / "alive")
     waiting = "import subprocess; subprocess.Popen(['sleep', '0.2']).wait()"
     assert run(waiting).leftovers == 0

@@ -22,7 +22,7 @@ from judge.gauntlet.candidates.confined import ISOLATION
 def test_everything_is_in_force_on_this_kernel(run: Run, tmp_path: Path) -> None:
     # Where this fails, the kernel or whoever runs this one has taken something away.
     ended = run("print('done')")
-    assert (ended.words, ended.output) == ("it left with status 0", b"done\n")
+    assert (ended.words, ended.output) == ("it exited with status 0", b"done\n")
     assert ended.isolation == ISOLATION
     assert ended.leftovers == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scratch", "tree"]

@@ -46,35 +46,35 @@ def test_conversation_goes_back_and_forth(tree: Path, scratch: Path) -> None:
             assert talk.ask(message) == {"got": message}
         assert talk.isolation == ISOLATION
     assert talk.ended is not None
-    assert (talk.ended.words, talk.ended.leftovers) == ("it left with status 0", 0)
+    assert (talk.ended.words, talk.ended.leftovers) == ("it exited with status 0", 0)
 
 
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        ("answer = 'hello'", "the answer is malformed: it is no JSON in UTF-8"),
-        ("answer = ''", "the answer is malformed: it is no JSON in UTF-8"),
-        ("answer = '1 2'", "the answer is malformed: it is no JSON in UTF-8"),
-        ("answer = '[NaN]'", "the answer is malformed: NaN and infinities are no numbers"),
-        ("answer = '[-Infinity]'", "the answer is malformed: NaN and infinities are no numbers"),
-        ("answer = '1e999'", "the answer is malformed: a number is beyond every float"),
+        ("answer = 'hello'", "the answer is malformed: it is not JSON in UTF-8"),
+        ("answer = ''", "the answer is malformed: it is not JSON in UTF-8"),
+        ("answer = '1 2'", "the answer is malformed: it is not JSON in UTF-8"),
+        ("answer = '[NaN]'", "the answer is malformed: NaN and infinity are not allowed"),
+        ("answer = '[-Infinity]'", "the answer is malformed: NaN and infinity are not allowed"),
+        ("answer = '1e999'", "the answer is malformed: a number is too large for a float"),
         ("answer = '[' * 99 + ']' * 99", "the answer is malformed: it is nested deeper than 32"),
         ("answer = '[' * 90_000", "the answer is malformed: it is nested deeper than 32 levels"),
         ("answer = '[' + '1,' * 300_000 + '1]'", "the answer is malformed: it holds more than"),
-        ("answer = '1' * 9_999", "the answer is malformed: it is no JSON in UTF-8"),
-        ('answer = \'{"a": 1, "a": 2}\'', "the answer is malformed: a key stands twice"),
-        ("answer = '\"\\\\ud800\"'", "the answer is malformed: it is no JSON in UTF-8"),
-        ("sys.stdout.buffer.write(bytes([255, 10]))", "the answer is malformed: it is no JSON"),
-        ("sys.exit(3)", "there is no answer: it left with status 3"),
-        ("os._exit(0)", "there is no answer: it left with status 0"),
-        ("os.abort()", "there is no answer: it was ended by signal 6"),
+        ("answer = '1' * 9_999", "the answer is malformed: it is not JSON in UTF-8"),
+        ('answer = \'{"a": 1, "a": 2}\'', "the answer is malformed: a key is repeated"),
+        ("answer = '\"\\\\ud800\"'", "the answer is malformed: it is not JSON in UTF-8"),
+        ("sys.stdout.buffer.write(bytes([255, 10]))", "the answer is malformed: it is not JSON"),
+        ("sys.exit(3)", "there is no answer: it exited with status 3"),
+        ("os._exit(0)", "there is no answer: it exited with status 0"),
+        ("os.abort()", "there is no answer: it was killed by signal 6"),
         ("time.sleep(60)", "there is no answer: it ran for more than 3 seconds"),
         (
             "sys.stdout.write('half')\n        sys.stdout.flush()\n        time.sleep(60)",
             "no answer",
         ),
-        ("answer = 'x' * 6_000_000", "there is no answer: it printed more than 4.1943e"),
-        ("answer += '\\n' + answer", "it said more than it was asked"),
+        ("answer = 'x' * 6_000_000", "there is no answer: it printed more than 4,194,304 bytes"),
+        ("answer += '\\n' + answer", "it printed more than the replies it was asked for"),
     ],
 )
 def test_bad_answer_is_rejected(tree: Path, scratch: Path, bad: str, problem: str) -> None:
@@ -91,7 +91,7 @@ def test_bad_answer_is_rejected(tree: Path, scratch: Path, bad: str, problem: st
 def test_answer_before_the_question_is_rejected(tree: Path, scratch: Path) -> None:
     bad = "print(answer)\n        time.sleep(0.2)"
     with (
-        pytest.raises(AnswerError, match="it said more than it was asked"),
+        pytest.raises(AnswerError, match="it printed more than the replies it was asked for"),
         conversation(tree, scratch, bad) as talk,
     ):
         talk.ask("bad")
@@ -118,7 +118,7 @@ def test_candidate_that_stays_when_nothing_is_asked_is_stopped(tree: Path, scrat
     ) as talk:
         assert talk.ask([1]) == [1]
     assert talk.ended is not None
-    assert talk.ended.words == "it did not leave when nothing more was asked"
+    assert talk.ended.words == "it did not exit when no more requests were sent"
     assert time.monotonic() - began < 20
 
 
@@ -169,7 +169,7 @@ def test_nothing_is_run_where_namespaces_are_missing(
     honest = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert "it left with status 0" in honest.stdout
+    assert "it exited with status 0" in honest.stdout
     assert "it ran" in honest.stdout
 
 
@@ -188,7 +188,7 @@ def test_supervisor_that_is_ended_is_nobodys_answer(tree: Path, scratch: Path) -
 
     killer = threading.Thread(target=end_it, daemon=True)
     killer.start()
-    with pytest.raises(GauntletError, match="was itself ended"):
+    with pytest.raises(GauntletError, match="was killed"):
         confined.run(
             ["{python}", "-c", textwrap.dedent(DAEMON + "    time.sleep(60)")],
             tree=tree,
@@ -206,7 +206,7 @@ def test_command_that_cannot_be_started_is_the_candidates_problem(
     ended = confined.run(
         ["no-such-command"], tree=tree, scratch=scratch, seconds=5, memory_bytes=MEMORY
     )
-    assert ended.words == "it left with status 127"
+    assert ended.words == "it exited with status 127"
     assert ended.errors == b"the command cannot be started: No such file or directory\n"
 
 

@@ -83,7 +83,7 @@ def test_saving_that_another_task_pays_for_is_rejected() -> None:
     paid = pair("b", {"recall": 1.0, "bytes": 10}, {"recall": 1.0, "bytes": 11})
     found = compared(saved, paid)
     assert (found.verdict, found.improvements) == ("cannot tell", ())
-    assert "no saving counts while another is paid for it" in found.reasons
+    assert "a saving does not count while another metric is worse" in found.reasons
     assert compared(saved).verdict == "better"
 
 
@@ -140,7 +140,7 @@ def test_stochastic_task_that_may_be_harmed_holds_up_a_promotion() -> None:
     won = pair("won", False, True)
     few = compared(won, repeats("a", (20, True, True)), stochastic=("a",))
     assert (few.verdict, few.improvements) == ("cannot tell", ("won",))
-    assert few.reasons == ("a: 20 pairs do not show that nothing is worse by 0.1",)
+    assert few.reasons == ("a: after 20 pairs, a loss of 0.1 cannot be excluded",)
     assert compared(won, repeats("a", (60, True, True)), stochastic=("a",)).verdict == "better"
 
 
@@ -245,8 +245,8 @@ def test_results_of_other_tasks_are_left_out() -> None:
     ("results", "message"),
     [
         ([result("a", "base", True)], "before both arms have answered a"),
-        ([*pair("a", True, True), result("a", "base", True)], "two answers of the base"),
-        ([*pair("a", True, True), *pair("a", True, True, repeat=1)], "is answered once"),
+        ([*pair("a", True, True), result("a", "base", True)], "two answers by the base"),
+        ([*pair("a", True, True), *pair("a", True, True, repeat=1)], "must be answered once"),
         (
             [result("a", "base", True), result("a", "candidate", True, seed=9)],
             "the arms have different seeds",
@@ -259,7 +259,7 @@ def test_results_that_are_no_pairs_are_rejected(results: list[TaskResult], messa
 
 
 def test_level_that_is_no_chance_is_rejected() -> None:
-    with pytest.raises(GauntletError, match="lies between 0 and 1, not at 0"):
+    with pytest.raises(GauntletError, match="must lie between 0 and 1, not 0"):
         compare([], [], tasks=[], level=0.0)
 
 

@@ -65,7 +65,7 @@ def problems(after: str, before: str | None = None, path: str = "sample/select.p
 
 def test_honest_code_passes() -> None:
     assert problems(HONEST, HONEST) == ""
-    assert problems(HONEST) == "sample/select.py: has 46 lines; the most is 20"
+    assert problems(HONEST) == "sample/select.py: has 46 lines; the maximum is 20"
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_honest_code_passes() -> None:
         ("import os.path as math", "imports os.path,"),
         ("import collections.abc, collections", "imports collections,"),
         ("from os import path", "imports os.path,"),
-        ("from sample import *", "everything from sample"),
+        ("from sample import *", "imports * from sample"),
         ("from samples import x", "imports samples.x,"),
         ("from .. import judge", "imports .judge,"),
         ("from dataclasses import sys", "imports dataclasses.sys,"),
         ("from sample.core import os", "imports sample.core.os,"),
         ("from sample.core import socket", "imports sample.core.socket,"),
-        ("import dataclasses\ndataclasses.inspect", "reaches for the module inspect"),
-        ("import dataclasses as d\nd.inspect.x", "reaches for the module inspect"),
-        ("import dataclasses\ndataclasses.sys.modules", "reaches for .sys"),
-        ("import math\nmath._os", "reaches for ._os"),
+        ("import dataclasses\ndataclasses.inspect", "accesses the module inspect"),
+        ("import dataclasses as d\nd.inspect.x", "accesses the module inspect"),
+        ("import dataclasses\ndataclasses.sys.modules", "accesses .sys"),
+        ("import math\nmath._os", "accesses ._os"),
         ("def f():\n    import subprocess", "imports subprocess,"),
         ("__import__('os')", "special name __import__"),
         # Code from text, and names from text.
@@ -103,11 +103,11 @@ def test_honest_code_passes() -> None:
         ("exit(0)", "uses exit"),
         ("setattr(object, 'x', 1)", "uses setattr"),
         ("delattr(object, 'x')", "uses delattr"),
-        ("getattr(math, 'fl' + 'oor')", "name that is made while it runs"),
-        ("getattr(*arguments)", "name that is made while it runs"),
-        ("getattr(math, f'{x}')", "name that is made while it runs"),
+        ("getattr(math, 'fl' + 'oor')", "name that is computed at run time"),
+        ("getattr(*arguments)", "name that is computed at run time"),
+        ("getattr(math, f'{x}')", "name that is computed at run time"),
         ("getattr(math, '__loader__')", "special name __loader__"),
-        ("getattr(math, 'sys')", "reaches for .sys"),
+        ("getattr(math, 'sys')", "accesses .sys"),
         ("hasattr(x, '__dict__')", "special name __dict__"),
         ("g = getattr", "uses getattr without calling it"),
         ("map(getattr, a, b)", "uses getattr without calling it"),
@@ -125,17 +125,17 @@ def test_honest_code_passes() -> None:
         ("from sample.core import __loader__", "special name __loader__"),
         ("from sample.core import LIMIT as __builtins__", "special name __builtins__"),
         ("match x:\n    case object(__class__=y): ...", "special name __class__"),
-        ("(x for x in y).gi_frame.f_back", "reaches for .f_back"),
-        ("int.mro()", "reaches for .mro"),
+        ("(x for x in y).gi_frame.f_back", "accesses .f_back"),
+        ("int.mro()", "accesses .mro"),
         # What makes code of text on another's behalf.
-        ("(x for x in y).gi_code.replace(co_names=('exec',))", "reaches for .gi_code"),
-        ("from sample.core import FunctionType", "reaches for .FunctionType"),
-        ("from sample.core import get_type_hints", "reaches for .get_type_hints"),
-        ("import sample.core\nsample.core.bltns.eval('1')", "reaches for .bltns"),
-        ("from sample.core import Formatter", "reaches for .Formatter"),
-        ("from sample.core import singledispatch", "reaches for .singledispatch"),
+        ("(x for x in y).gi_code.replace(co_names=('exec',))", "accesses .gi_code"),
+        ("from sample.core import FunctionType", "accesses .FunctionType"),
+        ("from sample.core import get_type_hints", "accesses .get_type_hints"),
+        ("import sample.core\nsample.core.bltns.eval('1')", "accesses .bltns"),
+        ("from sample.core import Formatter", "accesses .Formatter"),
+        ("from sample.core import singledispatch", "accesses .singledispatch"),
         # What ends a process is not caught.
-        ("try: f()\nexcept: ...", "catches everything"),
+        ("try: f()\nexcept: ...", "catches every exception"),
         ("try: f()\nexcept BaseException: ...", "uses BaseException"),
         ("try: f()\nexcept (ValueError, SystemExit): ...", "uses SystemExit"),
         ("E = KeyboardInterrupt", "uses KeyboardInterrupt"),
@@ -152,11 +152,11 @@ def test_honest_code_passes() -> None:
         ("from sample import core\ncore.x: int = 3", "assigns to core.x"),
         ("def f():\n    from sample import core\n    core.x = 3", "assigns to core.x"),
         # What is no plain Python.
-        ("def", "is no Python"),
-        ("x = '\0'", "is no Python"),
-        ("x = " + "(" * 5_000, "is no Python"),
-        ("# unseen \u202e", "unseen character"),
-        ("se\u200blect = 1", "is no Python"),
+        ("def", "is not valid Python"),
+        ("x = '\0'", "is not valid Python"),
+        ("x = " + "(" * 5_000, "is not valid Python"),
+        ("# unseen \u202e", "invisible character"),
+        ("se\u200blect = 1", "is not valid Python"),
     ],
 )
 def test_code_that_reaches_out_is_rejected(line: str, message: str) -> None:
@@ -171,13 +171,13 @@ def test_code_that_reaches_out_is_rejected(line: str, message: str) -> None:
 )
 def test_deep_nesting_is_told_and_no_error(text: str) -> None:
     found = problems(f"import math\nx = {text}\n")
-    assert found == "" or "is no Python" in found or "nested too deeply" in found
+    assert found == "" or "is not valid Python" in found or "nested too deeply" in found
 
 
 def test_other_encodings_are_rejected() -> None:
     hidden = b"# coding: utf-7\nx = '+AG8-'\n"
     assert "is written in utf-7" in check_code("sample/a.py", None, hidden, SAMPLE)[0]
-    assert "is no Python" in check_code("sample/a.py", None, b"x = '\xff'\n", SAMPLE)[0]
+    assert "is not valid Python" in check_code("sample/a.py", None, b"x = '\xff'\n", SAMPLE)[0]
     assert check_code("sample/a.py", None, "# coding: utf-8\nx = 'ü'\n".encode(), SAMPLE) == ()
 
 
@@ -191,7 +191,7 @@ def test_problems_that_were_there_do_not_count() -> None:
 def test_file_may_not_grow_beyond_its_bound() -> None:
     bound = SAMPLE.file_lines or 0
     assert problems("x = 1\n" * bound) == ""
-    assert f"the most is {bound}" in problems("x = 1\n" * (bound + 1))
+    assert f"the maximum is {bound}" in problems("x = 1\n" * (bound + 1))
     longer = "x = 1\n" * (bound + 5)
     assert problems(longer, longer) == ""  # it was as long before
     assert problems(f"{longer}x = 1\n", longer) != ""

@@ -49,8 +49,8 @@ def test_candidate_is_made_without_touching_any_file_or_index(scene: Scene) -> N
         (b"", "is empty"),
         (b" \n\n", "is empty"),
         (b"please make it faster\n", "neither a header nor part of a hunk"),
-        (b"\xff\xfe", "no UTF-8"),
-        (b"+" * (MAX_DIFF + 1), "the most is"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"+" * (MAX_DIFF + 1), "the maximum is"),
         (b"diff --git a/x b/x\n\x00", "control character"),
         (b"diff --git a/x b/x\n+\x1b[2J\n", "control character"),
         (b"--- a/sample/select.py\n+++ b/sample/select.py\n@@ -1 +1 @@\n-no\n+yes\n", "not apply"),
@@ -317,35 +317,35 @@ def test_branch_is_made_once_and_deleted_once(scene: Scene) -> None:
 
 def test_branch_that_is_elsewhere_already_is_rejected(scene: Scene) -> None:
     scene.git("branch", "infra/one", scene.base)
-    with pytest.raises(RepositoryError, match="cannot make the branch 'infra/one'"):
+    with pytest.raises(RepositoryError, match="cannot create branch 'infra/one'"):
         scene.repository.set_branch("infra/one", candidate(scene))
     assert scene.repository.head("infra/one") == scene.base
 
 
 def test_branch_in_whose_place_another_stands_is_rejected(scene: Scene) -> None:
     scene.git("branch", "infra", scene.base)
-    with pytest.raises(RepositoryError, match="another branch takes its place"):
+    with pytest.raises(RepositoryError, match="another branch's name conflicts"):
         scene.repository.set_branch("infra/one", candidate(scene))
 
 
 @pytest.mark.parametrize("name", ["main", "other", "infra/../main", "infra", "refs/heads/main"])
 def test_branch_of_no_proposal_is_rejected(scene: Scene, name: str) -> None:
-    with pytest.raises(RepositoryError, match=r"no branch's name|no proposal's branch"):
+    with pytest.raises(RepositoryError, match=r"not a valid branch name|not a proposal branch"):
         scene.repository.set_branch(name, candidate(scene))
-    with pytest.raises(RepositoryError, match=r"no branch's name|no proposal's branch"):
+    with pytest.raises(RepositoryError, match=r"not a valid branch name|not a proposal branch"):
         scene.repository.delete_branch(name)
     assert scene.repository.branches() == ("main",)
 
 
 @pytest.mark.parametrize("name", ["-x", "a b", "main.lock", "a..b", "", "a/", "@{-1}", "main~1"])
 def test_name_that_is_no_branchs_is_rejected(scene: Scene, name: str) -> None:
-    with pytest.raises(RepositoryError, match="no branch's name"):
+    with pytest.raises(RepositoryError, match="not a valid branch name"):
         scene.repository.head(name)
 
 
 @pytest.mark.parametrize("name", ["HEAD", "main", "--all", "1234567", "0" * 39])
 def test_name_that_is_no_hash_is_rejected(scene: Scene, name: str) -> None:
-    with pytest.raises(RepositoryError, match="no hash"):
+    with pytest.raises(RepositoryError, match="not a full git hash"):
         scene.repository.files(name)
 
 
@@ -369,7 +369,7 @@ def test_line_that_has_moved_is_rejected(scene: Scene) -> None:
     commit = candidate(scene)
     other = scene.repository.commit(scene.repository.tree_of(scene.base), scene.base, "other", 5)
     scene.git("update-ref", "refs/heads/main", other)
-    with pytest.raises(MovedError, match="somebody else has moved it"):
+    with pytest.raises(MovedError, match="it was moved in the meantime"):
         scene.repository.advance("main", old=scene.base, new=commit)
     assert scene.repository.head("main") == other
 
@@ -397,7 +397,7 @@ def test_line_that_is_another_branchs_name_is_rejected(scene: Scene) -> None:
     commit = candidate(scene)
     scene.git("branch", "release", scene.base)
     scene.git("symbolic-ref", "refs/heads/main", "refs/heads/release")
-    with pytest.raises(RepositoryError, match="a name for another branch"):
+    with pytest.raises(RepositoryError, match="a symbolic name for another branch"):
         scene.repository.advance("main", old=scene.base, new=commit)
     assert scene.repository.head("release") == scene.base
 
@@ -466,10 +466,10 @@ def test_tree_with_a_path_that_leads_out_is_rejected(scene: Scene) -> None:
 def test_file_that_is_none_or_too_large_is_rejected(scene: Scene) -> None:
     read = scene.repository.read
     assert read(scene.base, "sample/core.py", most=10) == b"LIMIT = 3\n"
-    with pytest.raises(RepositoryError, match="the most is 9"):
+    with pytest.raises(RepositoryError, match="the maximum is 9"):
         read(scene.base, "sample/core.py", most=9)
     for path in ("sample", "nothing", "latest", "../x", "./sample/core.py", ":(top)sample/core.py"):
-        with pytest.raises(RepositoryError, match="has no file"):
+        with pytest.raises(RepositoryError, match="not found in commit"):
             read(scene.base, path)
 
 
@@ -510,12 +510,12 @@ def test_repository_with_longer_hashes_is_read(
 @pytest.mark.parametrize("name", ["nothing", "empty", "repository/sample"])
 def test_what_is_no_repositorys_top_is_rejected(scene: Scene, name: str) -> None:
     (scene.path.parent / "empty").mkdir()
-    with pytest.raises(RepositoryError, match="not the top of a git repository"):
+    with pytest.raises(RepositoryError, match="not the top folder of a git repository"):
         Repository(scene.path.parent / name)
 
 
 def test_repository_without_the_branch_is_rejected(scene: Scene) -> None:
-    with pytest.raises(RepositoryError, match="has no branch 'other'"):
+    with pytest.raises(RepositoryError, match="branch 'other' not found"):
         scene.repository.head("other")
 
 

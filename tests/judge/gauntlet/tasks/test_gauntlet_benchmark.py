@@ -97,18 +97,18 @@ def test_honest_answer_is_scored(ask: Arms) -> None:
     ("body", "problem"),
     [
         ("return ['c']", "2 of 2 needed rows missing"),
-        ("return ['a', 'b', 'c']", "3 rows are chosen, and 2 is the cap"),
-        ("return 'a'", "the answer is no list of rows' names"),
-        ("return float('nan')", "the answer is malformed: NaN and infinities are no numbers"),
-        (f"raise ValueError({CANARY!r})", "there is no answer: it left with status 1"),
-        ("import os; os._exit(0)", "there is no answer: it left with status 0"),
+        ("return ['a', 'b', 'c']", "3 rows are chosen; the maximum is 2"),
+        ("return 'a'", "the answer is not a list of row names"),
+        ("return float('nan')", "the answer is malformed: NaN and infinity are not allowed"),
+        (f"raise ValueError({CANARY!r})", "there is no answer: it exited with status 1"),
+        ("import os; os._exit(0)", "there is no answer: it exited with status 0"),
         ("import time; time.sleep(60)", "there is no answer: it ran for more than 4 seconds"),
-        ("print('[]'); return ['a', 'b']", "it said more than it was asked"),
+        ("print('[]'); return ['a', 'b']", "it printed more than the replies it was asked for"),
         (
             "import os, time\nif not os.fork(): time.sleep(60)\nreturn ['a', 'b']",
-            "said more|left 1",
+            "printed more|left 1",
         ),
-        ("x = bytearray(3 * 10**9)", "there is no answer: it left with status 1"),
+        ("x = bytearray(3 * 10**9)", "there is no answer: it exited with status 1"),
         ("import sys\nsys.stdin.read()", "there is no answer: it ran for more than 4 seconds"),
         ("input()\nprint('{\"ready\": 1}')", 'the first reply is not {"ready": true}'),
         ('input()\nprint(\'{"ready": true, "a": 1}\')', "the first reply is not"),
@@ -250,4 +250,4 @@ def test_results_come_one_by_one(tmp_path: Path, ask: Arms, manifest: Manifest) 
     (tmp_path / "tree/judge/reference_tasks/worker.py").unlink()
     second = next(results)
     assert (second.task_id, second.repeat, second.success) == ("two", 1, False)
-    assert second.problem == "there is no answer: it left with status 2"
+    assert second.problem == "there is no answer: it exited with status 2"

@@ -75,7 +75,7 @@ def test_set_is_read_as_it_is_written(folder: Path) -> None:
     assert (one.scorer, one.entry, two.files) == ("selection", ENTRY, {})
     assert one.files == {"docs/a.txt": b"a river\r\n"}
     assert found.task("two") is two
-    with pytest.raises(TaskError, match="the reference set has no task 'three'"):
+    with pytest.raises(TaskError, match="task 'three' not found in the reference set"):
         found.task("three")
 
 
@@ -122,7 +122,7 @@ def entry(**fields: Any) -> Change:
         (lambda whole: whole.update(tasks=[]), "manifest.json: version 1 with at least one"),
         (lambda whole: whole.update(more=1), "manifest.json.more: is unknown"),
         (lambda whole: whole["tasks"].append("two"), r"tasks\[2\]: an object is expected"),
-        (lambda whole: whole["tasks"].append(ENTRY), "tasks/one does not exist, or was there"),
+        (lambda whole: whole["tasks"].append(ENTRY), "tasks/one does not exist or is used twice"),
         (lambda whole: whole["tasks"].pop(), "tasks/two: is not in manifest.json"),
         (lambda whole: whole["tasks"][0].pop("source"), r"tasks\[0\].source: is missing"),
         (entry(extra=1), r"tasks\[0\].extra: is unknown"),
@@ -133,11 +133,11 @@ def entry(**fields: Any) -> Change:
         (entry(source_commit=""), r"tasks\[0\].source_commit: a text"),
         (entry(difficulty="harder"), r"tasks\[0\].difficulty: easy, medium, hard"),
         (entry(categories=[]), r"tasks\[0\].categories: a list"),
-        (entry(categories=["a", "a"]), r"tasks\[0\].categories: one stands there twice"),
+        (entry(categories=["a", "a"]), r"tasks\[0\].categories: a category is repeated"),
         (entry(categories=["A b"]), r"tasks\[0\].categories: a name"),
         (entry(added_at="yesterday"), r"tasks\[0\].added_at: a date"),
-        (entry(expected_diff_path="tasks/one/no.diff"), "expected_diff_path: no file"),
-        (entry(expected_diff_path="tasks/two/task.json"), "expected_diff_path: no file"),
+        (entry(expected_diff_path="tasks/one/no.diff"), "expected_diff_path: not a file"),
+        (entry(expected_diff_path="tasks/two/task.json"), "expected_diff_path: not a file"),
     ],
 )
 def test_manifest_of_another_form_is_rejected(folder: Path, change: Change, problem: str) -> None:
@@ -151,9 +151,9 @@ def test_manifest_of_another_form_is_rejected(folder: Path, change: Change, prob
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("task.json", "{", "tasks/one/task.json: it is no JSON"),
-        ("task.json", "[]", "tasks/one/task.json: it is no object"),
-        ("task.json", '{"seed": 1, "seed": 2}', "tasks/one/task.json: a key stands twice"),
+        ("task.json", "{", "tasks/one/task.json: it is not JSON"),
+        ("task.json", "[]", "tasks/one/task.json: it is not an object"),
+        ("task.json", '{"seed": 1, "seed": 2}', "tasks/one/task.json: a key is repeated"),
         ("task.json", {**TASK, "seed": True}, "task.json: seed: a whole number"),
         ("task.json", {**TASK, "seed": -1}, "task.json: seed: a whole number"),
         ("task.json", {**TASK, "seed": 2**63}, "task.json: seed: a whole number"),
@@ -163,8 +163,8 @@ def test_manifest_of_another_form_is_rejected(folder: Path, change: Change, prob
         ("task.json", {**TASK, "parameters": []}, "task.json: parameters: an object"),
         ("task.json", {**TASK, "kind": "A"}, "task.json: kind: a name"),
         ("task.json", {**TASK, "hint": 1}, "task.json.hint: is unknown"),
-        ("expected.json", '{"needed": [NaN]}', "expected.json: NaN and infinities"),
-        ("expected.json", "[1]", "tasks/one/expected.json: it is no object"),
+        ("expected.json", '{"needed": [NaN]}', "expected.json: NaN and infinity"),
+        ("expected.json", "[1]", "tasks/one/expected.json: it is not an object"),
         ("expected.json", {"needed": ["a"]}, "expected.json: cap and needed and nothing else"),
         ("expected.json", {**EXPECTED, "hint": 1}, "expected.json: cap and needed and nothing"),
         ("expected.json", {"needed": [1], "cap": 2}, "expected.json: needed: a list of rows"),
@@ -173,8 +173,8 @@ def test_manifest_of_another_form_is_rejected(folder: Path, change: Change, prob
         ("expected.json", {"needed": ["a", "b"], "cap": 1}, "expected.json: cap: a whole number"),
         ("task.json", {**TASK, "scorer": "exact"}, "expected.json: answer and nothing else"),
         ("task.json", {**TASK, "scorer": "acceptable"}, "expected.json: answers and nothing"),
-        ("notes.txt", "hello", "tasks/one/notes.txt: is no part of a task"),
-        ("../stray.json", "{}", "tasks/stray.json: belongs to no task"),
+        ("notes.txt", "hello", "tasks/one/notes.txt: does not belong to a task"),
+        ("../stray.json", "{}", "tasks/stray.json: does not belong to a task"),
     ],
 )
 def test_task_of_another_form_is_rejected(
@@ -194,7 +194,7 @@ def test_task_without_a_part_is_rejected(folder: Path, name: str) -> None:
 
 def test_link_in_a_set_is_rejected(folder: Path) -> None:
     (folder / "tasks/one/repo_snapshot/link").symlink_to("/etc/passwd")
-    with pytest.raises(TaskError, match="repo_snapshot/link: a link is no part"):
+    with pytest.raises(TaskError, match="repo_snapshot/link: links are not allowed"):
         load(folder)
 
 
