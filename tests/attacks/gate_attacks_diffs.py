@@ -212,9 +212,9 @@ for _what, _path, _because in (
     ("another alphabet", "retriev\u0430l/selection.py", "creates a new top-level module"),
     ("capitals", "retrieval/Component.py", "are the same name on systems"),
     ("wide letters", "retrieval/\uff43omponent.py", "are the same name on systems"),
-    ("an unseen mark", "retrieval/compo\u200bnent.py", "has '\\u200b' in it"),
+    ("an unseen mark", "retrieval/compo\u200bnent.py", "contains '\\u200b'"),
     ("a decomposed letter", "retrieval/me\u0301lange.py", "is not in Unicode normal form C"),
-    ("a mark that turns the text", "retrieval/\u202eyp.tnenopmoc", "has '\\u202e' in it"),
+    ("a mark that turns the text", "retrieval/\u202eyp.tnenopmoc", "contains '\\u202e'"),
 ):
     _reaches(f"write a path with {_what}", made(_path), _path, _because, wants=TWO_NAMES)
 

@@ -64,7 +64,7 @@ def _word(name: str, word: Word, because: str, *, wants: str = WITHOUT) -> None:
 _word(
     "sign it with a key that is no operator's",
     lambda line, c, found: line.word(c, "approve", found, key=line.stranger),
-    "not signed by an operator whose key is in force has signed it",
+    "not signed by an operator whose key is in force",
 )
 for _name in ("diff", "base", "base_tree", "manifest", "reference_set"):
     _word(
@@ -267,7 +267,7 @@ _halted(
 _halted(
     "answer a halt with an answer that has expired",
     lambda line, c, bad, _: line.word(c, "resume", bad, expires=line.now),
-    "has expired",
+    "approval expired",
 )
 
 
@@ -439,7 +439,7 @@ _valley(
 _valley(
     "open a valley whose time is over",
     lambda line, c, step: line.valley(c, step, days=0),
-    "has expired",
+    "approval expired",
     wants="the comparison must be suspended",
 )
 
