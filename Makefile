@@ -48,11 +48,13 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# In the mode `compat` a folder named `ledger` where a command is started does not hide the package.
 setup: $(STAMP)
 $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation \
+		--config-settings editable_mode=compat --editable .
 	touch $@
 
 # Resolves the ranges of pyproject.toml to exact versions, for every platform.

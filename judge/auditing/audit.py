@@ -192,7 +192,7 @@ class _Hearing:
         self.violations += coverage.violations
         return _violations_outcome(
             coverage.violations,
-            f"{coverage.answered} of {coverage.obligations} firings were answered",
+            f"{coverage.answered} of {coverage.obligations} obligations were answered",
             obligations=coverage.obligations,
             answered=coverage.answered,
             rules_answered=list(coverage.rules_answered),

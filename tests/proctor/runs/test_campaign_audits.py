@@ -112,7 +112,7 @@ def test_judging_an_attempt_that_goes_on_is_rejected_and_spoils_nothing(tmp_path
         patch.setenv("OPENAI_BASE_URL", server.url)
         done = call_here(command, home=tmp_path)
     (early,) = judged
-    assert (early.returncode, r"has no run\.ended event" in early.stderr) == (2, True)
+    assert (early.returncode, "has no run.ended event" in early.stderr) == (2, True)
     (attempt,) = answer(done)["attempts"]
     assert not attempt["hard_fail"]
     names = [entry["event"] for entry in answer(call_here(["log", "--json"], home=tmp_path))]
