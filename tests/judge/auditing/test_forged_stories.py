@@ -95,11 +95,11 @@ def without_last(event: Any) -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (more_epochs, "ended as completed after 8 epochs of 9"),
+        (more_epochs, "ended as completed after 8 of 9 epochs"),
         (at(Run.Ended, None, reason="stopped"), "a run must end with `stopped` if"),
-        (smuggle_clipping, "leads to settings.clip_norm None, 0.5 is recorded"),
+        (smuggle_clipping, "leads to settings.clip_norm None, but 0.5 is recorded"),
         (smuggle_schedule, "leads to settings.schedule"),
-        (at(Run.RemedyApplied, 2, changes=[]), "leads to changes.length 1, 0 is recorded"),
+        (at(Run.RemedyApplied, 2, changes=[]), "leads to changes.length 1, but 0 is recorded"),
         (refuse, "decision 1 is recorded as refused, but it could have been applied"),
         (drop_a_best, "has no weights saved as best"),
         (last_as_best, "is not a new minimum"),

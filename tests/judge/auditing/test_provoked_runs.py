@@ -175,9 +175,9 @@ def late(event: Any) -> dict[str, Any] | None:
         (other_seed, "changes.biases.part is 'blocks', expected 'everywhere'"),
         (of_event(seed=2), "seed is 2, expected 1"),
         (of_event(expects=["R1"]), "expects[0] is 'R1', expected 'R5'"),
-        (of_event(changes={}), "changes.biases is None where"),
+        (of_event(changes={}), "changes.biases is None, expected"),
         (of_event(name="lr_too_high"), "name is 'lr_too_high', expected 'dead_activations'"),
-        (late, "recorded is None"),
+        (late, "None is recorded"),
     ],
 )
 def test_record_of_a_provocation_that_does_not_fit_is_rejected(

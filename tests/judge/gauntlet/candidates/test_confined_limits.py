@@ -166,7 +166,7 @@ def test_sleeping_for_ever_is_rejected(run: Run) -> None:
 def test_printing_without_end_is_rejected(run: Run, stream: str) -> None:
     source = f"import sys\nwhile True: sys.{stream}.write('x' * 1_000)"
     ended = run(source, output_bytes=100_000)
-    assert ended.words == "it printed more than 100000 bytes"
+    assert ended.words == "it printed more than 100,000 bytes"
     assert len(ended.output + ended.errors) == 100_000
     ended = run(f"import sys; sys.{stream}.write('x' * 100_000)", output_bytes=100_000)
     assert (ended.status, len(ended.output + ended.errors)) == ("exited", 100_000)
