@@ -92,7 +92,7 @@ def test_search_goes_on_another_time_when_so_many_probes_were_asked_for(line: St
             "none of the ledger's checkpoints (7) can be meant by 'nothing'",
         ),
         (["--command", "'"], "is not a valid command: No closing quotation"),
-        (["--command", "true", "--file", "nowhere"], "nowhere is no file"),
+        (["--command", "true", "--file", "nowhere"], "nowhere is not a file"),
         (["--task", "unknown"], "task 'unknown' not found in the reference set"),
     ],
 )
@@ -139,7 +139,7 @@ def test_salvage_is_refused_when_the_culprit_stands(line: Story) -> None:
 
 @pytest.mark.parametrize("name", ["active", "latest"])
 def test_salvage_takes_a_name_when_it_is_no_id(line: Story, name: str) -> None:
-    assert f"checkpoint {line.ids[-1]} stands" in refused(line, "salvage", name).replace("\n", " ")
+    assert f"checkpoint {line.ids[-1]} is not rolled back" in refused(line, "salvage", name).replace("\n", " ")
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_latest_is_the_newest_when_it_was_rolled_back_and_active_another(
     line = rolled_back
     assert told(line, "salvage", "latest") == []  # nothing came after it
     stands = refused(line, "salvage", "active").replace("\n", " ")
-    assert f"checkpoint {line.ids[CULPRIT - 1]} stands" in stands
+    assert f"checkpoint {line.ids[CULPRIT - 1]} is not rolled back" in stands
 
 
 def test_what_came_after_a_culprit_is_proposed_again_once(rolled_back: Story) -> None:

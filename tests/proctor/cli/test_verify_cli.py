@@ -103,7 +103,7 @@ def test_other_commands_refuse_what_is_behind_what_is_remembered(
     (behind / "ledger").symlink_to(scene.earlier)
     done = call(["log"], home=behind, state=state)
     assert done.returncode == 1
-    assert "cut off" in done.stderr
+    assert "truncated" in done.stderr
     assert call(["log"], home=behind).returncode == 0  # nothing is remembered
 
 
