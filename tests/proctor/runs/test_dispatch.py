@@ -75,7 +75,7 @@ def test_forged_measurement_in_a_portable_run_is_rejected(name: str, portable: P
     forged = judged(portable / "forged", name)
     assert forged["hard_fail"]
     assert probe(forged)["status"] == "failed"
-    assert "trained again, 1 of" in probe(forged)["summary"]
+    assert "retrained: 1 of" in probe(forged)["summary"]
 
 
 def test_twenty_forged_measurements_in_portable_runs_are_rejected(portable: Path) -> None:
