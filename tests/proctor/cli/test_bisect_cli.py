@@ -139,7 +139,9 @@ def test_salvage_is_refused_when_the_culprit_stands(line: Story) -> None:
 
 @pytest.mark.parametrize("name", ["active", "latest"])
 def test_salvage_takes_a_name_when_it_is_no_id(line: Story, name: str) -> None:
-    assert f"checkpoint {line.ids[-1]} is not rolled back" in refused(line, "salvage", name).replace("\n", " ")
+    assert f"checkpoint {line.ids[-1]} is not rolled back" in refused(
+        line, "salvage", name
+    ).replace("\n", " ")
 
 
 @pytest.mark.slow

@@ -113,7 +113,8 @@ def test_shell_completes_commands_and_their_options(home: Path) -> None:
         ).stdout.decode()
 
     assert set(completed("proctor ver").split()) == {"verify"}
-    assert b"complete_bash" in proctor("--show-completion", "bash", home=home).stdout
+    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # tests run in no shell
+    assert b"complete_bash" in proctor("--show-completion", "bash", home=home, **named).stdout
 
 
 @pytest.mark.parametrize(
