@@ -163,7 +163,7 @@ def test_tier_1_is_promoted_with_an_approval_of_exactly_this_change(line: Line) 
             ),
             (line.word(controller, "approve", wanted, diff=other.diff), "a different diff"),
             (line.word(controller, "approve", wanted, base_tree="0" * 40), "different base_tree"),
-            (line.word(controller, "approve", wanted, manifest="0" * 64), "another manifest"),
+            (line.word(controller, "approve", wanted, manifest="0" * 64), "different manifest"),
             (line.word(controller, "approve", wanted, reference_set="0" * 64), "reference_set"),
             (line.word(controller, "approve", wanted, expires=line.now), "expired"),
             (line.word(controller, "approve", wanted, expires=line.now + 60 * WEEK), "366 days"),
