@@ -18,7 +18,7 @@ from proctor.output.terminal import console, print_json, print_table
 
 app = typer.Typer(
     name="bench",
-    help="Measure how fast a ledger is on this machine.",
+    help="Benchmark the ledger on this machine.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
@@ -29,7 +29,7 @@ _TARGET_VERIFY = 5.0
 
 @app.callback()
 def bench() -> None:
-    """Measure how fast a ledger is on this machine."""
+    """Benchmark the ledger on this machine."""
 
 
 @app.command()

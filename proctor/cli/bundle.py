@@ -30,16 +30,17 @@ app = typer.Typer()
 @app.command()
 def prove(
     event: Annotated[
-        str, typer.Argument(metavar="EVENT", help="An index, or an event's STREAM/VERSION.")
+        str,
+        typer.Argument(metavar="EVENT", help="Index of an entry, or STREAM/VERSION of an event."),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The file to write; by default standard output.")
+        Path | None, typer.Option("--out", help="File to write; by default standard output.")
     ] = None,
     vkey: VkeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a file that proves one event to somebody who has only the public key."""
+    """Write a proof of one event, which the public key alone verifies."""
     place = Home(home)
     place.require_ledger()
     with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:
@@ -59,24 +60,27 @@ def prove(
 @app.command()
 def export(
     bundle: Annotated[
-        Path | None, typer.Option("--bundle", help="A folder, new or with an earlier export.")
+        Path | None,
+        typer.Option("--bundle", help="New folder, or one with an earlier export to extend."),
     ] = None,
     blobs: Annotated[
-        bool, typer.Option("--blobs/--no-blobs", help="Whether files named by hash go along.")
+        bool, typer.Option("--blobs/--no-blobs", help="Include the files that are stored by hash.")
     ] = True,
     dsse: Annotated[
         Path | None,
-        typer.Option("--dsse", help="A file for the newest tree head as a DSSE envelope."),
+        typer.Option("--dsse", help="Write the newest tree head to this file as a DSSE envelope."),
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option("--key", help="Who signs the envelope; by default the ledger's private key."),
+        typer.Option(
+            "--key", help="Key that signs the envelope; by default the ledger's private key."
+        ),
     ] = None,
     vkey: VkeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the ledger as a folder that others verify, replay, or serve; or its head as DSSE."""
+    """Export the ledger as a bundle to verify, replay or serve; or its head as DSSE."""
     if bundle is None and dsse is None:
         raise ProctorError("nothing to export: give --bundle DIR, --dsse FILE, or both")
     place = Home(home)
@@ -119,10 +123,10 @@ def export(
 
 @app.command(name="import")
 def import_(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder of a bundle.")],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")],
     vkey: VkeyOption = None,
     head: Annotated[
-        Path | None, typer.Option("--head", help="A tree head that you kept; see verify.")
+        Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
     ] = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,

@@ -33,11 +33,11 @@ SetOption = Annotated[
 ProvokeOption = Annotated[
     str | None,
     typer.Option(
-        "--provoke", metavar="NAME", help="Put a fault of the catalogue into the run on purpose."
+        "--provoke", metavar="NAME", help="Provoke this fault of the catalogue in the run."
     ),
 ]
 ProvokeSeedOption = Annotated[
-    int, typer.Option("--provoke-seed", min=0, help="Of the fault's severity and place.")
+    int, typer.Option("--provoke-seed", min=0, help="Seed of the fault's severity and place.")
 ]
 
 
@@ -46,7 +46,7 @@ def campaign(
     settings: SettingsArgument = None,
     config: ConfigOption = None,
     attempts: Annotated[
-        int, typer.Option("--attempts", min=1, max=1_000, help="Runs to be made and judged.")
+        int, typer.Option("--attempts", min=1, max=1_000, help="Number of runs to train and judge.")
     ] = 3,
     policy: PolicyOption = "openai",
     sets: SetOption = None,
@@ -55,16 +55,17 @@ def campaign(
     feedback: Annotated[
         bool,
         typer.Option(
-            "--feedback/--no-feedback", help="Tell each attempt the verdicts on earlier ones."
+            "--feedback/--no-feedback", help="Give each attempt the verdicts on earlier ones."
         ),
     ] = True,
     name: Annotated[
-        str, typer.Option("--name", help="Tells this campaign from another of the same settings.")
+        str,
+        typer.Option("--name", help="Name that distinguishes campaigns with the same settings."),
     ] = "",
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Attempt one task several times; the same command carries on, or tells how it ended."""
+    """Attempt a task several times; the same command continues or shows the result."""
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
 

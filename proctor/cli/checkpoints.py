@@ -28,7 +28,7 @@ from projections.reading import Session
 
 app = typer.Typer(
     name="checkpoints",
-    help="Versions of the infrastructure: which stand, which were rolled back, and why.",
+    help="Manage checkpoints: list, roll back, bisect, and watch for drift.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
@@ -56,7 +56,7 @@ CheckpointArgument = Annotated[
 
 @app.command("list")
 def list_(as_of: AsOfOption = None, home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """List the checkpoints of this ledger's lines, with the runs that were made under each."""
+    """List checkpoints with the runs made under each."""
     found = _ask(open_session(Home(home), as_of=as_of), _LISTED)
     if as_json:
         print_json(found)
@@ -73,7 +73,7 @@ def show(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell a checkpoint whole: its proposals, its runs, and what tainted ones were used for."""
+    """Show a checkpoint: its proposals, its runs, and uses of tainted runs."""
     session = open_session(Home(home), as_of=as_of)
     listed = {each["checkpoint_id"]: each for each in _ask(session, _LISTED)}
     commits = {each: row["commit"] for each, row in listed.items()}
@@ -99,14 +99,16 @@ def show(
 @app.command()
 def rollback(
     checkpoint: CheckpointArgument,
-    reason: Annotated[str, typer.Option("--reason", help="Why; whoever meets the taint reads it.")],
+    reason: Annotated[
+        str, typer.Option("--reason", help="Reason; shown wherever the taint is reported.")
+    ],
     key: SigningKeyOption = None,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a checkpoint back with all that descend from it; exit code 1 if the branch stays."""
+    """Roll back a checkpoint and its descendants; exit code 1 if the branch stays."""
     author = None if key is None else AuthorKey("operator", read_private_key(key))
     with open_controller(Home(home), repo, branch=branch) as controller:
         place = controller.place

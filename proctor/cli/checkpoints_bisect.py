@@ -39,10 +39,10 @@ def register(app: typer.Typer) -> None:
 def bisect(
     good: Annotated[
         str | None,
-        typer.Option("--good", help="A checkpoint that is good; by default the line's first."),
+        typer.Option("--good", help="A good checkpoint; by default the first of the line."),
     ] = None,
     bad: Annotated[
-        str | None, typer.Option("--bad", help="One that is bad; by default the active one.")
+        str | None, typer.Option("--bad", help="A bad checkpoint; by default the active one.")
     ] = None,
     command: Annotated[
         str | None,
@@ -55,11 +55,15 @@ def bisect(
     ] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--file", metavar="FILE", help="Lies in {files} for the command."),
+        typer.Option("--file", metavar="FILE", help="Copied into {files} for the command."),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0.1, help="For the command; by default what the tests have."),
+        typer.Option(
+            "--seconds",
+            min=0.1,
+            help="Time limit of the command, in seconds; by default that of the tests.",
+        ),
     ] = None,
     tasks: Annotated[
         list[str] | None,
@@ -71,27 +75,28 @@ def bisect(
         ),
     ] = None,
     error: Annotated[
-        float, typer.Option("--error", help="Share of verdicts that are wrong, below 0.5.")
+        float, typer.Option("--error", help="Share of wrong verdicts, below 0.5.")
     ] = 0.0,
     confidence: Annotated[
-        float, typer.Option("--confidence", help="At which a search with errors ends.")
+        float,
+        typer.Option("--confidence", help="Confidence at which a search with wrong verdicts ends."),
     ] = 0.95,
     check_ends: Annotated[
-        bool, typer.Option("--check-ends", help="Do not believe that good is good and bad bad.")
+        bool, typer.Option("--check-ends", help="Verify the two endpoints first.")
     ] = False,
     afresh: Annotated[
-        bool, typer.Option("--afresh", help="Search again, and believe no earlier probe.")
+        bool, typer.Option("--afresh", help="Search again, and ignore earlier probes.")
     ] = False,
     most: Annotated[
         int | None,
-        typer.Option("--most", min=1, help="Make so many probes, and go on another time."),
+        typer.Option("--most", min=1, help="Stop after this many probes; a later call continues."),
     ] = None,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the checkpoint that made it worse; exit code 1 when it, or some, are found."""
+    """Find the checkpoint that made results worse; exit code 1 if found."""
     require_extra("train")
     if command is not None and tasks:
         raise ProctorError("--command and --task are two ways to probe; give one of them")
@@ -138,17 +143,17 @@ def bisect(
 
 def salvage_(
     culprit: Annotated[
-        str, typer.Argument(metavar="CULPRIT", help="A checkpoint that was rolled back.")
+        str, typer.Argument(metavar="CULPRIT", help="Checkpoint that was rolled back.")
     ],
     run: Annotated[
-        bool, typer.Option("--run", help="Take each through the gauntlet before the next one.")
+        bool, typer.Option("--run", help="Run each through the gauntlet before the next one.")
     ] = False,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Propose again, without the culprit, what was promoted after it and went back with it."""
+    """Propose again, without the culprit, the changes rolled back with it."""
     with open_controller(Home(home), repo, branch=branch) as controller:
         checkpoint = _named(controller.line, culprit)
         found = salvage(controller, checkpoint, run=run)

@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
 
 def baseline(
     repeats: Annotated[
-        int, typer.Option("--repeats", min=FEWEST, max=1_000, help="So many in all.")
+        int, typer.Option("--repeats", min=FEWEST, max=1_000, help="Total number of evaluations.")
     ] = 20,
     siblings: SiblingsOption = 1,
     repo: RepoOption = HERE,
@@ -71,7 +71,7 @@ def baseline(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Evaluate the original checkpoint again and again, each time on fresh tasks."""
+    """Evaluate the original checkpoint repeatedly on fresh tasks."""
     require_extra("train")
     with open_controller(Home(home), repo, branch=branch) as controller, controller.locked():
         place = controller.place
@@ -97,7 +97,7 @@ def drift(
     ] = 20,
     siblings: SiblingsOption = 1,
     show: Annotated[
-        bool, typer.Option("--show", help="Evaluate nothing; draw what is on record.")
+        bool, typer.Option("--show", help="Run no evaluation; show the recorded ones.")
     ] = False,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
@@ -141,7 +141,7 @@ def drift(
 
 
 def answer(
-    alarm: Annotated[int, typer.Argument(metavar="ALARM", help="Its number.")],
+    alarm: Annotated[int, typer.Argument(metavar="ALARM", help="Number of the alarm.")],
     note: Annotated[str, typer.Option("--note", help="What you found, and what you did.")],
     key: SigningKeyOption = None,
     repo: RepoOption = HERE,
@@ -149,7 +149,7 @@ def answer(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer an alarm: it is no longer open, and sums that led to it begin again."""
+    """Answer an alarm: close it, and restart the sums that led to it."""
     author = None if key is None else AuthorKey("operator", read_private_key(key))
     with open_controller(Home(home), repo, branch=branch) as controller, controller.locked():
         place = controller.place
@@ -169,7 +169,12 @@ def answer(
 def simulate_(
     sd: Annotated[
         float | None,
-        typer.Option("--sd", min=0.0001, max=0.5, help="Of one evaluation; by default the line's."),
+        typer.Option(
+            "--sd",
+            min=0.0001,
+            max=0.5,
+            help="Standard deviation of one evaluation; by default the line's.",
+        ),
     ] = None,
     mean: Annotated[float, typer.Option("--mean", min=0.3, max=1.0, help="With --sd.")] = 0.94,
     tasks: Annotated[int, typer.Option("--tasks", min=5, help="With --sd.")] = 52,
@@ -180,7 +185,7 @@ def simulate_(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate how often all alarms together err, and how soon they see what is there."""
+    """Simulate the false alarms and the delays of all charts together."""
     repeats = 20
     if sd is None:
         with open_controller(Home(home), repo, branch=branch) as controller:

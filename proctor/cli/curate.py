@@ -42,7 +42,7 @@ from proctor.remembering import open_remembered
 
 app = typer.Typer(
     name="curate",
-    help="Draw training data from runs that nothing speaks against, sealed; and call it back.",
+    help="Export training data from valid runs, seal the exports, and recall examples.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
@@ -58,50 +58,64 @@ _NameArgument = Annotated[
         "policy names it, playbook, human. `proctor curate origins` lists them.",
     ),
 ]
-_NoteOption = Annotated[str, typer.Option("--note", help="Why.")]
+_NoteOption = Annotated[str, typer.Option("--note", help="Reason.")]
 
 
 @app.command()
 def export(
-    kind: Annotated[str, typer.Option("--kind", help="sft or preferences.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Write JSON Lines here.")] = None,
-    parquet: Annotated[Path | None, typer.Option("--parquet", help="And Parquet here.")] = None,
+    kind: Annotated[str, typer.Option("--kind", help="Kind of data: sft or preferences.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write JSON Lines to this file.")
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", help="Also write Parquet to this file.")
+    ] = None,
     as_of: AsOfOption = None,
     decided_by: Annotated[
         list[str] | None,
-        typer.Option("--decided-by", metavar="NAME", help="Only answers of these; may be repeated"),
+        typer.Option(
+            "--decided-by", metavar="NAME", help="Only answers of these deciders; may be repeated"
+        ),
     ] = None,
     max_temperature: Annotated[
         float | None,
-        typer.Option("--max-temperature", min=0, help="At which models were sampled."),
+        typer.Option(
+            "--max-temperature", min=0, help="Temperature at which the models were sampled."
+        ),
     ] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", help="Only runs on it.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="Only runs on this dataset.")
+    ] = None,
     min_process_score: Annotated[
-        float | None, typer.Option("--min-process-score", min=0, max=1, help="Of the runs.")
+        float | None,
+        typer.Option("--min-process-score", min=0, max=1, help="Least process score of the runs."),
     ] = None,
     min_accuracy: Annotated[
         float | None,
-        typer.Option("--min-accuracy", min=0, max=1, help="Of the runs, on the validation set."),
+        typer.Option("--min-accuracy", min=0, max=1, help="Least validation accuracy of the runs."),
     ] = None,
     provoked: Annotated[
         bool | None,
         typer.Option(
-            "--provoked/--unprovoked", help="Only runs with, or without, a planted fault."
+            "--provoked/--unprovoked", help="Only runs with, or without, a provoked fault."
         ),
     ] = None,
     gold: Annotated[
-        bool, typer.Option("--gold", help="Only answers that people marked so.")
+        bool, typer.Option("--gold", help="Only answers that people marked gold or bad.")
     ] = False,
     margin: Annotated[
         float,
         typer.Option(
-            "--margin", min=0, max=1, help="Of preferences: by how much the better run is better."
+            "--margin",
+            min=0,
+            max=1,
+            help="Preferences only: least difference between the two runs.",
         ),
     ] = MARGIN,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw training data as of an index, and seal it in the ledger; exit code 1 if none is left."""
+    """Export training data as of an index, and seal it; exit code 1 if there is none."""
     if parquet is not None:
         require_extra("arrow")  # before anything is sealed
     query = Query(
@@ -159,7 +173,7 @@ def export(
 
 @app.command("list")
 def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """List the sealed exports, and how much of each is to be called back."""
+    """List the sealed exports, and how many examples of each are recalled."""
     place = Home(home)
     with _opened(place, None) as tables:
         counts = Counter(each.export for each in called_back(tables, blobs=place.blobs))
@@ -182,12 +196,12 @@ def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
 @app.command()
 def recall(
     export: Annotated[
-        str | None, typer.Argument(metavar="[EXPORT]", help="By default all of them.")
+        str | None, typer.Argument(metavar="[EXPORT]", help="Exports to check; by default all.")
     ] = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which examples that were handed out would be kept back now; exit code 1 if any."""
+    """List exported examples that would be excluded now; exit code 1 if there are any."""
     place = Home(home)
     with _opened(place, None) as tables:
         known = [row["export_id"] for row in tables.ask("SELECT export_id FROM exports")]
@@ -210,11 +224,11 @@ def recall(
 
 @app.command()
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines of an export.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines file of an export.")],
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold a file against its seal; exit code 1 where there is none, or part is called back."""
+    """Verify a file against its seal; exit code 1 if it has none or part is recalled."""
     place = Home(home)
     content = read_bounded(file, most=_MAX_FILE)
     with _opened(place, None) as tables:
@@ -245,7 +259,7 @@ def verify(
 
 @app.command()
 def why(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """Tell whether a run is let in and what speaks against it; exit code 1 if it is not."""
+    """Show whether a run is eligible, and why not; exit code 1 if it is not."""
     place = Home(home)
     with _opened(place, None) as tables:
         rows = tables.ask("SELECT run_id FROM run_starts ORDER BY idx")
@@ -272,7 +286,7 @@ def why(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOptio
 
 @app.command()
 def origins(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """List where what is in the runs came from, and which of it is admitted."""
+    """List the origins of the runs' data and answers, and which are admitted."""
     with _opened(Home(home), None) as tables:
         rows = tables.ask(
             "SELECT kind, name, COUNT(DISTINCT o.run_id) AS runs, "
@@ -296,12 +310,12 @@ def admit(
     key: OperatorKeyOption,
     note: _NoteOption,
     unseen: Annotated[
-        bool, typer.Option("--unseen", help="Admit it though no run of this ledger has it yet.")
+        bool, typer.Option("--unseen", help="Admit an origin that no run of this ledger has yet.")
     ] = False,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Let an origin into training data; an operator's key in force signs it."""
+    """Admit an origin to training data; signed with an operator's key."""
     if kind in ORIGINS and not unseen:
         _verify_seen(Home(home), kind, name)
     _say(Home(home), "admit", kind, name, note=note, key=key, as_json=as_json)
@@ -316,7 +330,7 @@ def withdraw(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Take an origin out again, with everything that came of it."""
+    """Withdraw an origin, with everything derived from it."""
     _say(Home(home), "withdraw", kind, name, note=note, key=key, as_json=as_json)
 
 

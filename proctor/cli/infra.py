@@ -42,7 +42,7 @@ from proctor.sample.init import make_sample
 
 app = typer.Typer(
     name="infra",
-    help="Let a repository change itself: propose, judge and promote changes, and answer for them.",
+    help="Propose, judge and promote changes of a repository, under an operator's control.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
@@ -54,11 +54,11 @@ app.add_typer(infra_study.app)
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder.")],
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a sample repository that can be put under the gauntlet."""
+    """Make a sample repository to try the gauntlet on."""
     line = make_sample(Home(home), folder)
     with open_controller(Home(home), folder) as controller:
         told = describe_line(controller)
@@ -77,22 +77,24 @@ def init(
 
 @app.command()
 def propose(
-    diff: Annotated[Path, typer.Argument(metavar="DIFF", help="A unified diff of the line.")],
-    rationale: Annotated[str, typer.Option("--rationale", help="What it solves, and how.")],
+    diff: Annotated[Path, typer.Argument(metavar="DIFF", help="Unified diff against the line.")],
+    rationale: Annotated[str, typer.Option("--rationale", help="What the change solves, and how.")],
     tiers: Annotated[
         list[str] | None,
-        typer.Option("--tier", metavar="PATH=TIER", help="A file that it touches, and its tier."),
+        typer.Option(
+            "--tier", metavar="PATH=TIER", help="A file that the change touches, and its tier."
+        ),
     ] = None,
     trigger: Annotated[
         str, typer.Option("--trigger", help=f"{', '.join(TRIGGERS)}.")
     ] = "operator_request",
-    proposer: Annotated[str, typer.Option("--proposer", help="Who proposes.")] = "person",
+    proposer: Annotated[str, typer.Option("--proposer", help="Name of the proposer.")] = "person",
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a change on record; `run` takes it through the gauntlet."""
+    """Record a proposal; `run` takes it through the gauntlet."""
     content = (read_text(diff) or "").encode()
     with open_controller(Home(home), repo, branch=branch) as controller:
         with controller.locked():  # so that the line stays where the diff was tried
@@ -110,14 +112,16 @@ def propose(
 def run(
     proposal: Annotated[
         str | None,
-        typer.Argument(metavar="[PROPOSAL]", help="By default all that are queued, in order."),
+        typer.Argument(
+            metavar="[PROPOSAL]", help="Proposals to run; by default all queued ones, in order."
+        ),
     ] = None,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Take proposals through the gauntlet, or carry on where a process was killed."""
+    """Run proposals through the gauntlet, or continue an interrupted run."""
     require_extra("train")
     with open_controller(Home(home), repo, branch=branch) as controller:
         if proposal is None:
@@ -154,7 +158,7 @@ def status(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell where the line is, its checkpoints, and what is queued."""
+    """Show the line's status, its checkpoints and the queue."""
     with open_controller(Home(home), repo, branch=branch) as controller:
         told = describe_line(controller)
     if as_json:
@@ -172,7 +176,7 @@ def show(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell a proposal whole: its diff, its stages, and the entries that they are recorded in."""
+    """Show a proposal: its diff, its stages, and their ledger entries."""
     with open_controller(Home(home), repo, branch=branch) as controller:
         found = controller.place.proposal(find_proposal(controller, proposal))
         if as_json:
@@ -189,14 +193,14 @@ def show(
 def measure(
     hidden: Annotated[
         Path | None,
-        typer.Option("--hidden", help="Other hidden siblings than the home's own."),
+        typer.Option("--hidden", help="Folder with other hidden siblings than the home's."),
     ] = None,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the branch as it is, hidden siblings included; exit code 1 on an alarm."""
+    """Evaluate the branch, hidden siblings included; exit code 1 on an alarm."""
     require_extra("train")
     place = Home(home)
     with open_controller(place, repo, branch=branch) as controller, controller.locked():
@@ -221,7 +225,7 @@ def gaps(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which categories the reference set covers least."""
+    """List the categories that the reference set covers least."""
     with open_controller(Home(home), repo, branch=branch) as controller:
         place = controller.place
         rows = reference_set.gaps(place.reference_set(controller.line.head.commit).tasks)
@@ -240,7 +244,7 @@ def anchors_(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tasks that once found a regression; `admit` makes one an anchor."""
+    """List tasks that detected a regression; `admit` makes one an anchor."""
     place = Home(home)
     with open_controller(place, repo, branch=branch) as controller:
         hidden = hidden_folder(place, controller.line.id)
@@ -265,14 +269,14 @@ def anchors_(
 @app.command()
 def baseline(
     into: Annotated[
-        Path, typer.Option("--into", help="The reference set's folder, in a work tree of yours.")
+        Path, typer.Option("--into", help="Folder of the reference set, in your work tree.")
     ],
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Write beside each task how the active checkpoint did on it; for people, read by no gate."""
+    """Write the active checkpoint's result next to each task, for people to read."""
     require_extra("train")
     with open_controller(Home(home), repo, branch=branch) as controller:
         head = controller.line.head
@@ -297,12 +301,12 @@ def baseline(
 @app.command()
 def demo(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="A new folder for the sample.")
+        Path | None, typer.Argument(metavar="[DIR]", help="New folder for the sample.")
     ] = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Show it on the sample: a harmful change, a good one, and one behind the gauntlet's back."""
+    """Demonstrate the gauntlet on the sample: a harmful, a good and a bypassing change."""
     require_extra("train")
     raise typer.Exit(tell_demo(Home(home), folder or home / "sample", as_json=as_json))
 

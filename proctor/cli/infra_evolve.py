@@ -39,15 +39,13 @@ app = typer.Typer()
 
 @app.command()
 def evolve(
-    rounds: Annotated[
-        int, typer.Option("--proposals", min=1, help="How often something is looked for.")
-    ] = 1,
+    rounds: Annotated[int, typer.Option("--proposals", min=1, help="Number of rounds.")] = 1,
     policy: Annotated[
         str, typer.Option("--policy", help=f"Who looks: {TUNER} (no model), or {OPENAI}.")
     ] = TUNER,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model's; see `run`."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting of the model; see `run`."),
     ] = None,
     technique: Annotated[
         str | None,
@@ -56,17 +54,17 @@ def evolve(
         ),
     ] = None,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Propose the texts of the beginning, and learn anew.")
+        bool, typer.Option("--reset", help="Start again with the initial texts.")
     ] = False,
     switch: Annotated[
-        bool | None, typer.Option("--on/--off", help="Allow it on this line, or no more.")
+        bool | None, typer.Option("--on/--off", help="Allow or forbid it on this line.")
     ] = None,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for changes and judge them, round after round; given again, it goes on."""
+    """Propose and judge changes for several rounds; the same command continues."""
     require_extra("train")
     if technique is not None and technique not in TECHNIQUES:
         raise ProctorError(f"there is no technique {technique!r}: {', '.join(TECHNIQUES)}")
@@ -92,14 +90,18 @@ def evolve(
 
 @app.command("challenge")
 def challenge_(
-    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST, help="What is drawn by.")] = 0,
-    count: Annotated[int, typer.Option("--count", min=1, max=1_000, help="How many.")] = 40,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
+    ] = 0,
+    count: Annotated[
+        int, typer.Option("--count", min=1, max=1_000, help="Number of situations.")
+    ] = 40,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for situations that the head decides wrongly; exit code 1 where there are some."""
+    """Search for situations that are decided wrongly; exit code 1 if there are any."""
     require_extra("train")
     from proctor.improvement.challenge import challenge  # noqa: PLC0415 - knows this repository's tasks
 
@@ -138,7 +140,7 @@ def _proposer(
         finally:
             client.close()
     else:
-        raise ProctorError(f"nobody by the name of {policy!r} proposes: {TUNER} and {OPENAI} do")
+        raise ProctorError(f"unknown policy {policy!r}; choose {TUNER} or {OPENAI}")
 
 
 def _report(

@@ -45,12 +45,12 @@ _DAY = 86_400  # s
 _PROPOSAL, _DIFF, _REVIEW = "proposal.json", "change.diff", "review.json"
 _APPLIED = "applied.diff"  # what the diff does, told by us
 DaysOption = Annotated[
-    int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long the word counts.")
+    int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long the signature is valid.")
 ]
-NoteOption = Annotated[str, typer.Option("--note", help="What is to be said with it.")]
+NoteOption = Annotated[str, typer.Option("--note", help="Comment.")]
 PendingOption = Annotated[
     Path | None,
-    typer.Option("--pending", help="A folder of export-pending: sign there, without a ledger."),
+    typer.Option("--pending", help="Folder of export-pending: sign there, without a ledger."),
 ]
 
 
@@ -85,7 +85,7 @@ def approve(
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """Let a proposal of tier 1 enter the gauntlet: exactly this diff, on exactly this base."""
+    """Approve a tier 1 proposal: exactly this diff, on exactly this base."""
     said = _Word("approve", key=read_private_key(key), days=days, note=note)
     _say(said, proposal, pending=pending, home=Home(home), repo=repo, branch=branch)
 
@@ -101,7 +101,7 @@ def reject(
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """End a proposal; it stays on record."""
+    """Reject a proposal; it stays on record."""
     said = _Word("reject", key=read_private_key(key), days=days, note=note)
     _say(said, proposal, pending=pending, home=Home(home), repo=repo, branch=branch)
 
@@ -117,7 +117,7 @@ def revise(
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """End a proposal and ask for another one, as the note says."""
+    """Reject a proposal and ask for a different one in the note."""
     said = _Word("revise", key=read_private_key(key), days=days, note=note)
     _say(said, proposal, pending=pending, home=Home(home), repo=repo, branch=branch)
 
@@ -131,7 +131,7 @@ def resume(
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """Let a line go on that a proposal has halted by reaching for what judges it."""
+    """Resume a line that was halted by a proposal that touched the judge."""
     said = _Word("resume", key=read_private_key(key), days=days, note=note)
     with open_controller(Home(home), repo, branch=branch) as controller:
         line = controller.line
@@ -148,7 +148,7 @@ def resume(
 def valley(
     key: OperatorKeyOption,
     diffs: Annotated[
-        list[Path], typer.Argument(metavar="DIFF...", help="The steps, in their order.")
+        list[Path], typer.Argument(metavar="DIFF...", help="Proposals of the steps, in order.")
     ],
     days: DaysOption = 7,
     note: NoteOption = "",
@@ -156,7 +156,7 @@ def valley(
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """Suspend the comparison for listed steps; the last has to beat where they began."""
+    """Suspend the comparison for listed steps; the last must beat the starting point."""
     said = _Word("valley", key=read_private_key(key), days=days, note=note)
     steps = tuple(sha256((read_text(diff) or "").encode()).hexdigest() for diff in diffs)
     with open_controller(Home(home), repo, branch=branch) as controller:
@@ -174,7 +174,7 @@ def adopt(
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """Take over where people have moved the branch, as a checkpoint of its own."""
+    """Record the branch as people have moved it, as a checkpoint."""
     said = _Word("adopt", key=read_private_key(key), days=1, note=note)
     with open_controller(Home(home), repo, branch=branch) as controller:
         line = controller.line.id
@@ -186,16 +186,16 @@ def adopt(
 @app.command()
 def admit(
     key: OperatorKeyOption,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="One that `anchors` lists.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Task from the list of `anchors`.")],
     into: Annotated[
-        Path, typer.Option("--into", help="The reference set's folder, in a work tree of yours.")
+        Path, typer.Option("--into", help="Folder of the reference set, in your work tree.")
     ],
     note: NoteOption = "",
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """Make a task an anchor, for good: sign it, and write it into a work tree to be committed."""
+    """Make a task an anchor permanently: sign it, and write it into a work tree."""
     said = _Word("admit", key=read_private_key(key), days=1, note=note)
     place = Home(home)
     with open_controller(place, repo, branch=branch) as controller:
@@ -216,12 +216,12 @@ def admit(
 
 @app.command("export-pending")
 def export_pending(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder to carry away.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder.")],
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """Write what waits for an operator into a folder, to be signed elsewhere."""
+    """Export what waits for an operator to a folder, to sign elsewhere."""
     with open_controller(Home(home), repo, branch=branch) as controller:
         pending = controller.pending()
         for each in pending:
@@ -236,12 +236,12 @@ def export_pending(
 
 @app.command("import-reviews")
 def import_reviews(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder, brought back.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The signed folder.")],
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
     home: HomeOption = HOME,
 ) -> None:
-    """Take in what operators have signed; exit code 1 if any of it does not count."""
+    """Import operators' signatures; exit code 1 if any is invalid."""
     refused = 0
     with open_controller(Home(home), repo, branch=branch) as controller:
         files = sorted(folder.glob(f"*/{_REVIEW}"))

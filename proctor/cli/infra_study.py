@@ -32,18 +32,20 @@ app = typer.Typer()
 OWN = Path(benchmark.__file__).resolve().parents[3]  # where the code that runs here lies
 EQUIVALENTS = "equivalents.toml"  # beside the reference set's manifest
 SMALL = Scale(trials=100, sequences=5, proposals=100, mixed=20)
-SeedOption = Annotated[int, typer.Option("--seed", min=0, max=MOST, help="What is drawn by.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
+]
 
 
 @app.command("simulate")
 def simulate_(
     seed: SeedOption = 0,
     small: Annotated[
-        bool, typer.Option("--small", help="A tenth of it or less, in seconds.")
+        bool, typer.Option("--small", help="Budget in seconds; a tenth of it or less.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell by simulation how often the gate errs, and how often a plain rule does."""
+    """Simulate the error rates of the gate, and of a plain rule."""
     tables = simulate(replace(SMALL if small else Scale(), seed=seed))
     if as_json:
         print_json(list(tables))
@@ -57,12 +59,14 @@ def simulate_(
 def mutate(
     most: Annotated[
         int | None,
-        typer.Option("--most", min=1, help="Plant about so many, drawn by --seed."),
+        typer.Option("--most", min=1, help="Number of defects to plant, drawn by --seed."),
     ] = None,
     seed: SeedOption = 0,
     least: Annotated[
         float,
-        typer.Option("--least", min=0.0, max=1.0, help="Exit code 1 if a smaller share is caught."),
+        typer.Option(
+            "--least", min=0.0, max=1.0, help="Exit with code 1 if a smaller share is caught."
+        ),
     ] = 0.8,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,

@@ -298,9 +298,7 @@ def _print_report(report: AuditReport) -> None:
         f"{counted(scores.obligations, 'obligation')}, {axis})"
     )
     if not report.executed:
-        console.print(
-            "[yellow]not trained again[/]: what the run measured is believed as it was recorded"
-        )
+        console.print("[yellow]not retrained[/]: the recorded measurements were trusted")
     if report.hard_fail:
         console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")
 

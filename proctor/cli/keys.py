@@ -36,7 +36,7 @@ from proctor.remembering import open_remembered
 
 app = typer.Typer(
     name="keys",
-    help="Say whose keys stand for a ledger: list, make, grant, revoke and rotate them.",
+    help="Manage a ledger's keys: list, make, grant, revoke, rotate.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
@@ -46,12 +46,12 @@ _ROLES = ("judge", "operator", "witness")
 _KINDS = {ED25519: "a ledger's, judge's or operator's", COSIGNATURE: "a witness's"}
 _NS = 10**9
 _SECOND = timedelta(seconds=1)
-VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="The public key's file.")]
+VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File with the public key.")]
 
 
 @app.command("list")
 def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """List every key that ever stood, where it was in force, and its revocations."""
+    """List all keys with the entries at which they were in force, and revocations."""
     place = Home(home)
     place.require_ledger()
     with open_remembered(place.ledger) as ledger:
@@ -78,13 +78,13 @@ def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
 
 @app.command()
 def new(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="judge, operator or witness.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The private key's file, new.")],
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="Role: judge, operator or witness.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the private key.")],
     name: Annotated[
-        str | None, typer.Option("--name", help="The key's name; by default its role.")
+        str | None, typer.Option("--name", help="Name of the key; by default its role.")
     ] = None,
 ) -> None:
-    """Make a key: the private one in FILE, its vkey beside it in FILE.vkey."""
+    """Make a key: the private key in FILE, the public key in FILE.vkey."""
     _check_role(role)
     name = name or role
     if not re.fullmatch(r"[!-*,-~]+", name):
@@ -110,13 +110,13 @@ def pem(file: VkeyArgument) -> None:
 
 @app.command()
 def grant(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="judge, operator or witness.")],
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="Role: judge, operator or witness.")],
     file: VkeyArgument,
     key: SigningKeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a key act in a role from now on."""
+    """Grant a key a role from now on."""
     _check_role(role)
     text, public_key = open_vkey(file, COSIGNATURE if role == "witness" else ED25519)
     with _opened(Home(home)) as (recorder, _):
@@ -128,17 +128,19 @@ def grant(
 def revoke(
     file: VkeyArgument,
     since: Annotated[
-        str, typer.Option("--since", help="Not to be trusted from then on: now, or ISO 8601.")
+        str,
+        typer.Option("--since", help="Time from which the key is not trusted: `now`, or ISO 8601."),
     ],
-    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    reason: Annotated[str, typer.Option("--reason", help="Reason.")],
     key: SigningKeyOption = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Also a key out of force, or the last operator's.")
+        bool,
+        typer.Option("--yes", help="Allow revoking an expired key or the last operator's key."),
     ] = False,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Declare that a key is not to be trusted from a time on, which may have passed."""
+    """Revoke a key from a given time, which may be in the past."""
     text, public_key = open_vkey(file, ED25519, COSIGNATURE)
     moment = _time_ns(since)
     with _opened(Home(home)) as (recorder, authority):
@@ -158,7 +160,7 @@ def revoke(
 
 @app.command()
 def rotate(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """Replace the ledger's private key by a new one; both sign that, and the old one is gone."""
+    """Replace the ledger's private key; both keys sign, and the old one is deleted."""
     with _opened(Home(home)) as (recorder, _):
         text = recorder.rotate_key()
     _tell({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)}, as_json=as_json)

@@ -48,14 +48,16 @@ def lineage(
     ],
     export: Annotated[
         Path | None,
-        typer.Option("--export", help="The JSON Lines in which it was handed out: its line, too."),
+        typer.Option(
+            "--export", help="JSON Lines file with the example; its line is checked, too."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write a file that proves it.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write a proof to this file.")] = None,
     vkey: VkeyOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Walk from an example to decision, run, checkpoint, evaluation, approval and key."""
+    """Trace an example to its decision, run, checkpoint, evaluation, approval and key."""
     place = Home(home)
     place.require_ledger()
     if out is not None:

@@ -27,35 +27,35 @@ _HELP = (
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": (
         "proctor.cli.training",
-        "Train a small model from a bad start, judge it, verify the ledger: the main job, once.",
+        "Train a small model from a bad start, judge the run and verify the ledger.",
     ),
     "run": (
         "proctor.cli.training",
-        "Train a model under watch; every fired rule is decided on, everything is recorded.",
+        "Train a model; record every measurement, and decide on every rule that fires.",
     ),
     "judge": (
         "proctor.cli.training",
-        "Audit a run in eleven steps and give two scores; exit code 1 on a hard fail.",
+        "Audit a run in eleven steps and print two scores; exit code 1 on a hard fail.",
     ),
     "show": (
         "proctor.cli.reading",
-        "Tell one run's story: curves, rules, decisions, verdict.",
+        "Show a run: curves, rules, decisions, verdict.",
     ),
     "replay": (
         "proctor.cli.reading",
-        "Tell the events of a run or a campaign, or do it again from its events alone.",
+        "Print the events of a run or a campaign, or execute it again from its events.",
     ),
     "log": (
         "proctor.cli.reading",
-        "List the ledger's entries, or show one whole.",
+        "List the ledger's entries, or show one entry in full.",
     ),
     "campaign": (
         "proctor.cli.campaign",
-        "Attempt one task several times; the same command carries on, or tells how it ended.",
+        "Attempt a task several times; the same command continues or shows the result.",
     ),
     "transcript": (
         "proctor.cli.transcript",
-        "Tell what a run asked of language models, of people and of the playbook.",
+        "Show what a run asked of language models, people and the playbook.",
     ),
     "verify": (
         "proctor.cli.verify",
@@ -63,15 +63,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "witness": (
         "proctor.cli.witness",
-        "Be a witness to ledgers, or have a ledger's newest tree head cosigned.",
+        "Run a witness, or have a ledger's newest tree head cosigned.",
     ),
     "prove": (
         "proctor.cli.bundle",
-        "Write a file that proves one event to somebody who has only the public key.",
+        "Write a proof of one event, which the public key alone verifies.",
     ),
     "export": (
         "proctor.cli.bundle",
-        "Write the ledger as a folder that others verify, replay, or serve; or its head as DSSE.",
+        "Export the ledger as a bundle to verify, replay or serve; or its head as DSSE.",
     ),
     "import": (
         "proctor.cli.bundle",
@@ -80,43 +80,43 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "curate": (
         "proctor.cli.curate",
-        "Draw training data from runs that nothing speaks against, sealed; and call it back.",
+        "Export training data from valid runs, seal the exports, and recall examples.",
     ),
     "lineage": (
         "proctor.cli.lineage",
-        "Walk from an example to decision, run, checkpoint, evaluation, approval and key.",
+        "Trace an example to its decision, run, checkpoint, evaluation, approval and key.",
     ),
     "notary": (
         "proctor.cli.notary",
-        "Keep a ledger for other users, who can neither read its key nor change its files.",
+        "Serve a ledger to other users, who cannot read its key or change its files.",
     ),
     "keys": (
         "proctor.cli.keys",
-        "Say whose keys stand for a ledger: list, make, grant, revoke and rotate them.",
+        "Manage a ledger's keys: list, make, grant, revoke, rotate.",
     ),
     "review": (
         "proctor.cli.review",
-        "Mark a decision as gold or bad; an operator's key in force signs it.",
+        "Mark a decision as gold or bad; signed with an operator's key.",
     ),
     "sql": (
         "proctor.cli.sql",
-        "Ask the projection questions; the ledger is verified first.",
+        "Query the ledger's tables; the ledger is verified first.",
     ),
     "follow": (
         "proctor.cli.sql",
-        "Keep the projection up to date while runs go on; what is new is verified first.",
+        "Keep the tables up to date during runs; new entries are verified first.",
     ),
     "infra": (
         "proctor.cli.infra",
-        "Let a repository change itself: propose, judge and promote changes, and answer for them.",
+        "Propose, judge and promote changes of a repository, under an operator's control.",
     ),
     "checkpoints": (
         "proctor.cli.checkpoints",
-        "Versions of the infrastructure: which stand, which were rolled back, and why.",
+        "Manage checkpoints: list, roll back, bisect, and watch for drift.",
     ),
     "bench": (
         "proctor.cli.bench",
-        "Measure how fast a ledger is on this machine.",
+        "Benchmark the ledger on this machine.",
     ),
 }
 

@@ -21,16 +21,16 @@ app = typer.Typer()
 
 @app.command()
 def notary(
-    socket: Annotated[Path, typer.Option("--socket", help="Where to listen: a Unix socket.")],
+    socket: Annotated[Path, typer.Option("--socket", help="Unix socket to listen on.")],
     rules: Annotated[
-        Path, typer.Option("--rules", help="A TOML file: which user may append what.")
+        Path, typer.Option("--rules", help="TOML file that says which user may append what.")
     ],
     user: Annotated[
-        str | None, typer.Option("--user", help="Become this user first; needs root.")
+        str | None, typer.Option("--user", help="Run as this user; needs root.")
     ] = None,
     home: HomeOption = HOME,
 ) -> None:
-    """Keep a ledger for other users, who can neither read its key nor change its files."""
+    """Serve a ledger to other users, who cannot read its key or change its files."""
     raise typer.Exit(serve(home, socket=socket, rules=rules, user=user))
 
 

@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command()
 def show(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """Tell one run's story: curves, rules, decisions, verdict."""
+    """Show a run: curves, rules, decisions, verdict."""
     raise typer.Exit(commands.show(Home(home), run, as_json=as_json))
 
 
@@ -33,14 +33,12 @@ def replay(
     ] = None,
     execute: Annotated[
         bool,
-        typer.Option(
-            "--execute", help="Do the training again and compare everything, bit for bit."
-        ),
+        typer.Option("--execute", help="Train again and compare every value, bit for bit."),
     ] = False,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell the events of a run or a campaign, or do it again from its events alone."""
+    """Print the events of a run or a campaign, or execute it again from its events."""
     if not execute:
         raise typer.Exit(commands.replay(Home(home), run, at=at, as_json=as_json))
     run = start_as_recorded(Home(home), run)
@@ -53,7 +51,7 @@ def replay(
 def log(
     start: Annotated[int, typer.Option("--start", min=0, max=MOST, help="First index.")] = 0,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=MOST, help="At most so many.")
+        int, typer.Option("--limit", min=1, max=MOST, help="Maximum number of entries.")
     ] = 1_000_000,
     entry: Annotated[
         int | None, typer.Option("--entry", min=0, max=MOST, help="Show this entry with its body.")
@@ -61,7 +59,7 @@ def log(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """List the ledger's entries, or show one whole."""
+    """List the ledger's entries, or show one entry in full."""
     raise typer.Exit(
         commands.log(Home(home), start=start, limit=limit, entry=entry, as_json=as_json)
     )

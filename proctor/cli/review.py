@@ -20,13 +20,13 @@ app = typer.Typer()
 @app.command()
 def review(
     index: Annotated[int, typer.Argument(min=0, max=MOST, help="Index of the decision's entry.")],
-    mark: Annotated[str, typer.Argument(metavar="MARK", help="gold or bad.")],
+    mark: Annotated[str, typer.Argument(metavar="MARK", help="Mark: gold or bad.")],
     key: OperatorKeyOption,
-    note: Annotated[str, typer.Option("--note", help="What is to be said of it.")] = "",
+    note: Annotated[str, typer.Option("--note", help="Comment.")] = "",
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Mark a decision as gold or bad; an operator's key in force signs it."""
+    """Mark a decision as gold or bad; signed with an operator's key."""
     raise typer.Exit(_review(Home(home), index, mark, key=key, note=note, as_json=as_json))
 
 

@@ -30,28 +30,30 @@ def sql(
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="[QUERY]", help="One SQL statement (DuckDB). Without one, a shell for many."
+            metavar="[QUERY]", help="SQL statement (DuckDB). Without one, start a shell."
         ),
     ] = None,
     form: Annotated[
         Form | None,
-        typer.Option("--format", help="By default a table, or what the file's name says."),
+        typer.Option(
+            "--format", help="Output format; by default a table, or the format of the file name."
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Write the answer to this file.")
+        Path | None, typer.Option("--output", help="Write the result to this file.")
     ] = None,
     as_of: AsOfOption = None,
     copy: Annotated[
         Path | None,
-        typer.Option("--snapshot", help="Ask nothing; copy the DuckDB file for other tools."),
+        typer.Option("--snapshot", help="Run no query; copy the DuckDB file for other tools."),
     ] = None,
     unverified: Annotated[
-        bool, typer.Option("--unverified", help="Do not verify the ledger before answering.")
+        bool, typer.Option("--unverified", help="Do not verify the ledger first.")
     ] = False,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the projection questions; the ledger is verified first. Files are out of reach of SQL."""
+    """Query the ledger's tables; the ledger is verified first. SQL cannot read files."""
     place = Home(home)
     if copy is not None:
         if (query, form, output, as_of) != (None, None, None, None):
@@ -78,15 +80,18 @@ def sql(
 @app.command()
 def follow(
     every: Annotated[
-        float, typer.Option("--every", min=0.05, max=3600, help="Seconds between two looks.")
+        float, typer.Option("--every", min=0.05, max=3600, help="Seconds between two checks.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Catch up and leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Catch up once and exit.")] = False,
     home: HomeOption = HOME,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document for each look that found news.")
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON document for each check that found new entries."
+        ),
     ] = False,
 ) -> None:
-    """Keep the projection up to date while runs go on; what is new is verified first.
+    """Keep the tables up to date during runs; new entries are verified first.
 
     Ctrl-C leaves. The file is held only while news are applied, so that others can ask meanwhile.
     """

@@ -34,7 +34,7 @@ app = typer.Typer()
 
 @app.command()
 def demo(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
-    """Train a small model from a bad start, judge it, verify the ledger: the main job, once."""
+    """Train a small model from a bad start, judge the run and verify the ledger."""
     config = start_for(lambda: RunConfig.from_dict(DEMO))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
@@ -52,7 +52,7 @@ def run(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a model under watch; every fired rule is decided on, everything is recorded."""
+    """Train a model; record every measurement, and decide on every rule that fires."""
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
@@ -75,7 +75,7 @@ def judge(
         typer.Option("--submission", help="Judge this folder instead of the run's own."),
     ] = None,
     head: Annotated[
-        Path | None, typer.Option("--head", help="A tree head that you kept; see verify.")
+        Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
     ] = None,
     execute: Annotated[
         bool,
@@ -87,7 +87,7 @@ def judge(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Audit a run in eleven steps and give two scores; exit code 1 on a hard fail."""
+    """Audit a run in eleven steps and print two scores; exit code 1 on a hard fail."""
     run = start_as_recorded(Home(home), run)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 

@@ -51,7 +51,7 @@ def transcript(
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what a run asked of language models, of people and of the playbook."""
+    """Show what a run asked of language models, people and the playbook."""
     place = Home(home)
     place.require_ledger()
     place.close_crashed()

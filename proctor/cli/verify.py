@@ -66,29 +66,27 @@ _EVIDENCE = "ledger/evidence/v1\n"
 def verify(
     target: Annotated[
         Path | None,
-        typer.Argument(
-            help="A home, a bundle, a proof, a lineage or an evidence file; by default --home."
-        ),
+        typer.Argument(help="Home, bundle, proof, lineage or evidence file; by default --home."),
     ] = None,
     vkey: VkeyOption = None,
     head: Annotated[
         Path | None,
-        typer.Option("--head", help="A tree head that you kept: finds truncation and rewriting."),
+        typer.Option("--head", help="Tree head that you kept: detects truncation and rewriting."),
     ] = None,
     keep: Annotated[
         Path | None, typer.Option("--keep", help="Write the newest tree head to this file.")
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", help="Which witnesses have to have cosigned (C2SP tlog-policy)."),
+        typer.Option("--policy", help="Witnesses that must have cosigned (C2SP tlog-policy)."),
     ] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Read only what is new since you verified it last.")
+        bool, typer.Option("--new", help="Verify only the entries since the last verification.")
     ] = False,
     evidence: Annotated[
         Path | None,
         typer.Option(
-            "--evidence", help="Write a file here that shows a fork or rollback, if one is found."
+            "--evidence", help="Write a proof of a fork or rollback to this file, if one is found."
         ),
     ] = None,
     home: HomeOption = HOME,
@@ -126,7 +124,7 @@ def verify(
     )
     if owner is None and code == EXIT_HELD and not as_json:
         error_console.print(
-            "the public key beside it was believed: this finds damage, but not who made all of it; "
+            "the public key next to the ledger was trusted: this detects corruption, not forgery; "
             "give the owner's with --vkey"
         )
     raise typer.Exit(code)

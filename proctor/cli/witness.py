@@ -44,16 +44,16 @@ from proctor.remembering import open_remembered
 
 app = typer.Typer(
     name="witness",
-    help="Be a witness to ledgers, or have a ledger's newest tree head cosigned.",
+    help="Run a witness, or have a ledger's newest tree head cosigned.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
 )
 
 StateOption = Annotated[
-    Path, typer.Option("--state", help="Folder with the witness's key and memory.")
+    Path, typer.Option("--state", help="Folder with the witness's key and state.")
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="The file to write.")]
+OutOption = Annotated[Path, typer.Option("--out", help="File to write.")]
 _MOST_SECONDS = 600
 _MOST_LINES = 16  # that a note may have
 _NEWEST = 10_000  # tree heads among which an answer's is looked for
@@ -61,11 +61,14 @@ _NEWEST = 10_000  # tree heads among which an answer's is looked for
 
 @app.command()
 def init(
-    name: Annotated[str, typer.Option("--name", help="Like example.org/witness; for good.")],
+    name: Annotated[
+        str,
+        typer.Option("--name", help="Name such as example.org/witness; cannot be changed later."),
+    ],
     state: StateOption,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a witness and print its public key, for those who are to trust it."""
+    """Make a witness and print its public key."""
     vkey = Witness.create(state, name=name, passphrase=_passphrase())
     if as_json:
         print_json({"vkey": vkey})
@@ -75,10 +78,10 @@ def init(
 
 @app.command()
 def trust(
-    vkey: Annotated[Path, typer.Argument(help="A ledger's public key, as it was begun with.")],
+    vkey: Annotated[Path, typer.Argument(help="First public key of the ledger.")],
     state: StateOption,
 ) -> None:
-    """Let the witness cosign a ledger."""
+    """Add a ledger for the witness to cosign."""
     with _open(state) as witness:
         origin = witness.trust(open_vkey(vkey, ED25519)[0])
     console.print(f"{words(origin)} will be witnessed")
@@ -88,10 +91,15 @@ def trust(
 def serve(
     state: StateOption,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Port 0 takes a free one.")
+        str,
+        typer.Option(
+            "--listen",
+            metavar="ADDRESS:PORT",
+            help="Address to listen on; port 0 chooses a free port.",
+        ),
     ] = "127.0.0.1:8123",
 ) -> None:
-    """Answer requests over HTTP until the process is told to end."""
+    """Serve requests over HTTP until the process is stopped."""
     from ledger.witnessing.server import make_server, url_of  # noqa: PLC0415 - in an extra
 
     host, port = _address(listen)
@@ -107,14 +115,14 @@ def serve(
 
 @app.command()
 def sign(
-    request: Annotated[Path, typer.Argument(help="What `witness request` wrote.")],
+    request: Annotated[Path, typer.Argument(help="File written by `witness request`.")],
     state: StateOption,
     out: OutOption,
     rotations: Annotated[
-        Path | None, typer.Option("--rotations", help="The rotations that came with it.")
+        Path | None, typer.Option("--rotations", help="Rotations that came with the request.")
     ] = None,
 ) -> None:
-    """Answer one request from a file: write the cosignature if the ledger continues."""
+    """Answer a request file: write the cosignature if the ledger is consistent."""
     with _open(state) as witness:
         if rotations is not None:
             _granted(witness.add_rotations(_octets(rotations)), rotations)
@@ -134,15 +142,17 @@ def sign(
 def request(
     out: OutOption,
     witness: Annotated[
-        Path | None, typer.Option("--witness", help="The witness's public key.")
+        Path | None, typer.Option("--witness", help="Public key of the witness.")
     ] = None,
     old: Annotated[
         int | None,
-        typer.Option("--old", min=0, max=MOST, help="How many entries the witness has cosigned."),
+        typer.Option(
+            "--old", min=0, max=MOST, help="Number of entries that the witness has cosigned."
+        ),
     ] = None,
     home: HomeOption = HOME,
 ) -> None:
-    """Write a request to cosign the newest tree head, to be carried to a witness."""
+    """Write a request file for a witness to cosign the newest tree head."""
     if witness is None and old is None:
         raise ProctorError("give --witness VKEYFILE, or --old N if you know what it has cosigned")
     with _newest(Home(home)) as (ledger, note):
@@ -164,17 +174,17 @@ def request(
 
 @app.command()
 def add(
-    answer: Annotated[Path, typer.Argument(help="What `witness sign` wrote.")],
+    answer: Annotated[Path, typer.Argument(help="File written by `witness sign`.")],
     witness: Annotated[
-        Path | None, typer.Option("--witness", help="The witness's public key.")
+        Path | None, typer.Option("--witness", help="Public key of the witness.")
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option("--policy", help="A policy that names the witness.")
+        Path | None, typer.Option("--policy", help="Policy that names the witness.")
     ] = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a witness's cosignature to the tree head that it belongs to."""
+    """Add a witness's cosignature to its tree head."""
     if policy is not None and witness is None:
         vkeys = [each.vkey for each in read_quorum(policy).witnesses]
     elif witness is not None and policy is None:
@@ -196,14 +206,19 @@ def add(
 
 @app.command()
 def ask(
-    policy: Annotated[Path, typer.Option("--policy", help="Names the witnesses and their URLs.")],
+    policy: Annotated[
+        Path, typer.Option("--policy", help="Policy with the witnesses and their URLs.")
+    ],
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=_MOST_SECONDS, help="Seconds for each try.")
+        float,
+        typer.Option(
+            "--timeout", min=0.1, max=_MOST_SECONDS, help="Timeout for each request, in seconds."
+        ),
     ] = 10.0,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the policy's witnesses to cosign the newest tree head; 0 if the quorum is met."""
+    """Ask the witnesses to cosign the newest tree head; exit code 0 if the quorum is met."""
     quorum = read_quorum(policy)
     if not any(witness.url for witness in quorum.witnesses):
         raise ProctorError(f"{policy}: no witness has a URL; use `witness request` and files")

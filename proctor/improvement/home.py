@@ -23,12 +23,10 @@ from proctor.output.terminal import error_console, on_one_line, words
 from proctor.remembering import open_remembered
 
 BRANCH = "main"
-RepoOption = Annotated[
-    Path, typer.Option("--repo", help="The repository that is under the gauntlet.")
-]
-BranchOption = Annotated[str, typer.Option("--line", help="Its branch that is.")]
+RepoOption = Annotated[Path, typer.Option("--repo", help="Repository to manage.")]
+BranchOption = Annotated[str, typer.Option("--line", help="Branch to manage.")]
 ProposalArgument = Annotated[
-    str, typer.Argument(metavar="PROPOSAL", help="An id, the beginning of one, or `latest`.")
+    str, typer.Argument(metavar="PROPOSAL", help="An id, the start of an id, or `latest`.")
 ]
 HERE = Path()
 

@@ -38,8 +38,8 @@ def find_label(log: LedgerApplication) -> Label:
     lines = list(_lines(log))
     if not lines:
         return _none(
-            "this ledger has no line under the gauntlet; `proctor infra status --repo .`, in the "
-            "repository that runs here, begins one"
+            "this ledger has no registered code version; `proctor infra status --repo .` in the "
+            "repository of this code registers one, see docs/how-to/curate.md"
         )
     if (foreign := _loaded_from_elsewhere()) is not None:
         return _none(f"{foreign} is loaded, and what is hashed lies in {HOUSE}; run without it")
@@ -52,22 +52,22 @@ def find_label(log: LedgerApplication) -> Label:
     ]
     if not fitting:
         return _none(
-            "what runs here is the code of no checkpoint of this ledger; bring the work tree to "
-            "one, or commit it to the line and `proctor infra adopt` it"
+            "this code is not a checkpoint of this ledger; check out a checkpoint, or commit the "
+            "code to the line and run `proctor infra adopt`"
         )
     chosen: Checkpoint = max(fitting, key=lambda found: found[:3])[-1]
     if chosen.rolled_back is not None:
         return Label(
             chosen.id,
-            f"what runs here is checkpoint {chosen.id}, which was rolled back: "
-            f"this run is tainted from its start ({chosen.rolled_back}); bring the work tree to "
-            "one that stands: `proctor checkpoints list`",
+            f"this code is checkpoint {chosen.id}, which was rolled back: this run is tainted from "
+            f"its start ({chosen.rolled_back}); check out one that was not rolled back: "
+            "`proctor checkpoints list`",
         )
     return Label(chosen.id)
 
 
 def _none(why: str) -> Label:
-    return Label(None, f"no label, and so no training data: {why}")
+    return Label(None, f"not exportable as training data: {why}")
 
 
 def _lines(log: LedgerApplication) -> Iterator[Line]:

@@ -60,17 +60,18 @@ def test_there_is_no_label_when_the_code_is_of_no_checkpoint(tmp_path: Path) -> 
     other = Line(tmp_path, ("late-rows",))  # a repository of something else
     with other.log() as log:
         assert find_label(log).remark == (
-            "no label, and so no training data: this ledger has no line under the gauntlet; "
-            "`proctor infra status --repo .`, in the repository that runs here, begins one"
+            "not exportable as training data: this ledger has no registered code version; "
+            "`proctor infra status --repo .` in the repository of this code registers one, "
+            "see docs/how-to/curate.md"
         )
     with other.controller() as controller:
         assert controller.line.active
     found = label(other)
     assert found.checkpoint is None
-    assert "the code of no checkpoint of this ledger; bring the work tree to one" in str(
+    assert "this code is not a checkpoint of this ledger; check out a checkpoint" in str(
         found.remark
     )
-    assert "or commit it to the line and `proctor infra adopt` it" in str(found.remark)
+    assert "or commit the code to the line and run `proctor infra adopt`" in str(found.remark)
 
 
 def test_label_is_a_checkpoint_that_was_rolled_back_when_that_runs(line: Line) -> None:

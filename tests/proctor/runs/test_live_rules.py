@@ -276,7 +276,7 @@ def test_forged_measurement_is_found_by_doing_the_run_again(tmp_path: Path) -> N
 
     audit = ["judge", "--submission", str(tmp_path / "submission")]
     believed = call([*audit, "--no-execute"], home=tmp_path / "forged")  # the weights are real
-    assert (believed.returncode, "not trained again" in believed.stdout) == (0, True)
+    assert (believed.returncode, "not retrained" in believed.stdout) == (0, True)
     done = call([*audit, "--json"], home=tmp_path / "forged")
     assert done.returncode == 1
     assert answer(done)["steps"][6]["status"] == "failed"
