@@ -1,6 +1,6 @@
 """Random histories: what is tainted or unlabelled is never drawn, and what was drawn is told of.
 
-The account beside the ledger (tests/curation_histories.py) is kept without a table.
+The account beside the ledger (tests/helpers/curation_histories.py) is kept without a table.
 """
 
 import random
