@@ -103,8 +103,10 @@ def test_latest_is_the_same_run_when_another_starts_while_the_process_starts_aga
         process.start_as_recorded(home, "latest")
     with home.open_log() as log:
         synthetic_run(log, epochs=1, environment={**portable, "variables": {}})
-    for name in ("PROCTOR_STARTED_AGAIN", *PORTABLE_VARIABLES):
-        monkeypatch.setenv(name, started[name])
+    for name in os.environ.keys() - started.keys():
+        monkeypatch.delenv(name)
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
     assert process.start_as_recorded(home, "latest") == str(first.id)
 
 

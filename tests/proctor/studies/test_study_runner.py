@@ -169,6 +169,7 @@ def test_result_of_other_dispatch_settings_is_refused(
     tmp_path: Path, in_process: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "results.jsonl"
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     run_jobs(jobs(1), file)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     with pytest.raises(StudyError, match="made with another variables"):
