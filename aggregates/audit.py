@@ -110,7 +110,9 @@ class Audit(Aggregate):
         """Record the next step; behind a failed gate nothing but `not_run` is possible."""
         number = len(self.statuses) + 1
         if self.scored or number > len(STEPS) or STEPS[number - 1] != name:
-            raise InvariantError(f"step {name!r} is out of order: {number - 1} steps are completed")
+            raise InvariantError(
+                f"audit step {name!r} is out of order: {number - 1} steps were recorded"
+            )
         if status not in STATUSES:
             raise InvariantError(
                 f"a step's status must be one of {', '.join(STATUSES)}, not {status!r}"
@@ -138,9 +140,9 @@ class Audit(Aggregate):
     ) -> None:
         """Record the scores; a hard fail leaves nothing of either."""
         if self.scored or len(self.statuses) != len(STEPS):
-            raise InvariantError("scores must be recorded once, after the eleventh step")
+            raise InvariantError("record the scores once, after step 11")
         if self.hard_fail and (accuracy_score or process_score):
-            raise InvariantError("both scores must be zero after a hard fail")
+            raise InvariantError("both scores of a hard fail must be 0")
         self.trigger_event(
             self.Scored,
             hard_fail=self.hard_fail,

@@ -26,7 +26,7 @@ PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
 RATIOS = 16  # update ratios that an epoch of as many steps has at least
 _FLUSH = 64  # batches or steps after which what was kept is summed up
 _LOGITS = 1_000_000  # kept, at most, beside those of one batch
-_NUMBERS = 1_000_000  # gradients, or weights, that are kept likewise beside those of one step
+_NUMBERS = 1_000_000  # gradient or weight values kept, at most, beside those of one step
 
 
 class EpochWatch:
@@ -300,7 +300,7 @@ def _stride(steps: int | None) -> int:
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:
-    """Return a copy of all elements, in one dimension, which leads to no graph.
+    """Return a detached copy of all elements, in one dimension.
 
     Norms of many steps at once take far fewer calls than norms of each step.
     """

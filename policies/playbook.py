@@ -140,7 +140,7 @@ def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation)
         why = "the largest layer gradient norm is above its limit and the model far below guessing"
         return _Remedy("decrease_lr", fresh, why)
     if seen.epoch == 0 and _normalised(seen):
-        # Fresh weights cost an epoch; without normalisation they would explode again.
+        # Fresh weights cost one epoch. Without normalisation they would explode again.
         why = "the largest layer gradient norm is far above its limit in the first epoch"
         return _Remedy("decrease_lr", fresh, why)
     return _Remedy("decrease_lr", params, "the largest layer gradient norm is above its limit")
@@ -236,11 +236,11 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
     if lr / LEAST_LR_FACTOR < MIN_LR:
         return None
     if found.side == "high" and _overwritten(seen, found):
-        # It was the weights that were too small, not only the rate that was too large.
+        # The weights were too small; a lower learning rate alone would not make up for that.
         return _Remedy(
             "decrease_lr",
             {"lr": max(lr / least, MIN_LR), "reinitialise": True},
-            "steps are as long as the weights, of which nothing is left",
+            "the steps are as long as the weights, so nothing of the weights is left",
         )
     if found.side == "high":
         factor = most if ema is None else min(most, max(least, ema / middle))
@@ -253,7 +253,7 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
 
 
 def _overwritten(seen: Observation, found: RuleEvaluation) -> bool:
-    """Return whether an epoch's steps, each beside its own weights, left nothing of the weights."""
+    """Return whether an epoch's steps were so long that nothing of the earlier weights is left."""
     by_step = seen.rules.r1_signal == "update_ratio"
     return by_step and found.value is not None and found.value > OVERWRITTEN
 

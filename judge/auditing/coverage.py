@@ -40,7 +40,9 @@ class Coverage:
     """The obligations of a run, and how it met them."""
 
     violations: tuple[Violation, ...]
-    obligations: int  # firings of rules that are not waived and could not be left alone
+    obligations: (
+        int  # firings of rules that are not waived, without those that were excused and deferred
+    )
     answered: int  # of these
     rules_answered: tuple[str, ...]  # of firings that put the run to the test
     tested: int  # firings with an epoch after them that a policy or a human answered

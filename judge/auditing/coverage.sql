@@ -56,12 +56,11 @@ WHERE a.took_effect
             AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
     );
 
--- Rules that fire and may be left alone in that epoch: whoever defers one of these keeps nothing back.
--- What the rule asks for is at its limit, or in place already (R6 has had everything once all layers
--- are normalised, all blocks have shortcuts, and the activation has been swapped for it). Or it is a
--- plateau that a changed model, or one with fresh weights, has not had the epochs to leave. Or the
--- playbook tells it to wait: R1 while gradients explode, and R4 while the update ratio is outside of
--- its band and while a remedy of R1 is younger than the persistence of the rules.
+-- Firings that may be deferred without a violation (docs/reference/audit.md, "Violations"):
+--   R1 while R7 fires;
+--   R4 while R1's update ratio is outside of its band, or soon after a remedy of R1;
+--   a plateau soon after the model changed or got fresh weights;
+--   a rule whose remedies are at their limit, or all applied already (R6).
 CREATE TEMP VIEW coverage_excused AS
 WITH recorded AS (
     SELECT run_id, -1 AS behind, -1 AS idx, spec FROM run_starts
@@ -100,6 +99,7 @@ SELECT s.run_id, s.epoch, s.rule
 FROM in_force s
 LEFT JOIN epochs e USING (run_id, epoch)
 JOIN run_starts t USING (run_id)
+JOIN coverage_limits l USING (run_id)
 CROSS JOIN coverage_bounds b
 WHERE (s.rule = 'R1' AND EXISTS (
     FROM coverage_rules o
@@ -112,7 +112,7 @@ OR (s.rule = 'R4' AND EXISTS (
 OR (s.rule = 'R4' AND EXISTS (
     FROM coverage_answers o
     WHERE o.run_id = s.run_id AND o.rule = 'R1' AND o.took_effect
-        AND o.epoch BETWEEN s.epoch - TRY_CAST(t.rules ->> '$.persistence' AS INTEGER) AND s.epoch - 1
+        AND o.epoch BETWEEN s.epoch - l.persistence AND s.epoch - 1
 ))
 OR (s.side = 'plateau' AND EXISTS (
     FROM remedies r
@@ -156,8 +156,9 @@ END;
 
 -- The obligations: each firing of a rule, and whether a decision near it answers. A firing in the
 -- last epoch obliges too, since its policy is asked; but whatever is said there costs nothing, so
--- it does not put the run to the test. Neither does what the driver says where nobody decided. An
--- idle firing may be left alone and was: once deferred, it is no obligation.
+-- it does not put the run to the test. Neither does what the driver says where nobody decided. A
+-- firing is idle if it may be deferred and nobody acted on it. An idle firing with an answer is not
+-- an obligation.
 CREATE TEMP VIEW coverage_firings AS
 SELECT
     f.run_id,
