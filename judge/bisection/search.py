@@ -111,8 +111,9 @@ def luck(search: Search, probes: Sequence[Probe], culprit: int) -> tuple[int, fl
     wrong = sum((verdict == "bad") != (number >= culprit) for number, verdict in said)
     if search.error == 0.0:
         return wrong, float(wrong == 0)
-    counts = range(wrong, len(said) + 1)
-    return wrong, math.fsum(_binomial(count, len(said), search.error) for count in counts)
+    from scipy.stats import binom  # noqa: PLC0415 - in an extra
+
+    return wrong, float(binom.sf(wrong - 1, len(said), search.error))
 
 
 def _against(search: Search, probes: Sequence[Probe]) -> list[int]:
@@ -139,11 +140,6 @@ def _shares(search: Search, probes: Sequence[Probe]) -> dict[int, float]:
 
 def _skipped(probes: Sequence[Probe]) -> set[int]:
     return {number for number, verdict in probes if verdict == "skip"}
-
-
-def _binomial(count: int, of: int, share: float) -> float:
-    ways = math.lgamma(of + 1) - math.lgamma(count + 1) - math.lgamma(of - count + 1)
-    return math.exp(ways + count * math.log(share) + (of - count) * math.log1p(-share))
 
 
 def _information(share: float, error: float) -> float:

@@ -28,7 +28,6 @@ __all__ = [
     "broken",
     "declined",
     "grown",
-    "log_tail",
     "page_hinkley",
     "ratchet",
     "stalled",
@@ -38,8 +37,6 @@ __all__ = [
 
 Array = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
-Counts = NDArray[np.int64]
-_Z_5 = -1.6449  # standard deviations; a normal draw is less in 5%
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +78,10 @@ def baseline_of(values: Array | Sequence[float], *, resolution: float) -> Baseli
         raise DriftError(
             f"a baseline of {repeats} evaluations is too small to estimate a standard deviation"
         )
-    nu = repeats - 1
-    share = (1 - 2 / (9 * nu) + _Z_5 * sqrt(2 / (9 * nu))) ** 3  # of nu, Wilson and Hilferty 1931
-    variance = values.var(axis=-1, ddof=1) / share
-    sd = np.sqrt(variance + resolution**2 * 3 / repeats)
+    from scipy.stats import chi2  # noqa: PLC0415 - in an extra
+
+    squares = np.sum((values - values.mean(axis=-1, keepdims=True)) ** 2, axis=-1)
+    sd = np.sqrt(squares / chi2.ppf(0.05, repeats - 1) + resolution**2 * 3 / repeats)
     mean = values.mean(axis=-1)
     return Baseline(mean=mean, reference=mean - sd / sqrt(repeats), sd=sd)
 
@@ -170,30 +167,11 @@ def unproductive(right: Array, runs: Array, limits: Limits) -> Flags:
 
     Both (..., checkpoints), the original's bucket first. Fisher's exact test, one-sided.
     """
-    before_right, before = np.cumsum(right, -1) - right, np.cumsum(runs, -1) - runs
-    tail = log_tail(right, runs, before_right, before)
-    return np.asarray(tail < np.log(limits.production))
+    from scipy.stats import hypergeom  # noqa: PLC0415 - in an extra
 
-
-def log_tail(right: Array, runs: Array, others_right: Array, others: Array) -> Array:
-    """Return the log of the chance of so few right ones here, if here is like the others."""
-    good, here, all_good, there = (
-        np.asarray(each, dtype=np.int64) for each in (right, runs, others_right, others)
-    )
-    all_good, whole = all_good + good, here + there
-    logs = np.cumsum(np.log(np.maximum(1, np.arange(int(whole.max(initial=0)) + 1))))
-
-    def choose(n: Counts, k: Counts) -> Array:
-        there_is = (k >= 0) & (k <= n)
-        k = np.where(there_is, k, 0)
-        return np.asarray(np.where(there_is, logs[n] - logs[k] - logs[n - k], -np.inf))
-
-    tail = np.full(good.shape, -np.inf)
-    for count in range(int(good.max(initial=0)) + 1):
-        k = np.full(good.shape, count)
-        chance = choose(here, k) + choose(there, all_good - k) - choose(whole, all_good)
-        tail = np.where(count <= good, np.logaddexp(tail, chance), tail)
-    return np.asarray(np.minimum(tail, 0.0))
+    all_right, all_runs = np.cumsum(right, axis=-1), np.cumsum(runs, axis=-1)
+    tail = hypergeom.cdf(right, all_runs, all_right, runs)  # NaN where there is no run at all
+    return np.asarray(tail < limits.production)
 
 
 def grown(complexity: Array, values: Array, base: Baseline, limits: Limits) -> Flags:

@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "openai": ("openai", "llm"),
     "pyarrow": ("pyarrow", "arrow"),
     "safetensors": ("safetensors", "train"),
+    "scipy": ("SciPy", "train"),
     "torch": ("PyTorch", "train"),
     "torchvision": ("torchvision", "train"),
     "waitress": ("waitress", "witness"),

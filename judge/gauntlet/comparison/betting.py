@@ -52,9 +52,8 @@ def log_e(differences: npt.ArrayLike, counts: npt.ArrayLike, *, margin: float) -
 
 def log_mean(logs: Floats, *, weights: Floats | None = None) -> Floats:
     """Return the log of the (weighted) mean along the last axis, of what is given as logs."""
-    highest = logs.max(axis=-1, keepdims=True)
-    summed = np.average(np.exp(logs - highest), axis=-1, weights=weights)
-    return np.asarray(np.log(summed) + highest[..., 0])
+    shares = 1.0 / logs.shape[-1] if weights is None else weights
+    return np.asarray(np.logaddexp.reduce(logs + np.log(shares), axis=-1))
 
 
 def schedule(settings: Settings) -> tuple[int, ...]:

@@ -1,5 +1,7 @@
 """Charts of drift: what each sees, what it lets pass, and how often all of them err together."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -67,13 +69,21 @@ def test_noise_alone_does_not_trip_the_circuit_breaker_when_it_is_great() -> Non
 @pytest.mark.parametrize(
     ("right", "runs", "before_right", "before"), [(3, 9, 40, 50), (0, 4, 1, 1)]
 )
-def test_tail_is_that_of_fishers_test(
+def test_production_alarms_where_fishers_test_falls_below_its_limit(
     right: int, runs: int, before_right: int, before: int
 ) -> None:
     table = np.array([[right, runs - right], [before_right, before - before_right]])
-    expected = stats.fisher_exact(table, alternative="less").pvalue
-    found = charts.log_tail(*(np.array([float(n)]) for n in (right, runs, before_right, before)))
-    assert np.exp(found[0]) == pytest.approx(expected)
+    tail = stats.fisher_exact(table, alternative="less").pvalue
+    for limit, expected in ((tail * 1.001, True), (tail * 0.999, False)):
+        limits = replace(LIMITS, production=limit)
+        found = charts.unproductive(
+            np.array([before_right, right]), np.array([before, runs]), limits
+        )
+        assert found[-1] == expected
+
+
+def test_production_without_any_run_raises_no_alarm() -> None:
+    assert not charts.unproductive(np.zeros(3), np.zeros(3), LIMITS).any()
 
 
 def test_production_is_compared_with_all_checkpoints_before() -> None:
@@ -110,7 +120,7 @@ def test_repeats_that_agree_do_not_prove_that_there_is_no_noise() -> None:
 def test_bound_of_the_deviation_is_that_of_chi_square() -> None:
     values = np.random.default_rng(1).normal(size=12)
     wanted = values.std(ddof=1) * np.sqrt(11 / stats.chi2.ppf(0.05, 11))
-    assert baseline_of(values, resolution=0.0).sd == pytest.approx(wanted, rel=0.01)
+    assert baseline_of(values, resolution=0.0).sd == pytest.approx(wanted)
 
 
 def test_one_evaluation_is_no_baseline() -> None:
