@@ -8,12 +8,11 @@ I/O: reads the ledger; starts processes of this program; the DuckDB connection.
 """
 
 import gc
-import json
 import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.abc import MetaPathFinder
@@ -24,7 +23,7 @@ from typing import IO, TYPE_CHECKING
 
 import duckdb
 
-from projections.projector import Columns, column_types, project
+from projections.projector import project
 from projections.source import END, LedgerSource, open_source
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ BATCH_BYTES = 64 << 20
 AHEAD = BATCH // STRETCH  # stretches that are taken from readers, which would wait for DuckDB
 FEW = 10_000  # entries, for which no process is worth its start
 MOST = 8  # processes
-_CHILD = "import sys; sys.path[:] = sys.argv[7:]; from projections.bulk import work; work()"
+_CHILD = "import sys; sys.path[:] = sys.argv[6:]; from projections.bulk import work; work()"
 
 
 def apply_new(
@@ -75,11 +74,11 @@ def _apply_stretches(
     # Few need what this loads.
     from projections.columns import joined, unpacked, write_stretch  # noqa: PLC0415
 
-    types, step = column_types(connection), processes * STRETCH
+    step = processes * STRETCH
     with ExitStack() as stack:
         receiver = stack.enter_context(ThreadPoolExecutor(1))
         pipes = [
-            _started(stack, ledger.directory, types, start=first, end=end, step=step)
+            _started(stack, ledger.directory, start=first, end=end, step=step)
             for first in range(start, start + step, STRETCH)
         ]
         coming = (receiver.submit(_received, pipe) for pipe in cycle(pipes))
@@ -111,15 +110,9 @@ def _bytes_of(ahead: Iterable[Future[bytes]]) -> int:
 
 
 def _started(
-    stack: ExitStack,
-    directory: Path,
-    types: Mapping[str, Columns],
-    *,
-    start: int,
-    end: int,
-    step: int,
+    stack: ExitStack, directory: Path, *, start: int, end: int, step: int
 ) -> IO[bytes] | None:
-    task = [os.fsdecode(directory), json.dumps(types), *map(str, (start, end, step, STRETCH))]
+    task = [os.fsdecode(directory), *map(str, (start, end, step, STRETCH))]
     try:
         # Not by multiprocessing, whose children would import the caller's program anew.
         worker = subprocess.Popen(  # noqa: S603 - this program's own words
@@ -156,12 +149,11 @@ def work() -> None:
     from projections.columns import packed, stretch_of  # noqa: PLC0415 - behind the line above
 
     gc.disable()  # nothing here is cyclic
-    directory, types = sys.argv[1], json.loads(sys.argv[2])
-    start, end, step, size = map(int, sys.argv[3:7])
-    with open_source(Path(directory)) as ledger:
+    start, end, step, size = map(int, sys.argv[2:6])
+    with open_source(Path(sys.argv[1])) as ledger:
         for at in range(start, end, step):
             pages = ledger.pages(start=at, stop=min(at + size, end))
-            stretch = stretch_of(pages, types, start=at)
+            stretch = stretch_of(pages, start=at)
             data = b"" if stretch is None else packed(stretch)
             sys.stdout.buffer.write(len(data).to_bytes(8, "big") + data)
             sys.stdout.buffer.flush()

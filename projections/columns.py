@@ -1,7 +1,8 @@
 """Stretches of entries as Arrow tables: what projector.py does row by row, by columns.
 
-Both use the same definitions. If a stretch contains anything unusual, it is not converted: the
-projector then processes it entry by entry, and names the entry that is wrong.
+Both use the same definitions. There are two writers because this one needs pyarrow, which is in an
+extra, and is worth its processes from 10,000 entries on. If a stretch contains anything unusual, it
+is not converted: the projector then processes it entry by entry, and names the entry that is wrong.
 
 Trust: as in projector.py.
 I/O: the DuckDB connection.
@@ -28,8 +29,8 @@ from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import AuthorBlock, parse_entry, split_entry
 from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError
-from projections.mapping import Body, Rows
-from projections.projector import TYPES, Columns, json_text, rows_of_entry, transaction
+from projections.mapping import TABLES, Body, Rows
+from projections.projector import TYPES, json_text, rows_of_entry, transaction
 from projections.rows import ROWS
 
 __all__ = ["Stretch", "joined", "packed", "stretch_of", "unpacked", "write_stretch"]
@@ -71,15 +72,13 @@ class _OddError(Exception):
     """Something does not fit; the projector knows what."""
 
 
-def stretch_of(
-    pages: Iterable[Page], types: Mapping[str, Columns], *, start: int
-) -> Stretch | None:
+def stretch_of(pages: Iterable[Page], *, start: int) -> Stretch | None:
     """Return the tables of entries (index, bytes) from `start` on, or None where one is odd."""
     at, last = start, b""
     parts: dict[str, list[pa.Table]] = defaultdict(list)
     try:
         for page in pages:
-            for table, rows in _tables(page, types, start=at):
+            for table, rows in _tables(page, start=at):
                 parts[table].append(rows)
             at += len(page)
             last = page[-1][1]
@@ -100,9 +99,7 @@ def stretch_of(
     return Stretch(at - start, entry_hash(last).hex(), tables)
 
 
-def _tables(
-    page: Page, types: Mapping[str, Columns], *, start: int
-) -> Iterable[tuple[str, pa.Table]]:
+def _tables(page: Page, *, start: int) -> Iterable[tuple[str, pa.Table]]:
     kinds: dict[str, _Kind] = defaultdict(_Kind)
     events: list[tuple[int, int, str, int, str]] = []
     rare: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -130,31 +127,34 @@ def _tables(
         events.append((index, time_ns // 1_000, stream, version, name))
     for table, found in rare.items():
         columns = {
-            column: _array([row[column] for row in found], *types[table][column])
-            for column in found[0]
+            column: _array([row[column] for row in found], *kind)
+            for column, kind in TABLES[table].items()
         }
-        yield table, _table(columns, types, table)
+        yield table, pa.table(columns)
     if events:
-        yield "events", _events(events, types)
+        yield "events", _events(events)
     for name, kind in kinds.items():
         for told in ROWS[name]:
-            rows = _rows(told, kind, types[told.table])
+            rows = _rows(told, kind)
             if rows is not None:
-                yield told.table, _table(rows, types, told.table)
+                yield told.table, pa.table({column: rows[column] for column in TABLES[told.table]})
 
 
-def _events(events: list[tuple[int, int, str, int, str]], types: Mapping[str, Columns]) -> pa.Table:
-    """Return what projector.py's _event() says of each entry."""
-    names = ("idx", "time", "stream_id", "version", "name")
-    columns = {
-        column: pa.array(values, _ARROW[types["events"][column][0]])  # the time as microseconds
-        for column, values in zip(names, zip(*events, strict=True), strict=True)
-    }
-    return _table(columns, types, "events")
+def _events(events: list[tuple[int, int, str, int, str]]) -> pa.Table:
+    """Return what projector.py's _event() says of each entry, in the order of the columns."""
+    return pa.table(
+        {
+            column: pa.array(values, _ARROW[kind])  # the time as microseconds
+            for (column, (kind, _)), values in zip(
+                TABLES["events"].items(), zip(*events, strict=True), strict=True
+            )
+        }
+    )
 
 
-def _rows(told: Rows, kind: _Kind, types: Columns) -> dict[str, pa.Array] | None:
+def _rows(told: Rows, kind: _Kind) -> dict[str, pa.Array] | None:
     """Return the columns of these events' rows in one table, None if there are no rows."""
+    types = TABLES[told.table]
     outer: dict[str, Sequence[Any]] = {
         "idx": kind.indices,
         **{column: [value] * len(kind.bodies) for column, value in told.always.items()},
@@ -202,12 +202,6 @@ def _array(values: Sequence[Any], kind: str, nullable: bool) -> pa.Array:
     elif not found.issubset(TYPES[kind]):
         raise _OddError
     return pa.array(values, _ARROW[kind], from_pandas=False)
-
-
-def _table(columns: dict[str, pa.Array], types: Mapping[str, Columns], table: str) -> pa.Table:
-    if columns.keys() != types[table].keys():
-        raise _OddError
-    return pa.table({column: columns[column] for column in types[table]})
 
 
 def joined(stretches: Sequence[Stretch]) -> Stretch:

@@ -1,26 +1,40 @@
 """How an event becomes rows of a table: defined once, for one event or for many of a kind.
 
-Columns are named in one text: `tree_head run_id=run` takes two, the second from the key `run`.
+schema.sql defines tables, columns and types; a column takes the value that the event's body has
+under the same name. rows() states only what differs from that.
 
 Trust: bodies may be malformed; KeyError, TypeError, AttributeError, ValueError and AggregateError
 are the caller's to expect.
-I/O: none.
+I/O: reads schema.sql.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ledger.verification.verified_entries import AuthorBlock
 
-__all__ = ["Body", "Row", "Rows", "named", "rows"]
+__all__ = ["SCHEMA", "TABLES", "Body", "Columns", "Row", "Rows", "named", "rows"]
 
 Body = Mapping[str, Any]
 Row = tuple[str, dict[str, Any]]  # table, column -> value
 Parts = Callable[[Body, str], Sequence[Body]]
 """What of a body, in the stream of this id, are rows of their own."""
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+Columns = Mapping[str, tuple[str, bool]]
+"""Type and nullability of each column of a table, in order."""
+
+SCHEMA = Path(__file__).with_name("schema.sql")
+_TABLE = re.compile(r"^CREATE TABLE (\w+) \(\n(.+?)\n\);", re.DOTALL | re.MULTILINE)
+_COLUMN = re.compile(r'^    "?(\w+)"? (\w+)( NOT NULL)?', re.MULTILINE)
+TABLES: Mapping[str, Columns] = MappingProxyType(
+    {
+        table: {column: (kind, not required) for column, kind, required in _COLUMN.findall(columns)}
+        for table, columns in _TABLE.findall(SCHEMA.read_text(encoding="utf-8"))
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,24 +76,36 @@ class Rows:
 
 def rows(
     table: str,
-    stream: str | None,
-    body: str,
     *,
     parts: Parts | None = None,
-    part: str = "",
-    place: str | None = None,
-    always: Mapping[str, Any] = _NOTHING,
+    shared: str = "",
+    always: Mapping[str, Any] = MappingProxyType({}),
+    missing: str = "",
     signer: str | None = None,
+    **keys: str,
 ) -> Rows:
-    """Return what becomes of an event in a table; `body` and `part` name columns."""
+    """Return what becomes of an event in a table.
+
+    The first column takes the stream's id, unless it is `idx` or has a key. Columns take their
+    values from the body, or from each of its `parts` (but the `shared` ones from the body), under
+    their own name or the one in `keys`. `missing` columns are NULL.
+    """
+    columns = TABLES[table]
+    first = next(iter(columns))
+    stream = None if first == "idx" or first in keys else first
+    fixed = {**always, **dict.fromkeys(missing.split())}
+    place = "place" if "place" in columns else None
+    own = {"idx", stream, place, *fixed} | ({"signed_by"} if signer else set())
+    taken = {column: keys.get(column, column) for column in columns if column not in own}
+    outer = taken.keys() if parts is None else shared.split()
     return Rows(
         table=table,
         stream=stream,
-        body=_columns(body),
+        body={column: taken[column] for column in outer},
         parts=parts,
-        part=_columns(part),
+        part={column: key for column, key in taken.items() if column not in outer},
         place=place,
-        always=always,
+        always=fixed,
         signer=signer,
     )
 
@@ -87,8 +113,3 @@ def rows(
 def named(source: Body, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return a map's values by the columns that take them; raises KeyError for a missing one."""
     return {column: source[key] for column, key in columns.items()}
-
-
-def _columns(text: str) -> dict[str, str]:
-    split = [word.partition("=") for word in text.split()]
-    return {column: key or column for column, _, key in split}

@@ -29,15 +29,13 @@ from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import AuthorBlock
 from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError, UnknownNameError
-from projections.mapping import Row
+from projections.mapping import SCHEMA, TABLES, Row
 from projections.rows import rows_of
 from projections.template import copied
 
 __all__ = [
     "TYPES",
-    "Columns",
     "ProjectedEvent",
-    "column_types",
     "create_documented",
     "create_schema",
     "json_text",
@@ -51,14 +49,12 @@ __all__ = [
 ]
 
 BATCH_ROWS = 20_000  # some 30 MB of Python values
-_HERE = Path(__file__).parent
-_SQL = tuple(
-    _HERE / f"{name}.sql"
-    for name in ("schema", "views", "hygiene", "curation", "drift", "bisection")
+_VIEWS = tuple(
+    SCHEMA.with_name(f"{name}.sql")
+    for name in ("views", "hygiene", "curation", "drift", "bisection")
 )
 _CODE = tuple(
-    _HERE / f"{name}.py"
-    for name in ("bodies", "columns", "infra_rows", "mapping", "projector", "rows")
+    SCHEMA.with_name(f"{name}.py") for name in ("bodies", "columns", "mapping", "projector", "rows")
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
@@ -73,10 +69,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     "TIMESTAMP": (datetime,),
     "VARCHAR": (str,),
 }
-
-
-Columns = dict[str, tuple[str, bool]]
-"""Type and nullability of each column of a table, in order."""
 
 
 class ProjectedEvent(Protocol):
@@ -102,7 +94,7 @@ class ProjectedEvent(Protocol):
 
 def schema_hash() -> str:
     """Return the SHA-256 over everything that decides what the tables hold."""
-    sources = (*_SQL, *_CODE, Path(signals.__file__))
+    sources = (SCHEMA, *_VIEWS, *_CODE, Path(signals.__file__))
     texts = [source.read_text(encoding="utf-8") for source in sources]
     versions = {event_type.name: event_type.version for event_type in REGISTRY}
     return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()
@@ -115,7 +107,7 @@ def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = Fal
     that stand as of the entry whose index the variable `as_of` holds, or all; every other view
     reads these. `comments` are for those who ask without our pages: they take longer than the rest.
     """
-    schema, *views = (source.read_text(encoding="utf-8") for source in _SQL)
+    schema, *views = (source.read_text(encoding="utf-8") for source in (SCHEMA, *_VIEWS))
     said = "".join(_COMMENT.findall(schema)).replace("COMMENT ON TABLE", "COMMENT ON VIEW")
     if not comments:
         schema, *views = (_COMMENT.sub("", source) for source in (schema, *views))
@@ -123,7 +115,7 @@ def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = Fal
         connection.execute("CREATE SCHEMA log; USE log")
         connection.execute(schema)
         connection.execute("USE main")
-        for table, columns in column_types(connection).items():
+        for table, columns in TABLES.items():
             then = _AS_OF if "idx" in columns else ""
             connection.execute(f"CREATE VIEW {table} AS FROM log.{table}{then}")
         for source in (said, *views) if comments else views:
@@ -196,10 +188,7 @@ def project(
 
 def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return each table's SHA-256 over its columns and its rows in sorted order."""
-    tables = connection.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'log' ORDER BY table_name"
-    ).fetchall()
-    return {table: _digest(connection, table) for (table,) in tables}
+    return {table: _digest(connection, table) for table in sorted(TABLES)}
 
 
 class _Batch:
@@ -208,7 +197,6 @@ class _Batch:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
         self.rows = 0
-        self._types = column_types(connection)
         self._clear()
 
     def add(self, rows: Iterable[Row], *, idx: int) -> None:
@@ -221,12 +209,8 @@ class _Batch:
         self.rows += len(fitting)
 
     def _fit(self, table: str, values: Mapping[str, Any], *, idx: int) -> dict[str, Any]:
-        types = self._types[table]
-        if values.keys() != types.keys():
-            differing = sorted(values.keys() ^ types.keys())
-            raise ProjectionError(f"entry {idx}: {table} and its row differ in {differing}")
         fitting: dict[str, Any] = {}
-        for column, (kind, nullable) in types.items():
+        for column, (kind, nullable) in TABLES[table].items():
             value = values[column]
             if value is None and not nullable:
                 raise ProjectionError(f"entry {idx}: {table}.{column} is missing")
@@ -245,7 +229,7 @@ class _Batch:
             with transaction(self.connection):
                 for table, columns in self._columns.items():
                     lists = ", ".join(
-                        f"UNNEST(${number}::{self._types[table][column][0]}[])"
+                        f"UNNEST(${number}::{TABLES[table][column][0]}[])"
                         for number, column in enumerate(columns, start=1)
                     )
                     names = ", ".join(f'"{column}"' for column in columns)
@@ -342,22 +326,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
-
-
-def column_types(
-    connection: duckdb.DuckDBPyConnection,
-) -> dict[str, Columns]:
-    """Return type and nullability of every column of every table that takes a value."""
-    rows = connection.execute(
-        "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
-        "JOIN duckdb_tables() USING (database_oid, schema_oid, table_name) "
-        "WHERE duckdb_tables.schema_name = 'log' "
-        "ORDER BY table_name, column_index"
-    ).fetchall()
-    types: dict[str, Columns] = {}
-    for table, column, kind, nullable in rows:
-        types.setdefault(table, {})[column] = (kind, nullable)
-    return types
 
 
 def _digest(connection: duckdb.DuckDBPyConnection, table: str) -> str:

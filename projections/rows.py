@@ -8,25 +8,22 @@ I/O: none.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from types import MappingProxyType
 from uuid import UUID
 
+from aggregates.improvement.line import Line
 from aggregates.rules import PRECEDENCE
-from aggregates.signals import EpochSignals, signals_of
-from aggregates.transcript import Call, Transcript
+from aggregates.signals import signals_of
+from aggregates.transcript import Transcript
 from ledger.verification.verified_entries import AuthorBlock
-from projections.infra_rows import INFRA_ROWS
 from projections.mapping import Body, Row, Rows, rows
 
 __all__ = ["ROWS", "rows_of"]
 
-_SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
-_SIGNALS = tuple(field.name for field in fields(EpochSignals) if field.name != "noise")
-_CALL = ("number", *(field.name for field in fields(Call) if field.name != "usage"))
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
 _VIOLATION = ("rule", "epoch", "decision", "emitter", "detail")
+_WEIGHED = ("files", "lines", "functions", "complexity")
 
 
 def rows_of(
@@ -40,10 +37,14 @@ def rows_of(
 def _epoch(body: Body, run: str) -> list[Body]:  # noqa: ARG001
     measured = body["measured"]
     signals = vars(signals_of(body["epoch"], measured))
-    settings = {column: measured["settings"][column] for column in _SETTINGS}
-    noise = measured["gradients"].get("noise_scale")
-    accuracy = measured["validation"]["accuracy"]
-    return [{**signals, **settings, "noise_scale": noise, "val_accuracy": accuracy}]
+    return [
+        {
+            **measured["settings"],
+            **signals,
+            "noise_scale": measured["gradients"].get("noise_scale"),
+            "val_accuracy": measured["validation"]["accuracy"],
+        }
+    ]
 
 
 def _evaluations(body: Body, run: str) -> list[Body]:  # noqa: ARG001
@@ -66,153 +67,182 @@ def _transcript(body: Body, transcript: str) -> list[Body]:
     return [body]
 
 
-def _tokens(body: Body, transcript: str) -> list[Body]:  # noqa: ARG001
-    return [{column: (body["usage"] or {}).get(column) for column in _TOKENS}]
+def _call(body: Body, transcript: str) -> list[Body]:  # noqa: ARG001
+    return [{**body, **{column: (body["usage"] or {}).get(column) for column in _TOKENS}}]
 
 
-def _remedy(outcome: str, columns: str) -> tuple[Rows, ...]:
-    told = f"decision epoch {columns}"
-    missing = dict.fromkeys({"changes", "reason", "settings", "spec"} - set(columns.split()))
-    return (rows("remedies", "run_id", told, always={"outcome": outcome, **missing}),)
+def _line(body: Body, line: str) -> list[Body]:
+    if str(Line.id_of(body["root"], body["branch"])) != line:
+        raise ValueError(f"line {line} is not the line of branch {body['branch']!r}")
+    return [body]
+
+
+def _checkpoint(body: Body, line: str) -> list[Body]:
+    # Ids are derived, so that no other stream can record a checkpoint of this line's.
+    if body["checkpoint"] != Line.checkpoint_id(UUID(line), body["commit"]):
+        raise ValueError(
+            f"checkpoint {body['checkpoint']!r} does not match commit {body['commit']}"
+        )
+    return [body]
+
+
+def _weighed(body: Body, line: str) -> list[Body]:  # noqa: ARG001
+    code = body["code"]
+    weighed = dict.fromkeys(_WEIGHED) if code is None else {key: code[key] for key in _WEIGHED}
+    return [{**body, **weighed}]
+
+
+def _remedy(outcome: str, missing: str) -> tuple[Rows, ...]:
+    return (rows("remedies", always={"outcome": outcome}, missing=missing),)
+
+
+def _checkpoint_rows(origin: str, missing: str = "") -> Rows:
+    return rows(
+        "checkpoint_starts",
+        parts=_checkpoint,
+        always={"origin": origin},
+        missing=missing,
+        checkpoint_id="checkpoint",
+    )
+
+
+def _origin(what: str) -> tuple[Rows, ...]:
+    return (rows("corpus_origins", always={"what": what}, signer="operator"),)
 
 
 ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
     {
-        "run.started": (
-            rows(
-                "run_starts",
-                "run_id",
-                "config_hash rules_hash parent_run campaign checkpoint "
-                "config rules spec policy data environment",
-            ),
-        ),
-        "run.provoked": (rows("provocations", "run_id", "name seed changes expects"),),
+        "run.started": (rows("run_starts"),),
+        "run.provoked": (rows("provocations"),),
         "run.epoch_measured": (
-            rows(
-                "epochs",
-                "run_id",
-                "reported",
-                parts=_epoch,
-                part=" ".join((*_SIGNALS, "val_accuracy", "noise_scale", *_SETTINGS)),
-            ),
+            rows("epochs", parts=_epoch, shared="reported"),
             rows(
                 "layer_metrics",
-                "run_id",
-                "epoch",
                 parts=lambda body, _: body["measured"]["layers"],
-                part="layer=name rank grad_norm update_ratio epoch_update_ratio",
-                place="place",
+                shared="epoch",
+                layer="name",
             ),
             rows(
                 "activation_metrics",
-                "run_id",
-                "epoch",
                 parts=lambda body, _: body["measured"]["activations"],
-                part="layer=name units dead_units sparsity p50 p99",
-                place="place",
+                shared="epoch",
+                layer="name",
             ),
         ),
-        "run.rules_evaluated": (
-            rows(
-                "rule_evaluations",
-                "run_id",
-                "epoch",
-                parts=_evaluations,
-                part="rule fired side value ema streak precedence",
-            ),
-        ),
+        "run.rules_evaluated": (rows("rule_evaluations", parts=_evaluations, shared="epoch"),),
         "run.decision_made": (
             rows(
                 "decisions",
-                "run_id",
-                "number epoch source event_type direction params justification",
-                parts=lambda body, _: [{"deferred_to": body["params"].get("deferred_to")}],
-                part="deferred_to",
+                parts=lambda body, _: [{**body, "deferred_to": body["params"].get("deferred_to")}],
             ),
             rows(
                 "citations",
-                "run_id",
-                "number",
                 parts=lambda body, _: [{"rule": rule} for rule in body["cites"]],
-                part="rule",
+                shared="number",
             ),
         ),
-        "run.remedy_applied": _remedy("applied", "changes settings spec"),
-        "run.remedy_refused": _remedy("refused", "reason"),
-        "run.restart_scheduled": _remedy("restart", "spec"),
-        "run.weights_saved": (rows("weights", "run_id", "epoch kind sha256 size spec probe"),),
-        "run.ended": (rows("run_ends", "run_id", "reason detail deliverables"),),
-        "campaign.started": (
-            rows(
-                "campaign_starts",
-                "campaign_id",
-                "mode config policy feedback max_attempts=attempts",
-            ),
-        ),
-        "campaign.attempt_started": (
-            rows("attempts", "campaign_id", "run_id=run number parent_run"),
-        ),
-        "campaign.attempt_abandoned": (
-            rows("abandoned_attempts", "campaign_id", "run_id=run number reason"),
-        ),
-        "campaign.attempt_judged": (
-            rows("judged_attempts", "campaign_id", "run_id=run audit_id=audit number"),
-        ),
-        "campaign.feedback_given": (rows("feedback", "campaign_id", "number feedback"),),
-        "campaign.ended": (rows("campaign_ends", "campaign_id", "reason ranking"),),
-        "audit.started": (
-            rows("audit_starts", "audit_id", "run_id=run tree_head config environment"),
-        ),
-        "audit.step_completed": (
-            rows("audit_steps", "audit_id", "step name status summary evidence"),
-        ),
+        "run.remedy_applied": _remedy("applied", "reason"),
+        "run.remedy_refused": _remedy("refused", "changes settings spec"),
+        "run.restart_scheduled": _remedy("restart", "changes reason settings"),
+        "run.weights_saved": (rows("weights"),),
+        "run.ended": (rows("run_ends"),),
+        "campaign.started": (rows("campaign_starts", max_attempts="attempts"),),
+        "campaign.attempt_started": (rows("attempts", run_id="run"),),
+        "campaign.attempt_abandoned": (rows("abandoned_attempts", run_id="run"),),
+        "campaign.attempt_judged": (rows("judged_attempts", run_id="run", audit_id="audit"),),
+        "campaign.feedback_given": (rows("feedback"),),
+        "campaign.ended": (rows("campaign_ends"),),
+        "audit.started": (rows("audit_starts", run_id="run"),),
+        "audit.step_completed": (rows("audit_steps"),),
         "audit.scored": (
-            rows(
-                "audit_scores",
-                "audit_id",
-                "hard_fail accuracy_score process_score process_axis_exercised test_accuracy "
-                "validation_accuracy obligations decisions",
-                signer="judge",
-            ),
-            rows(
-                "audit_violations",
-                "audit_id",
-                "",
-                parts=_violations,
-                part=" ".join(("kind", *_VIOLATION)),
-                place="place",
-            ),
+            rows("audit_scores", signer="judge"),
+            rows("audit_violations", parts=_violations),
         ),
         "decision.reviewed": (
+            rows("reviews", signer="operator", run_id="run", decision_idx="index"),
+        ),
+        "transcript.started": (rows("transcripts", parts=_transcript, run_id="run"),),
+        "transcript.call_made": (rows("calls", parts=_call),),
+        "transcript.vote_counted": (rows("votes"),),
+        "transcript.proposal_reviewed": (rows("proposal_reviews"),),
+        "proposal.submitted": (rows("infra_submissions", line_id="line"),),
+        "proposal.reviewed": (rows("infra_reviews"),),
+        "proposal.branched": (rows("infra_branches"),),
+        "proposal.tested": (rows("infra_validation_results"),),
+        "proposal.task_scored": (rows("infra_task_scores"),),
+        "proposal.evaluated": (rows("infra_evaluations"),),
+        "proposal.concluded": (rows("infra_conclusions"),),
+        "line.opened": (
+            rows("line_starts", parts=_line),
+            _checkpoint_rows("opened", missing="parent"),
+        ),
+        "line.halted": (
             rows(
-                "reviews",
-                "review_id",
-                "run_id=run decision_idx=index entry_hash mark note",
+                "line_halts",
+                always={"what": "halted"},
+                missing="envelope",
+                proposal_id="proposal",
+            ),
+        ),
+        "line.resumed": (
+            rows(
+                "line_halts", always={"what": "resumed"}, missing="reason", proposal_id="proposal"
+            ),
+        ),
+        "checkpoint.promoted": (
+            _checkpoint_rows("promoted"),
+            rows(
+                "checkpoint_proposals",
+                parts=lambda body, _: [{"proposal": each} for each in body["proposals"]],
+                shared="checkpoint_id",
+                checkpoint_id="checkpoint",
+                proposal_id="proposal",
+            ),
+        ),
+        "checkpoint.adopted": (_checkpoint_rows("adopted"),),
+        "checkpoint.rolled_back": (
+            rows(
+                "checkpoint_rollbacks",
                 signer="operator",
+                checkpoint_id="checkpoint",
+                to_checkpoint="to",
             ),
         ),
-        "transcript.started": (
+        "valley.opened": (
+            rows("valleys", always={"what": "opened"}, missing="reason", valley_id="valley"),
+        ),
+        "valley.closed": (
             rows(
-                "transcripts",
-                "transcript_id",
-                "",
-                parts=_transcript,
-                part="run_id=run mode policy",
+                "valleys",
+                always={"what": "closed"},
+                missing="steps expires envelope",
+                valley_id="valley",
             ),
         ),
-        "transcript.call_made": (
-            rows("calls", "transcript_id", " ".join(_CALL), parts=_tokens, part=" ".join(_TOKENS)),
-        ),
-        "transcript.vote_counted": (
-            rows("votes", "transcript_id", "epoch rule votes chosen agreement calls"),
-        ),
-        "transcript.proposal_reviewed": (
+        "task.admitted": (rows("admitted_tasks"),),
+        "drift.measured": (rows("drift_measurements", checkpoint_id="checkpoint", task_set="set"),),
+        "drift.alarmed": (rows("drift_alarms", checkpoint_id="checkpoint"),),
+        "drift.answered": (rows("drift_answers"),),
+        "checkpoint.evaluated": (
             rows(
-                "proposal_reviews",
-                "transcript_id",
-                "epoch proposed verdict decision mark note",
+                "checkpoint_evaluations",
+                parts=_weighed,
+                checkpoint_id="checkpoint",
+                right_answers="right",
             ),
         ),
-        **INFRA_ROWS,
+        "evolution.opened": (rows("evolutions", line_id="line"),),
+        "evolution.begun": (rows("evolution_orders", always={"what": "begin"}),),
+        "evolution.steered": (
+            rows("evolution_orders", missing="rounds proposer technique", what="order"),
+        ),
+        "evolution.round_ended": (rows("evolution_rounds", proposal_id="proposal"),),
+        "bisection.opened": (rows("bisections", line_id="line"),),
+        "bisection.probed": (rows("bisection_probes", checkpoint_id="checkpoint"),),
+        "bisection.ended": (rows("bisection_ends"),),
+        "corpus.opened": (),
+        "corpus.admitted": _origin("admitted"),
+        "corpus.withdrawn": _origin("withdrawn"),
+        "export.sealed": (rows("exports"),),
     }
 )

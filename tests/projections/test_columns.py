@@ -19,7 +19,7 @@ from ledger.verification.verified_entries import VerifiedEntry
 from projections import bulk
 from projections.bodies import read_body
 from projections.columns import stretch_of, unpacked, write_stretch
-from projections.projector import Columns, column_types, project, table_digests
+from projections.projector import project, table_digests
 from projections.source import open_source
 
 pytest_plugins = ("projection_fixtures",)
@@ -43,18 +43,12 @@ def singly(entries: list[VerifiedEntry], empty: Empty) -> dict[str, str]:
     return table_digests(connection)
 
 
-@pytest.fixture(scope="module")
-def types(empty: Empty) -> dict[str, Columns]:
-    return column_types(empty())
-
-
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_tables_are_the_same_when_made_by_columns(
     data: st.DataObject,
     page: Page,
     empty: Empty,
-    types: dict[str, Columns],
     singly: dict[str, str],
 ) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(page) - 1), max_size=6)))
@@ -62,7 +56,7 @@ def test_tables_are_the_same_when_made_by_columns(
     for start, end in pairwise([0, *cuts, len(page)]):
         middle = data.draw(st.integers(start, end))
         pages = [part for part in (page[start:middle], page[middle:end]) if part]
-        stretch = stretch_of(pages, types, start=start)
+        stretch = stretch_of(pages, start=start)
         assert stretch is not None
         write_stretch(connection, stretch, start=start)
     assert table_digests(connection) == singly
@@ -78,10 +72,10 @@ def test_tables_are_the_same_when_other_processes_make_them(
     assert table_digests(connection) == singly
 
 
-def test_process_hands_over_all_of_its_stretches(written: Path, types: dict[str, Columns]) -> None:
+def test_process_hands_over_all_of_its_stretches(written: Path) -> None:
     with ExitStack() as stack, open_source(written) as ledger:
         size = ledger.size()
-        pipe = bulk._started(stack, written, types, start=0, end=size, step=bulk.STRETCH)
+        pipe = bulk._started(stack, written, start=0, end=size, step=bulk.STRETCH)
         assert unpacked(bulk._received(pipe)).count == size
         assert bulk._received(pipe) == b""
 
@@ -103,25 +97,22 @@ def test_process_hands_over_all_of_its_stretches(written: Path, types: dict[str,
 def test_stretch_with_an_odd_entry_is_left_to_the_projector(
     entries: list[VerifiedEntry],
     page: Page,
-    types: dict[str, Columns],
     name: str,
     changes: dict[str, object],
 ) -> None:
     odd = next(entry for entry in entries if entry.name == name)
     index, honest = page[odd.index]
-    assert stretch_of([[(index, honest)]], types, start=index) is not None
+    assert stretch_of([[(index, honest)]], start=index) is not None
     body = encode_body({**decode_body(odd.body), **changes})
     data = honest[: -len(odd.body) - 2] + len(body).to_bytes(2, "big") + body
-    assert stretch_of([[(index, data)]], types, start=index) is None
+    assert stretch_of([[(index, data)]], start=index) is None
 
 
-def test_entry_out_of_its_place_is_left_to_the_projector(
-    page: Page, types: dict[str, Columns]
-) -> None:
-    assert stretch_of([page[3:5]], types, start=3) is not None
-    assert stretch_of([page[3:5]], types, start=2) is None
-    assert stretch_of([[page[3], page[5]]], types, start=3) is None
-    assert stretch_of([[page[3], (4, page[4][1][:80])]], types, start=3) is None
+def test_entry_out_of_its_place_is_left_to_the_projector(page: Page) -> None:
+    assert stretch_of([page[3:5]], start=3) is not None
+    assert stretch_of([page[3:5]], start=2) is None
+    assert stretch_of([[page[3], page[5]]], start=3) is None
+    assert stretch_of([[page[3], (4, page[4][1][:80])]], start=3) is None
 
 
 def test_writer_of_a_few_entries_loads_no_arrow() -> None:

@@ -15,6 +15,7 @@ from aggregates.registry import REGISTRY
 from ledger.bodies import decode_body, encode_body
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.errors import ProjectionError, TableError
+from projections.mapping import TABLES
 from projections.projector import project, read_position, table_digests
 from projections.rows import ROWS
 
@@ -103,6 +104,18 @@ def test_numbers_that_are_not_finite_survive(entries: Entries, empty: Empty) -> 
     assert norm == math.inf
     assert math.isnan(note)
     assert clip_norm is None  # and what is missing stays missing
+
+
+def test_tables_are_those_of_the_database(empty: Empty) -> None:
+    found = empty().execute(
+        "SELECT table_name, column_name, data_type, is_nullable FROM duckdb_columns() "
+        "WHERE schema_name = 'log' ORDER BY table_oid, column_index"
+    )
+    tables: dict[str, dict[str, tuple[str, bool]]] = {}
+    for table, column, kind, nullable in found.fetchall():
+        tables.setdefault(table, {})[column] = (kind, nullable)
+    assert tables == TABLES
+    assert all(list(tables[table]) == list(TABLES[table]) for table in tables)
 
 
 def test_position_is_behind_the_last_entry_with_its_hash(entries: Entries, empty: Empty) -> None:
