@@ -11,22 +11,41 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ledger.strict_json import JSONError, Problem, read_json, read_json_at
 from policies.errors import AnswerError
-from policies.strict_json import read_json, read_json_at
 
 ANSWER = "answer"  # the name of the schema and of the tool
 MAX_TEXT = 262_144  # characters of JSON in an answer
+MAX_VALUES = 50_000  # in an answer or in a completion
 _STARTS = 64  # braces at which JSON is looked for
 _FENCE = re.compile(r"```[A-Za-z]*[ \t]*\r?\n(.*?)```", re.DOTALL)
 _THOUGHT = "</think>"  # local models end their reasoning with it
+# The request that asks again quotes these words, and a replay compares it: they never change.
+_PROBLEMS: dict[Problem, str] = {
+    "syntax": "it is no JSON: {}",
+    "key": "it is no JSON: a key stands twice in one object",
+    "large": "it is no JSON: {} is beyond every float",
+    "number": "it is no JSON: {} is no number",
+    "surrogate": "it has half of a surrogate pair, which is no character",
+    "values": "more than {} values are no answer to anything",
+}
 
 
 def extract(rung: str, message: Mapping[str, Any]) -> Any:
     """Return the JSON value in a completion's message; raises AnswerError saying what is wrong."""
     if rung == "tool":
-        return read_json(_bounded(_tool_arguments(message)))
+        return read_strict(_bounded(_tool_arguments(message)))
     text = _bounded(message.get("content"))
-    return _search(text) if rung == "prompt" else read_json(text)
+    return _search(text) if rung == "prompt" else read_strict(text)
+
+
+def read_strict(text: str) -> Any:
+    """Return the one JSON value in a text; raises AnswerError in the words that are recorded."""
+    try:
+        return read_json(text, most=MAX_VALUES)
+    except JSONError as error:
+        words = _PROBLEMS.get(error.problem)
+        raise AnswerError(words.format(error.detail) if words else str(error)) from None
 
 
 def _bounded(text: object) -> str:
@@ -66,7 +85,7 @@ def _objects(text: str) -> list[Any]:
             return found
         try:
             value, end = read_json_at(text, start)
-        except AnswerError:
+        except JSONError:
             continue
         found.append(value)
         start = end - 1

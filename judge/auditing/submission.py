@@ -6,7 +6,6 @@ Trust: files and their contents are hostile.  I/O: reads one folder.
 """
 
 import hashlib
-import json
 import os
 import re
 import stat
@@ -27,6 +26,7 @@ from judge.compare import differences
 from judge.config import JudgeConfig
 from judge.confinement.sandbox import Examination
 from judge.errors import StepError
+from ledger.strict_json import JSONError, read_json
 from monitor.submission import FILES
 
 _MAX_TEXT = 2**20  # bytes of model.py and of run_config.json
@@ -143,9 +143,9 @@ def verify_run_config(submission: Submission, replay: Replay, saved: SavedWeight
     A file in the first layout, with `config`, `config_hash` and `spec` at its top, is accepted.
     """
     try:
-        found = json.loads(submission.run_config)
-    except (ValueError, RecursionError) as error:
-        raise StepError(f"run_config.json is not JSON: {error}") from error
+        found = read_json(submission.run_config)
+    except JSONError as error:
+        raise StepError(f"run_config.json is not strict JSON: {error}") from error
     first_layout = isinstance(found, dict) and "config" in found
     expected = _run_config(replay, saved, first_layout=first_layout)
     if not isinstance(found, dict) or not set(expected) <= set(found):

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from judge.gauntlet.errors import ApprovalError
 from ledger.errors import MalformedError, VerificationError
 from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, seal
+from ledger.strict_json import JSONError, read_json
 from ledger.verification.verified_notes import ED25519, parse_vkey
 
 __all__ = ["MOST_DAYS", "SUBJECTS", "Approval", "check_approval", "make_approval", "sign"]
@@ -164,9 +165,9 @@ def check_time(approval: Approval, *, now: int) -> None:
 def _parse(payload: bytes, *, key: str) -> Approval:
     """Return a statement's content; raise ApprovalError for one of another form."""
     try:
-        statement = json.loads(payload)
-    except (ValueError, RecursionError) as e:
-        raise ApprovalError("the approval's statement is not JSON") from e
+        statement = read_json(payload)
+    except JSONError as e:
+        raise ApprovalError(f"the approval's statement is not strict JSON: {e}") from e
     fields = _fields(statement, "_type", "subject", "predicateType", "predicate")
     if fields["_type"] != _STATEMENT or fields["predicateType"] != _PREDICATE:
         raise ApprovalError("the signed statement is of a different type")

@@ -11,7 +11,6 @@ I/O: none.
 Not covered: what came later (a rollback, a revocation, a withdrawn origin), which takes the ledger.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from judge.gauntlet.approvals import Approval, read_approval
 from judge.gauntlet.errors import ApprovalError
 from ledger.errors import VerificationError
 from ledger.mapper import decode_body
+from ledger.strict_json import JSONError, read_object
 from ledger.verification.authority import authority_stream
 from ledger.verification.proofs import leaf_hash, verify_inclusion
 from ledger.verification.verified_entries import VerifiedEntry, verify_author
@@ -556,17 +556,9 @@ def _decided(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(data: Any, what: str) -> dict[str, Any]:
-    """Return a JSON object that names nothing twice."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError("it repeats a key")
-        return dict(pairs)
-
+    if not isinstance(data, str | bytes):
+        raise LineageError(f"{what} is not text")
     try:
-        found = json.loads(data, object_pairs_hook=once)
-    except (TypeError, ValueError, RecursionError) as e:
-        raise LineageError(f"{what} is not a JSON object: {e}") from e
-    if not isinstance(found, dict):
-        raise LineageError(f"{what} is not a JSON object")
-    return found
+        return read_object(data)
+    except JSONError as e:
+        raise LineageError(f"{what} is not a strict JSON object: {e}") from e

@@ -47,7 +47,6 @@ PATHS = (
     "policies/hindsight.py",
     "policies/offers.py",
     "policies/playbook.py",
-    "policies/strict_json.py",
 )
 SET = "judge/reference_tasks"
 EQUIVALENTS = f"{SET}/equivalents.toml"

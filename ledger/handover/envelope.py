@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ledger.errors import MalformedError, SignatureError
+from ledger.strict_json import JSONError, read_json
 from ledger.verification.verified_notes import ED25519, decode_base64, parse_tree_head, parse_vkey
 
 __all__ = [
@@ -111,16 +112,9 @@ def _parse_json(text: str) -> Any:
     if len(text) > _MAX_ENVELOPE:
         raise MalformedError("the envelope is too long")
     try:
-        return json.loads(text, object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as e:
-        raise MalformedError("the envelope is not JSON") from e
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise MalformedError("the envelope repeats a key")
-    return fields
+        return read_json(text)
+    except JSONError as e:
+        raise MalformedError(f"the envelope is not strict JSON: {e}") from e
 
 
 def _fields(value: Any, *names: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policies.errors import AnswerError
-from policies.strict_json import read_json
+from policies.extraction import read_strict
 
 _MAX_TOKENS = 2**53
 
@@ -36,7 +36,7 @@ class Answer:
 def read_body(body: bytes, *, status: int | None, outcome: str | None = None) -> Answer:
     """Return what a chat completion's body holds; of a failed call, `outcome` and tokens alone."""
     try:
-        value = read_json(body.decode())
+        value = read_strict(body.decode())
     except (UnicodeDecodeError, AnswerError) as error:
         garbage = f"the body is no chat completion: {error}"
         return Answer(outcome or "unusable", garbage, status, body)

@@ -28,6 +28,7 @@ from aggregates.decisions import (
 )
 from aggregates.errors import DecisionError
 from aggregates.transcript import Call
+from ledger.strict_json import JSONError, read_json
 from policies.asking.prompt import quoted, situation
 from policies.calls import CallLog
 from policies.deciding.mixed import Proposer
@@ -193,8 +194,8 @@ def _left(proposed: Decision, reason: str) -> Decision:
 def read_edit(line: str, proposed: Decision) -> Decision:
     """Return `proposed` as a line of JSON changes it; raises DecisionError saying what is wrong."""
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = read_json(line)
+    except JSONError as error:
         raise DecisionError(f"not JSON: {error}") from error
     known = {"direction", "params", "justification"}
     if not isinstance(value, Mapping) or not set(value) <= known:

@@ -27,7 +27,7 @@ from typing import IO, Any, Literal, Self
 
 from judge.gauntlet.candidates.interpreter import PYTHON, Interpreter
 from judge.gauntlet.errors import AnswerError, GauntletError
-from judge.gauntlet.strict_json import read_value
+from ledger.strict_json import read_json
 
 __all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "Limits", "discard", "run"]
 
@@ -184,7 +184,7 @@ class Conversation:
             self.ended = self._supervised.end()
             raise AnswerError(f"there is no answer: {self.ended.words}")
         try:
-            return read_value(answer)
+            return read_json(answer)
         except ValueError as error:
             raise AnswerError(f"the answer is malformed: {error}") from error
 
@@ -298,7 +298,7 @@ class _Supervised:
         if not found:
             words = bytes(self._kept["errors"][-2_000:]).decode(errors="replace").strip()
             raise GauntletError(f"the process that confines candidates did not start: {words}")
-        said = read_value(first)
+        said = read_json(first)
         self.isolation = tuple(name for name in ISOLATION if name in said["isolation"])
         if said["problem"] is not None:
             raise GauntletError(said["problem"])
@@ -354,7 +354,7 @@ class _Supervised:
             raise GauntletError(
                 "the process that confines candidates was killed; is there enough memory?"
             )
-        said = read_value(lines[1])
+        said = read_json(lines[1])
         if said["problem"] is not None:
             raise GauntletError(said["problem"])
         return Ended(

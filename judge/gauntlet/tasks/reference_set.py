@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aggregates.canonical import digest
 from judge.gauntlet.errors import TaskError
-from judge.gauntlet.strict_json import read_object
 from judge.gauntlet.tasks.scorers import SCORERS
 from judge.gauntlet.tasks.scoring import check_expected
 from ledger.errors import StorageError
 from ledger.files import read_bounded
+from ledger.strict_json import read_object
 
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository

@@ -17,7 +17,7 @@ from proctor.sample.init import git
 
 OWN = infra_study.OWN
 SET = "judge/reference_tasks"
-MEASURED = "policies/strict_json.py"
+MEASURED = "policies/extraction.py"
 
 
 def study(*arguments: str | Path, code: int = 0) -> str:

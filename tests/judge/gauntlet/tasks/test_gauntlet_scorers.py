@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from judge.gauntlet.errors import AnswerError, GauntletError
-from judge.gauntlet.strict_json import MAX_VALUES, read_object, read_value
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scorers import METRICS, SCORERS, Score
 
@@ -100,35 +99,3 @@ def test_every_measure_of_thrift_has_a_guard() -> None:
 def test_score_with_what_is_no_metric_is_our_error(metrics: Mapping[str, float]) -> None:
     with pytest.raises(GauntletError, match="the scorer returned"):
         Score(success=True, validation_failures=0, metrics=metrics)
-
-
-# Strict JSON
-
-
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (b"", "not JSON"),
-        (b"{} {}", "not JSON"),
-        (b"\xff", "not JSON"),
-        (b"[NaN]", "NaN"),
-        (b"[1e400]", "too large for a float"),
-        (b'{"a": 1, "a": 1}', "repeated"),
-        (b'"\\udc00"', "not JSON"),
-        (b"[" * 33 + b"]" * 33, "deeper than 32"),
-        (b"[" * 100_000, "deeper than 32"),
-        (b"[" + b"," * MAX_VALUES + b"]", "more than"),
-        (b"1" * 5_000, "not JSON"),
-    ],
-)
-def test_json_with_two_readings_or_none_is_rejected(data: bytes, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem) as caught:
-        read_value(data)
-    assert len(str(caught.value)) < 100  # nothing of the text is repeated
-
-
-def test_json_is_read() -> None:
-    assert read_value(' {"a": [1, 2.5, "ü", null]} '.encode()) == {"a": [1, 2.5, "ü", None]}
-    assert read_object(b"{}") == {}
-    with pytest.raises(ValueError, match="not an object"):
-        read_object(b"[]")
