@@ -1,22 +1,29 @@
 """Datasets in memory, split the same way every time into train, validation and test.
 
 The training loop gets train and validation from load_splits(); the test set comes from load_test()
-alone, which only the judge calls.
-I/O: reads the dataset's folder.  Shapes: images (N, 3, 32, 32) uint8, labels (N,) int64.
+alone, which only the judge calls. No image is in two splits.
+
+Trust: folders and images are hostile until load_splits() returns; see monitor/folders.py.
+I/O: reads the dataset's folder; writes and opens the network only where Reading.download says so.
+Shapes: images (N, 3, 32, 32) uint8, labels (N,) int64.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from monitor import cifar10
 from monitor.config import IMAGE_FOLDER, RunConfig
-from monitor.errors import DatasetError
+from monitor.errors import DataLimitError, DatasetError, OverlapError, UnusableFileError
+from monitor.folders import DataLimits, Folder, open_folder
 from monitor.seeds import generator
 from monitor.shapes import CLASSES as SHAPES
 from monitor.shapes import draw_shapes
@@ -24,6 +31,28 @@ from monitor.shapes import draw_shapes
 SPLITS = ("train", "validation", "test")
 SHAPES_SIZES = {"train": 3_000, "validation": 500, "test": 1_000}  # examples, unless configured
 _HELD_OUT = 10  # one in so many examples is held out where a dataset brings no split of its own
+_NAMED = 5  # pairs of equal images in an error's message
+_DEEPEST = 16  # folders below a class
+_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+# What a file is read as whatever its name says. Pillow knows more: EPS starts another program.
+_FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """From where data is read, by whose word, and how much of it.
+
+    The default is the trainer's: the configuration is their own. A judge names `folder`, or reads
+    the recorded one with `own` if it belongs to the judge's user; a judge never downloads.
+    """
+
+    folder: Path | None = None  # in place of the configuration's
+    own: bool = False
+    download: bool = True  # whether `download` of the configuration counts
+    limits: DataLimits = field(default_factory=DataLimits)
+
+
+_TRAINER = Reading()
 
 
 @dataclass(frozen=True)
@@ -54,23 +83,31 @@ class Splits:
     classes: tuple[str, ...]
     sizes: Mapping[str, int]
     fingerprints: Mapping[str, str]
+    repeated: Mapping[str, int]  # images that are equal to an earlier one of the same split
 
 
-def load_splits(config: RunConfig) -> Splits:
-    """Load what the training sees; raises DatasetError."""
-    classes, parts = _load(config)
+def load_splits(config: RunConfig, reading: Reading = _TRAINER) -> Splits:
+    """Load what the training sees.
+
+    Raises DatasetError; of it OverlapError where two splits share an image, UnusableFileError for
+    what is no regular file, DataLimitError for more than the limits allow.
+    """
+    classes, parts = _load(config, reading)
+    repeated = _compare_images(parts)
+    splits = {name: part.split for name, part in parts.items()}
     return Splits(
-        train=parts["train"],
-        validation=parts["validation"],
+        train=splits["train"],
+        validation=splits["validation"],
         classes=classes,
-        sizes={name: len(parts[name]) for name in SPLITS},
-        fingerprints={name: parts[name].fingerprint for name in SPLITS},
+        sizes={name: len(splits[name]) for name in SPLITS},
+        fingerprints={name: splits[name].fingerprint for name in SPLITS},
+        repeated=repeated,
     )
 
 
-def load_test(config: RunConfig) -> Split:
+def load_test(config: RunConfig, reading: Reading = _TRAINER) -> Split:
     """Load the held-out test set, which no training sees; raises DatasetError."""
-    return _load(config)[1]["test"]
+    return _load(config, reading)[1]["test"].split
 
 
 def normalise(images: Tensor) -> Tensor:
@@ -78,97 +115,166 @@ def normalise(images: Tensor) -> Tensor:
     return images.to(torch.float32).sub_(127.5).div_(64.0)
 
 
-def _load(config: RunConfig) -> tuple[tuple[str, ...], dict[str, Split]]:
+@dataclass(frozen=True)
+class _Part:
+    """A split, and what an image of it is called in a message."""
+
+    split: Split
+    name: Callable[[int], str]
+
+
+def _load(config: RunConfig, reading: Reading) -> tuple[tuple[str, ...], dict[str, _Part]]:
     wanted = {
         "train": config.train_examples,
         "validation": config.val_examples,
         "test": config.test_examples,
     }
     if config.dataset == "shapes":
+        counts = {name: count or SHAPES_SIZES[name] for name, count in wanted.items()}
+        _check_examples(counts, reading.limits)
         return SHAPES, {
-            name: _as_split(*draw_shapes(name, count or SHAPES_SIZES[name], seed=config.data_seed))
-            for name, count in wanted.items()
+            name: _Part(
+                _as_split(*draw_shapes(name, count, seed=config.data_seed)), "number {}".format
+            )
+            for name, count in counts.items()
         }
     if config.dataset == "cifar10":
-        return _load_cifar10(config, wanted)
-    root = Path(config.dataset.removeprefix(IMAGE_FOLDER))
-    return _load_image_folder(root, wanted, config.data_seed)
+        return cifar10.CLASSES, _load_cifar10(config, wanted, reading)
+    root = reading.folder or Path(config.dataset.removeprefix(IMAGE_FOLDER))
+    with open_folder(root, own=reading.own and reading.folder is None) as folder:
+        return _load_image_folder(folder, wanted, config.data_seed, reading.limits)
 
 
 def _load_cifar10(
-    config: RunConfig, wanted: Mapping[str, int | None]
-) -> tuple[tuple[str, ...], dict[str, Split]]:
-    from torchvision.datasets import CIFAR10  # noqa: PLC0415 - takes seconds to import
-
-    if config.data_dir is None:
-        raise DatasetError("cifar10 needs data_dir, the folder that holds cifar-10-batches-py")
-    try:
-        pools = {
-            part: CIFAR10(config.data_dir, train=part == "train", download=config.download)
-            for part in ("train", "test")
-        }
-    except (RuntimeError, OSError) as error:
-        raise DatasetError(
-            f"CIFAR-10 not found in {config.data_dir}: put cifar-10-batches-py there, or set "
-            f"download = true ({error})"
-        ) from error
-    classes = tuple(pools["train"].classes)
-    sources = {
+    config: RunConfig, wanted: Mapping[str, int | None], reading: Reading
+) -> dict[str, _Part]:
+    if reading.folder is None and config.data_dir is None:
+        raise DatasetError(f"cifar10 needs data_dir, the folder that contains {cifar10.BINARY}")
+    place = reading.folder or Path(config.data_dir or "")
+    if config.download and reading.download and reading.folder is None:
+        with _explained(place):
+            place.mkdir(parents=True, exist_ok=True)
+        with open_folder(place) as folder:
+            there = cifar10.is_there(folder)
+        if not there:
+            cifar10.download(place)
+    with open_folder(place, own=reading.own and reading.folder is None) as folder:
+        parts = cifar10.read_cifar10(folder)
+    pools = {
         part: _Pool(
-            np.asarray(pool.targets),
-            lambda chosen, pool=pool: np.ascontiguousarray(  # type: ignore[misc]
-                pool.data[chosen].transpose(0, 3, 1, 2)
-            ),
+            labels,
+            lambda chosen, images=images: np.ascontiguousarray(images[chosen]),  # type: ignore[misc]
+            lambda index, part=part: f"{part} image {index}",  # type: ignore[misc]
         )
-        for part, pool in pools.items()
+        for part, (images, labels) in parts.items()
     }
-    return classes, _divide(sources, wanted, config.data_seed, "CIFAR-10")
+    return _divide(pools, wanted, config.data_seed, "CIFAR-10", reading.limits)
 
 
 def _load_image_folder(
-    root: Path, wanted: Mapping[str, int | None], seed: int
-) -> tuple[tuple[str, ...], dict[str, Split]]:
-    from torchvision.datasets import ImageFolder  # noqa: PLC0415 - takes seconds to import
-
-    if not root.is_dir():
-        raise DatasetError(f"folder {root} not found: imagefolder: needs one folder per class")
-    divided = (root / "train").is_dir() and (root / "test").is_dir()
-    folders = {"train": root / "train", "test": root / "test"} if divided else {"train": root}
-    found: dict[str, ImageFolder] = {}
-    for part, folder in folders.items():
-        try:
-            found[part] = ImageFolder(str(folder))
-        except (OSError, RuntimeError) as error:
-            raise DatasetError(f"{folder} is not an image folder: {error}") from error
-    classes = tuple(found["train"].classes)
-    if divided and tuple(found["test"].classes) != classes:
-        raise DatasetError(f"{root}/train and {root}/test have different classes")
+    root: Folder, wanted: Mapping[str, int | None], seed: int, limits: DataLimits
+) -> tuple[tuple[str, ...], dict[str, _Part]]:
+    divided = root.has_folder("train") and root.has_folder("test")
+    folders = {"train": ("train",), "test": ("test",)} if divided else {"train": ()}
+    found = {part: _find_images(root, names, limits) for part, names in folders.items()}
+    classes = tuple(found["train"])
+    if divided and tuple(found["test"]) != classes:
+        raise DatasetError(f"{root.path}/train and {root.path}/test have different classes")
     if len(classes) < 2:
-        raise DatasetError(f"{folders['train']} has only one class; at least two are needed")
-    _refuse_repeated([path for folder in found.values() for path, _ in folder.samples])
-    sources = {
-        part: _Pool(
-            np.asarray(folder.targets),
-            lambda chosen, paths=[path for path, _ in folder.samples]: np.stack(  # type: ignore[misc]
-                [_read_image(Path(paths[index])) for index in chosen]
-            ),
+        where = root.path.joinpath(*folders["train"])
+        raise DatasetError(f"{where} has only one class; at least two are needed")
+    pools: dict[str, _Pool] = {}
+    for part, files in found.items():
+        paths = [path for name in classes for path in files[name]]
+        labels = [label for label, name in enumerate(classes) for _ in files[name]]
+
+        def read(chosen: np.ndarray, paths: Sequence[PurePosixPath] = paths) -> np.ndarray:
+            images = np.empty((len(chosen), 3, 32, 32), np.uint8)
+            for place, index in enumerate(chosen):
+                images[place] = _read_image(root, paths[index], limits)
+            return images
+
+        def name(index: int, paths: Sequence[PurePosixPath] = paths) -> str:
+            return str(paths[index])
+
+        pools[part] = _Pool(np.array(labels, np.int64), read, name)
+    return classes, _divide(pools, wanted, seed, str(root.path), limits)
+
+
+def _find_images(
+    root: Folder, names: tuple[str, ...], limits: DataLimits
+) -> dict[str, list[PurePosixPath]]:
+    """Return the images by class, in torchvision's order: by the folder's path, then by name."""
+    most = limits.files
+    with root.folder(*names) as folder:
+        entries = folder.names(most=most)
+        where = folder.path
+    if links := [each.name for each in entries if each.kind == "link"]:
+        raise UnusableFileError(
+            f"{where / links[0]} is a symbolic link; put the folder itself there"
         )
-        for part, folder in found.items()
-    }
-    return classes, _divide(sources, wanted, seed, str(root))
+    classes: dict[str, list[PurePosixPath]] = {}
+    for name in (each.name for each in entries if each.kind == "folder"):
+        found = sorted(_walk(root, (*names, name), most), key=lambda each: each[0])
+        classes[name] = [path for _, paths in found for path in paths]
+        most -= sum(len(paths) for _, paths in found)
+    if not classes:
+        raise DatasetError(f"{where} is not an image folder: it needs one folder for each class")
+    if empty := [name for name, paths in classes.items() if not paths]:
+        raise DatasetError(
+            f"{where} is not an image folder: {empty[0]} has no image; files count that end in "
+            f"{', '.join(sorted(_SUFFIXES))}"
+        )
+    return classes
+
+
+def _walk(
+    root: Folder, names: tuple[str, ...], most: int
+) -> Iterator[tuple[str, list[PurePosixPath]]]:
+    """Yield each folder's path with its images; raises UnusableFileError for what is no file."""
+    waiting = [names]
+    while waiting:
+        place = waiting.pop()
+        with root.folder(*place) as folder:
+            entries = folder.names(most=most)
+            where = folder.path
+        most -= len(entries)
+        images: list[PurePosixPath] = []
+        for each in entries:
+            path = PurePosixPath(*place, each.name)
+            is_image = path.suffix.lower() in _SUFFIXES
+            if each.kind == "link" or (is_image and each.kind != "file"):
+                what = {"link": "a symbolic link", "folder": "a folder"}.get(
+                    each.kind, "not a regular file"
+                )
+                raise UnusableFileError(
+                    f"{where / each.name} is {what}; put a regular file there, or remove it"
+                )
+            if each.kind == "folder":
+                if len(place) == len(names) + _DEEPEST:
+                    raise DataLimitError(f"{where} has folders deeper than {_DEEPEST} levels")
+                waiting.append((*place, each.name))
+            elif is_image:
+                images.append(path)
+        yield "/".join(place), images
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """Examples that can be chosen from: their labels, and how to read images by index."""
+    """Examples that can be chosen from: their labels, how to read them by index, their names."""
 
     labels: np.ndarray
     read: Callable[[np.ndarray], np.ndarray]
+    name: Callable[[int], str]
 
 
 def _divide(
-    pools: Mapping[str, _Pool], wanted: Mapping[str, int | None], seed: int, where: str
-) -> dict[str, Split]:
+    pools: Mapping[str, _Pool],
+    wanted: Mapping[str, int | None],
+    seed: int,
+    where: str,
+    limits: DataLimits,
+) -> dict[str, _Part]:
     """Choose balanced, disjoint parts; the test part comes from its own pool if there is one."""
     orders = {part: _balanced_order(pool.labels, seed, part) for part, pool in pools.items()}
     chosen: dict[str, tuple[_Pool, np.ndarray]] = {}
@@ -188,10 +294,51 @@ def _divide(
         chosen[name] = (pool, available[:count])
         if pool is pools["train"]:
             rest = rest[count:]
+    _check_examples({name: len(indices) for name, (_, indices) in chosen.items()}, limits)
     return {
-        name: _as_split(pool.read(indices), pool.labels[indices])
+        name: _Part(
+            _as_split(pool.read(indices), pool.labels[indices]),
+            lambda place, pool=pool, indices=indices: pool.name(indices[place]),  # type: ignore[misc]
+        )
         for name, (pool, indices) in chosen.items()
     }
+
+
+def _check_examples(counts: Mapping[str, int], limits: DataLimits) -> None:
+    """Raise DataLimitError before anything is drawn or read."""
+    if (total := sum(counts.values())) > limits.examples:
+        asked = ", ".join(f"{count:,} for {name}" for name, count in counts.items())
+        raise DataLimitError(
+            f"the data set has {total:,} examples ({asked}); the limit is {limits.examples:,}"
+        )
+
+
+def _compare_images(parts: Mapping[str, _Part]) -> dict[str, int]:
+    """Return how many images repeat one of their own split; raises OverlapError across splits.
+
+    Images are compared as the model sees them, so that links, copies and other encodings of the
+    same pixels are equal.
+    """
+    first: dict[bytes, tuple[str, int]] = {}
+    repeated = dict.fromkeys(parts, 0)
+    pairs: list[tuple[str, str]] = []
+    for name, part in parts.items():
+        for place, image in enumerate(part.split.images.numpy()):
+            digest = hashlib.sha256(image.tobytes()).digest()
+            there, at = first.setdefault(digest, (name, place))
+            if there != name:
+                pairs.append((f"{there}: {parts[there].name(at)}", f"{name}: {part.name(place)}"))
+            elif at != place:
+                repeated[name] += 1
+    if pairs:
+        shown = "; ".join(f"{one} = {other}" for one, other in pairs[:_NAMED])
+        more = f" and {len(pairs) - _NAMED:,} more" if len(pairs) > _NAMED else ""
+        raise OverlapError(
+            f"two splits share {len(pairs):,} image{'s' * (len(pairs) > 1)}: {shown}{more}; "
+            "remove the copies",
+            pairs=pairs,
+        )
+    return repeated
 
 
 def _balanced_order(labels: np.ndarray, seed: int, part: str) -> np.ndarray:
@@ -205,26 +352,36 @@ def _balanced_order(labels: np.ndarray, seed: int, part: str) -> np.ndarray:
     return order
 
 
-def _refuse_repeated(paths: list[str]) -> None:
-    """Refuse links that show one file twice: it could end up in training and test."""
-    seen: dict[Path, str] = {}
-    for path in paths:
-        real = Path(path).resolve()
-        if real in seen:
-            raise DatasetError(f"{path} and {seen[real]} are the same file: remove the link")
-        seen[real] = path
-
-
-def _read_image(path: Path) -> np.ndarray:
+def _read_image(root: Folder, path: PurePosixPath, limits: DataLimits) -> np.ndarray:
     """Read one image as (3, 32, 32) uint8."""
+    content = root.read(path.parts, most=limits.image_bytes)
     try:
-        with Image.open(path) as image:
+        with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
+            _check_pixels(root.path / path, image.size, limits)
             pixels = image.convert("RGB")
             if pixels.size != (32, 32):
                 pixels = pixels.resize((32, 32), Image.Resampling.BILINEAR)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DatasetError(f"{path} cannot be read as an image: {error}") from error
+    except DataLimitError:
+        raise
+    except Exception as error:  # decoders raise whatever broken bytes lead them to
+        raise DatasetError(f"{root.path / path} cannot be read as an image: {error}") from error
     return np.asarray(pixels).transpose(2, 0, 1)
+
+
+def _check_pixels(path: Path, size: tuple[int, int], limits: DataLimits) -> None:
+    """Raise DataLimitError before an image is decoded."""
+    if size[0] * size[1] > limits.image_pixels:
+        raise DataLimitError(
+            f"{path} has {size[0]} x {size[1]} pixels; the limit is {limits.image_pixels:,}"
+        )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be made: {error.strerror}") from error
 
 
 def _as_split(images: np.ndarray, labels: np.ndarray) -> Split:

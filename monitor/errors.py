@@ -1,11 +1,16 @@
 """Errors of the monitor package; one root, so that callers catch one thing."""
 
+from collections.abc import Sequence
+
 __all__ = [
     "ConfigurationError",
+    "DataLimitError",
     "DatasetError",
     "MonitorError",
+    "OverlapError",
     "PolicyError",
     "RemedyRefused",
+    "UnusableFileError",
     "WeightsError",
 ]
 
@@ -20,6 +25,22 @@ class ConfigurationError(MonitorError):
 
 class DatasetError(MonitorError):
     """A dataset is missing, broken or too small for what is asked of it."""
+
+
+class DataLimitError(DatasetError):
+    """A dataset is larger than what is read here."""
+
+
+class UnusableFileError(DatasetError):
+    """A dataset holds a link, a pipe, a device or a folder where a regular file belongs."""
+
+
+class OverlapError(DatasetError):
+    """Splits share images; `pairs` names them."""
+
+    def __init__(self, message: str, *, pairs: Sequence[tuple[str, str]]) -> None:
+        super().__init__(message)
+        self.pairs = tuple(pairs)
 
 
 class WeightsError(MonitorError):

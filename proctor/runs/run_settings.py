@@ -28,6 +28,8 @@ def read_config(path: Path | None, settings: Sequence[str]) -> RunConfig:
     if isinstance(dataset, str) and dataset.startswith(IMAGE_FOLDER) and dataset != IMAGE_FOLDER:
         # Recorded as an absolute path: judge and replay may be called from elsewhere.
         chosen["dataset"] = IMAGE_FOLDER + str(Path(dataset.removeprefix(IMAGE_FOLDER)).resolve())
+    if isinstance(data_dir := chosen.get("data_dir"), str) and data_dir:
+        chosen["data_dir"] = str(Path(data_dir).resolve())
     return RunConfig.from_dict(chosen)
 
 

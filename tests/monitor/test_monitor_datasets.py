@@ -1,5 +1,9 @@
 """Datasets come out the same every time, balanced and disjoint, or say what is wrong."""
 
+import contextlib
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.datasets import ImageFolder
 
+from monitor import folders
 from monitor.config import RunConfig
-from monitor.datasets import Split, load_splits, load_test, normalise
-from monitor.errors import DatasetError
+from monitor.datasets import Reading, Split, _find_images, load_splits, load_test, normalise
+from monitor.errors import DataLimitError, DatasetError, OverlapError, UnusableFileError
+from monitor.folders import DataLimits, open_folder
 
 
 def _images(split: Split) -> set[bytes]:
@@ -126,18 +133,171 @@ def test_truncated_image_is_rejected(tmp_path: Path) -> None:
         load_splits(_config(tmp_path))
 
 
-def test_dangling_link_is_rejected(tmp_path: Path) -> None:
-    (_folder(tmp_path) / "cat" / "99.png").symlink_to(tmp_path / "nowhere.png")
-    with pytest.raises(DatasetError, match=r"cat/99\.png cannot be read"):
+def _make_link(path: Path) -> None:
+    path.symlink_to(path.with_name("00.png"))
+
+
+def _make_dangling_link(path: Path) -> None:
+    path.symlink_to("nowhere.png")
+
+
+def _make_socket(path: Path) -> None:
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as one:
+        one.bind(path.name)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (_make_link, "a symbolic link"),
+        (_make_dangling_link, "a symbolic link"),
+        (os.mkfifo, "not a regular file"),
+        (_make_socket, "not a regular file"),
+        (Path.mkdir, "a folder"),
+    ],
+)
+@pytest.mark.parametrize("read", [load_splits, load_test])
+def test_what_is_no_regular_file_is_rejected(
+    tmp_path: Path, make: Callable[[Path], None], what: str, read: Callable[[RunConfig], object]
+) -> None:
+    make(_folder(tmp_path) / "cat" / "99.png")
+    with pytest.raises(UnusableFileError, match=rf"cat/99\.png is {what}"):
+        read(_config(tmp_path))
+
+
+@pytest.mark.parametrize("make", [_make_link, os.mkfifo])
+def test_file_that_is_exchanged_after_the_listing_is_rejected(
+    tmp_path: Path, make: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kind is asked of the open file, not of the name."""
+    victim = _folder(tmp_path) / "cat" / "07.png"
+    victim.unlink()
+    make(victim)
+    monkeypatch.setattr(folders, "_kind", lambda entry: "folder" if entry.is_dir() else "file")
+    with pytest.raises(UnusableFileError, match=r"cat/07\.png is not a regular file"):
         load_splits(_config(tmp_path))
 
 
-def test_file_shown_twice_is_rejected(tmp_path: Path) -> None:
-    _folder(tmp_path, ("train", "test"))
-    link = tmp_path / "test" / "cat" / "again.png"
-    link.symlink_to(tmp_path / "train" / "cat" / "00.png")
-    with pytest.raises(DatasetError, match="are the same file"):
+@pytest.mark.parametrize("name", ["cat", "dog"])
+def test_linked_class_folder_is_rejected(tmp_path: Path, name: str) -> None:
+    root = _folder(tmp_path / "pictures")
+    (root / name).rename(tmp_path / "elsewhere")
+    (root / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnusableFileError, match=f"{name} is a symbolic link"):
+        load_splits(_config(root))
+
+
+def test_pipe_that_is_no_image_by_its_name_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(_folder(tmp_path) / "cat" / "notes")
+    assert load_splits(_config(tmp_path)).sizes["train"] == 32
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.write_bytes(source.read_bytes())
+
+
+def _encode_again(source: Path, target: Path) -> None:
+    with Image.open(source) as image:
+        image.save(target.with_suffix(".bmp"))
+
+
+@pytest.mark.parametrize("again", [_copy, _encode_again, lambda one, two: two.hardlink_to(one)])
+@pytest.mark.parametrize("label", ["cat", "dog"])
+def test_image_in_two_splits_is_rejected_with_its_names(
+    tmp_path: Path, again: Callable[[Path, Path], None], label: str
+) -> None:
+    root = _folder(tmp_path, ("train", "test"))
+    again(root / "train" / "cat" / "00.png", root / "test" / label / "again.png")
+    with pytest.raises(OverlapError, match=r"two splits share 1 image: ") as refused:
         load_splits(_config(tmp_path))
+    ((one, other),) = refused.value.pairs
+    assert {one.partition(".")[0], other.partition(".")[0]} in (
+        {"train: train/cat/00", f"test: test/{label}/again"},
+        {"validation: train/cat/00", f"test: test/{label}/again"},
+    )
+
+
+def test_copies_all_over_are_counted_and_the_first_named(tmp_path: Path) -> None:
+    root = _folder(tmp_path, ("train", "test"))
+    for path in sorted((root / "train").rglob("*.png")):
+        _copy(path, root / "test" / path.parent.name / f"again-{path.name}")
+    with pytest.raises(OverlapError, match=r"share 40 images: .* and 35 more; remove the copies"):
+        load_splits(_config(tmp_path))
+
+
+def test_image_twice_in_one_split_is_counted(tmp_path: Path) -> None:
+    root = _folder(tmp_path, ("train", "test"))
+    assert load_splits(_config(tmp_path)).repeated == {"train": 0, "validation": 0, "test": 0}
+    (root / "test" / "cat" / "again.png").hardlink_to(root / "test" / "cat" / "00.png")
+    assert load_splits(_config(tmp_path)).repeated == {"train": 0, "validation": 0, "test": 1}
+
+
+def test_file_of_another_format_is_not_decoded(tmp_path: Path) -> None:
+    """Pillow hands EPS to another program."""
+    path = _folder(tmp_path) / "cat" / "07.png"
+    with Image.open(tmp_path / "cat" / "00.png") as image:
+        image.save(path, format="EPS")
+    with pytest.raises(DatasetError, match=r"cat/07\.png cannot be read as an image"):
+        load_splits(_config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"examples": 39}, r"has 40 examples \(.*32 for train\); the limit is 39"),
+        ({"files": 19}, "has more than 19 files"),
+        ({"image_bytes": 1_000}, r"\.png is longer than 1,000 bytes"),
+        ({"image_pixels": 1_439}, r"\.png has 36 x 40 pixels; the limit is 1,439"),
+    ],
+)
+def test_more_than_the_limits_is_rejected(
+    tmp_path: Path, limits: dict[str, int], said: str
+) -> None:
+    config = _config(_folder(tmp_path))
+    enough = {"examples": 40, "files": 42, "image_bytes": 10_000, "image_pixels": 1_440}
+    load_splits(config, Reading(limits=DataLimits(**enough)))
+    with pytest.raises(DataLimitError, match=said):
+        load_splits(config, Reading(limits=DataLimits(**{**enough, **limits})))
+
+
+def test_shapes_beyond_the_limit_are_not_drawn() -> None:
+    config = RunConfig(train_examples=10_000_000)
+    with pytest.raises(DataLimitError, match="10,000,000 for train"):
+        load_splits(config, Reading(limits=DataLimits(examples=100_000)))
+
+
+def test_sparse_image_of_terabytes_is_rejected(tmp_path: Path) -> None:
+    os.truncate(_folder(tmp_path) / "cat" / "07.png", 4 * 2**40)
+    with pytest.raises(DataLimitError, match=r"cat/07\.png is longer than"):
+        load_splits(_config(tmp_path))
+
+
+def test_folder_of_another_user_needs_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _config(_folder(tmp_path))
+    own = load_splits(config, Reading(own=True))
+    uid = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    monkeypatch.setattr(folders, "_ROOT", uid + 2)
+    with pytest.raises(DatasetError, match=r"belongs to another user.*--data-dir"):
+        load_splits(config, Reading(own=True))
+    named = load_splits(config, Reading(own=True, folder=tmp_path))
+    assert named.fingerprints == own.fingerprints
+
+
+def test_images_keep_their_order_in_nested_folders(tmp_path: Path) -> None:
+    """As torchvision lists them, on which earlier runs' fingerprints rest."""
+    root = _folder(tmp_path)
+    for number, place in enumerate(("b", "a/z", "a", "a-b", "B")):
+        folder = root / "cat" / place
+        folder.mkdir(parents=True, exist_ok=True)
+        (root / "cat" / f"{number:02}.png").rename(folder / f"{number}.PNG")
+    with open_folder(root) as opened:
+        found = [str(path) for path in _find_images(opened, (), DataLimits())["cat"]]
+    theirs = ImageFolder(str(root))
+    listed = [path for path, label in theirs.samples if label == 0]
+    assert found == [str(Path(path).relative_to(root)) for path in listed]
 
 
 def test_missing_folder_is_rejected(tmp_path: Path) -> None:
@@ -165,5 +325,5 @@ def test_more_examples_than_there_are_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [None, "here"])
 def test_cifar10_that_is_not_there_is_rejected(tmp_path: Path, given: str | None) -> None:
     data_dir = None if given is None else str(tmp_path / given)
-    with pytest.raises(DatasetError, match="cifar-10-batches-py"):
+    with pytest.raises(DatasetError, match=r"cifar-10-batches-bin|folder .* not found"):
         load_splits(RunConfig(dataset="cifar10", data_dir=data_dir))
