@@ -249,7 +249,13 @@ def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Pa
     reason = "all tasks are answered"
     for name in oracle.tasks:
         result = run_task(
-            whole.task(name), tree, manifest, arm="candidate", scratch=folder, repeat=repeat
+            whole.task(name),
+            tree,
+            manifest,
+            scorers=place.scorers,
+            arm="candidate",
+            scratch=folder,
+            repeat=repeat,
         )
         if not result.success:
             reason = f"{name}: {result.problem or 'it is not answered'}"
@@ -268,7 +274,10 @@ def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> se
             tree.mkdir()
             export(place.repository, commit, manifest, tree)
             wanted = [(task, 0) for task in whole.tasks]
-            results = list(run_set(wanted, tree, manifest, arm="candidate", scratch=own))
+            answers = run_set(
+                wanted, tree, manifest, scorers=place.scorers, arm="candidate", scratch=own
+            )
+            results = list(answers)
     return {result.task_id for result in results if result.success}
 
 

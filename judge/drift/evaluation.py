@@ -15,7 +15,7 @@ from aggregates.improvement.line import Line
 from judge.drift.errors import DriftError
 from judge.drift.history import read_baseline
 from judge.gauntlet.tasks.benchmark import export, run_set
-from judge.gauntlet.tasks.reference_set import Task, load
+from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
 __all__ = ["Maker", "count_tasks", "evaluate", "weigh_code"]
@@ -39,7 +39,7 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
         tree.mkdir()
         folder.mkdir()
         seed = None if make is None else make(folder)
-        tasks = place.reference_set(line.head.commit) if make is None else load(folder)
+        tasks = place.reference_set(line.head.commit) if make is None else place.set_in(folder)
         if purpose != "baseline" and len(tasks.tasks) != (base := read_baseline(place).tasks):
             raise DriftError(
                 f"the baseline has {base} tasks in each evaluation, but this one has "
@@ -48,7 +48,10 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
             )
         export(place.repository, commit, manifest, tree)
         wanted = [(task, number) for task in tasks.tasks]
-        results = list(run_set(wanted, tree, manifest, arm="base", scratch=scratch))
+        answers = run_set(
+            wanted, tree, manifest, scorers=place.scorers, arm="base", scratch=scratch
+        )
+        results = list(answers)
     answered = list(zip(tasks.tasks, results, strict=True))
     precisions = [each.metrics["precision"] for each in results if "precision" in each.metrics]
     wrong = [_name(task, made=seed is not None) for task, each in answered if not each.success]
@@ -80,12 +83,12 @@ def count_tasks(place: Workplace, make: Maker | None) -> int:
         return len(place.reference_set(place.line().head.commit).tasks)
     with place.scratch() as scratch:
         make(scratch)
-        return len(load(scratch).tasks)
+        return len(place.set_in(scratch).tasks)
 
 
 def _name(task: Task, *, made: bool) -> str:
     """Return what tells people which task it was: those that were made have no lasting names."""
-    return f"{'/'.join(task.categories)}, {task.difficulty}" if made else task.task_id
+    return f"{'/'.join(task.entry.categories)}, {task.entry.difficulty}" if made else task.task_id
 
 
 def weigh_code(place: Workplace, commit: str) -> dict[str, int]:

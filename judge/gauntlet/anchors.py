@@ -7,15 +7,15 @@ Source: docs/reference/gauntlet.md, "Anchors".
 I/O: the workplace; admitted tasks are written into a folder that the caller names.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from aggregates.improvement.line import Line
-from judge.gauntlet.errors import TaskError
 from judge.gauntlet.records import Records
-from judge.gauntlet.tasks.reference_set import Task
+from judge.gauntlet.tasks.reference_set import Task, write_tasks
 from judge.gauntlet.workplace import Workplace
 
 
@@ -61,36 +61,5 @@ def write_anchor(task: Task, into: Path, *, because: str) -> list[Path]:
 
     The folder is a person's own work tree: what becomes of it is an ordinary commit of theirs.
     """
-    manifest = into / "manifest.json"
-    try:
-        whole = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
-        raise TaskError(f"{manifest}: this is not the manifest of a reference set: {e}") from e
-    entry = {**task.entry, "regression_anchor_for": because}
-    rest = [each for each in whole["tasks"] if each["task_id"] != task.task_id]
-    place = next(
-        (n for n, each in enumerate(whole["tasks"]) if each["task_id"] == task.task_id), len(rest)
-    )
-    rest.insert(place, entry)
-    files = {manifest: _text({**whole, "tasks": rest})}
-    folder = into / "tasks" / task.task_id
-    if not folder.exists():
-        told = {
-            "kind": task.kind,
-            "seed": task.seed,
-            "stochastic": task.stochastic,
-            "scorer": task.scorer,
-            "parameters": task.parameters,
-        }
-        files[folder / "task.json"] = _text(told)
-        files[folder / "expected.json"] = _text(task.expected)
-        for name, content in task.files.items():
-            files[folder / "repo_snapshot" / name] = content
-    for path, content in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return sorted(files)
-
-
-def _text(content: object) -> bytes:
-    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+    anchor = replace(task, entry=replace(task.entry, regression_anchor_for=because))
+    return write_tasks(into, [anchor], add=True)

@@ -46,7 +46,13 @@ def benchmark(place: Workplace, records: Records, proposal: Proposal) -> None:
                     trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
                     export(place.repository, str(commits[arm]), manifest, trees[arm])
                 result = run_task(
-                    task, trees[arm], manifest, arm=arm, scratch=scratch, repeat=repeat
+                    task,
+                    trees[arm],
+                    manifest,
+                    scorers=place.scorers,
+                    arm=arm,
+                    scratch=scratch,
+                    repeat=repeat,
                 )
                 proposal = _keep(place, proposal, result, cached=False)
             place.tell(str(proposal.id), f"benchmark: {len(proposal.results)} answers")

@@ -24,6 +24,7 @@ from judge.gauntlet import arms, promotion, reviews, stages
 from judge.gauntlet.errors import ApprovalError, DiffError, GauntletError, TierError
 from judge.gauntlet.records import Records
 from judge.gauntlet.repository.git import MAX_DIFF, Repository
+from judge.gauntlet.tasks.scoring import SCORERS, Scorer
 from judge.gauntlet.workplace import SCRATCH, Blobs, Workplace
 from ledger.application import LedgerApplication
 from ledger.verification.authority import Authority
@@ -45,6 +46,7 @@ class Controller:
         authority: Callable[[], Authority],
         on_event: Callable[[str, str], None] = lambda _proposal, _what: None,
         branch: str = "main",
+        scorers: Mapping[str, Scorer] = SCORERS,
     ) -> None:
         self.place = Workplace(
             log=log,
@@ -55,6 +57,7 @@ class Controller:
             clock=clock,
             authority=authority,
             tell=on_event,
+            scorers=scorers,
         )
         self.records = Records(log, self.place.line_id)
         self._held = False

@@ -17,7 +17,7 @@ from typing import Any
 from aggregates.improvement.line import Line
 from judge.gauntlet.comparison.evaluate import compare
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, export, run_set
-from judge.gauntlet.tasks.reference_set import ReferenceSet, Task, load
+from judge.gauntlet.tasks.reference_set import ReferenceSet, Task
 from judge.gauntlet.workplace import Workplace
 
 __all__ = ["Alarm", "Measurement", "measure"]
@@ -50,7 +50,7 @@ def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
     active = line.head
     sets = {"reference": place.reference_set(active.commit)}
     if hidden is not None:
-        sets["hidden"] = load(hidden)
+        sets["hidden"] = place.set_in(hidden)
     shares: dict[str, tuple[float, float]] = {}
     alarms = []
     if head != active.commit:
@@ -106,7 +106,9 @@ def _answers(place: Workplace, commit: str, tasks: Sequence[Task], *, arm: Arm) 
         tree.mkdir()
         export(place.repository, commit, manifest, tree)
         wanted = [(task, 0) for task in tasks]
-        return list(run_set(wanted, tree, manifest, arm=arm, scratch=scratch))
+        return list(
+            run_set(wanted, tree, manifest, scorers=place.scorers, arm=arm, scratch=scratch)
+        )
 
 
 def _record(

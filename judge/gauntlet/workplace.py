@@ -4,7 +4,7 @@ I/O: the log, the repository and the folder that are passed in.  Units: POSIX se
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +20,7 @@ from judge.gauntlet.errors import GauntletError, ManifestError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
 from judge.gauntlet.tasks.reference_set import ReferenceSet, load
+from judge.gauntlet.tasks.scoring import SCORERS, Scorer
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.errors import ConflictError
@@ -52,6 +53,7 @@ class Workplace:
     clock: Callable[[], int]  # s
     authority: Callable[[], Authority]  # what stands in the ledger now
     tell: Callable[[str, str], None]  # proposal's id, what is done
+    scorers: Mapping[str, Scorer] = field(default_factory=lambda: SCORERS)  # of reference tasks
     _sets: dict[str, ReferenceSet] = field(default_factory=dict)  # by commit, which never changes
     _manifests: dict[str, Manifest] = field(default_factory=dict)  # by commit, too
 
@@ -114,8 +116,14 @@ class Workplace:
         """Return the reference set in a commit."""
         if commit not in self._sets:
             path = self.manifest(commit).reference_set
-            self._sets[commit] = load(self.repository, commit=commit, path=path)
+            self._sets[commit] = load(
+                self.repository, commit=commit, path=path, scorers=self.scorers
+            )
         return self._sets[commit]
+
+    def set_in(self, folder: Path) -> ReferenceSet:
+        """Return the reference set in a folder outside of the repository."""
+        return load(folder, scorers=self.scorers)
 
     def code(self, commit: str) -> str:
         """Return the SHA-256 over what in a commit decides a run, as runs record it."""

@@ -21,9 +21,9 @@ from aggregates.rules import (
     RULES,
 )
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
-from judge.gauntlet.tasks.observations import to_plain
-from judge.gauntlet.tasks.oracle import acts_for, expected_answers
-from judge.gauntlet.tasks.rules import REFERENCE_RULES
+from judge.reference.observations import to_plain
+from judge.reference.oracle import acts_for, expected_answers
+from judge.reference.rules import REFERENCE_RULES
 from judge.reference.situations import (
     SIDES,
     Made,

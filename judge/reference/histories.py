@@ -21,8 +21,8 @@ from aggregates.rules import (
 )
 from aggregates.signals import EpochSignals
 from aggregates.strategy import remedy_effects
-from judge.gauntlet.tasks.observations import to_plain
-from judge.gauntlet.tasks.rules import REFERENCE_RULES
+from judge.reference.observations import to_plain
+from judge.reference.rules import REFERENCE_RULES
 from judge.reference.situations import (
     Made,
     any_side,

@@ -24,8 +24,8 @@ from aggregates.rules import (
     RULES,
 )
 from aggregates.spec import ACTIVATIONS
-from judge.gauntlet.tasks.observations import to_plain
-from judge.gauntlet.tasks.oracle import expected_answers
+from judge.reference.observations import to_plain
+from judge.reference.oracle import expected_answers
 from judge.reference.situations import (
     SIDES,
     Made,

@@ -34,8 +34,8 @@ from judge.gauntlet.comparison.weighing import weigh
 from judge.gauntlet.errors import AnswerError, GauntletError
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task, message_of, write_snapshot
-from judge.gauntlet.tasks.scorers import SCORERS
 from judge.gauntlet.tasks.scoring import Score
+from judge.reference.scorers import SCORERS
 
 __all__ = ["EQUIVALENTS", "PATHS", "ForkedJudge", "mutate_all"]
 

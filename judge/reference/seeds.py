@@ -14,12 +14,12 @@ import hmac
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from judge.gauntlet.errors import TaskError
-from judge.gauntlet.tasks.reference_set import DIFFICULTIES, MANIFEST, TASKS
+from judge.gauntlet.tasks.reference_set import DIFFICULTIES, Difficulty, Entry, Task, write_tasks
 from judge.reference.decisions import (
     make_advice,
     make_blocked,
@@ -56,7 +56,7 @@ MAKERS: Mapping[str, Maker] = {
     **TRAININGS,
 }
 ANEW = frozenset(("ledgers",))  # kinds that are never the same twice: keys are drawn for them
-_ADDED_AT = "2026-11-21"
+_ADDED_AT = date(2026, 11, 21)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Planned:
     """One task that is to be made."""
 
     kind: str
-    difficulty: str
+    difficulty: Difficulty
     seed: int = 0
 
     @property
@@ -73,45 +73,44 @@ class Planned:
         return f"{self.kind}-{self.difficulty}" + (f"-{self.seed}" if self.seed else "")
 
 
-PLAN = (
-    *(
-        Planned(kind, difficulty)
-        for kind, difficulties in {
-            "advice": ("easy", "medium"),
-            "blocked": ("hard",),
-            "evidence": ("easy", "medium", "hard"),
-            "hindsight": ("easy", "medium", "hard"),
-            "ledgers": ("medium",),
-            "offers": ("medium", "hard"),
-            "precedence": ("easy", "hard"),
-            "prompt": ("medium", "hard"),
-            "readings": ("easy", "medium", "hard"),
-            "remedies": ("easy", "medium", "hard"),
-            "rescue-batch-large": ("easy",),
-            "rescue-batch-small": ("medium", "hard"),
-            "rescue-blocked": ("hard",),
-            "rescue-capacity": ("medium", "hard"),
-            "rescue-dead": ("easy",),
-            "rescue-exploding": ("easy", "medium"),
-            "rescue-lag": ("medium", "hard"),
-            "rescue-lost": ("medium",),
-            "rescue-lr-high": ("easy", "hard"),
-            "rescue-lr-low": ("medium", "hard"),
-            "rescue-nothing": ("easy",),
-            "rescue-overfitting": ("medium",),
-            "rescue-plateau": ("medium",),
-            "rescue-two-faults": ("hard",),
-            "rescue-vanishing": ("medium", "hard"),
-            "schema": ("medium",),
-            "silent": ("easy",),
-            "training-lost": ("medium",),
-            "training-lr-high": ("medium",),
-            "training-lr-low": ("hard",),
-            "votes": ("medium",),
-            "waiting": ("medium", "hard"),
-        }.items()
-        for difficulty in difficulties
-    ),
+_DIFFICULTIES: Mapping[str, tuple[Difficulty, ...]] = {
+    "advice": ("easy", "medium"),
+    "blocked": ("hard",),
+    "evidence": ("easy", "medium", "hard"),
+    "hindsight": ("easy", "medium", "hard"),
+    "ledgers": ("medium",),
+    "offers": ("medium", "hard"),
+    "precedence": ("easy", "hard"),
+    "prompt": ("medium", "hard"),
+    "readings": ("easy", "medium", "hard"),
+    "remedies": ("easy", "medium", "hard"),
+    "rescue-batch-large": ("easy",),
+    "rescue-batch-small": ("medium", "hard"),
+    "rescue-blocked": ("hard",),
+    "rescue-capacity": ("medium", "hard"),
+    "rescue-dead": ("easy",),
+    "rescue-exploding": ("easy", "medium"),
+    "rescue-lag": ("medium", "hard"),
+    "rescue-lost": ("medium",),
+    "rescue-lr-high": ("easy", "hard"),
+    "rescue-lr-low": ("medium", "hard"),
+    "rescue-nothing": ("easy",),
+    "rescue-overfitting": ("medium",),
+    "rescue-plateau": ("medium",),
+    "rescue-two-faults": ("hard",),
+    "rescue-vanishing": ("medium", "hard"),
+    "schema": ("medium",),
+    "silent": ("easy",),
+    "training-lost": ("medium",),
+    "training-lr-high": ("medium",),
+    "training-lr-low": ("hard",),
+    "votes": ("medium",),
+    "waiting": ("medium", "hard"),
+}
+PLAN = tuple(
+    Planned(kind, difficulty)
+    for kind, difficulties in _DIFFICULTIES.items()
+    for difficulty in difficulties
 )
 
 
@@ -125,66 +124,62 @@ def make(kind: str, seed: int, difficulty: str) -> Made:
 
 def write_set(directory: Path, planned: Sequence[Planned]) -> None:
     """Write a reference set into a folder; tasks that lie there already are written anew."""
-    entries: list[dict[str, Any]] = []
-    for one in planned:
-        made = make(one.kind, one.seed, one.difficulty)
-        _write_task(directory / TASKS / one.task_id, made)
-        entries.append(_entry(one.task_id, one, made, source=f"made: {one.kind}, seed {one.seed}"))
-    _write(directory / MANIFEST, {"version": 1, "tasks": entries})
+    write_tasks(
+        directory,
+        [
+            _task(
+                one.task_id,
+                one,
+                make(one.kind, one.seed, one.difficulty),
+                source=f"made: {one.kind}, seed {one.seed}",
+            )
+            for one in planned
+        ],
+    )
 
 
 def make_siblings(directory: Path, secret: bytes, per_kind: int) -> None:
     """Write a set of the same kinds and difficulties as PLAN, `per_kind` of each, from a secret."""
     if len(secret) < 16 or per_kind < 1:
         raise TaskError("siblings need a secret of at least 16 bytes, and at least one per kind")
-    entries: list[dict[str, Any]] = []
+    tasks = []
     for one in PLAN:
         for number in range(per_kind):
             name = f"{one.task_id}/{number}".encode()
             seed = int.from_bytes(hmac.digest(secret, name, "sha256")[:8])
             task_id = f"sibling-{hmac.digest(secret, b'id ' + name, 'sha256').hex()[:16]}"
             made = make(one.kind, seed, one.difficulty)
-            _write_task(directory / TASKS / task_id, made)
-            entries.append(_entry(task_id, one, made, source=f"made: {one.kind}, a secret seed"))
-    _write(directory / MANIFEST, {"version": 1, "tasks": entries})
+            tasks.append(_task(task_id, one, made, source=f"made: {one.kind}, a secret seed"))
+    write_tasks(directory, tasks)
 
 
-def _write_task(folder: Path, made: Made) -> None:
-    """Write a task's folder; the seed that a candidate is told follows from the task's name."""
-    about = {
-        "kind": made.kind,
-        "seed": int.from_bytes(hashlib.sha256(folder.name.encode()).digest()[:4]),
-        "stochastic": False,
-        "scorer": made.scorer,
-        "parameters": {},
-    }
-    _write(folder / "task.json", about)
-    _write(folder / "expected.json", made.expected)
-    for name, value in made.files.items():
-        _write(folder / "repo_snapshot" / name, value)
-
-
-def _entry(task_id: str, one: Planned, made: Made, *, source: str) -> dict[str, Any]:
-    return {
-        "task_id": task_id,
-        "source": source,
-        "source_commit": None,
-        "description": made.description,
-        "expected_outcome": made.outcome,
-        "expected_diff_path": None,
-        "categories": list(made.categories),
-        "difficulty": one.difficulty,
-        "added_by": "maintainers",
-        "added_at": _ADDED_AT,
-        "regression_anchor_for": None,
-    }
-
-
-def _write(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    indent = 1 if path.name in (MANIFEST, "task.json") else None
-    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+def _task(task_id: str, one: Planned, made: Made, *, source: str) -> Task:
+    """Return a task; the seed that a candidate is told follows from the task's name."""
+    return Task(
+        entry=Entry(
+            task_id=task_id,
+            source=source,
+            source_commit=None,
+            description=made.description,
+            expected_outcome=made.outcome,
+            expected_diff_path=None,
+            categories=made.categories,
+            difficulty=one.difficulty,
+            added_by="maintainers",
+            added_at=_ADDED_AT,
+            regression_anchor_for=None,
+        ),
+        kind=made.kind,
+        seed=int.from_bytes(hashlib.sha256(task_id.encode()).digest()[:4]),
+        stochastic=False,
+        scorer=made.scorer,
+        parameters={},
+        expected=made.expected,
+        files={
+            name: (json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode()
+            for name, value in made.files.items()
+        },
+    )
 
 
 def main() -> None:

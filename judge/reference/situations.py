@@ -30,7 +30,7 @@ from aggregates.rules import (
 )
 from aggregates.signals import EpochSignals
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec, ModelSpec
-from judge.gauntlet.tasks.rules import REFERENCE_RULES
+from judge.reference.rules import REFERENCE_RULES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Any
 
 from aggregates.decisions import Decision, Observation
 from aggregates.signals import EpochSignals
-from judge.gauntlet.tasks.observations import decision_from, from_plain
+from judge.reference.observations import decision_from, from_plain
 
 Answerer = Callable[[Mapping[str, Any]], Any]
 """What is done with one question."""

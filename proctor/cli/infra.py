@@ -251,7 +251,7 @@ def anchors_(
         found = anchors.candidates(
             controller.place,
             controller.records,
-            hidden=() if hidden is None else reference_set.load(hidden).tasks,
+            hidden=() if hidden is None else controller.place.set_in(hidden).tasks,
         )
     if as_json:
         print_json(found)

@@ -20,7 +20,6 @@ from judge.gauntlet import anchors, reviews
 from judge.gauntlet.approvals import MOST_DAYS, make_approval, sign
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
-from judge.gauntlet.tasks import reference_set
 from proctor.cli.commands import read_text
 from proctor.cli.keys import read_private_key
 from proctor.cli.options import HOME, HomeOption, JsonOption, OperatorKeyOption
@@ -201,7 +200,7 @@ def admit(
     with open_controller(place, repo, branch=branch) as controller:
         line = controller.line
         folder = hidden_folder(place, line.id)
-        hidden = () if folder is None else reference_set.load(folder).tasks
+        hidden = () if folder is None else controller.place.set_in(folder).tasks
         listed = anchors.candidates(controller.place, controller.records, hidden=hidden)
         found = next((each for each in listed if each.task == task), None)
         if found is None or found.sha256 is None:

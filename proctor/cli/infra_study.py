@@ -21,6 +21,7 @@ from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
 from judge.gauntlet.tasks import benchmark, reference_set
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.mutations import mutate_all
+from judge.reference.scorers import SCORERS
 from proctor.cli.failures import require_extra
 from proctor.cli.options import MOST, JsonOption
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
@@ -93,7 +94,9 @@ def mutate(
         benchmark.export(repository, commit, manifest, tree)
         report = _planted(
             paths,
-            reference_set.load(repository, commit=commit, path=manifest.reference_set).tasks,
+            reference_set.load(
+                repository, commit=commit, path=manifest.reference_set, scorers=SCORERS
+            ).tasks,
             manifest,
             tree=tree,
             scratch=scratch,
@@ -136,7 +139,7 @@ def _planted(
         )
     return mutate_run(
         paths,
-        TaskJudge(tasks, manifest, scratch=scratch),
+        TaskJudge(tasks, manifest, scratch=scratch, scorers=SCORERS),
         tree=tree,
         scratch=scratch,
         most=most,

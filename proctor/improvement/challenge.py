@@ -7,20 +7,19 @@ I/O: runs the head's code, confined; writes below the home.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from aggregates.decisions import Observation
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.benchmark import export, run_task
-from judge.gauntlet.tasks.observations import from_plain, to_plain
-from judge.gauntlet.tasks.oracle import expected_answers
-from judge.gauntlet.tasks.reference_set import Task
+from judge.gauntlet.tasks.reference_set import MANIFEST, Entry, Task, write_tasks
+from judge.reference.observations import from_plain, to_plain
+from judge.reference.oracle import expected_answers
 from policies.proposing.adversary import edge_cases
 from proctor.errors import ProctorError
 
@@ -50,11 +49,25 @@ def challenge(controller: Controller, into: Path, *, seed: int, count: int) -> C
         tree.mkdir()
         export(place.repository, commit, manifest, tree)
         cases = list(edge_cases(situations, seed=seed, count=count))
-        wrong = _wrong(cases, tree, manifest, scratch)
-    source = f"adversary, seed {seed}, at {commit[:12]}"
-    day = datetime.fromtimestamp(place.clock(), UTC).date().isoformat()
-    kept = [_task([seen], source=source, day=day) for seen in wrong]
-    _write(into, kept)
+        make = partial(
+            _task,
+            source=f"adversary, seed {seed}, at {commit[:12]}",
+            day=datetime.fromtimestamp(place.clock(), UTC).date(),
+        )
+
+        def right(cases: Sequence[Observation]) -> bool:
+            return run_task(
+                make(cases),
+                tree,
+                manifest,
+                scorers=place.scorers,
+                arm="base",
+                scratch=scratch,
+            ).success
+
+        kept = [make([seen]) for seen in _wrong(cases, right)]
+    if kept:
+        write_tasks(into, kept, add=(into / MANIFEST).exists())
     return Challenge(len(cases), tuple(task.task_id for task in kept), into)
 
 
@@ -68,77 +81,42 @@ def _situations(tasks: Sequence[Task]) -> list[Observation]:
 
 
 def _wrong(
-    cases: Sequence[Observation], tree: Path, manifest: Manifest, scratch: Path
+    cases: Sequence[Observation], right: Callable[[Sequence[Observation]], bool]
 ) -> list[Observation]:
     """Return the cases that are decided wrongly: all are tried together, and halved if one is."""
-    if not cases:
-        return []
-    task = _task(cases, source="adversary", day="")
-    if run_task(task, tree, manifest, arm="base", scratch=scratch).success:
+    if not cases or right(cases):
         return []
     if len(cases) == 1:
         return list(cases)
     half = len(cases) // 2
-    return [
-        *_wrong(cases[:half], tree, manifest, scratch),
-        *_wrong(cases[half:], tree, manifest, scratch),
-    ]
+    return [*_wrong(cases[:half], right), *_wrong(cases[half:], right)]
 
 
-def _task(cases: Sequence[Observation], *, source: str, day: str) -> Task:
-    plain = _text([to_plain(seen) for seen in cases])
-    expected = {"answers": [expected_answers(seen) for seen in cases]}
-    name = f"edge-{sha256(plain).hexdigest()[:12]}"
-    entry = {
-        "task_id": name,
-        "source": source,
-        "source_commit": None,
-        "description": "A situation near a rule's bound, or at a remedy's limit",
-        "expected_outcome": "every due rule is answered as the playbook says, and no other",
-        "expected_diff_path": None,
-        "categories": ["decisions", "limits"],
-        "difficulty": "hard",
-        "added_by": "adversary",
-        "added_at": day,
-        "regression_anchor_for": None,
-    }
+def _task(cases: Sequence[Observation], *, source: str, day: date) -> Task:
+    plain = (
+        json.dumps([to_plain(seen) for seen in cases], indent=1, sort_keys=True) + "\n"
+    ).encode()
+    categories = ("decisions", "limits")
+    entry = Entry(
+        task_id=f"edge-{sha256(plain).hexdigest()[:12]}",
+        source=source,
+        source_commit=None,
+        description="A situation near a rule's bound, or at a remedy's limit",
+        expected_outcome="every due rule is answered as the playbook says, and no other",
+        expected_diff_path=None,
+        categories=categories,
+        difficulty="hard",
+        added_by="adversary",
+        added_at=day,
+        regression_anchor_for=None,
+    )
     return Task(
-        task_id=name,
+        entry=entry,
         kind=KIND,
         seed=0,
         stochastic=False,
-        categories=("decisions", "limits"),
-        difficulty="hard",
-        description=str(entry["description"]),
+        scorer=KIND,
         parameters={},
         files={_SNAPSHOT: plain},
-        expected=expected,
-        scorer=KIND,
-        sha256="",
-        entry=entry,
+        expected={"answers": [expected_answers(seen) for seen in cases]},
     )
-
-
-def _write(into: Path, tasks: Sequence[Task]) -> None:
-    """Add tasks to a folder in the form of a reference set."""
-    manifest = into / "manifest.json"
-    entries: list[Mapping[str, Any]] = []
-    if manifest.exists():
-        entries = json.loads(manifest.read_text(encoding="utf-8"))["tasks"]
-    known = {entry["task_id"] for entry in entries}
-    for task in tasks:
-        folder = into / "tasks" / task.task_id
-        told = {"kind": KIND, "seed": 0, "stochastic": False, "scorer": KIND, "parameters": {}}
-        files = {"task.json": _text(told), "expected.json": _text(task.expected)}
-        files |= {f"repo_snapshot/{name}": content for name, content in task.files.items()}
-        for name, content in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-    entries += [task.entry for task in tasks if task.task_id not in known]
-    if entries:
-        manifest.write_bytes(_text({"version": 1, "tasks": entries}))
-
-
-def _text(content: object) -> bytes:
-    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()

@@ -16,6 +16,7 @@ import typer
 from aggregates.improvement.line import Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
+from judge.reference.scorers import SCORERS
 from ledger.verification.authority import Authority
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named
@@ -63,6 +64,7 @@ def open_controller(
             authority=lambda: _authority(home),
             on_event=on_event or tell_progress,
             branch=branch,
+            scorers=SCORERS,
         )
         yield controller
 

@@ -4,22 +4,20 @@ This repository's tasks and the sample's are made; those of others are not, and 
 stand in the repository.
 """
 
-import json
 import secrets
 from pathlib import Path
 
 from judge.drift.evaluation import Maker
-from judge.gauntlet.tasks.reference_set import ReferenceSet
+from judge.gauntlet.tasks.reference_set import ReferenceSet, Task, write_tasks
 from judge.reference.seeds import make_siblings
-from proctor.sample.init import write_files
-from proctor.sample.tasks import SHAPES, Shape, reference_files
+from proctor.sample.tasks import SHAPES, Shape, make_tasks
 
 _OWN = "made: "  # how the sources of tasks begin that judge.reference.seeds makes
 
 
 def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
     """Return what makes `siblings` tasks of each kind anew; None where nothing is known to."""
-    if all(str(task.entry["source"]).startswith(_OWN) for task in tasks.tasks):
+    if all(task.entry.source.startswith(_OWN) for task in tasks.tasks):
         return lambda folder: _make_own(folder, siblings)
     names = {task.task_id for task in tasks.tasks}
     shapes = [shape for shape in SHAPES if shape.name in names]
@@ -36,12 +34,10 @@ def _make_own(folder: Path, siblings: int) -> str:
 
 def _make_sample(folder: Path, shapes: list[Shape], siblings: int) -> str:
     seed = secrets.randbits(48)
-    entries = []
+    tasks: list[Task] = []
     for number in range(siblings):
-        files = reference_files(
+        tasks += make_tasks(
             seed=seed + number * len(shapes), shapes=shapes, suffix=f"-{number}", source="drift"
         )
-        entries += json.loads(files.pop("manifest.json"))["tasks"]
-        write_files(folder, files)
-    write_files(folder, {"manifest.json": json.dumps({"version": 1, "tasks": entries})})
+    write_tasks(folder, tasks)
     return f"{seed:012x}"

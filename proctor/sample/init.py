@@ -11,11 +11,12 @@ from uuid import UUID, uuid4
 
 from aggregates.improvement.line import Line
 from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.tasks.reference_set import write_tasks
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import BRANCH, line_folder
 from proctor.sample.repository import FILES
-from proctor.sample.tasks import SET, SHAPES, Shape, reference_files
+from proctor.sample.tasks import SET, SHAPES, Shape, make_tasks
 
 WORK = "work"  # the branch that people are on: a line is never checked out
 SEED, HIDDEN_SEED = 1, 1_000_001
@@ -32,26 +33,20 @@ def make_sample(
     """Write the sample, or another of its kind, into a new folder; return its line's id."""
     if folder.exists() and any(folder.iterdir()):
         raise ProctorError(f"{folder} is there already and is not empty; name another folder")
-    tasks = reference_files(seed=SEED, shapes=shapes)
-    write_files(folder, {**files, **{f"{SET}/{path}": text for path, text in tasks.items()}})
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    write_tasks(folder / SET, make_tasks(seed=SEED, shapes=shapes))
     git(folder, "init", "--quiet", f"--initial-branch={BRANCH}")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", f"A sample to improve\n\nSample: {uuid4()}\n")
     git(folder, "switch", "--quiet", "--create", WORK)
     line = Line.id_of(Repository(folder).root(BRANCH), BRANCH)
-    hidden = reference_files(
+    hidden = make_tasks(
         seed=HIDDEN_SEED, shapes=shapes, suffix="-hidden", source="generated, hidden"
     )
-    write_files(line_folder(home, line) / "hidden", hidden)
+    write_tasks(line_folder(home, line) / "hidden", hidden)
     return line
-
-
-def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write texts below a folder, which is made."""
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -25,7 +25,7 @@ from proctor.home import Home
 from proctor.improvement.home import line_folder
 from proctor.sample.demo import unified
 from proctor.sample.init import git, make_sample
-from proctor.sample.repository import FILES, THRIFTY, TIERS, UNSORTED
+from proctor.sample.repository import FILES, THRIFTY, UNSORTED
 from proctor.sample.tasks import SHAPES, Shape
 
 NOW = 1_800_000_000  # s
@@ -78,7 +78,8 @@ _COMMAND = 'command = ["{python}", "tests/run.py", "{report}"]'
 SMALL: Mapping[str, str] = {
     **{path: text for path, text in FILES.items() if not path.startswith("tests/")},
     "judge/tiers.toml": "".join(
-        f"{_COMMAND if 'pytest' in line else line}\n" for line in TIERS.splitlines()
+        f"{_COMMAND if 'pytest' in line else line}\n"
+        for line in FILES["judge/tiers.toml"].splitlines()
     ),
     "tests/run.py": RUNNER,
     "tests/test_component.py": TESTS,

@@ -11,7 +11,7 @@ from aggregates.decisions import Decision, Observation, PastDecision, Settings
 from aggregates.rules import RULES, RuleEvaluation, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.transcript import Transcript
-from judge.gauntlet.tasks.rules import REFERENCE_RULES
+from judge.reference.rules import REFERENCE_RULES
 
 
 def observe(

@@ -8,7 +8,7 @@ import pytest
 
 from aggregates.decisions import Observation
 from aggregates.rules import evaluate_rules
-from judge.gauntlet.tasks.observations import from_plain, to_plain
+from judge.reference.observations import from_plain, to_plain
 from policies.proposing.adversary import edge_cases
 
 TASKS = Path(__file__).parents[2] / "judge" / "reference_tasks" / "tasks"

@@ -24,6 +24,7 @@ from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, run_task
 from judge.gauntlet.tasks.reference_set import Task
+from judge.gauntlet.tasks.scoring import SCORERS, Scorer
 
 __all__ = [
     "Equivalent",
@@ -205,10 +206,18 @@ class TaskJudge:
     asked first, and none after one that catches.
     """
 
-    def __init__(self, tasks: Sequence[Task], manifest: Manifest, *, scratch: Path) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        manifest: Manifest,
+        *,
+        scratch: Path,
+        scorers: Mapping[str, Scorer] = SCORERS,
+    ) -> None:
         self._tasks = [task for task in tasks if not task.stochastic]
         self._manifest = manifest
         self._scratch = scratch
+        self._scorers = scorers
         self._base: dict[str, TaskResult] = {}
 
     def __call__(self, tree: Path) -> str | None:
@@ -227,7 +236,9 @@ class TaskJudge:
         return None
 
     def _ask(self, task: Task, tree: Path, arm: Arm) -> TaskResult:
-        return run_task(task, tree, self._manifest, arm=arm, scratch=self._scratch)
+        return run_task(
+            task, tree, self._manifest, scorers=self._scorers, arm=arm, scratch=self._scratch
+        )
 
 
 def _judged(mutant: Mutant, copy: Path, run: Run) -> str | None:

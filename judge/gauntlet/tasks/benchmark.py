@@ -17,8 +17,7 @@ from judge.gauntlet.candidates.confined import Conversation, discard
 from judge.gauntlet.errors import AnswerError
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.reference_set import TASKS, Task, message_of, write_snapshot
-from judge.gauntlet.tasks.scorers import SCORERS
-from judge.gauntlet.tasks.scoring import Score, same
+from judge.gauntlet.tasks.scoring import Score, Scorer, same
 
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository
@@ -65,12 +64,15 @@ def run_set(
     tree: Path,
     manifest: Manifest,
     *,
+    scorers: Mapping[str, Scorer],
     arm: Arm,
     scratch: Path,
 ) -> Iterator[TaskResult]:
     """Run each (task, repeat) in turn, yielding its result before the next one begins."""
     for task, repeat in wanted:
-        yield run_task(task, tree, manifest, arm=arm, scratch=scratch, repeat=repeat)
+        yield run_task(
+            task, tree, manifest, scorers=scorers, arm=arm, scratch=scratch, repeat=repeat
+        )
 
 
 def run_task(
@@ -78,6 +80,7 @@ def run_task(
     tree: Path,
     manifest: Manifest,
     *,
+    scorers: Mapping[str, Scorer],
     arm: Arm,
     scratch: Path,
     repeat: int = 0,
@@ -103,7 +106,7 @@ def run_task(
             with conversation:
                 if not same(conversation.ask(message_of(drawn, place)), READY):
                     raise AnswerError('the first reply is not {"ready": true}')  # noqa: TRY301
-                score = SCORERS[drawn.scorer](drawn, conversation.ask)
+                score = scorers[drawn.scorer](drawn, conversation.ask)
         except AnswerError as error:
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))
     finally:

@@ -5,23 +5,26 @@ and a snapshot of files) and what only the scorer sees (what is expected).
 
 Source: docs/reference/gauntlet.md, "The reference set".
 Trust: read strictly; whatever is unknown, missing or misplaced is a TaskError.
-I/O: reads a folder, or a commit of a repository.  Units: bytes.
+I/O: reads a folder, or a commit of a repository; writes a folder.  Units: bytes.
 """
 
 import hashlib
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
+
+import msgspec
+from msgspec import Meta, Struct
 
 from aggregates.canonical import digest
+from judge.declared import read_declared
 from judge.gauntlet.errors import TaskError
-from judge.gauntlet.tasks.scorers import SCORERS
-from judge.gauntlet.tasks.scoring import check_expected
+from judge.gauntlet.tasks.scoring import SCORERS, Scorer, check_expected
 from ledger.errors import StorageError
 from ledger.files import read_bounded
 from ledger.strict_json import read_object
@@ -29,54 +32,94 @@ from ledger.strict_json import read_object
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository
 
-__all__ = ["DIFFICULTIES", "ReferenceSet", "Task", "gaps", "load"]
+__all__ = ["DIFFICULTIES", "Entry", "ReferenceSet", "Task", "gaps", "load", "write_tasks"]
 
-DIFFICULTIES = ("easy", "medium", "hard")
+Difficulty = Literal["easy", "medium", "hard"]
+DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 MANIFEST = "manifest.json"
 TASKS = "tasks"  # the folder that no candidate sees
 SNAPSHOT = "repo_snapshot"
 BASELINE = "baseline.json"  # for people; read by no gate
 MAX_FILE = 4 * 2**20
 MAX_FILES = 10_000
-MAX_TEXT = 4_000  # characters
-_ENTRY = (
-    "task_id",
-    "source",
-    "source_commit",
-    "description",
-    "expected_outcome",
-    "expected_diff_path",
-    "categories",
-    "difficulty",
-    "added_by",
-    "added_at",
-    "regression_anchor_for",
-)
-_TASK = ("kind", "seed", "stochastic", "scorer", "parameters")
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
+Name = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_-]{0,79}\Z")]
+Text = Annotated[str, Meta(pattern=r"\S", max_length=4_000)]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
+class Entry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says of a task, for people; no candidate is told it."""
+
+    task_id: Name
+    source: Text
+    source_commit: Text | None
+    description: Text
+    expected_outcome: Text
+    expected_diff_path: str | None  # relative to the set
+    categories: Annotated[tuple[Name, ...], Meta(min_length=1)]
+    difficulty: Difficulty
+    added_by: Text
+    added_at: date
+    regression_anchor_for: Text | None
+
+    def __post_init__(self) -> None:
+        if len(set(self.categories)) != len(self.categories):
+            raise ValueError("a category is repeated")
+
+    @property
+    def diff(self) -> str | None:
+        """The expected diff's name in the task's folder, if it is there."""
+        path = PurePosixPath(str(self.expected_diff_path))
+        return path.name if path.parent == PurePosixPath(TASKS) / self.task_id else None
+
+
+class Instructions(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A task's task.json: all but the scorer is told to the candidate."""
+
+    kind: Name
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    stochastic: bool
+    scorer: str
+    parameters: dict[str, Any]
+
+
+class Task(Instructions, kw_only=True, frozen=True, dict=True):
     """One task. Of it the candidate is told kind, seed, parameters and files, and nothing else."""
 
-    task_id: str
-    kind: str
-    seed: int
-    stochastic: bool
-    categories: tuple[str, ...]
-    difficulty: Literal["easy", "medium", "hard"]
-    description: str
-    parameters: Mapping[str, Any]
+    entry: Entry
     files: Mapping[str, bytes]  # the snapshot: path -> content
     expected: Mapping[str, Any]
-    scorer: str
-    sha256: str  # over the entry, task.json, expected.json and the snapshot
-    entry: Mapping[str, Any]  # its words in the manifest
 
-    def with_seed(self, seed: int) -> "Task":
+    @property
+    def task_id(self) -> str:
+        """The task's name."""
+        return self.entry.task_id
+
+    @property
+    def instructions(self) -> dict[str, Any]:
+        """The content of task.json."""
+        return {name: getattr(self, name) for name in Instructions.__struct_fields__}
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash over the entry, task.json, expected.json and the snapshot."""
+        return digest(  # over plain values, as they stand in the files
+            {
+                "entry": msgspec.to_builtins(self.entry),
+                "task": self.instructions,
+                "expected": self.expected,
+                "files": {n: hashlib.sha256(data).hexdigest() for n, data in self.files.items()},
+            }
+        )
+
+    def with_seed(self, seed: int) -> Self:
         """Return the same task for another draw."""
-        return replace(self, seed=seed)
+        return msgspec.structs.replace(self, seed=seed)
+
+
+class _Manifest(Struct, forbid_unknown_fields=True):
+    version: Literal[1]
+    tasks: Annotated[tuple[Entry, ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,25 +137,68 @@ class ReferenceSet:
         raise TaskError(f"task {task_id!r} not found in the reference set")
 
 
-def load(source: "Path | Repository", *, commit: str = "", path: str = "") -> ReferenceSet:
-    """Read the set in a folder, or the one at `path` in a commit; raise TaskError."""
+def load(
+    source: "Path | Repository",
+    *,
+    commit: str = "",
+    path: str = "",
+    scorers: Mapping[str, Scorer] = SCORERS,
+) -> ReferenceSet:
+    """Read the set in a folder, or the one at `path` in a commit; raise TaskError.
+
+    A task names one of the `scorers`, and there is no other way to score it.
+    """
     if isinstance(source, Path):
-        return _parse(_read_folder(source))
+        return _parse(_read_folder(source), scorers)
     files = {}
     for name in source.paths(source.tree_of(commit)):
         if name.startswith(f"{path}/"):
             files[name[len(path) + 1 :]] = source.read(commit, name, most=MAX_FILE)
-    return _parse(files)
+    return _parse(files, scorers)
+
+
+def write_tasks(folder: Path, tasks: Sequence[Task], *, add: bool = False) -> list[Path]:
+    """Write a set into a folder; return the files that were written.
+
+    With `add` the tasks join the set that lies there: a task with the same name gets the new entry
+    and keeps its files.
+    """
+    entries = {entry.task_id: entry for entry in (_read_entries(folder) if add else ())}
+    entries |= {task.task_id: task.entry for task in tasks}
+    listed = msgspec.to_builtins([*entries.values()])
+    files = {MANIFEST: _text({"version": 1, "tasks": listed})}
+    for task in tasks:
+        place = f"{TASKS}/{task.task_id}"
+        if add and (folder / place).exists():
+            continue
+        files[f"{place}/task.json"] = _text(task.instructions)
+        files[f"{place}/expected.json"] = _text(task.expected, indent=None)
+        for name, content in task.files.items():
+            files[f"{place}/{SNAPSHOT}/{name}"] = content
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return sorted(folder / name for name in files)
 
 
 def gaps(tasks: Iterable[Task]) -> tuple[tuple[str, Mapping[str, int]], ...]:
     """Return for each category how many tasks there are of each difficulty, the rarest first."""
     counts: dict[str, Counter[str]] = {}
     for task in tasks:
-        for category in task.categories:
-            counts.setdefault(category, Counter())[task.difficulty] += 1
-    rows = {name: {each: count[each] for each in DIFFICULTIES} for name, count in counts.items()}
+        for category in task.entry.categories:
+            counts.setdefault(category, Counter())[task.entry.difficulty] += 1
+    rows: dict[str, Mapping[str, int]] = {
+        name: {each: count[each] for each in DIFFICULTIES} for name, count in counts.items()
+    }
     return tuple(sorted(rows.items(), key=lambda row: (min(row[1].values()), sum(row[1].values()))))
+
+
+def _read_entries(folder: Path) -> tuple[Entry, ...]:
+    path = folder / MANIFEST
+    try:
+        return _manifest({MANIFEST: read_bounded(path, most=MAX_FILE)})
+    except (OSError, StorageError, TaskError) as error:
+        raise TaskError(f"{path}: this is not the manifest of a reference set: {error}") from error
 
 
 def _read_folder(folder: Path) -> dict[str, bytes]:
@@ -133,10 +219,7 @@ def _read_folder(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def _parse(files: Mapping[str, bytes]) -> ReferenceSet:
-    whole = _object(files, MANIFEST, "version", "tasks")
-    if whole["version"] != 1 or not isinstance(whole["tasks"], list) or not whole["tasks"]:
-        raise TaskError(f"{MANIFEST}: version 1 with at least one task is expected")
+def _parse(files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> ReferenceSet:
     folders: dict[str, dict[str, bytes]] = {}
     for name, content in files.items():
         parts = name.split("/", 2)
@@ -146,13 +229,15 @@ def _parse(files: Mapping[str, bytes]) -> ReferenceSet:
             raise TaskError(f"{name}: does not belong to a task")
         folders.setdefault(parts[1], {})[parts[2]] = content
     tasks = []
-    for number, entry in enumerate(whole["tasks"]):
+    for number, entry in enumerate(_manifest(files)):
         where = f"{MANIFEST}: tasks[{number}]"
-        _check_keys(where, entry, _ENTRY)
-        task_id = _name(f"{where}.task_id", entry["task_id"])
-        if task_id not in folders:
-            raise TaskError(f"{where}: folder {TASKS}/{task_id} does not exist or is used twice")
-        tasks.append(_task(where, entry, folders.pop(task_id)))
+        if entry.task_id not in folders:
+            raise TaskError(
+                f"{where}: folder {TASKS}/{entry.task_id} does not exist or is used twice"
+            )
+        if entry.expected_diff_path is not None and entry.diff not in folders[entry.task_id]:
+            raise TaskError(f"{where}.expected_diff_path: not a file in the task's folder")
+        tasks.append(_task(entry, folders.pop(entry.task_id), scorers))
     if folders:
         raise TaskError(f"{TASKS}/{min(folders)}: is not in {MANIFEST}")
     return ReferenceSet(
@@ -160,107 +245,42 @@ def _parse(files: Mapping[str, bytes]) -> ReferenceSet:
     )
 
 
-def _task(where: str, entry: Mapping[str, Any], files: Mapping[str, bytes]) -> Task:
-    _check_entry(where, entry, files)
-    folder = f"{TASKS}/{entry['task_id']}"
-    said = _object(files, "task.json", *_TASK, folder=folder)
-    expected = _object(files, "expected.json", folder=folder)
+def _manifest(files: Mapping[str, bytes]) -> tuple[Entry, ...]:
+    return _declared(files, MANIFEST, _Manifest).tasks
+
+
+def _task(entry: Entry, files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> Task:
+    folder = f"{TASKS}/{entry.task_id}"
+    told = _declared(files, "task.json", Instructions, folder=folder)
+    expected: dict[str, Any] = _declared(files, "expected.json", dict, folder=folder)
     snapshot = {}
     for name in sorted(files):
         first, _, rest = name.partition("/")
         if first == SNAPSHOT and rest:
             snapshot[rest] = files[name]
-        elif name not in ("task.json", "expected.json", BASELINE, _diff_of(entry)):
+        elif name not in ("task.json", "expected.json", BASELINE, entry.diff):
             raise TaskError(f"{folder}/{name}: does not belong to a task")
-    if not isinstance(said["parameters"], dict):
-        raise TaskError(f"{folder}/task.json: parameters: an object is expected")
-    if type(said["seed"]) is not int or not 0 <= said["seed"] < 2**63:
-        raise TaskError(f"{folder}/task.json: seed: a whole number from 0 below 2**63 is expected")
-    if type(said["stochastic"]) is not bool:
-        raise TaskError(f"{folder}/task.json: stochastic: true or false is expected")
-    if not isinstance(said["scorer"], str) or said["scorer"] not in SCORERS:
-        raise TaskError(f"{folder}/task.json: scorer: one of {', '.join(SCORERS)} is expected")
+    if told.scorer not in scorers:
+        raise TaskError(f"{folder}/task.json: scorer: one of {', '.join(scorers)} is expected")
     try:
-        check_expected(said["scorer"], expected)
+        check_expected(told.scorer, expected)
     except ValueError as error:
         raise TaskError(f"{folder}/expected.json: {error}") from error
-    content = {"entry": entry, "task": said, "expected": expected}
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in snapshot.items()}
-    return Task(
-        task_id=entry["task_id"],
-        kind=_name(f"{folder}/task.json: kind", said["kind"]),
-        seed=said["seed"],
-        stochastic=said["stochastic"],
-        categories=tuple(entry["categories"]),
-        difficulty=entry["difficulty"],
-        description=entry["description"],
-        parameters=said["parameters"],
-        files=snapshot,
-        expected=expected,
-        scorer=said["scorer"],
-        sha256=digest({**content, "files": hashes}),
-        entry=entry,
-    )
+    return Task(entry=entry, files=snapshot, expected=expected, **msgspec.structs.asdict(told))
 
 
-def _check_entry(where: str, entry: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    for key in ("source", "description", "expected_outcome", "added_by"):
-        _text(f"{where}.{key}", entry[key])
-    for key in ("source_commit", "regression_anchor_for"):
-        if entry[key] is not None:
-            _text(f"{where}.{key}", entry[key])
-    if entry["difficulty"] not in DIFFICULTIES:
-        raise TaskError(f"{where}.difficulty: {', '.join(DIFFICULTIES)} is expected")
-    categories = entry["categories"]
-    if not isinstance(categories, list) or not categories:
-        raise TaskError(f"{where}.categories: a list of at least one is expected")
-    if len({_name(f"{where}.categories", each) for each in categories}) != len(categories):
-        raise TaskError(f"{where}.categories: a category is repeated")
-    try:
-        date.fromisoformat(_text(f"{where}.added_at", entry["added_at"]))
-    except ValueError:
-        raise TaskError(f"{where}.added_at: a date (2026-01-31) is expected") from None
-    diff = entry["expected_diff_path"]
-    if diff is not None and (_diff_of(entry) is None or _diff_of(entry) not in files):
-        raise TaskError(f"{where}.expected_diff_path: not a file in the task's folder")
-
-
-def _diff_of(entry: Mapping[str, Any]) -> str | None:
-    """Return the diff's name in the task's folder; in the manifest it is relative to the set."""
-    path = PurePosixPath(str(entry["expected_diff_path"]))
-    return path.name if path.parent == PurePosixPath(TASKS) / entry["task_id"] else None
-
-
-def _object(files: Mapping[str, bytes], name: str, *keys: str, folder: str = "") -> dict[str, Any]:
+def _declared(files: Mapping[str, bytes], name: str, kind: type[T], *, folder: str = "") -> T:
     where = f"{folder}/{name}" if folder else name
     if name not in files:
         raise TaskError(f"{where}: is missing")
     try:
-        found = read_object(files[name])
+        return read_declared(read_object(files[name]), kind)
     except ValueError as error:
         raise TaskError(f"{where}: {error}") from error
-    if keys:
-        _check_keys(where, found, keys)
-    return found
 
 
-def _check_keys(where: str, found: Any, keys: tuple[str, ...]) -> None:
-    if not isinstance(found, dict):
-        raise TaskError(f"{where}: an object is expected")
-    if wrong := sorted(set(found) ^ set(keys)):
-        raise TaskError(f"{where}.{wrong[0]}: is {'unknown' if wrong[0] in found else 'missing'}")
-
-
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or len(value) > MAX_TEXT:
-        raise TaskError(f"{where}: a text of 1 to {MAX_TEXT} characters is expected")
-    return value
-
-
-def _name(where: str, value: Any) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise TaskError(f"{where}: a name of lower-case letters, digits, _ and - is expected")
-    return value
+def _text(content: object, *, indent: int | None = 1) -> bytes:
+    return (json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def write_snapshot(task: Task, into: Path) -> None:

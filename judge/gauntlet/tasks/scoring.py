@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "METRICS",
     "QUESTION",
+    "SCORERS",
     "Ask",
     "Metric",
     "Score",
@@ -117,6 +118,10 @@ def selection(task: "Task", ask: Ask) -> Score:
         },
         problem=f"{len(rows)} rows are chosen; the maximum is {cap}" if over else missed,
     )
+
+
+SCORERS: Mapping[str, Scorer] = {"acceptable": acceptable, "exact": exact, "selection": selection}
+"""What the tasks of every repository can name."""
 
 
 def check_expected(scorer: str, expected: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from made_tasks import made_task
 
 from judge.gauntlet.comparison.sequential import Plan
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
@@ -11,21 +12,7 @@ from judge.gauntlet.tasks.reference_set import Task
 
 
 def task(task_id: str, *, stochastic: bool = False) -> Task:
-    return Task(
-        task_id=task_id,
-        kind="test",
-        seed=7,
-        stochastic=stochastic,
-        categories=("test",),
-        difficulty="easy",
-        description="a task",
-        parameters={},
-        files={},
-        expected={},
-        scorer="exact",
-        sha256="0" * 64,
-        entry={},
-    )
+    return made_task(task_id, stochastic=stochastic)
 
 
 def result(

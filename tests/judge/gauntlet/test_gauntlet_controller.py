@@ -1,7 +1,6 @@
 """Proposals on their way through the gauntlet: real git, a real ledger, confined processes."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from gauntlet_lines import (
     renamed,
     submit,
 )
+from msgspec.structs import replace
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal

@@ -13,6 +13,7 @@ import judge.reference.mutations
 from judge.gauntlet.comparison.mutation import mutants_of, parse_equivalents
 from judge.gauntlet.tasks.reference_set import load
 from judge.reference.mutations import EQUIVALENTS, PATHS, SET, mutate_all
+from judge.reference.scorers import SCORERS
 
 ROOT = Path(judge.reference.mutations.__file__).parents[2]
 # What is appended to a module hides what stands above: whole parts that do not work any more.
@@ -32,9 +33,10 @@ import json, sys
 from pathlib import Path
 from judge.gauntlet.tasks.reference_set import load
 from judge.reference.mutations import SET, ForkedJudge
+from judge.reference.scorers import SCORERS
 
 tree, defects = Path(sys.argv[1]), json.loads(sys.stdin.read())
-asked = ForkedJudge(load(tree / SET).tasks)
+asked = ForkedJudge(load(tree / SET, scorers=SCORERS).tasks)
 told = {"": asked(tree), "again": asked(tree)}
 for path, text in defects.items():
     whole = (tree / path).read_text()
@@ -80,7 +82,7 @@ def test_every_equivalent_defect_is_given_with_its_reason() -> None:
 @pytest.mark.slow
 def test_reference_set_catches_four_of_five_planted_defects(tree: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        report = mutate_all(tree, load(tree / SET).tasks, scratch=Path(scratch))
+        report = mutate_all(tree, load(tree / SET, scorers=SCORERS).tasks, scratch=Path(scratch))
     found = sum(len(mutants_of(path, (tree / path).read_text())) for path in PATHS)
     assert report.found == found
     assert report.share >= 0.8, [mutant.to_dict() for mutant in report.survivors]

@@ -26,17 +26,17 @@ from aggregates.decisions import (
 )
 from aggregates.rules import RULES
 from judge.gauntlet.errors import AnswerError, TaskError
-from judge.gauntlet.tasks.observations import from_plain, to_plain
-from judge.gauntlet.tasks.oracle import expected_answers
 from judge.gauntlet.tasks.reference_set import Task, gaps, load, message_of, write_snapshot
-from judge.gauntlet.tasks.rules import REFERENCE_RULES
-from judge.gauntlet.tasks.scorers import SCORERS
 from judge.gauntlet.tasks.scoring import Score
+from judge.reference.observations import from_plain, to_plain
+from judge.reference.oracle import expected_answers
+from judge.reference.rules import REFERENCE_RULES
+from judge.reference.scorers import SCORERS
 from judge.reference.seeds import ANEW, PLAN, make, make_siblings, write_set
 
 ROOT = Path(judge.reference.seeds.__file__).parents[2]
 SET = ROOT / "judge/reference_tasks"
-TASKS = {task.task_id: task for task in load(SET).tasks}
+TASKS = {task.task_id: task for task in load(SET, scorers=SCORERS).tasks}
 RESCUES = [task for task in TASKS.values() if task.scorer == "rescue"]
 Answer = Callable[[Task, Mapping[str, Any]], Any]
 
@@ -86,7 +86,7 @@ def deferred(task: Task, message: Mapping[str, Any]) -> Any:
 
 
 def test_reference_set_has_tasks_of_every_difficulty_and_part() -> None:
-    difficulties = Counter(task.difficulty for task in TASKS.values())
+    difficulties = Counter(task.entry.difficulty for task in TASKS.values())
     assert len(TASKS) >= 24
     assert min(difficulties[each] for each in ("easy", "medium", "hard")) >= 8
     assert {name for name, _ in gaps(TASKS.values())} >= {
@@ -115,7 +115,7 @@ def test_reference_set_is_what_its_makers_make(tmp_path: Path) -> None:
     write_set(tmp_path, PLAN)
     assert filecmp.cmp(SET / "manifest.json", tmp_path / "manifest.json", shallow=False)
     anew = {one.task_id for one in PLAN if one.kind in ANEW}
-    written = load(tmp_path)
+    written = load(tmp_path, scorers=SCORERS)
     for task_id in TASKS.keys() - anew:
         task, again = TASKS[task_id], written.task(task_id)
         assert again.sha256 == task.sha256, f"{task_id} has to be written anew"
@@ -136,7 +136,7 @@ def test_rules_of_the_reference_set_keep_their_hash() -> None:
 
 
 def test_siblings_are_of_the_same_kinds_and_other_tasks(siblings: Path) -> None:
-    hidden = load(siblings).tasks
+    hidden = load(siblings, scorers=SCORERS).tasks
     assert Counter(task.kind for task in hidden) == Counter(task.kind for task in TASKS.values())
     known = {json.dumps(task.expected) + str(dict(task.files)) for task in TASKS.values()}
     same = [
@@ -147,7 +147,7 @@ def test_siblings_are_of_the_same_kinds_and_other_tasks(siblings: Path) -> None:
 
 def test_siblings_tell_neither_their_secret_nor_their_task(siblings: Path, tmp_path: Path) -> None:
     make_siblings(tmp_path, b"another secret still", 1)
-    ours, theirs = load(siblings).tasks, load(tmp_path).tasks
+    ours, theirs = load(siblings, scorers=SCORERS).tasks, load(tmp_path, scorers=SCORERS).tasks
     assert not {task.task_id for task in ours} & {task.task_id for task in theirs}
     for one in PLAN:
         assert one.task_id not in (siblings / "manifest.json").read_text()

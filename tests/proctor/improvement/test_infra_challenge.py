@@ -8,6 +8,7 @@ import pytest
 from frontdoor import call
 
 from judge.gauntlet.tasks import reference_set
+from judge.reference.scorers import SCORERS
 from proctor.sample.init import git
 
 ROOT = Path(__file__).parents[3]
@@ -54,9 +55,11 @@ def test_head_that_never_acts_fails_near_the_bounds_and_the_failures_are_kept(
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)
     assert (told["tried"], len(told["kept"])) == (4, 3), "in one of the four it is right to wait"
-    kept = reference_set.load(Path(told["folder"]))
+    kept = reference_set.load(Path(told["folder"]), scorers=SCORERS)
     assert {task.task_id for task in kept.tasks} == set(told["kept"])
-    assert {task.entry["added_by"] for task in kept.tasks} == {"adversary"}
+    assert {task.entry.added_by for task in kept.tasks} == {"adversary"}
     assert json.loads(call(command, home=home).stdout)["kept"] == told["kept"]
-    assert len(reference_set.load(Path(told["folder"])).tasks) == 3, "none is kept twice"
+    assert len(reference_set.load(Path(told["folder"]), scorers=SCORERS).tasks) == 3, (
+        "none is kept twice"
+    )
     assert git(repo, "status", "--porcelain") == "", "the set itself is as it was"

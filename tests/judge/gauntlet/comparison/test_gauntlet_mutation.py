@@ -1,11 +1,11 @@
 """Planted defects: which there are, and which of them a judge catches."""
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gauntlet_scene import MANIFEST
+from msgspec.structs import replace
 from paired_results import task
 
 from judge.gauntlet.comparison.mutation import (

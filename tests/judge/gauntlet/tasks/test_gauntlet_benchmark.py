@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from gauntlet_scene import FILES, MANIFEST, Scene
+from made_tasks import made_task
 
 from judge.gauntlet.candidates.confined import ISOLATION
 from judge.gauntlet.repository.manifest import Manifest, parse_manifest
 from judge.gauntlet.tasks.benchmark import TaskResult, export, run_set, run_task, seed_of
 from judge.gauntlet.tasks.reference_set import Task
+from judge.gauntlet.tasks.scoring import SCORERS
 
 CANARY = "canary-77e0b1"
 WORKER = """\
@@ -30,24 +32,16 @@ HONEST = "return sorted(opening['parameters']['rows'])[:2]"
 Arms = Callable[..., TaskResult]
 
 
-def task(**fields: Any) -> Task:
-    whole: dict[str, Any] = {
-        "task_id": f"task-{CANARY}",
+def task(task_id: str = f"task-{CANARY}", **fields: Any) -> Task:
+    told: dict[str, Any] = {
         "kind": "choice",
-        "seed": 7,
-        "stochastic": False,
-        "categories": ("selection",),
-        "difficulty": "easy",
-        "description": f"Described with {CANARY}.",
         "parameters": {"rows": ["b", "a", "c"]},
         "files": {"docs/a.txt": b"a river"},
         "expected": {"needed": ["a", "b"], "cap": 2},
         "scorer": "selection",
-        "sha256": "0" * 64,
-        "entry": {"description": CANARY},
         **fields,
     }
-    return Task(**whole)
+    return made_task(task_id, described=f"Described with {CANARY}.", **told)
 
 
 @pytest.fixture
@@ -71,7 +65,7 @@ def ask(tmp_path: Path, manifest: Manifest) -> Arms:
             asked or task(),
             tmp_path / "tree",
             manifest,
-            **{"arm": "candidate", "scratch": scratch, **settings},
+            **{"scorers": SCORERS, "arm": "candidate", "scratch": scratch, **settings},
         )
         assert list(scratch.iterdir()) == []
         return found
@@ -244,7 +238,14 @@ def test_both_arms_are_given_the_repeats_seed(ask: Arms) -> None:
 def test_results_come_one_by_one(tmp_path: Path, ask: Arms, manifest: Manifest) -> None:
     ask(HONEST)  # writes the worker
     wanted = [(task(), 0), (task(task_id="two"), 1)]
-    results = run_set(wanted, tmp_path / "tree", manifest, arm="base", scratch=tmp_path / "scratch")
+    results = run_set(
+        wanted,
+        tmp_path / "tree",
+        manifest,
+        scorers=SCORERS,
+        arm="base",
+        scratch=tmp_path / "scratch",
+    )
     first = next(results)
     assert (first.task_id, first.arm, first.repeat) == (f"task-{CANARY}", "base", 0)
     (tmp_path / "tree/judge/reference_tasks/worker.py").unlink()

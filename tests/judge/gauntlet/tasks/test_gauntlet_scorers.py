@@ -4,28 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from made_tasks import made_task
 
 from judge.gauntlet.errors import AnswerError, GauntletError
-from judge.gauntlet.tasks.reference_set import Task
-from judge.gauntlet.tasks.scorers import METRICS, SCORERS, Score
+from judge.gauntlet.tasks.scoring import METRICS, SCORERS, Score
 
 
 def score(scorer: str, said: Any, /, **expected: Any) -> Score:
-    task = Task(
-        task_id="one",
-        kind="any",
-        seed=1,
-        stochastic=False,
-        categories=("any",),
-        difficulty="easy",
-        description="Any.",
-        parameters={},
-        files={},
-        expected=expected,
-        scorer=scorer,
-        sha256="0" * 64,
-        entry={},
-    )
+    task = made_task(scorer=scorer, expected=expected)
     asked = []
 
     def ask(message: object) -> Any:

@@ -14,7 +14,7 @@ from aggregates.decisions import Decision, Observation, PastDecision, Settings
 from aggregates.rules import RULES, RuleEvaluation
 from aggregates.signals import EpochSignals
 from aggregates.spec import ModelSpec
-from judge.gauntlet.tasks.rules import REFERENCE_RULES
+from judge.reference.rules import REFERENCE_RULES
 
 __all__ = ["decision_from", "from_plain", "to_plain"]
 

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 from aggregates.decisions import Decision, Observation, parse_decision, validate_decision
 from aggregates.errors import DecisionError
 from judge.gauntlet.errors import AnswerError
-from judge.gauntlet.tasks.advice import follow_advice, read_advice
-from judge.gauntlet.tasks.observations import from_plain, to_plain
-from judge.gauntlet.tasks.oracle import is_right
 from judge.gauntlet.tasks.scoring import QUESTION, Ask, Score, Scorer
-from judge.gauntlet.tasks.world import Scenario, play
+from judge.gauntlet.tasks.scoring import SCORERS as GENERAL
+from judge.reference.advice import follow_advice, read_advice
+from judge.reference.observations import from_plain, to_plain
+from judge.reference.oracle import is_right
+from judge.reference.simulated_training import Scenario, play
 
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = ["REFERENCE_SCORERS"]
+__all__ = ["SCORERS"]
 
 _MOST_ANSWERS = 32  # to one observation
 _MOST_TEXT = 100_000  # characters of a prompt
@@ -60,7 +61,7 @@ def trained(task: "Task", ask: Ask) -> Score:
 
     It has come right if in the last n epochs nothing fired that was not waived.
     """
-    from judge.gauntlet.tasks.trainings import train_with  # noqa: PLC0415 - torch is slow to import
+    from judge.reference.trainings import train_with  # noqa: PLC0415 - torch is slow to import
 
     problems: list[str] = []
 
@@ -288,7 +289,8 @@ def refused(task: "Task", ask: Ask) -> Score:
     )
 
 
-REFERENCE_SCORERS: Mapping[str, Scorer] = {
+SCORERS: Mapping[str, Scorer] = {
+    **GENERAL,
     "advice": advice,
     "decisions": decisions,
     "evidence": evidence,

@@ -26,7 +26,7 @@ from aggregates.errors import DecisionError, SpecError
 from aggregates.rules import AppliedRemedy, evaluate_rules, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
-from judge.gauntlet.tasks.rules import REFERENCE_RULES
+from judge.reference.rules import REFERENCE_RULES
 
 __all__ = ["Outcome", "Scenario", "play"]
 

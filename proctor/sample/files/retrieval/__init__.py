@@ -1,0 +1,1 @@
+"""Chooses the rows that answer a query, under a cap."""
