@@ -4,7 +4,7 @@
     python -m proctor.studies thresholds [CIFAR_DIR] [--results FILE] [--workers N]
     python -m proctor.studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
     python -m proctor.studies diagnostics [CIFAR_DIR]
-    python -m proctor.studies images DIR
+    python -m proctor.studies images DIR [--results FILE] [--workers N]
 
 Each prints the tables of its page in docs/explanation/. Runs are trained in as many processes as
 there are cores, one thread each.
@@ -12,31 +12,53 @@ there are cores, one thread each.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 from proctor.errors import EXIT_INTERRUPTED, ProctorError
-from proctor.studies import audited, calibration, diagnostics, faults, playbook
+from proctor.studies import calibration, diagnostics, faults, images, playbook
 
-STUDIES: dict[str, Callable[[Sequence[str]], None]] = {
-    "diagnostics": diagnostics.main,
-    "faults": faults.main,
-    "images": audited.main,
-    "playbook": playbook.main,
-    "thresholds": calibration.main,
+STUDIES = {
+    "diagnostics": diagnostics,
+    "faults": faults,
+    "images": images,
+    "playbook": playbook,
+    "thresholds": calibration,
 }
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run the study that is named first; the rest are its own arguments."""
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the study that is named first, and its options."""
+    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        prog="python -m proctor.studies",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m proctor.studies", description=__doc__, formatter_class=raw
     )
-    parser.add_argument("study", choices=sorted(STUDIES), help="Study to run.")
-    name = parser.parse_args(arguments[:1]).study
+    commands = parser.add_subparsers(dest="study", metavar="STUDY", required=True)
+    for name, study in STUDIES.items():
+        command = commands.add_parser(name, description=study.__doc__, formatter_class=raw)
+        add = command.add_argument
+        add(
+            "folder",
+            nargs=None if name == "images" else "?",
+            metavar="DIR" if name == "images" else "CIFAR_DIR",
+            help="Folder with train/ and test/ of images.",
+        )
+        if name != "diagnostics":
+            add("--results", type=Path, help="File that results are kept in, to go on.")
+            add("--workers", type=int, help="Processes (default: one for each core).")
+        if name == "faults":
+            add("--seeds", type=int, default=20, help="Seeds of each provocation.")
+        if name == "playbook":
+            add("--seeds", type=int, choices=range(2, 11), default=10, help="Seeds (default: 10).")
+            add("--compare", type=Path, help="Results made elsewhere: compare conclusions.")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a study."""
+    options = parse(arguments)
     try:
-        STUDIES[name](arguments[1:])
+        STUDIES[options.study].run(options)
     except ProctorError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

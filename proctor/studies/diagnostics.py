@@ -8,12 +8,12 @@ signal-to-noise ratio against redrawn batches, at three stages of training. CIFA
 for `imagefolder:`. It takes at most six minutes on one core.
 """
 
-import argparse
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from monitor.datasets import Split, load_splits, normalise
 from monitor.diagnostics import LOOK_EVERY, EpochWatch
 from monitor.loop import epoch_order
 from monitor.model import ResidualCNN
+from proctor.studies.statistics import print_table
 
 _BATCH = 64
 _LR = 0.05
@@ -66,20 +67,8 @@ class _Transformer(nn.Module):
         return logits
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run the study and print both tables."""
-    parser = argparse.ArgumentParser(
-        prog="python -m proctor.studies diagnostics",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("cifar_dir", nargs="?", help="Folder with train/ and test/ of CIFAR-10.")
-    folder = parser.parse_args(arguments).cifar_dir
-    study_diagnostics(*([] if folder is None else [folder]))
-
-
-def study_diagnostics(*arguments: str) -> None:
-    """Print both tables; one optional argument, a folder of images."""
+def run(options: Namespace) -> None:
+    """Print both tables."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     shapes = load_splits(RunConfig(train_examples=3_000)).train
@@ -88,36 +77,37 @@ def study_diagnostics(*arguments: str) -> None:
         ("perceptron, shapes", _Perceptron, shapes),
         ("transformer, shapes", _Transformer, shapes),
     ]
-    if arguments:
-        folder = RunConfig(dataset=f"imagefolder:{arguments[0]}", train_examples=3_000)
-        cases.append(("network, images", _network, load_splits(folder).train))
+    if options.folder is not None:
+        config = RunConfig(dataset=f"imagefolder:{options.folder}", train_examples=3_000)
+        cases.append(("network, images", _network, load_splits(config).train))
     print(
-        "Largest relative error against brute force in float64; percentiles: share of activations"
+        "Largest relative error against brute force in float64; percentiles: share of activations\n"
+        "at or below the value, less 0.5 or 0.99; dead units: wrong ones.\n"
     )
-    print("at or below the value, less 0.5 or 0.99; dead units: wrong ones.")
     columns = ("loss", "norms", "updates", "epoch", "probe", "sparsity", "p50", "p99", "dead")
-    print(f"{'':22}" + "".join(f"{column:>10}" for column in columns))
-    for name, build, data in cases:
-        errors = compare_epoch(build(), data)
-        print(f"{name:22}" + "".join(f"{errors[column]:10.1e}" for column in columns), flush=True)
-    print()
-    print(f"Signal-to-noise ratio, {_POOLED} probes and the steps of one epoch to a case")
-    print(f"{'batch':>6}{'epoch':>7}{'truth':>8}{'cases':>7}{'covered':>9}{'median/truth':>14}")
+    found = ((name, compare_epoch(build(), data)) for name, build, data in cases)
+    print_table(
+        ("model, data", *columns),
+        ((name, *(f"{errors[column]:.1e}" for column in columns)) for name, errors in found),
+    )
+    print(f"\nSignal-to-noise ratio, {_POOLED} probes and the steps of one epoch to a case:\n")
+    print_table(
+        ("batch", "epoch", "truth", "cases", "covered", "median / truth"), _noise_rows(shapes)
+    )
+
+
+def _noise_rows(data: Split) -> Iterator[tuple[Any, ...]]:
     covered: list[bool] = []
     for batch in _REDRAWN:
         ratios: list[float] = []
-        for stage, truth, found in noise_cases(batch, shapes):
+        for stage, truth, found in noise_cases(batch, data):
             inside = [low <= truth <= high for low, _, high in found]
             each = [estimate / truth for _, estimate, _ in found]
             covered += inside
             ratios += each
-            share = sum(inside) / len(inside)
-            print(
-                f"{batch:6}{stage:7}{truth:8.3f}{len(found):7}{share:9.3f}{median(each):14.3f}",
-                flush=True,
-            )
-        print(f"{batch:6}{'all':>7}{'':8}{len(ratios):7}{'':9}{median(ratios):14.3f}")
-    print(f"{'all':>6}{'':15}{len(covered):7}{sum(covered) / len(covered):9.3f}")
+            yield batch, stage, truth, len(found), fmean(inside), median(each)
+        yield batch, "all", "", len(ratios), "", median(ratios)
+    yield "all", "", "", len(covered), fmean(covered), ""
 
 
 def _network() -> nn.Module:
@@ -151,35 +141,23 @@ def compare_epoch(model: nn.Module, data: Split, steps: int = 46) -> dict[str, f
             loss = watch.loss(model(images), labels)
             torch.autograd.backward(loss)
         truth.losses.append(loss.item())
-        truth.norms.append([_norm(_grad(each)) for each in parameters])
+        truth.norms.append([float(_grad(each).norm()) for each in parameters])
         watch.gradients()
         if watch.probe_due:
             probe = _probe(model, watch, data)
         before = [each.detach().double() for each in parameters]
         optimizer.step()
         watch.updated()
-        truth.ratios.append(
-            [
-                _ratio(each.detach().double(), old)
-                for each, old in zip(parameters, before, strict=True)
-            ]
-        )
+        truth.ratios.append(_ratios(parameters, before))
     watch.close()
     measured = watch.measured()
-    whole = [
-        _ratio(each.detach().double(), old) for each, old in zip(parameters, start, strict=True)
-    ]
     layers = measured["layers"]
     taken = truth.ratios[:: watch.ratio_every]
     return {
-        "loss": _error(measured["train"]["loss"], sum(truth.losses) / steps),
-        "norms": _largest(
-            layers, "grad_norm", [sum(c) / steps for c in zip(*truth.norms, strict=True)]
-        ),
-        "updates": _largest(
-            layers, "update_ratio", [sum(c) / len(taken) for c in zip(*taken, strict=True)]
-        ),
-        "epoch": _largest(layers, "epoch_update_ratio", whole),
+        "loss": _error(measured["train"]["loss"], fmean(truth.losses)),
+        "norms": _largest(layers, "grad_norm", map(fmean, zip(*truth.norms, strict=True))),
+        "updates": _largest(layers, "update_ratio", map(fmean, zip(*taken, strict=True))),
+        "epoch": _largest(layers, "epoch_update_ratio", _ratios(parameters, start)),
         "probe": probe,
         **_compare_activations(measured["activations"], truth),
     }
@@ -203,10 +181,7 @@ def _probe(model: nn.Module, watch: EpochWatch, data: Split) -> float:
     other = torch.cat([each.double().flatten() for each in found])
     product, square = map(float, watch.measured()["gradients"]["probes"][0])
     wrong = abs(product - float(own @ other)) / square
-    return max(
-        wrong,
-        _error(square, float(own @ own + other @ other) / 2),
-    )
+    return max(wrong, _error(square, float(own @ own + other @ other) / 2))
 
 
 class _Outputs:
@@ -307,10 +282,10 @@ def _cases(
     for name, value in model.named_buffers():
         value.copy_(buffers[name])
     stacked = torch.stack(gradients).double()
-    gram = (stacked @ stacked.T).tolist()
-    count = len(gram)
-    square = sum(gram[place][place] for place in range(count)) / count
-    signal = (sum(map(sum, gram)) - count * square) / (count * (count - 1))
+    products = stacked @ stacked.T
+    gram, count = products.tolist(), len(products)
+    square = float(products.trace()) / count
+    signal = (float(products.sum()) - count * square) / (count * (count - 1))
     found_all: list[tuple[float, ...]] = []
     for _ in range(_CASES):
         chosen = rng.sample(range(count), 2 * _POOLED)
@@ -335,26 +310,19 @@ def _grad(parameter: Tensor) -> Tensor:
     return parameter.grad.double()
 
 
-def _norm(value: Tensor) -> float:
-    return float(value.norm())
-
-
-def _ratio(after: Tensor, before: Tensor) -> float:
-    length = _norm(before)
-    return _norm(after - before) / length if length else math.nan
+def _ratios(after: Sequence[Tensor], before: Sequence[Tensor]) -> list[float]:
+    """Return how far each tensor has come, relative to its length before (NaN for length 0)."""
+    return [
+        float((now.detach().double() - old).norm() / length) if (length := old.norm()) else math.nan
+        for now, old in zip(after, before, strict=True)
+    ]
 
 
 def _error(found: float, truth: float) -> float:
     return abs(found - truth) / abs(truth)
 
 
-def _largest(layers: list[dict[str, Any]], name: str, truths: list[float]) -> float:
-    pairs = zip(layers, truths, strict=True)
-    return max(
-        (
-            _error(layer[name], truth)
-            for layer, truth in pairs
-            if layer[name] is not None and truth > 1e-7
-        ),
-        default=0.0,
-    )
+def _largest(layers: list[dict[str, Any]], name: str, truths: Iterable[float]) -> float:
+    pairs = [(layer[name], truth) for layer, truth in zip(layers, truths, strict=True)]
+    known = [_error(found, truth) for found, truth in pairs if found is not None and truth > 1e-7]
+    return max(known, default=0.0)

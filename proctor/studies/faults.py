@@ -7,28 +7,32 @@ that never acts; a control beside them, and the healthy runs of these settings.
 I/O: trains, unless FILE has the results; prints tables.
 """
 
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from aggregates.provocations import CATALOGUE, Fault
+from aggregates.provocations import CATALOGUE
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.signals import EpochSignals
-from proctor.studies.calibration import healthy_shares, parse, train_starts
+from proctor.studies.calibration import healthy_shares
 from proctor.studies.detection import Detection, detect, fired_by_epoch
-from proctor.studies.runner import Result
-from proctor.studies.shares import Share
-from proctor.studies.starts import CONTROL, Start, faulty_starts, healthy_starts
-from proctor.studies.tables import print_table
+from proctor.studies.starts import (
+    CONTROL,
+    Runs,
+    Start,
+    datasets_of,
+    faulty_starts,
+    healthy_starts,
+    train_starts,
+)
+from proctor.studies.statistics import Share, print_table
 
 HARMLESS = 0.1  # share of the control's progress that a fault may cost and still be harmless
 
-Runs = Mapping[Start, Result]
 
-
-def main(arguments: Sequence[str]) -> None:
-    """Run the study, or as much as an earlier call has left, and print its page's tables."""
-    options = parse(arguments, "faults", __doc__)
-    datasets = ("shapes", "images") if options.cifar_dir else ("shapes",)
+def run(options: Namespace) -> None:
+    """Train what an earlier call has left, and print the page's tables."""
+    datasets = datasets_of(options)
     starts = [
         *faulty_starts(datasets, calibrates=False, seeds=options.seeds),
         *(each for each in healthy_starts(datasets) if not each.setting.calibrates),
@@ -40,33 +44,31 @@ def print_study(runs: Runs, rules: RulesConfig) -> None:
     """Print the tables of docs/explanation/provocations.md; calibration runs are left out."""
     held_out = {start: run for start, run in runs.items() if not start.setting.calibrates}
     controls = {
-        (start.seed, start.setting.hash): run.signals()
+        (start.seed, start.setting.hash): run.history
         for start, run in held_out.items()
         if start.name == CONTROL
     }
     rows, instead = [], []
-    for name in CATALOGUE:
-        for expects, found in _by_expectation(name, held_out):
-            seen = [_detect(run, fault, rules) for fault, run in found.values()]
-            harmful = [
-                is_harmful(run.signals(), controls[start.seed, start.setting.hash])
-                for start, (_, run) in found.items()
-                if (start.seed, start.setting.hash) in controls
-            ]
-            rows.append(
-                (
-                    name,
-                    expects,
-                    Share.true(each.in_time for each in seen),
-                    Share.true(each.wrong_in_front for each in seen),
-                    f"{sum(harmful)} of {len(harmful)}",
-                )
+    for (name, expects), starts in _by_expectation(held_out).items():
+        seen = [_detect(start, held_out[start].history, rules) for start in starts]
+        harmful = [
+            is_harmful(held_out[start].history, controls[start.seed, start.setting.hash])
+            for start in starts
+            if (start.seed, start.setting.hash) in controls
+        ]
+        rows.append(
+            (
+                name,
+                expects,
+                Share.true(each.in_time for each in seen),
+                Share.true(each.wrong_in_front for each in seen),
+                f"{sum(harmful)} of {len(harmful)}",
             )
-            fronts = Counter(each.front or "none" for each in seen if not each.in_time)
-            if fronts:
-                instead.append(
-                    (name, expects, ", ".join(f"{rule} {n}" for rule, n in sorted(fronts.items())))
-                )
+        )
+        fronts = Counter(each.front or "none" for each in seen if not each.in_time)
+        if fronts:
+            shown = ", ".join(f"{rule} {count}" for rule, count in sorted(fronts.items()))
+            instead.append((name, expects, shown))
     print("Faults (share; 95% interval):\n")
     print_table(
         (
@@ -94,15 +96,16 @@ def is_harmful(history: Sequence[EpochSignals], control: Sequence[EpochSignals])
     return not lost <= HARMLESS * max(progress, 0.0)  # NaN is harmful
 
 
-def _by_expectation(name: str, runs: Runs) -> list[tuple[str, dict[Start, tuple[Fault, Result]]]]:
-    """Return the runs of a provocation apart by the rules that are expected."""
-    found: dict[str, dict[Start, tuple[Fault, Result]]] = {}
-    for start, run in runs.items():
-        fault = start.fault
-        if start.name == name and fault is not None:
-            found.setdefault(" or ".join(fault.expects), {})[start] = (fault, run)
-    return sorted(found.items())
+def _by_expectation(runs: Runs) -> dict[tuple[str, str], list[Start]]:
+    """Return the starts by provocation and expected rules, in the catalogue's order."""
+    found: dict[tuple[str, str], list[Start]] = {}
+    for start in runs:
+        if (fault := start.fault) is not None:
+            found.setdefault((fault.name, " or ".join(fault.expects)), []).append(start)
+    names = list(CATALOGUE)
+    return {key: found[key] for key in sorted(found, key=lambda key: (names.index(key[0]), key))}
 
 
-def _detect(run: Result, fault: Fault, rules: RulesConfig) -> Detection:
-    return detect(fired_by_epoch(run.signals(), rules), fault, rules)
+def _detect(start: Start, history: Sequence[EpochSignals], rules: RulesConfig) -> Detection:
+    assert start.fault is not None, "starts are chosen by their faults"
+    return detect(fired_by_epoch(history, rules), start.fault, rules)

@@ -8,10 +8,10 @@ trained once.
 Source: docs/explanation/playbook-study.md.  I/O: see proctor.studies.runner.
 """
 
-import argparse
-import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,9 +20,8 @@ import torch
 
 from aggregates.provocations import apply_to_config
 from monitor.dispatch import current_variables, describe_cpu
-from proctor.studies.runner import Job, Result, load_results, run_jobs
-from proctor.studies.statistics import paired_interval
-from proctor.studies.tables import print_table
+from proctor.studies.runner import Job, Result, load_results, run_jobs, show_progress
+from proctor.studies.statistics import paired_interval, print_table
 
 BASE: Mapping[str, Any] = {
     "channels": 16,
@@ -33,7 +32,6 @@ BASE: Mapping[str, Any] = {
     "test_examples": 1_000,
     "epochs": 12,
 }
-SEEDS = range(10)
 _LEVEL = 0.01  # of accuracy: a smaller mean difference is called level
 _FEW: Mapping[str, Any] = {"train_examples": 600}  # where a step takes long
 
@@ -75,6 +73,7 @@ CONDITIONS = (
     Condition("infinite_loss", {}, "infinite_loss"),
 )
 OTHERS = ("nothing", "random")  # what the playbook is compared with
+_Start = tuple[str, Condition, int]  # dataset, condition, seed
 
 
 @dataclass(frozen=True)
@@ -101,27 +100,12 @@ class Row:
         return sum(each.failed for by_seed in self.results.values() for each in by_seed.values())
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run the study, or as much as an earlier call has left, and print its page's tables."""
-    parser = argparse.ArgumentParser(prog="python -m proctor.studies playbook", description=__doc__)
-    parser.add_argument("cifar_dir", nargs="?", help="Folder with train/ and test/ of CIFAR-10.")
-    parser.add_argument("--results", type=Path, help="File that results are kept in, to go on.")
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        choices=range(2, 11),
-        default=len(SEEDS),
-        help="How many seeds (default: 10).",
-    )
-    parser.add_argument("--workers", type=int, help="Processes (default: one for each core).")
-    parser.add_argument(
-        "--compare", type=Path, metavar="FILE", help="Results made elsewhere: compare conclusions."
-    )
-    options = parser.parse_args(arguments)
+def run(options: Namespace) -> None:
+    """Train what an earlier call has left, and print the page's tables."""
     datasets = {"shapes": "shapes"}
-    if options.cifar_dir is not None:
-        datasets["CIFAR-10"] = f"imagefolder:{options.cifar_dir}"
-    seeds = list(range(options.seeds))
+    if options.folder is not None:
+        datasets["CIFAR-10"] = f"imagefolder:{options.folder}"
+    seeds = range(options.seeds)
     rows = collect_rows(datasets, seeds, options.results, workers=options.workers)
     print_study(rows, seeds)
     if options.compare is not None:
@@ -134,43 +118,37 @@ def collect_rows(
     results: Path | None,
     *,
     workers: int | None = None,
-    conditions: Sequence[Condition] = CONDITIONS,
-    policies: Sequence[str] = ("playbook", "random"),
 ) -> list[Row]:
     """Train what `results` lacks, `nothing` first, and return a row for each condition."""
-    starts = {
-        (condition, dataset, seed): condition.config(where, seed)
-        for dataset, where in datasets.items()
-        for condition in conditions
-        for seed in seeds
-    }
 
-    def job(start: tuple[Condition, str, int], policy: str) -> Job:
-        condition, dataset, seed = start
-        return Job(_key(dataset, condition, seed, policy), starts[start], policy)
+    def train(starts: Sequence[_Start], policies: Sequence[str]) -> dict[str, Result]:
+        jobs = [
+            Job(_key(*start, policy), condition.config(datasets[dataset], seed), policy)
+            for start in starts
+            for dataset, condition, seed in [start]
+            for policy in policies
+        ]
+        return run_jobs(jobs, results, workers, on_result=show_progress)
 
-    idle_jobs = {start: job(start, "nothing") for start in starts}
-    idle = run_jobs(idle_jobs.values(), results, workers, on_result=_show_progress)
-    differs = [start for start, each in idle_jobs.items() if any(idle[each.key].fired)]
-    acting_jobs = {(policy, start): job(start, policy) for start in differs for policy in policies}
-    acting = run_jobs(acting_jobs.values(), results, workers, on_result=_show_progress)
-
-    def result(start: tuple[Condition, str, int], policy: str) -> Result:
-        own = acting_jobs.get((policy, start))
-        return idle[idle_jobs[start].key] if own is None else acting[own.key]
-
+    starts = list(product(datasets, CONDITIONS, seeds))
+    idle = train(starts, ["nothing"])
+    differs = [start for start in starts if any(idle[_key(*start, "nothing")].fired)]
+    found = idle | train(differs, ["playbook", "random"])
     return [
         Row(
             condition,
             dataset,
             {
-                policy: {seed: result((condition, dataset, seed), policy) for seed in seeds}
-                for policy in ("nothing", *policies)
+                policy: {
+                    seed: found.get(_key(dataset, condition, seed, policy))
+                    or idle[_key(dataset, condition, seed, "nothing")]
+                    for seed in seeds
+                }
+                for policy in ("nothing", "playbook", "random")
             },
-            same=sum((condition, dataset, seed) not in differs for seed in seeds),
+            same=sum((dataset, condition, seed) not in differs for seed in seeds),
         )
-        for dataset in datasets
-        for condition in conditions
+        for dataset, condition in product(datasets, CONDITIONS)
     ]
 
 
@@ -201,27 +179,22 @@ def print_study(rows: Sequence[Row], seeds: Sequence[int]) -> None:
             for row in rows
         ],
     )
-    gain = {id(row): mean(row.gains("nothing")) for row in rows}
-    ordered = sorted(rows, key=lambda row: gain[id(row)])
+    ordered = sorted(rows, key=lambda row: mean(row.gains("nothing")))
+    print()
     for label, row in (("worst", ordered[0]), ("best", ordered[-1])):
-        print(
-            f"\n{label} row: {row.condition.name} on {row.dataset}, "
-            f"{_shown(row.gains('nothing'), comparisons)}",
-            end="",
-        )
-    healthy = [row for row in rows if row.condition.healthy]
+        gain = _shown(row.gains("nothing"), comparisons)
+        print(f"{label} row: {row.condition.name} on {row.dataset}, {gain}")
+    least = min(mean(row.gains("nothing")) for row in rows if row.condition.healthy)
+    print(f"healthy rows, smallest mean difference: {least:+.3f}")
     faulty = [row for row in rows if not row.condition.healthy]
-    print(
-        f"\nhealthy rows, smallest mean difference: {min(gain[id(row)] for row in healthy):+.3f}"
-        if healthy
-        else ""
-    )
     for other in OTHERS:
-        better, worse = _verdicts(faulty, other, comparisons)
-        above = sum(mean(row.gains(other)) > 0 for row in faulty)
+        gains = [row.gains(other) for row in faulty]
+        intervals = [paired_interval(each, comparisons=comparisons) for each in gains]
         print(
-            f"faulty rows, playbook - {other}: mean above 0 in {above} of {len(faulty)}; interval "
-            f"above 0 in {better}, below 0 in {worse}"
+            f"faulty rows, playbook - {other}: mean above 0 in "
+            f"{sum(mean(each) > 0 for each in gains)} of {len(faulty)}; interval above 0 in "
+            f"{sum(low > 0 for low, _ in intervals)}, below 0 in "
+            f"{sum(high < 0 for _, high in intervals)}"
         )
     failed = sum(row.failed for row in rows)
     variables = current_variables() or "no dispatch variables set"
@@ -259,8 +232,10 @@ def print_comparison(rows: Sequence[Row], elsewhere: Mapping[str, Result]) -> No
 
 
 def _gain_elsewhere(row: Row, seed: int, elsewhere: Mapping[str, Result]) -> float | None:
-    idle = elsewhere.get(_key(row.dataset, row.condition, seed, "nothing"))
-    acts = elsewhere.get(_key(row.dataset, row.condition, seed, "playbook"))
+    idle, acts = (
+        elsewhere.get(_key(row.dataset, row.condition, seed, policy))
+        for policy in ("nothing", "playbook")
+    )
     if idle is None or (acts is None and any(idle.fired)):
         return None  # that study has not come so far
     return 0.0 if acts is None else (acts.test_accuracy or 0.0) - (idle.test_accuracy or 0.0)
@@ -277,14 +252,3 @@ def _key(dataset: str, condition: Condition, seed: int, policy: str) -> str:
 def _shown(gains: Sequence[float], comparisons: int) -> str:
     low, high = paired_interval(gains, comparisons=comparisons)
     return f"{mean(gains):+.3f} ({low:+.3f} to {high:+.3f})"
-
-
-def _verdicts(rows: Sequence[Row], other: str, comparisons: int) -> tuple[int, int]:
-    """Return how many rows' intervals lie above zero, and how many below."""
-    found = [paired_interval(row.gains(other), comparisons=comparisons) for row in rows]
-    return sum(low > 0 for low, _ in found), sum(high < 0 for _, high in found)
-
-
-def _show_progress(done: int, of: int, newest: Result) -> None:
-    note = f", failed: {newest.error}" if newest.failed else ""
-    print(f"{done} of {of}: {newest.key}{note}", file=sys.stderr, flush=True)

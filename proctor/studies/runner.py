@@ -1,8 +1,9 @@
 """Many short trainings in parallel, with results in a file that outlives an interruption.
 
-Each job is trained in memory by a worker process with one thread. Its result is appended to a file
-of JSON lines, flushed and synced, so an interrupted study goes on with the jobs that are missing.
-The runs are not audited: test accuracy is measured directly on the saved weights.
+Each job is trained by a worker process with one thread: in memory, or in a home that is deleted
+afterwards where it is audited. Its result is appended to a file of JSON lines, flushed and synced,
+so an interrupted study goes on with the jobs that are missing. Test accuracy is measured directly
+on the saved weights.
 
 Trust: a results file is the user's own; a line from other code, another machine setting or another
 configuration is refused.
@@ -11,22 +12,26 @@ I/O: reads the datasets; reads and appends to the results file.  Units: seconds 
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TextIO
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from aggregates.noise import NoiseProbes
+import msgspec
+
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.signals import EpochSignals
 from aggregates.spec import ModelSpec
+from judge.auditing.audit import audit_run
 from judge.auditing.reexecution import MemoryBlobs
 from ledger.application import LedgerApplication
 from monitor.computing import computing_as
@@ -35,14 +40,19 @@ from monitor.datasets import Split, Splits, load_splits, load_test
 from monitor.environment import describe_environment
 from monitor.loop import train
 from monitor.model import ResidualCNN
-from monitor.session import validate_model
+from monitor.session import Blobs, validate_model
 from monitor.weights import load_weights
 from policies.deciding.catalogue import create_policy
-from proctor.studies.errors import StudyError
+from proctor.errors import ProctorError
+from proctor.home import Home
 
 OnResult = Callable[[int, int, "Result"], None]  # results so far, of how many, the newest
 # What of the environment decides the results of a study, beside the jobs themselves.
 _DECIDING = ("code_sha256", "cpu", "cpu_capability", "numpy", "torch", "variables")
+
+
+class StudyError(ProctorError):
+    """A study cannot start or go on; the message says where and what to do."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,7 @@ class Job:
     key: str
     config: Mapping[str, Any]
     policy: str
+    audited: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,17 +70,16 @@ class Result:
     """What is kept of a training; a failed one keeps what it had measured until then."""
 
     key: str
-    history: tuple[dict[str, Any], ...]  # all fields of EpochSignals, by epoch
+    history: tuple[EpochSignals, ...]
     fired: tuple[dict[str, str], ...]  # rule -> side, by epoch
     val_accuracy: tuple[float, ...]  # by epoch
     test_best: float | None  # test accuracy of the best weights; None where no epoch was best
     test_last: float | None  # of the weights after the last epoch; None where the run failed
-    decisions: tuple[
-        dict[str, Any], ...
-    ]  # those that act: epoch, cites, direction, params, outcome
+    decisions: tuple[dict[str, Any], ...]  # that act: epoch, cites, direction, params, outcome
     end_reason: str
     error: str | None  # why the run failed, None where it did not
     seconds: float  # processor time
+    verdict: dict[str, Any] | None = None  # the audit's scores and number of violations
 
     @property
     def failed(self) -> bool:
@@ -86,18 +96,14 @@ class Result:
         """Test accuracy of the weights that the run would submit: the best, else the last."""
         return self.test_last if self.test_best is None else self.test_best
 
-    def signals(self) -> tuple[EpochSignals, ...]:
-        """Return the history as the rules read it."""
-        return tuple(_signals(each) for each in self.history)
 
+@dataclass(frozen=True)
+class _Line:
+    """A line of a results file."""
 
-def _signals(value: Mapping[str, Any]) -> EpochSignals:
-    """Return what asdict() made plain, perhaps read from JSON."""
-    noise = value.get("noise")
-    if noise is not None:
-        probes = tuple((product, square) for product, square in noise["probes"])
-        noise = NoiseProbes(**{**noise, "probes": probes})
-    return EpochSignals(**{**value, "noise": noise})
+    made_with: dict[str, Any]
+    job: Job
+    result: Result
 
 
 def run_jobs(
@@ -118,27 +124,32 @@ def run_jobs(
     jobs = list(jobs)
     if len({job.key for job in jobs}) != len(jobs):
         raise StudyError("two jobs have the same key")
-    made_with = _made_with(code)
+    here = describe_environment(RunConfig(threads=1))
+    made_with = {key: here[key] for key in _DECIDING}
+    if code is not None:
+        made_with["code_sha256"] = code
     done = {} if results is None else _read_results(results, jobs, made_with)
+    if results is not None:
+        _cut_torn_line(results)
     missing = [job for job in jobs if job.key not in done]
-    with _appending(results) as file:
-        for job, result in _train_all(missing, workers or os.cpu_count() or 1):
-            if file is not None:
-                _append(file, job, result, made_with)
-            done[job.key] = result
-            if on_result is not None:
-                on_result(len(done), len(jobs), result)
+    for job, result in _train_all(missing, workers or os.cpu_count() or 1):
+        if results is not None:
+            _append(results, _Line(made_with, job, result))
+        done[job.key] = result
+        if on_result is not None:
+            on_result(len(done), len(jobs), result)
     return {job.key: done[job.key] for job in jobs}
+
+
+def show_progress(done: int, of: int, newest: Result) -> None:
+    """Print a line for a result that came in to standard error."""
+    note = f", failed: {newest.error}" if newest.failed else ""
+    print(f"{done} of {of}: {newest.key}{note}", file=sys.stderr, flush=True)
 
 
 def load_results(path: Path) -> dict[str, Result]:
     """Return all results of a file by key, whatever made them; raises StudyError."""
-    try:
-        *lines, _torn = path.read_bytes().split(b"\n")
-        results = [_result_of(json.loads(line)["result"]) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StudyError(f"{path} holds no results of a study: {error}") from error
-    return {result.key: result for result in results}
+    return {line.job.key: line.result for _, line in _read_lines(path)}
 
 
 def run_job(job: Job) -> Result:
@@ -152,34 +163,36 @@ def run_job(job: Job) -> Result:
         accuracies.append(measured["validation"]["accuracy"])
 
     tests: dict[str, float] = {}
-    error: str | None = None
+    error, verdict = None, None
     try:
-        config = RunConfig.from_dict({**job.config, "threads": 1})
-        splits, test = _load_data(config)
-        log, blobs = LedgerApplication.in_memory(REGISTRY), MemoryBlobs()
-        run = train(
-            config,
-            create_policy(job.policy),
-            log=log,
-            blobs=blobs,
-            splits=splits,
-            on_epoch=on_epoch,
-        )
-        runs[:] = [run]
-        saved = {
-            event.kind: event for event in log.events.get(run.id) if type(event) is Run.WeightsSaved
-        }
-        with computing_as(config):
-            for kind, event in saved.items():
-                model = ResidualCNN(ModelSpec.from_dict(event.spec), seed=config.seed)
-                load_weights(model, blobs.get(event.sha256))
-                tests[kind] = validate_model(model, test)["accuracy"]
+        with ExitStack() as stack:
+            home = None
+            log = LedgerApplication.in_memory(REGISTRY)
+            blobs: Blobs = MemoryBlobs()
+            if job.audited:
+                home = Home(Path(stack.enter_context(TemporaryDirectory())))
+                log, blobs = stack.enter_context(home.open_log()), home.blobs
+            config = RunConfig.from_dict({**job.config, "threads": 1})
+            splits, test = _load_data(config)
+            run = train(
+                config,
+                create_policy(job.policy),
+                log=log,
+                blobs=blobs,
+                splits=splits,
+                submission_dir=None if home is None else home.path / "submission",
+                on_epoch=on_epoch,
+            )
+            runs[:] = [run]
+            tests = _test_weights(log, blobs, run, config, test)
+            if home is not None:
+                verdict = _audit(home, log, run)
     except Exception as caught:  # whatever it is, the run failed and is counted
         error = f"{type(caught).__name__}: {caught}"
     known = runs[0] if runs else None
     return Result(
         key=job.key,
-        history=() if known is None else tuple(asdict(each) for each in known.history),
+        history=() if known is None else tuple(known.history),
         fired=() if known is None else _fired_sides(known),
         val_accuracy=tuple(accuracies),
         test_best=None if error else tests.get("best"),
@@ -188,30 +201,40 @@ def run_job(job: Job) -> Result:
         end_reason="failed" if known is None or error else str(known.end_reason),
         error=error,
         seconds=time.process_time() - started,
+        verdict=verdict,
     )
+
+
+def _test_weights(
+    log: LedgerApplication, blobs: Blobs, run: Run, config: RunConfig, test: Split
+) -> dict[str, float]:
+    """Return the test accuracy of the best and of the last weights that a run saved."""
+    saved = {
+        event.kind: event for event in log.events.get(run.id) if type(event) is Run.WeightsSaved
+    }
+    found = {}
+    with computing_as(config):
+        for kind, event in saved.items():
+            model = ResidualCNN(ModelSpec.from_dict(event.spec), seed=config.seed)
+            load_weights(model, blobs.get(event.sha256))
+            found[kind] = validate_model(model, test)["accuracy"]
+    return found
+
+
+def _audit(home: Home, log: LedgerApplication, run: Run) -> dict[str, Any]:
+    report = audit_run(
+        run.id, ledger_dir=home.ledger, submission_dir=home.path / "submission", log=log
+    )
+    return {**asdict(report.scores), "violations": len(report.violations)}
 
 
 def _load_data(config: RunConfig) -> tuple[Splits, Split]:
-    return _load_once(
-        config.dataset,
-        config.data_dir,
-        (config.train_examples, config.val_examples, config.test_examples),
-        config.data_seed,
-    )
+    names = ("dataset", "data_dir", "train_examples", "val_examples", "test_examples", "data_seed")
+    return _load_once(RunConfig(**{name: getattr(config, name) for name in names}))
 
 
 @lru_cache(maxsize=8)  # runs of a study differ in seeds and settings, rarely in their data
-def _load_once(
-    dataset: str, data_dir: str | None, sizes: tuple[int | None, ...], data_seed: int
-) -> tuple[Splits, Split]:
-    config = RunConfig(
-        dataset=dataset,
-        data_dir=data_dir,
-        train_examples=sizes[0],
-        val_examples=sizes[1],
-        test_examples=sizes[2],
-        data_seed=data_seed,
-    )
+def _load_once(config: RunConfig) -> tuple[Splits, Split]:
     return load_splits(config), load_test(config)
 
 
@@ -245,11 +268,9 @@ def _train_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Result]
         return
     pool = ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn"))
     try:
-        waiting: dict[Future[Result], Job] = {pool.submit(run_job, job): job for job in jobs}
-        while waiting:
-            ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in ended:
-                yield waiting.pop(future), future.result()
+        waiting = {pool.submit(run_job, job): job for job in jobs}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
     except BrokenProcessPool as error:
         raise StudyError(
             "a worker process was killed, perhaps for lack of memory; "
@@ -259,64 +280,51 @@ def _train_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Result]
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _made_with(code: str | None) -> dict[str, Any]:
-    here = describe_environment(RunConfig(threads=1))
-    return {key: here[key] for key in _DECIDING} | ({} if code is None else {"code_sha256": code})
-
-
-@contextmanager
-def _appending(path: Path | None) -> Iterator[TextIO | None]:
-    """Open the results for appending, a torn last line cut off."""
-    if path is None:
-        yield None
-        return
+def _cut_torn_line(path: Path) -> None:
+    """Create the file, or cut off what follows its last whole line."""
     path.touch()
     with path.open("r+b") as file:
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
-    with path.open("a", encoding="utf-8") as appending:
-        yield appending
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def _append(file: TextIO, job: Job, result: Result, made_with: Mapping[str, Any]) -> None:
-    line = {"made_with": dict(made_with), "job": asdict(job), "result": asdict(result)}
-    file.write(json.dumps(line) + "\n")
-    file.flush()
-    os.fsync(file.fileno())
+def _append(path: Path, line: _Line) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(line)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_lines(path: Path) -> Iterator[tuple[str, _Line]]:
+    """Yield the whole lines of a results file, each behind its place."""
+    try:
+        *lines, _torn = path.read_bytes().split(b"\n")  # what follows the last newline is no line
+    except OSError as error:
+        raise StudyError(f"{path} cannot be read: {error.strerror}") from error
+    for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
+        try:
+            yield place, msgspec.convert(json.loads(line), _Line)
+        except ValueError as error:
+            raise StudyError(f"{place}: not a result of a study ({error})") from error
 
 
 def _read_results(
     path: Path, jobs: Sequence[Job], made_with: Mapping[str, Any]
 ) -> dict[str, Result]:
     """Return the results of `jobs` that the file holds; other keys are left alone."""
-    if not path.exists():
-        return {}
     wanted = {job.key: json.loads(json.dumps(asdict(job))) for job in jobs}
     found: dict[str, Result] = {}
-    *lines, _torn = path.read_bytes().split(b"\n")  # what follows the last newline is no line
-    for number, line in enumerate(lines, start=1):
-        try:
-            value = json.loads(line)
-            job, made = value["job"], value["made_with"]
-            result = _result_of(value["result"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise StudyError(f"{path}, line {number}: not a result of a study ({error})") from error
-        if job["key"] not in wanted:
+    for place, line in _read_lines(path) if path.exists() else ():
+        key = line.job.key
+        if key not in wanted:
             continue
-        if job != wanted[job["key"]]:
+        if asdict(line.job) != wanted[key]:
             raise StudyError(
-                f"{path}, line {number}: {job['key']} has another configuration or policy now; "
-                "name another results file"
+                f"{place}: {key} has another configuration or policy now; name another results file"
             )
-        if differs := [key for key in made_with if made.get(key) != made_with[key]]:
+        if differs := [each for each in made_with if line.made_with.get(each) != made_with[each]]:
             raise StudyError(
-                f"{path}, line {number}: made with another {', '.join(differs)}; "
-                "name another results file"
+                f"{place}: made with another {', '.join(differs)}; name another results file"
             )
-        found[result.key] = result
+        found[key] = line.result
     return found
-
-
-def _result_of(value: Mapping[str, Any]) -> Result:
-    lists = ("history", "fired", "val_accuracy", "decisions")
-    return Result(**{**value, **{name: tuple(value[name]) for name in lists}})

@@ -12,9 +12,15 @@ from aggregates.signals import EpochSignals
 from monitor.config import RunConfig
 from proctor.studies.detection import detect, earliest_epoch, fired_by_epoch
 from proctor.studies.faults import is_harmful
-from proctor.studies.healthy import BATCHES, RATES, healthy_settings
-from proctor.studies.shares import Share
-from proctor.studies.starts import CONTROL, faulty_starts, healthy_starts
+from proctor.studies.starts import (
+    BATCHES,
+    CONTROL,
+    RATES,
+    faulty_starts,
+    healthy_settings,
+    healthy_starts,
+)
+from proctor.studies.statistics import Share
 from proctor.studies.thresholds import (
     band_levels,
     choose,
@@ -68,7 +74,6 @@ def test_interval_of_a_share_is_that_of_clopper_and_pearson(
 
 def test_share_of_nothing_says_nothing() -> None:
     assert Share(0, 0).interval() == (0.0, 1.0)
-    assert math.isnan(Share(0, 0).value)
     assert str(Share(0, 0)) == "-"
     assert str(Share.true([True, False])) == "1 of 2 (50.0%; 1.3% to 98.7%)"
 

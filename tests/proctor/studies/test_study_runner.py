@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from proctor.studies import runner
-from proctor.studies.errors import StudyError
-from proctor.studies.runner import Job, Result, run_job, run_jobs
+from proctor.studies.images import print_result
+from proctor.studies.runner import Job, Result, StudyError, run_job, run_jobs
 
 TINY: dict[str, Any] = {
     "channels": 4,
@@ -55,8 +55,8 @@ def test_result_has_every_epoch_and_test_accuracy_and_survives_the_file(
     first = run_jobs(jobs(1), file)["run 0"]
     again = run_jobs(jobs(1), file)["run 0"]
     assert in_process == ["run 0"]
-    assert again.signals() == first.signals()
-    assert [each.epoch for each in again.signals()] == [0, 1, 2]
+    assert again.history == first.history
+    assert [each.epoch for each in again.history] == [0, 1, 2]
     assert len(again.val_accuracy) == len(again.fired) == 3
     assert again.test_best is not None
     assert again.test_last is not None
@@ -105,7 +105,7 @@ def test_study_killed_in_the_middle_goes_on_with_the_missing_runs(tmp_path: Path
     assert len(results) == kept + 1
     assert done == [kept + 1]
     anew = run_job(jobs(1)[0])
-    assert results["run 0"].signals() == anew.signals()
+    assert results["run 0"].history == anew.history
     assert results["run 0"].test_best == anew.test_best
 
 
@@ -199,3 +199,12 @@ def test_killed_worker_is_reported_with_what_to_do(
 def _die(job: Job) -> Result:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError(job)
+
+
+def test_audited_run_has_the_verdict_of_the_judge(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run_job(Job("one", TINY, "nothing", audited=True))
+    assert result.error is None
+    assert result.verdict is not None
+    assert result.verdict["test_accuracy"] == result.test_accuracy
+    print_result(result)
+    assert "0 violations in 0 obligations, hard fail: False" in capsys.readouterr().out
