@@ -33,6 +33,8 @@ from ledger.paths import LedgerPaths
 from proctor.errors import ProctorError
 
 if TYPE_CHECKING:
+    from eventsourcing.persistence import Notification
+
     from aggregates.run import Run
     from ledger.application import LedgerApplication
 
@@ -201,13 +203,17 @@ def find_named(known: Iterable[Id], name: str, *, noun: str, see: str) -> Id:
 
 
 def _run_events(log: "LedgerApplication") -> Iterator[tuple[UUID, str]]:
-    start = 1
-    while notifications := log.recorder.select_notifications(
-        start, 1_000, topics=["run.started", "run.ended"]
-    ):
-        for notification in notifications:
-            yield UUID(str(notification.originator_id)), notification.topic
-        start = notifications[-1].id + 1
+    for each in notifications(log, "run.started", "run.ended"):
+        yield UUID(str(each.originator_id)), each.topic
+
+
+def notifications(
+    log: "LedgerApplication", *topics: str, start: int = 1
+) -> Iterator["Notification"]:
+    """Yield the events of these names from a notification on, a page in each transaction."""
+    while page := log.recorder.select_notifications(start, 1_000, topics=topics):
+        yield from page
+        start = page[-1].id + 1
 
 
 def _is_held(lock: Path) -> bool:

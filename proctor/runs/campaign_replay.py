@@ -9,7 +9,7 @@ have made it up.
 I/O: reads the home; trains.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
@@ -29,11 +29,11 @@ from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.loop import OnEpoch
-from proctor.home import Home, find_run
+from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.runs.campaign_run import CutOff, rank_runs
-from proctor.runs.replay import verified_campaigns, verified_runs
+from proctor.runs.replay import find_recorded, folded, read_streams
 from proctor.runs.training import Attempt, following_attempt
 from proctor.runs.transcript_replay import CheckedPolicy, RecordedCalls
 
@@ -110,22 +110,19 @@ def read_records(home: Home, name: str) -> Records:
     home.require_ledger()
     home.close_crashed()
     with open_remembered(home.ledger) as ledger:
-        campaigns = verified_campaigns(ledger)
-        chosen = find_run([*campaigns, *verified_runs(ledger)], name)
-        events = decode_events(_streams(ledger, {chosen})[chosen])
-        if chosen in campaigns:
-            campaign_events = events
-        else:
-            campaign_events = _campaign_of(ledger, campaigns, events[0].campaign)
-        campaign = _folded(campaign_events) if campaign_events else None
+        chosen = find_recorded(ledger, name)
+        events = campaign_events = decode_events(read_streams(ledger, {chosen})[chosen])
+        if type(events[0]) is not Campaign.Started:
+            campaign_events = _campaign_of(ledger, events[0].campaign)
+        campaign = folded(campaign_events)
         runs = [str(chosen)]
-        if campaign is not None and chosen in campaigns:
+        if campaign is not None and campaign.id == chosen:
             runs = [*campaign.runs, *campaign.abandoned]
         ids = {run: UUID(run) for run in runs}
         transcripts = {run: Transcript.id_of(run_id) for run, run_id in ids.items()}
         named = {} if campaign is None else campaign.audits
         audits = {run: UUID(named[run]) for run in runs if run in named}
-        found = _streams(ledger, {*ids.values(), *transcripts.values(), *audits.values()})
+        found = read_streams(ledger, {*ids.values(), *transcripts.values(), *audits.values()})
         given = _given(ledger)
     decoded = {stream: decode_events(entries) for stream, entries in found.items()}
     return Records(
@@ -154,7 +151,7 @@ def redo_run(home: Home, records: Records, run_id: str, *, on_epoch: OnEpoch) ->
     calls = None
     if transcript is not None:
         calls = RecordedCalls(UUID(run_id), transcript, home.blobs)
-    policy = CheckedPolicy(_folded(events), calls, records.told.get(run_id))
+    policy = CheckedPolicy(folded(events), calls, records.told.get(run_id))
     comparison = reexecute(events, policy, on_epoch=on_epoch)
     found = (*policy.differences(), *records.made_up.get(run_id, ()))
     return RunAgain(comparison, calls.count if calls else 0, found)
@@ -177,7 +174,7 @@ def redo_campaign(
         if run_id not in records.runs:
             found.append(Difference(place, run_id, "there is no such run"))
             break
-        run = _folded(records.runs[run_id])
+        run = folded(records.runs[run_id])
         expected = following or Attempt(RunConfig.from_dict(campaign.config))
         data = data or run.data
         found += differences(data, run.data, place=f"{place} data")
@@ -253,15 +250,6 @@ def _verdict(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def _streams(ledger: VerifiedLedger, wanted: Collection[UUID]) -> dict[UUID, list[VerifiedEntry]]:
-    """Return the entries of some streams."""
-    found: dict[UUID, list[VerifiedEntry]] = {}
-    for entry in ledger.entries():
-        if entry.stream_id in wanted:
-            found.setdefault(entry.stream_id, []).append(entry)
-    return found
-
-
 def _given(ledger: VerifiedLedger) -> dict[tuple[Any, ...], int]:
     """Return where each usable answer was first given, by request, endpoint and response."""
     given: dict[tuple[Any, ...], int] = {}
@@ -302,13 +290,11 @@ def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry])
     )
 
 
-def _campaign_of(
-    ledger: VerifiedLedger, campaigns: Collection[UUID], name: str | None
-) -> list[Any]:
+def _campaign_of(ledger: VerifiedLedger, name: str | None) -> list[Any]:
     """Return the events of a run's campaign, none if it has none here."""
-    for campaign in campaigns:
-        if str(campaign) == name:
-            return decode_events(_streams(ledger, {campaign})[campaign])
+    starts = (entry for entry in ledger.entries() if entry.name == "campaign.started")
+    for campaign in [each.stream_id for each in starts if str(each.stream_id) == name]:
+        return decode_events(read_streams(ledger, {campaign})[campaign])
     return []
 
 
@@ -319,10 +305,3 @@ def _told(events: list[Any]) -> dict[str, Mapping[str, Any]]:
         for event in events
         if type(event) is Campaign.AttemptStarted and event.number in told
     }
-
-
-def _folded(events: list[Any]) -> Any:
-    state = None
-    for event in events:
-        state = event.mutate(state)
-    return state

@@ -19,10 +19,9 @@ from uuid import UUID
 from aggregates.improvement.line import Checkpoint, Line
 from ledger.application import LedgerApplication
 from monitor.code import HOUSE, PACKAGES, code_sha256
+from proctor.home import notifications
 
 __all__ = ["Label", "find_label"]
-
-_PAGE = 1_000
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,9 @@ def _none(why: str) -> Label:
 
 
 def _lines(log: LedgerApplication) -> Iterator[Line]:
-    start = 1
-    while found := log.recorder.select_notifications(start, _PAGE, topics=["line.opened"]):
-        for each in found:
-            line: Line = log.repository.get(UUID(str(each.originator_id)))
-            yield line
-        start = found[-1].id + 1
+    for each in notifications(log, "line.opened"):
+        line: Line = log.repository.get(UUID(str(each.originator_id)))
+        yield line
 
 
 def _loaded_from_elsewhere() -> str | None:

@@ -27,9 +27,9 @@ from monitor.dispatch import (
     variables_for,
 )
 from proctor.errors import ProctorError
-from proctor.home import Home, find_run
+from proctor.home import Home
 from proctor.remembering import open_remembered
-from proctor.runs.replay import verified_campaigns, verified_runs
+from proctor.runs.replay import find_recorded
 
 _STARTED = "PROCTOR_STARTED_AGAIN"  # tells the new process that it is one, and what was read
 # What a CPU has to have where a ledger says so: PyTorch takes a path without looking at the CPU.
@@ -86,7 +86,7 @@ def runnable(variables: Mapping[str, str], features: Collection[str]) -> bool:
 def _recorded_environment(home: Home, name: str) -> tuple[UUID, Mapping[str, Any] | None]:
     """Return the id of a run or a campaign, and the environment of its first run."""
     with open_remembered(home.ledger) as ledger:
-        chosen = find_run([*verified_campaigns(ledger), *verified_runs(ledger)], name)
+        chosen = find_recorded(ledger, name)
         for entry in ledger.entries():
             if entry.name != "run.started":
                 continue

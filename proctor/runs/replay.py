@@ -3,8 +3,9 @@
 Trust: what is told comes from a ledger that has just been verified.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any
 from uuid import UUID
 
@@ -37,10 +38,12 @@ class Recording:
             raise ProctorError(
                 f"{self.run_id} has events 1 to {len(self.events)}; there is no {count}"
             )
-        state = None
-        for event in self.events[:count]:
-            state = event.mutate(state)
-        return state
+        return folded(self.events[:count])
+
+
+def folded(events: Sequence[Any]) -> Any:
+    """Return the aggregate that some events make."""
+    return reduce(lambda state, event: event.mutate(state), events, None)
 
 
 def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
@@ -48,9 +51,32 @@ def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
     return [entry.stream_id for entry in ledger.entries() if entry.name == "run.started"]
 
 
-def verified_campaigns(ledger: VerifiedLedger) -> list[UUID]:
-    """Return the campaigns of a verified ledger in the order in which they started."""
-    return [entry.stream_id for entry in ledger.entries() if entry.name == "campaign.started"]
+def find_recorded(ledger: VerifiedLedger, name: str) -> UUID:
+    """Return the run or the campaign of a verified ledger that `name` means; raises ProctorError.
+
+    The latest is the run that started last.
+    """
+    starts = [entry for entry in ledger.entries() if entry.name.endswith(".started")]
+    return find_run(
+        [
+            entry.stream_id
+            for kind in ("campaign.started", "run.started")
+            for entry in starts
+            if entry.name == kind
+        ],
+        name,
+    )
+
+
+def read_streams(
+    ledger: VerifiedLedger, wanted: Collection[UUID]
+) -> dict[UUID, list[VerifiedEntry]]:
+    """Return the entries of those of the wanted streams that a verified ledger has."""
+    found: dict[UUID, list[VerifiedEntry]] = {}
+    for entry in ledger.entries():
+        if entry.stream_id in wanted:
+            found.setdefault(entry.stream_id, []).append(entry)
+    return found
 
 
 def read_recording(home: Home, name: str) -> Recording:
@@ -58,10 +84,9 @@ def read_recording(home: Home, name: str) -> Recording:
     home.require_ledger()
     home.close_crashed()
     with open_remembered(home.ledger) as ledger:
-        run_id = find_run([*verified_campaigns(ledger), *verified_runs(ledger)], name)
-        entries = [entry for entry in ledger.entries() if entry.stream_id == run_id]
-        size = ledger.size
-    return Recording(run_id, size, entries, decode_events(entries))
+        run_id = find_recorded(ledger, name)
+        entries = read_streams(ledger, {run_id})[run_id]
+        return Recording(run_id, ledger.size, entries, decode_events(entries))
 
 
 def describe_state(run: Run | Campaign) -> dict[str, Any]:
@@ -94,9 +119,10 @@ def describe_state(run: Run | Campaign) -> dict[str, Any]:
 
 def tell_entry(entry: VerifiedEntry) -> str:
     """Return one line on what an entry records."""
-    teller = _TELLERS.get(entry.name)
+    teller = _TELLERS.get(entry.name, "")
     try:
-        return teller(decode_body(entry.body)) if teller else ""
+        body = decode_body(entry.body)
+        return teller.format_map(body) if isinstance(teller, str) else teller(body)
     except (AttributeError, IndexError, KeyError, LedgerError, TypeError, ValueError) as error:
         return f"(its body is odd: {type(error).__name__}: {error})"
 
@@ -122,7 +148,8 @@ def _call(body: Mapping[str, Any]) -> str:
     )
 
 
-_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+# A template names fields of the body.
+_TELLERS: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     **INFRA_TELLERS,
     "run.started": lambda body: (
         f"{body['config']['dataset']}, seed {body['config']['seed']}, "
@@ -132,11 +159,9 @@ _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "run.provoked": lambda body: (
         f"{body['name']}, seed {body['seed']}: {', '.join(body['expects'])} should fire"
     ),
-    "run.epoch_measured": lambda body: (
-        f"epoch {body['epoch']}: loss {body['measured']['train']['loss']:.4f} / "
-        f"{body['measured']['validation']['loss']:.4f}, accuracy "
-        f"{body['measured']['train']['accuracy']:.4f} / "
-        f"{body['measured']['validation']['accuracy']:.4f}"
+    "run.epoch_measured": (
+        "epoch {epoch}: loss {measured[train][loss]:.4f} / {measured[validation][loss]:.4f}, "
+        "accuracy {measured[train][accuracy]:.4f} / {measured[validation][accuracy]:.4f}"
     ),
     "run.rules_evaluated": _rules,
     "run.decision_made": lambda body: (
@@ -147,45 +172,38 @@ _TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"decision {body['decision']}: "
         + "; ".join(f"{c['what']} {c['from']} -> {c['to']}" for c in body["changes"])
     ),
-    "run.remedy_refused": lambda body: f"decision {body['decision']}: {body['reason']}",
-    "run.restart_scheduled": lambda body: f"decision {body['decision']}: another run follows",
-    "run.weights_saved": lambda body: (
-        f"{body['kind']} of epoch {body['epoch']}, {body['size']} bytes, {body['sha256'][:16]}"
-    ),
+    "run.remedy_refused": "decision {decision}: {reason}",
+    "run.restart_scheduled": "decision {decision}: another run follows",
+    "run.weights_saved": "{kind} of epoch {epoch}, {size} bytes, {sha256:.16}",
     "run.ended": lambda body: body["reason"] + (f": {body['detail']}" if body["detail"] else ""),
-    "campaign.started": lambda body: f"{body['mode']}, at most {body['attempts']} attempts",
-    "campaign.attempt_started": lambda body: f"attempt {body['number']} is run {body['run']}",
-    "campaign.attempt_abandoned": lambda body: (
-        f"attempt {body['number']}, run {body['run']}: {body['reason']}"
-    ),
-    "campaign.attempt_judged": lambda body: f"attempt {body['number']} by audit {body['audit']}",
-    "campaign.feedback_given": lambda body: f"to attempt {body['number']}",
-    "campaign.ended": lambda body: body["reason"],
-    "audit.started": lambda body: f"of run {body['run']}",
-    "audit.step_completed": lambda body: (
-        f"step {body['step']} {body['name']}: {body['status']}. {body['summary']}"
-    ),
-    "decision.reviewed": lambda body: f"entry {body['index']}: {body['mark']}. {body['note']}",
-    "transcript.started": lambda body: f"of run {body['run']}",
+    "campaign.started": "{mode}, at most {attempts} attempts",
+    "campaign.attempt_started": "attempt {number} is run {run}",
+    "campaign.attempt_abandoned": "attempt {number}, run {run}: {reason}",
+    "campaign.attempt_judged": "attempt {number} by audit {audit}",
+    "campaign.feedback_given": "to attempt {number}",
+    "campaign.ended": "{reason}",
+    "audit.started": "of run {run}",
+    "audit.step_completed": "step {step} {name}: {status}. {summary}",
+    "decision.reviewed": "entry {index}: {mark}. {note}",
+    "transcript.started": "of run {run}",
     "transcript.call_made": _call,
     "transcript.vote_counted": lambda body: (
         f"epoch {body['epoch']}, {body['rule']}: {body['chosen'] or 'nothing'} "
         f"by {body['agreement']:.0%} of the ballots"
     ),
-    "transcript.proposal_reviewed": lambda body: (
-        f"epoch {body['epoch']}: {body['verdict']}, {body['proposed']['direction']} -> "
-        f"{body['decision']['direction']}. {body['note']}"
+    "transcript.proposal_reviewed": (
+        "epoch {epoch}: {verdict}, {proposed[direction]} -> {decision[direction]}. {note}"
     ),
-    "evolution.opened": lambda body: f"of line {body['line']}",
-    "evolution.begun": lambda body: f"{body['rounds']} rounds by {body['proposer']['name']}",
+    "evolution.opened": "of line {line}",
+    "evolution.begun": "{rounds} rounds by {proposer[name]}",
     "evolution.round_ended": lambda body: (
         f"{body['round']}: {body['proposal'] or body['outcome']}"
         + (f" by {body['technique']}" if body["technique"] else "")
         + (f". {body['reason']}" if body["reason"] else "")
     ),
-    "evolution.steered": lambda body: body["order"],
-    "key.granted": lambda body: f"as {body['role']}: {body['vkey']}",
-    "key.revoked": lambda body: f"as {body['role']}: {body['vkey']}: {body['reason']}",
+    "evolution.steered": "{order}",
+    "key.granted": "as {role}: {vkey}",
+    "key.revoked": "as {role}: {vkey}: {reason}",
     "key.rotated": lambda body: f"to {body['note'].splitlines()[3]}",
     "clock.jumped": lambda body: f"by {body['by'] / 1e9:.1f} s",
     "audit.scored": lambda body: (

@@ -4,6 +4,7 @@ Source: projections/views.sql.  Trust: what is told comes from a ledger that was
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +13,10 @@ from rich.text import Text
 
 from ledger.mapper import decode_body
 from proctor.home import Home, find_run
-from proctor.output.terminal import console, print_table, words
+from proctor.output.terminal import as_records, console, print_table, words
 from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
-from projections.projector import create_schema, project
-from projections.template import copied
+from projections.projector import projected
 
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
@@ -24,6 +24,33 @@ _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "deferred": ("◦", "yellow"),
     "refused": ("x", "red"),
     None: ("!", "bold red"),
+}
+
+_PARTS = {  # part of the story -> what its rows belong to, and the query for them
+    "provocations": (
+        "run",
+        "SELECT name, seed, CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
+        "WHERE run_id = ?",
+    ),
+    "epochs": ("run", "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = ? ORDER BY epoch"),
+    "rules": (
+        "run",
+        "SELECT epoch, rule, fired, side, streak, waived, outcome FROM rule_heatmap "
+        "WHERE run_id = ? ORDER BY precedence, epoch",
+    ),
+    "decisions": (
+        "run",
+        "SELECT * EXCLUDE (run_id) FROM decision_outcomes WHERE run_id = ? ORDER BY number",
+    ),
+    "audit_steps": (
+        "audit",
+        "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? ORDER BY step",
+    ),
+    "violations": (
+        "audit",
+        "SELECT kind, rule, epoch, decision, emitter, detail FROM violations "
+        "WHERE audit_id = ? ORDER BY place",
+    ),
 }
 
 
@@ -41,51 +68,18 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
             if entry.name == "audit.started" and decode_body(entry.body).get("run") == str(run)
         }
         entries = [entry for entry in ledger.entries() if entry.stream_id in {run, *audits}]
-    with duckdb.connect(":memory:") as connection:
-        copied(connection, create_schema)
-        # Numbered anew: a projection wants the entries from the first on, without a gap.
-        numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
-        project(connection, numbered, quarantine=True)
-        return _read_tables(connection, str(run))
+    # Numbered anew: a projection wants the entries from the first on, without a gap.
+    numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
+    with closing(projected(numbered, quarantine=True)) as connection:
+        (summary,) = _records(connection, "SELECT * FROM run_summary WHERE run_id = ?", str(run))
+        keys = {"run": str(run), "audit": str(summary["audit_id"])}
+        parts = {part: _records(connection, sql, keys[of]) for part, (of, sql) in _PARTS.items()}
+    return {"summary": summary, **parts}
 
 
-def _read_tables(connection: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
-    def rows(sql: str, key: str) -> list[dict[str, Any]]:
-        found = connection.execute(sql, [key])
-        columns = [column[0] for column in found.description or ()]
-        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
-
-    (summary,) = rows("SELECT * FROM run_summary WHERE run_id = ?", run_id)
-    audit = str(summary["audit_id"])
-    return {
-        "summary": summary,
-        "provocations": rows(
-            "SELECT name, seed, CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
-            "WHERE run_id = ?",
-            run_id,
-        ),
-        "epochs": rows(
-            "SELECT * EXCLUDE (reported) FROM epochs WHERE run_id = ? ORDER BY epoch", run_id
-        ),
-        "rules": rows(
-            "SELECT epoch, rule, fired, side, streak, waived, outcome FROM rule_heatmap "
-            "WHERE run_id = ? ORDER BY precedence, epoch",
-            run_id,
-        ),
-        "decisions": rows(
-            "SELECT * EXCLUDE (run_id) FROM decision_outcomes WHERE run_id = ? ORDER BY number",
-            run_id,
-        ),
-        "audit_steps": rows(
-            "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? ORDER BY step",
-            audit,
-        ),
-        "violations": rows(
-            "SELECT kind, rule, epoch, decision, emitter, detail FROM violations "
-            "WHERE audit_id = ? ORDER BY place",
-            audit,
-        ),
-    }
+def _records(connection: duckdb.DuckDBPyConnection, sql: str, key: str) -> list[dict[str, Any]]:
+    found = connection.execute(sql, [key])
+    return as_records([column[0] for column in found.description or ()], found.fetchall())
 
 
 def tell_story(story: dict[str, Any]) -> None:

@@ -6,14 +6,15 @@ is: a server that cannot be asked leaves nothing behind.
 I/O: appends to the log that is passed in, and reads it.  Units: tokens, US dollars, seconds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from aggregates.decisions import Decision
 from aggregates.transcript import Call, Transcript
 from ledger.application import LedgerApplication
+from proctor.home import notifications
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,24 @@ class Tally:
         return f"calls {self.calls} (usable {self.usable}), tokens {self.tokens}, {cost}"
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _saved(
+    write: Callable[Concatenate[Transcript, P], R],
+) -> Callable[Concatenate["TranscriptLog", P], R]:
+    """Return a method that writes to the transcript and saves it."""
+
+    @wraps(write)
+    def call(log: "TranscriptLog", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found = write(log._transcript, *args, **kwargs)
+        log._save()
+        return found
+
+    return call
+
+
 class TranscriptLog:
     """A transcript that is in the log as soon as it is written, from open() on."""
 
@@ -79,42 +98,8 @@ class TranscriptLog:
         self._save()
         return number
 
-    def count_votes(
-        self,
-        *,
-        epoch: int,
-        rule: str,
-        votes: Mapping[str, int],
-        chosen: str | None,
-        calls: Sequence[int],
-    ) -> float:
-        """Record the ballots on one rule and return the share that agreed."""
-        agreement = self._transcript.count_votes(
-            epoch=epoch, rule=rule, votes=votes, chosen=chosen, calls=calls
-        )
-        self._save()
-        return agreement
-
-    def review_proposal(
-        self,
-        *,
-        epoch: int,
-        proposed: Decision,
-        verdict: str,
-        decision: Decision,
-        mark: str | None = None,
-        note: str = "",
-    ) -> None:
-        """Record what a person made of a proposed decision."""
-        self._transcript.review_proposal(
-            epoch=epoch,
-            proposed=proposed,
-            verdict=verdict,
-            decision=decision,
-            mark=mark,
-            note=note,
-        )
-        self._save()
+    count_votes = _saved(Transcript.count_votes)
+    review_proposal = _saved(Transcript.review_proposal)
 
     def _save(self) -> None:
         """Append what was written last; what waits is not to be durable."""
@@ -133,14 +118,11 @@ class RecordedAnswers:
 
     def find(self, request_sha256: str, /) -> str | None:
         """Return the hash of the newest usable response to that very request."""
-        while found := self._log.recorder.select_notifications(
-            self._next, 1_000, topics=["transcript.call_made"]
-        ):
-            for each in found:
-                call: Any = self._log.mapper.to_domain_event(each)
-                if call.outcome == "usable" and call.endpoint == self._endpoint and call.response:
-                    self._answers[str(call.request)] = call.response
-            self._next = found[-1].id + 1
+        for each in notifications(self._log, "transcript.call_made", start=self._next):
+            call: Any = self._log.mapper.to_domain_event(each)
+            if call.outcome == "usable" and call.endpoint == self._endpoint and call.response:
+                self._answers[str(call.request)] = call.response
+            self._next = each.id + 1
         return self._answers.get(request_sha256)
 
 
