@@ -1,11 +1,14 @@
 """Settings for all tests."""
 
+import atexit
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 from hypothesis import settings
 
 os.environ["PROCTOR_STATE"] = "off"  # nothing is remembered between tests, nor for the user
@@ -45,12 +48,16 @@ _CHEAP = ("ledger", "policies", "aggregates")  # the other files of these folder
 
 
 def pytest_unconfigure() -> None:
-    """Let go of what Hypothesis leaves behind, or DuckDB reports "nanobind: leaked" at the end.
+    """Release what outlives the interpreter's modules, or DuckDB prints "nanobind: leaked".
 
-    Its callback of the garbage collector outlives the interpreter's modules, and keeps alive the
-    tests that it has run, and all that they import.
+    Two objects do: Hypothesis' callback of the garbage collector, which holds the tests it ran, and
+    pytest's import hook, which holds the fixtures through its configuration. The hook is emptied
+    at exit, since pytest removes it from sys.meta_path only after this function.
     """
     gc.callbacks.clear()
+    for finder in sys.meta_path:
+        if isinstance(finder, AssertionRewritingHook):
+            atexit.register(vars(finder).clear)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
