@@ -5,11 +5,13 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 from hypothesis import settings
+from measured import paused
 
 os.environ["PROCTOR_STATE"] = "off"  # nothing is remembered between tests, nor for the user
 
@@ -58,6 +60,18 @@ def pytest_unconfigure() -> None:
     for finder in sys.meta_path:
         if isinstance(finder, AssertionRewritingHook):
             atexit.register(vars(finder).clear)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Do not measure the lines of a property test: it runs the same lines many times over.
+
+    Before Python 3.12 the tracer makes such a test twice as slow.
+    """
+    if not getattr(pyfuncitem.obj, "is_hypothesis_test", False):
+        return (yield)
+    with paused():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from measured import saved, stop
+
 from projections.projector import create_documented, create_schema
 from projections.template import _MADE, Define, template
 
@@ -87,7 +89,7 @@ def _command(
     _SERVER.ensure_running = lambda: None  # the tests' own, which forked this process
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # has children
     _MADE.update(made)  # by the tests' process: what is forked must not have used DuckDB
-    with examinations_forked():
+    with examinations_forked(), saved():
         exec(code, {"__name__": "__main__"})
 
 
@@ -123,6 +125,7 @@ class _Examination:
 
 
 def _examine(folder: Path, out: Connection) -> None:
+    stop()  # submissions run as the judge runs them
     os.setsid()
     for descriptor in (1, 2):
         os.dup2(out.fileno(), descriptor)

@@ -30,7 +30,8 @@ from ledger.notary.remote import RemoteRecorder
 ROOT = Path(__file__).parents[2]
 NOTARY, HONEST, HOSTILE, JUDGE, READER, STRANGER = range(20_001, 20_007)
 _TRY = "import importlib.util, ledger.sqlite, duckdb; importlib.util.find_spec('torch').loader"
-_START = "from proctor.cli.notary import app; app(prog_name='notary')"
+# urllib: pathlib imports it late since Python 3.13, when other users may not read the interpreter.
+_START = "import urllib.parse; from proctor.cli.notary import app; app(prog_name='notary')"
 
 
 @functools.cache

@@ -169,7 +169,7 @@ class Disk:
             self._pending = [p for p in self._pending if str(Path(p[0]).parent) != name]
 
     def _openat(self, call: Call) -> None:
-        name, descriptor = call.text(1), str(call.result)
+        name, descriptor = call.text(1).rstrip("/"), str(call.result)
         self._open.pop(descriptor, None)
         if not name.startswith(f"{self._root}/") and name != self._root:
             return
