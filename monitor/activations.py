@@ -8,7 +8,6 @@ and the one that leaves towards the input ("before").
 Source: docs/reference/diagnostics.md, "Activations".  I/O: none.
 """
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -114,9 +113,7 @@ class _Mode(TorchFunctionMode):
                 node.register_hook(watch.look_at_node)
             return output
         if name in _SEVERAL_NODES and args and isinstance(args[0], Tensor):
-            alias: Any = args[0].view_as(
-                args[0]
-            )  # a node of its own: other uses of it do not count
+            alias: Any = args[0].view_as(args[0])  # a node that no other use of it shares
             output = func(alias, *args[1:], **kwargs)
             if alias.requires_grad and (watch := self._watch(output, name)) is not None:
                 alias.register_hook(watch.look_before)
@@ -210,12 +207,9 @@ def _larger(largest: Tensor | None, gradient: Tensor, axis: int) -> Tensor:
 
 def _percentiles(sample: Tensor) -> tuple[float, float]:
     """Return the 50th and the 99th percentile: the smallest value with that share at or below."""
-    values = sample.float().cpu().numpy()
-    places = [max(0, math.ceil(len(values) * share / 100) - 1) for share in (50, 99)]
-    values = np.partition(values, [*places, len(values) - 1])  # NaN is put last
-    if math.isnan(values[-1]):
-        return math.nan, math.nan
-    return float(values[places[0]]), float(values[places[1]])
+    values = sample.double().cpu().numpy()  # exact; NaN where one value is NaN
+    middle, upper = np.percentile(values, (50, 99), method="inverted_cdf").tolist()
+    return middle, upper
 
 
 @lru_cache(maxsize=64)

@@ -6,8 +6,8 @@ Units: learning rates per step, batch sizes in examples.
 """
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,33 +26,57 @@ DATASETS = ("shapes", "cifar10")  # and imagefolder:DIR
 IMAGE_FOLDER = "imagefolder:"
 
 
-def _number(default: float | None, low: float, high: float, *, optional: bool = False) -> Any:
-    return field(
-        default=default, metadata={"kind": float, "low": low, "high": high, "optional": optional}
+def _field(default: Any, allowed: str, check: Callable[[Any], bool]) -> Any:
+    """Return a field that takes what `check` accepts, and None where that is the default."""
+    return field(default=default, metadata={"allowed": allowed, "check": check})
+
+
+def _number(default: float | None, low: float, high: float) -> Any:
+    return _field(
+        default,
+        f"a number from {low:g} to {high:g}",
+        lambda value: type(value) in (int, float) and low <= value <= high,  # false for NaN
     )
 
 
-def _whole(default: int | None, low: int, high: int, *, optional: bool = False) -> Any:
-    return field(
-        default=default, metadata={"kind": int, "low": low, "high": high, "optional": optional}
+def _whole(default: int | None, low: int, high: int) -> Any:
+    return _field(
+        default,
+        f"a whole number from {low:,} to {high:,}",
+        lambda value: type(value) is int and low <= value <= high,
     )
 
 
 def _choice(default: str | None, choices: tuple[str, ...]) -> Any:
-    return field(default=default, metadata={"choices": choices, "optional": default is None})
+    return _field(default, f"one of {', '.join(choices)}", lambda value: value in choices)
+
+
+def _switch(*, default: bool) -> Any:
+    return _field(default, "true or false", lambda value: isinstance(value, bool))
+
+
+def _is_dataset(value: Any) -> bool:
+    return isinstance(value, str) and (
+        value in DATASETS or (value.startswith(IMAGE_FOLDER) and value != IMAGE_FOLDER)
+    )
+
+
+def _are_rules(value: Any) -> bool:
+    return all(rule in RULES for rule in value) and len(set(value)) == len(value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that a training is made from, beside the code and the data."""
 
-    dataset: str = "shapes"  # or cifar10, or imagefolder:DIR
-    data_dir: str | None = None  # where cifar10 lies
-    download: bool = False  # whether cifar10 may be fetched into data_dir
+    dataset: str = _field("shapes", f"one of {', '.join(DATASETS)}, {IMAGE_FOLDER}DIR", _is_dataset)
+    # where cifar10 lies
+    data_dir: str | None = _field(None, "a folder", lambda v: isinstance(v, str) and v != "")
+    download: bool = _switch(default=False)  # whether cifar10 may be fetched into data_dir
     # None takes all that there are: for shapes a fixed number, see docs/reference/diagnostics.md.
-    train_examples: int | None = _whole(None, 2, 10_000_000, optional=True)
-    val_examples: int | None = _whole(None, 2, 10_000_000, optional=True)
-    test_examples: int | None = _whole(None, 2, 10_000_000, optional=True)
+    train_examples: int | None = _whole(None, 2, 10_000_000)
+    val_examples: int | None = _whole(None, 2, 10_000_000)
+    test_examples: int | None = _whole(None, 2, 10_000_000)
     data_seed: int = _whole(0, 0, 2**53)  # of the split: runs of different seeds share a test set
     seed: int = _whole(0, 0, 2**53)  # of initialisation and data order
     epochs: int = _whole(12, 1, 10_000)
@@ -63,17 +87,18 @@ class RunConfig:
     weight_decay: float = _number(5e-4, 0.0, 1.0)
     warm_up_epochs: int = _whole(1, 0, 1_000)
     accumulation: int = _whole(1, 1, 1_024)  # batches to one step
-    clip_norm: float | None = _number(None, 1e-6, 1e6, optional=True)
+    clip_norm: float | None = _number(None, 1e-6, 1e6)
     channels: int = _whole(32, 1, MAX_WIDTH)  # of the trunk
     blocks: int = _whole(2, 1, MAX_BLOCKS)
     width: int = _whole(32, 1, MAX_WIDTH)  # between the two convolutions of a block
     stem_stride: int = _whole(2, 1, 4)
     activation: str = _choice("relu", ACTIVATIONS)
     norm: str = _choice("batch", NORMS)
-    residual: bool = True
+    residual: bool = _switch(default=True)
     profile: str = _choice("calibrated", tuple(sorted(PROFILES)))
     edits: str = _choice("live", EDITS)
-    waived: tuple[str, ...] = ()  # rules that are advisory
+    # rules that are advisory
+    waived: tuple[str, ...] = _field((), "different rules R1 to R7", _are_rules)
     threads: int = _whole(2, 1, 1_024)  # from_dict() takes 1 where numerics is portable
     numerics: str = _choice(FAST, NUMERICS)  # portable: the same bits on every x86-64 CPU
     target_accuracy: float = _number(0.8, 0.0, 1.0)
@@ -84,7 +109,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
         for item in fields(self):
-            _check(item.name, getattr(self, item.name), item.metadata)
+            value, optional = getattr(self, item.name), item.default is None
+            if not (value is None and optional) and not item.metadata["check"](value):
+                raise ConfigurationError(
+                    f"{item.name} must be {item.metadata['allowed']}, not {value!r}"
+                )
         if self.batch_size > self.max_batch_size:
             raise ConfigurationError(
                 f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
@@ -162,53 +191,3 @@ class RunConfig:
             )
         except SpecError as error:
             raise ConfigurationError(str(error)) from error
-
-
-def _check(name: str, value: Any, rule: Mapping[str, Any]) -> None:
-    if "choices" in rule:
-        if value is None and rule["optional"]:
-            return
-        if not isinstance(value, str) or value not in rule["choices"]:
-            raise ConfigurationError(
-                f"{name} must be one of {', '.join(rule['choices'])}, not {value!r}"
-            )
-    elif "kind" in rule:
-        if value is None and rule["optional"]:
-            return
-        _check_range(name, value, rule)
-    elif name in ("download", "residual"):
-        if not isinstance(value, bool):
-            raise ConfigurationError(f"{name} must be true or false, not {value!r}")
-    elif name == "waived":
-        if any(entry not in RULES for entry in value) or len(set(value)) != len(value):
-            raise ConfigurationError(f"waived must be different rules R1 to R7, not {value!r}")
-    elif name == "data_dir":
-        if value is not None and (not isinstance(value, str) or not value):
-            raise ConfigurationError(f"data_dir must be a folder, not {value!r}")
-    elif not isinstance(value, str) or not (
-        value in DATASETS or (value.startswith(IMAGE_FOLDER) and value != IMAGE_FOLDER)
-    ):
-        raise ConfigurationError(
-            f"dataset must be one of {', '.join(DATASETS)}, {IMAGE_FOLDER}DIR, not {value!r}"
-        )
-
-
-def _check_range(name: str, value: Any, rule: Mapping[str, Any]) -> None:
-    kind, low, high = rule["kind"], rule["low"], rule["high"]
-    bounds = f"{low:,} to {high:,}" if kind is int else f"{low:g} to {high:g}"
-    allowed = f"a {'whole number' if kind is int else 'number'} from {bounds}"
-    numeric = (int,) if kind is int else (int, float)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numeric)
-        or not low <= value <= high  # true for NaN too
-    ):
-        raise ConfigurationError(f"{name} must be {allowed}, not {value!r}")
-
-
-# A field without metadata is checked by name in _check(); this catches one that was forgotten.
-assert all(
-    item.metadata or item.name in ("dataset", "data_dir", "download", "residual", "waived")
-    for item in fields(RunConfig)
-    if item.default is not MISSING
-)

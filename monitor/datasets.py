@@ -65,6 +65,12 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def batch(
+        self, chosen: Tensor | slice, device: str | torch.device = "cpu"
+    ) -> tuple[Tensor, Tensor]:
+        """Return chosen examples as a model takes them: floats (B, 3, 32, 32), labels (B,)."""
+        return normalise(self.images[chosen].to(device)), self.labels[chosen].to(device)
+
     @property
     def fingerprint(self) -> str:
         """SHA-256 over the number of examples, the images' bytes and the labels' bytes."""

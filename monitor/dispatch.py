@@ -99,7 +99,9 @@ def describe_cpu() -> dict[str, Any]:
     named = ("vendor_id", "cpu family", "model", "model name")
     return {
         "name": " ".join(fields[key] for key in named if key in fields) or platform.processor(),
-        "features": sorted(flag for flag in fields.get("flags", "").split() if _selects(flag)),
+        "features": sorted(
+            flag for flag in fields.get("flags", "").split() if flag.startswith(_FEATURES)
+        ),
         "caches": _caches(),
     }
 
@@ -114,10 +116,6 @@ def _caches() -> list[str]:
         ]
     except (OSError, UnicodeDecodeError):
         return []
-
-
-def _selects(flag: str) -> bool:
-    return flag.startswith(_FEATURES)
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -25,7 +25,7 @@ from aggregates.spec import ModelSpec, apply_edit
 from ledger.errors import LedgerError
 from monitor.computing import computing_as
 from monitor.config import RunConfig
-from monitor.datasets import Split, Splits, load_splits, normalise
+from monitor.datasets import Split, Splits, load_splits
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, MonitorError, PolicyError, RemedyRefused
@@ -122,17 +122,13 @@ def train(
                     submission_dir, run, blobs, config, saved=session.saved
                 )
             session.end(reason, deliverables=deliverables)
-        except (MonitorError, LedgerError) as error:
+        except BaseException as error:
             session.abort(error)
-            raise
-        except Exception as error:
-            session.abort(error)
+            if isinstance(error, MonitorError | LedgerError) or not isinstance(error, Exception):
+                raise
             raise MonitorError(
                 f"run {run.id} failed in epoch {run.epoch}: {type(error).__name__}: {error}"
             ) from error
-        except BaseException as error:
-            session.abort(error)
-            raise
         return run
 
 
@@ -207,8 +203,8 @@ def _train_epoch(
         state.optimizer.param_groups[0]["lr"] = rate
         state.optimizer.zero_grad(set_to_none=True)
         for indices in torch.split(order[step * size : (step + 1) * size], settings.batch_size):
-            logits = state.model(normalise(train.images[indices].to(device)))
-            loss = watch.loss(logits, train.labels[indices].to(device), factor=factor)
+            images, labels = train.batch(indices, device)
+            loss = watch.loss(state.model(images), labels, factor=factor)
             torch.autograd.backward(loss / settings.accumulation)
         watch.gradients()
         if watch.probe_due:
@@ -231,14 +227,14 @@ def _probe_losses(
     state: LiveState, train: Split, *, epoch: int, step: int, factor: float
 ) -> Iterator[torch.Tensor]:
     """Yield the losses of a step's batches, drawn apart from the epoch's order."""
-    settings, device = state.settings, state.config.device
+    settings = state.settings
     draws = generator(state.config.seed, "probe", epoch, step)
     drawn = torch.randperm(len(train), generator=draws)
     for indices in torch.split(
         drawn[: settings.batch_size * settings.accumulation], settings.batch_size
     ):
-        logits = state.model(normalise(train.images[indices].to(device)))
-        loss = functional.cross_entropy(logits, train.labels[indices].to(device))
+        images, labels = train.batch(indices, state.config.device)
+        loss = functional.cross_entropy(state.model(images), labels)
         yield loss * factor / settings.accumulation
 
 

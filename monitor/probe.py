@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from monitor.datasets import Split, normalise
+from monitor.datasets import Split
 
 PROBE_EXAMPLES = 64
 MODE = "eval"
@@ -29,8 +29,8 @@ def probe_model(model: nn.Module, batch: Split) -> dict[str, Any]:
     training = model.training
     model.eval()
     try:
-        logits = model(normalise(batch.images.to(device)))
-        loss = functional.cross_entropy(logits, batch.labels.to(device))
+        images, labels = batch.batch(slice(None), device)
+        loss = functional.cross_entropy(model(images), labels)
         gradients = torch.autograd.grad(loss, [parameter for _, parameter in named])
     finally:
         model.train(training)

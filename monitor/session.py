@@ -20,7 +20,7 @@ from torch.nn import functional
 from aggregates.decisions import Decision, Settings, parse_decision
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
-from monitor.datasets import Split, Splits, normalise
+from monitor.datasets import Split, Splits
 from monitor.diagnostics import EpochWatch
 from monitor.model import ResidualCNN
 from monitor.probe import probe_batch, probe_model
@@ -177,9 +177,8 @@ def validate_model(model: ResidualCNN, split: Split) -> dict[str, Any]:
     loss = torch.zeros((), dtype=torch.float64, device=device)
     correct = torch.zeros((), dtype=torch.int64, device=device)
     for at in range(0, len(split), _VALIDATION_BATCH):
-        images = split.images[at : at + _VALIDATION_BATCH].to(device)
-        labels = split.labels[at : at + _VALIDATION_BATCH].to(device)
-        logits = model(normalise(images))
+        images, labels = split.batch(slice(at, at + _VALIDATION_BATCH), device)
+        logits = model(images)
         loss += functional.cross_entropy(logits, labels, reduction="sum")
         correct += (logits.argmax(dim=1) == labels).sum()
     model.train(training)

@@ -3,8 +3,6 @@
 Trust: bytes are hostile until load_weights() returns.  I/O: none.
 """
 
-import hashlib
-
 import safetensors
 from safetensors.torch import load, save
 from torch import nn
@@ -37,8 +35,3 @@ def load_weights(model: nn.Module, data: bytes) -> None:
                 f"{tuple(own[name].shape)} {own[name].dtype} in the model"
             )
     model.load_state_dict(state)
-
-
-def weights_sha256(data: bytes) -> str:
-    """Return the hex SHA-256 by which weights are named."""
-    return hashlib.sha256(data).hexdigest()

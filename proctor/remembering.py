@@ -40,7 +40,7 @@ def recall(vkey: str) -> Remembered | None:
     known = memory()
     recalled = None if known is None else known.recall(vkey.strip().partition("+")[0])
     if recalled is not None and recalled.vkey != vkey.strip():
-        raise SignatureError("the ledger's first key is not the one that is remembered")
+        raise SignatureError("the ledger's first key is not the remembered one")
     return recalled
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 import duckdb
-import msgpack
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -241,11 +241,11 @@ def packed(stretch: Stretch) -> bytes:
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
         tables[table] = bytes(sink.getvalue())
-    return bytes(msgpack.packb((stretch.count, stretch.last_hash, tables)))
+    return msgspec.msgpack.encode((stretch.count, stretch.last_hash, tables))
 
 
 def unpacked(data: bytes) -> Stretch:
     """Return what packed() was given."""
-    count, last_hash, tables = msgpack.unpackb(data)
+    count, last_hash, tables = msgspec.msgpack.decode(data)
     read = {table: pa.ipc.open_stream(part).read_all() for table, part in tables.items()}
     return Stretch(count, last_hash, read)

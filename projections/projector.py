@@ -12,11 +12,11 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
-from uuid import UUID
+from typing import Any
 
 import duckdb
 import orjson
@@ -26,7 +26,7 @@ from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from ledger.errors import LedgerError, UnknownEventError
 from ledger.verification.authority import AUTHORITY_EVENTS
-from ledger.verification.verified_entries import AuthorBlock
+from ledger.verification.verified_entries import VerifiedEntry
 from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError, UnknownNameError
 from projections.mapping import SCHEMA, TABLES, Row
@@ -35,7 +35,6 @@ from projections.template import copied
 
 __all__ = [
     "TYPES",
-    "ProjectedEvent",
     "create_documented",
     "create_schema",
     "json_text",
@@ -69,27 +68,6 @@ TYPES: dict[str, tuple[type, ...]] = {
     "TIMESTAMP": (datetime,),
     "VARCHAR": (str,),
 }
-
-
-class ProjectedEvent(Protocol):
-    """What the projector reads of an entry."""
-
-    @property
-    def index(self) -> int: ...  # noqa: D102
-    @property
-    def time_ns(self) -> int: ...  # noqa: D102
-    @property
-    def stream_id(self) -> UUID: ...  # noqa: D102
-    @property
-    def stream_version(self) -> int: ...  # noqa: D102
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def body(self) -> bytes: ...  # noqa: D102
-    @property
-    def author(self) -> AuthorBlock | None: ...  # noqa: D102
-    @property
-    def entry_hash(self) -> bytes: ...  # noqa: D102
 
 
 def schema_hash() -> str:
@@ -129,7 +107,7 @@ def create_documented(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def projected(
-    entries: Iterable[ProjectedEvent], *, quarantine: bool = False
+    entries: Iterable[VerifiedEntry], *, quarantine: bool = False
 ) -> duckdb.DuckDBPyConnection:
     """Return a database in memory that holds these entries; raises as project() does."""
     connection = duckdb.connect(":memory:")
@@ -152,7 +130,7 @@ def read_position(connection: duckdb.DuckDBPyConnection) -> tuple[int, str | Non
 
 def project(
     connection: duckdb.DuckDBPyConnection,
-    entries: Iterable[ProjectedEvent],
+    entries: Iterable[VerifiedEntry],
     *,
     batch_rows: int = BATCH_ROWS,
     quarantine: bool = False,
@@ -251,23 +229,19 @@ class _Batch:
         self.rows = 0
 
 
-class transaction:  # noqa: N801 - read as a statement
-    """A transaction that is rolled back when its block raises."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.begin()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._connection.commit()
-        else:
-            self._connection.rollback()
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Hold a transaction that is rolled back when its block raises."""
+    connection.begin()
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
 
 
-def _event(entry: ProjectedEvent) -> dict[str, Any]:
+def _event(entry: VerifiedEntry) -> dict[str, Any]:
     return {
         "idx": entry.index,
         "time": (_EPOCH + timedelta(microseconds=entry.time_ns // 1_000)).replace(tzinfo=None),
@@ -277,7 +251,7 @@ def _event(entry: ProjectedEvent) -> dict[str, Any]:
     }
 
 
-def _authority_event(entry: ProjectedEvent, body: Mapping[str, Any]) -> dict[str, Any]:
+def _authority_event(entry: VerifiedEntry, body: Mapping[str, Any]) -> dict[str, Any]:
     author = entry.author
     return {
         "idx": entry.index,
@@ -288,7 +262,7 @@ def _authority_event(entry: ProjectedEvent, body: Mapping[str, Any]) -> dict[str
     }
 
 
-def rows_of_entry(entry: ProjectedEvent) -> list[Row]:
+def rows_of_entry(entry: VerifiedEntry) -> list[Row]:
     """Return the rows of an entry; raises ProjectionError for one that is unknown or malformed."""
     stream = str(entry.stream_id)
     try:

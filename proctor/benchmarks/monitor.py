@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 
 from monitor.config import RunConfig
-from monitor.datasets import Splits, normalise
+from monitor.datasets import Splits
 from monitor.diagnostics import EpochWatch
 from monitor.loop import _probe_losses, epoch_order, prepare
 from monitor.schedule import learning_rate
@@ -42,7 +42,8 @@ def train_epoch(state: LiveState, splits: Splits, epoch: int, *, watched: bool) 
         state.optimizer.param_groups[0]["lr"] = rate
         state.optimizer.zero_grad(set_to_none=True)
         indices = order[step * size : (step + 1) * size]
-        logits, labels = state.model(normalise(train.images[indices])), train.labels[indices]
+        images, labels = train.batch(indices)
+        logits = state.model(images)
         loss = functional.cross_entropy(logits, labels) if not watch else watch.loss(logits, labels)
         torch.autograd.backward(loss)
         if watch is not None:

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from aggregates.noise import NoiseProbes, pool_noise, spread_of
 from monitor.config import RunConfig
-from monitor.datasets import Split, load_splits, normalise
+from monitor.datasets import Split, load_splits
 from monitor.diagnostics import LOOK_EVERY, EpochWatch
 from monitor.loop import epoch_order
 from monitor.model import ResidualCNN
@@ -135,7 +135,7 @@ def compare_epoch(model: nn.Module, data: Split, steps: int = 46) -> dict[str, f
     watch, truth = EpochWatch(model, effective_batch=_BATCH, steps=steps), _Truth()
     probe = math.nan
     for step in range(steps):
-        images, labels = _batch(data, order[step * _BATCH : (step + 1) * _BATCH])
+        images, labels = data.batch(order[step * _BATCH : (step + 1) * _BATCH])
         optimizer.zero_grad()
         with _Outputs(truth, active=step % LOOK_EVERY == 0):
             loss = watch.loss(model(images), labels)
@@ -166,7 +166,7 @@ def compare_epoch(model: nn.Module, data: Split, steps: int = 46) -> dict[str, f
 def _probe(model: nn.Module, watch: EpochWatch, data: Split) -> float:
     """Probe the noise and return the error of the product, relative to the mean square."""
     parameters = list(model.parameters())
-    images, labels = _batch(data, torch.arange(_BATCH))
+    images, labels = data.batch(torch.arange(_BATCH))
 
     def losses() -> Iterator[Tensor]:
         yield functional.cross_entropy(model(images), labels)
@@ -259,7 +259,7 @@ def noise_cases(batch: int, data: Split) -> Iterator[tuple[int, float, list[tupl
             yield (epoch, *_cases(model, batch, data, rng))
         order = epoch_order(len(data), seed=1, epoch=epoch)
         for step in range(len(data) // _BATCH):  # at one batch size: the stages are alike
-            images, labels = _batch(data, order[step * _BATCH : (step + 1) * _BATCH])
+            images, labels = data.batch(order[step * _BATCH : (step + 1) * _BATCH])
             optimizer.zero_grad()
             torch.autograd.backward(functional.cross_entropy(model(images), labels))
             optimizer.step()
@@ -274,7 +274,7 @@ def _cases(
     draws = torch.Generator().manual_seed(batch)
     gradients, losses = [], []
     for _ in range(_REDRAWN[batch]):
-        images, labels = _batch(data, torch.randperm(len(data), generator=draws)[:batch])
+        images, labels = data.batch(torch.randperm(len(data), generator=draws)[:batch])
         loss = functional.cross_entropy(model(images), labels)
         found = torch.autograd.grad(loss, parameters)
         gradients.append(torch.cat([each.flatten() for each in found]))
@@ -299,10 +299,6 @@ def _cases(
         if noise is not None:
             found_all.append((noise.low, noise.estimate, noise.high))
     return signal / (square - signal), found_all
-
-
-def _batch(data: Split, indices: Tensor) -> tuple[Tensor, Tensor]:
-    return normalise(data.images[indices]), data.labels[indices]
 
 
 def _grad(parameter: Tensor) -> Tensor:
