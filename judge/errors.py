@@ -1,6 +1,6 @@
 """Errors of the judge package; one root, so that callers catch one thing."""
 
-__all__ = ["JudgeError", "LineageError", "SandboxError", "StepError"]
+__all__ = ["ConfinementError", "JudgeError", "LineageError", "SandboxError", "StepError"]
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +10,10 @@ from ledger.errors import VerificationError
 
 class JudgeError(Exception):
     """An audit is not possible. A run that fails its audit gives a report, not this error."""
+
+
+class ConfinementError(JudgeError):
+    """A candidate cannot be confined here, or what it left cannot be removed."""
 
 
 class StepError(JudgeError):

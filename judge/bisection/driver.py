@@ -22,7 +22,7 @@ from judge.bisection.errors import BisectionError
 from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, probe
 from judge.bisection.reports import culprit_of, fault_of, probes_of, reason_of, search_of
 from judge.bisection.search import Standing, next_probe, standing
-from judge.gauntlet.candidates.confined import discard
+from judge.confinement.supervised import discard
 from judge.gauntlet.workplace import Workplace
 
 __all__ = ["Question", "chain", "chosen_before", "go_on", "open_search", "working"]

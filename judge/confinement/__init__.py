@@ -1,1 +1,1 @@
-"""Submitted code in a confined child process: the sandbox and what it takes away."""
+"""Untrusted code in confined processes: submissions in a sandbox, candidates under a supervisor."""

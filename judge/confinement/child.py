@@ -13,16 +13,20 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args
 
-from judge.confinement.confine import filter_system_calls, limit_resources
+from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import hide_files, readable_places
+from judge.confinement.seccomp import SUBMISSION, filter_system_calls
 
 SOURCE = "model.py"  # the name under which the submission is compiled
-NO_FUNCTION = "model.py defines no function load_model"
-NO_MODULE = "load_model() does not return a torch.nn.Module"
-NO_EVALUATION = "the model cannot be switched to evaluation mode"
-PHRASES = (NO_FUNCTION, NO_MODULE, NO_EVALUATION)
+Phrase = Literal[
+    "model.py defines no function load_model",
+    "load_model() does not return a torch.nn.Module",
+    "the model cannot be switched to evaluation mode",
+]
+PHRASES: tuple[Phrase, ...] = get_args(Phrase)
+NO_FUNCTION, NO_MODULE, NO_EVALUATION = PHRASES
 
 
 class UnfitModelError(TypeError):
@@ -66,7 +70,7 @@ def main(folder: Path) -> None:
     batch = tensors.load(inputs)["batch"]
     if hide_files(readable_places()):
         in_force.append("hidden files")
-    if filter_system_calls():
+    if filter_system_calls(SUBMISSION):
         in_force.append("system-call filter")
     said: dict[str, Any] = {"isolation": in_force, "problem": None}
 

@@ -8,7 +8,6 @@ Not covered: names, sizes and times of files can still be asked for.
 I/O: changes the calling thread and the threads that it starts, for good.
 """
 
-import ctypes
 import os
 import platform
 import stat
@@ -19,8 +18,9 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from judge.confinement.kernel import LIBC, NO_NEW_PRIVILEGES
+
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architecture
-_NO_NEW_PRIVS = 38
 _PATH_BENEATH = 1
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _OF_FILES = 0b111 | 1 << 14 | 1 << 15  # the rights that a rule for a file can give
@@ -106,20 +106,20 @@ def restrict(allowed: Mapping[Path, int], *, tcp: bool = False) -> bool:
     """
     if platform.system() != "Linux":
         return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    version = LIBC.syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
         return False
     files, net = _known(_FILE_RIGHTS, version), 0 if tcp else _known(_NET_RIGHTS, version)
     handled = struct.pack("=QQQ", files, net, _known(_SCOPES, version))
-    ruleset = libc.syscall(_CREATE_RULESET, handled, len(handled), 0)
+    ruleset = LIBC.syscall(_CREATE_RULESET, handled, len(handled), 0)
     if ruleset < 0:
         return False
     try:
         for place, rights in allowed.items():
-            _allow(libc, ruleset, place, rights & files)
-        refused = libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(_RESTRICT_SELF, ruleset, 0)
-        return not refused
+            _allow(ruleset, place, rights & files)
+        return not (
+            LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) or LIBC.syscall(_RESTRICT_SELF, ruleset, 0)
+        )
     finally:
         os.close(ruleset)
 
@@ -128,7 +128,7 @@ def _known(rights: dict[int, int], version: int) -> int:
     return sum(bits for since, bits in rights.items() if since <= version)
 
 
-def _allow(libc: ctypes.CDLL, ruleset: int, place: Path, rights: int) -> None:
+def _allow(ruleset: int, place: Path, rights: int) -> None:
     try:
         descriptor = os.open(place, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # not on this machine: nothing to allow
@@ -137,6 +137,6 @@ def _allow(libc: ctypes.CDLL, ruleset: int, place: Path, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _OF_FILES
         # A rule that fails allows nothing, which is the safe side.
-        libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, descriptor), 0)
+        LIBC.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, descriptor), 0)
     finally:
         os.close(descriptor)

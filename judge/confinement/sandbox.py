@@ -15,7 +15,6 @@ Units: seconds, bytes.  Shapes: batch (B, 3, 32, 32).
 """
 
 import builtins
-import ctypes
 import hashlib
 import json
 import os
@@ -29,30 +28,63 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, Literal, get_args
 
 import safetensors
+from msgspec import Meta, Struct
 from safetensors.torch import load, save
 from torch import Tensor
 
 from judge.config import JudgeConfig
-from judge.confinement.child import PHRASES
+from judge.confinement.child import Phrase
+from judge.confinement.kernel import GET_DUMPABLE, LIBC, SET_DUMPABLE
+from judge.declared import read_declared
 from judge.errors import JudgeError
 
-STAGES = ("load", "weights", "logits", "done")
+Stage = Literal["load", "weights", "logits", "done"]
+Measure = Literal["limits", "hidden files", "system-call filter"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+ISOLATION: tuple[Measure, ...] = get_args(Measure)
 _MAX_REPORT = 4 * 2**20  # bytes
 _SHOWN = 2_000  # characters of what a child printed that did not come to run the submission
-_MAX_WHOLE = 2**31
-ISOLATION = ("limits", "hidden files", "system-call filter")
-_GET_DUMPABLE, _SET_DUMPABLE = 3, 4
+_Name = Annotated[str, Meta(max_length=500)]
+_Whole = Annotated[int, Meta(ge=0, lt=2**31)]
+_ANSWERS: tuple[tuple[str, Stage], ...] = (("fresh", "load"), ("logits", "logits"))
 _ALONE = threading.Lock()
+
+
+class Problem(Struct):
+    """What the submission failed with, as the report says it."""
+
+    phrase: Phrase | None = None
+    type: str | None = None
+    line: _Whole | None = None
+
+    def __str__(self) -> str:
+        """Return the problem in words of ours, whatever the report says."""
+        if self.phrase is not None:
+            return str(self.phrase)
+        found = getattr(builtins, self.type or "", None)
+        known = isinstance(found, type) and issubclass(found, BaseException)
+        words = self.type if known else "an exception that is not a Python built-in"
+        return str(words) if self.line is None else f"{words} in line {self.line} of model.py"
+
+
+class Report(Struct):
+    """What judge/confinement/child.py writes; unknown fields are left out."""
+
+    stage: Stage
+    isolation: list[Measure]
+    problem: Problem | None = None
+    parameters: tuple[tuple[_Name, tuple[_Whole, ...]], ...] = ()
+    modules: tuple[tuple[_Name, _Name], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
     """What came back: how far the submission got, and what it says of itself."""
 
-    stage: str  # the stage that did not hold, or done
+    stage: Stage  # the one that did not hold, or done
     problem: str | None
     isolation: str
     printed: Mapping[str, Any]  # bytes (no more than were read) and their sha256
@@ -61,7 +93,7 @@ class Examination:
     fresh: Mapping[str, Tensor] = field(default_factory=dict)
     logits: Tensor | None = None
 
-    def passed(self, stage: str) -> bool:
+    def passed(self, stage: Stage) -> bool:
         """Return whether the submission got beyond `stage`."""
         return STAGES.index(self.stage) > STAGES.index(stage)
 
@@ -91,13 +123,12 @@ def _undumpable() -> Iterator[None]:
     if platform.system() != "Linux":
         yield
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    before = libc.prctl(_GET_DUMPABLE, 0, 0, 0, 0)
-    libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+    before = LIBC.prctl(GET_DUMPABLE, 0, 0, 0, 0)
+    LIBC.prctl(SET_DUMPABLE, 0, 0, 0, 0)
     try:
         yield
     finally:
-        libc.prctl(_SET_DUMPABLE, before, 0, 0, 0)
+        LIBC.prctl(SET_DUMPABLE, before, 0, 0, 0)
 
 
 def _run(folder: Path, config: JudgeConfig) -> tuple[str, bytes]:
@@ -189,11 +220,12 @@ def _read_answer(folder: Path, ended: str, output: bytes, config: JudgeConfig) -
             isolation="unknown",
             printed=printed,
         )
-    if said["stage"] != "done" and said["problem"] is None:
-        said["problem"] = ended
-    stage, problem = said["stage"], said["problem"]
+    stage = said.stage
+    problem = None if said.problem is None else str(said.problem)
+    if stage != "done" and problem is None:
+        problem = ended
     states: dict[str, dict[str, Tensor]] = {}
-    for name, needed in (("fresh", "load"), ("logits", "logits")):
+    for name, needed in _ANSWERS:
         states[name] = {}
         if STAGES.index(stage) > STAGES.index(needed):
             try:
@@ -207,70 +239,24 @@ def _read_answer(folder: Path, ended: str, output: bytes, config: JudgeConfig) -
     return Examination(
         stage=stage,
         problem=problem,
-        isolation=said["isolation"],
+        isolation=", ".join(name for name in ISOLATION if name in said.isolation),
         printed=printed,
-        parameters=said["parameters"],
-        modules=said["modules"],
+        parameters=said.parameters,
+        modules=said.modules,
         fresh=states["fresh"],
         logits=logits,
     )
 
 
-def _read_report(path: Path) -> dict[str, Any]:
+def _read_report(path: Path) -> Report:
     """Return the report with nothing in it but what is expected; raises ValueError."""
     if path.stat().st_size > _MAX_REPORT:
-        raise _MalformedError(f"longer than {_MAX_REPORT} bytes")
-    found = json.loads(path.read_bytes())
-    if not isinstance(found, dict) or found.get("stage") not in STAGES:
-        raise _MalformedError("no stage")
-    isolation = found.get("isolation")
-    parameters, modules = found.get("parameters", []), found.get("modules", [])
-    if not isinstance(isolation, list) or not set(isolation) <= set(ISOLATION):
-        raise _MalformedError("a list of what is in force is expected")
-    if not isinstance(parameters, list) or not isinstance(modules, list):
-        raise _MalformedError("parameters and modules in lists are expected")
-    return {
-        "stage": found["stage"],
-        "problem": _words(found.get("problem")),
-        "isolation": ", ".join(name for name in ISOLATION if name in isolation),
-        "parameters": tuple((_text(n), tuple(_whole(s) for s in shape)) for n, shape in parameters),
-        "modules": tuple((_text(n), _text(kind)) for n, kind in modules),
-    }
-
-
-def _words(problem: Any) -> str | None:
-    """Return a problem in words of ours, whatever the report says."""
-    if problem is None:
-        return None
-    if not isinstance(problem, dict):
-        raise _MalformedError("a problem in fields is expected")
-    if (phrase := problem.get("phrase")) in PHRASES:
-        return str(phrase)
-    kind, line = problem.get("type"), problem.get("line")
-    found = getattr(builtins, kind, None) if isinstance(kind, str) else None
-    known = isinstance(found, type) and issubclass(found, BaseException)
-    words = str(kind) if known else "an exception that is not a Python built-in"
-    return words if line is None else f"{words} in line {_whole(line)} of model.py"
-
-
-class _MalformedError(ValueError):
-    """An answer that is not what was asked for."""
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 500:
-        raise _MalformedError("a short name is expected")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_WHOLE:
-        raise _MalformedError("a whole number of sane size is expected")
-    return value
+        raise ValueError(f"longer than {_MAX_REPORT} bytes")
+    return read_declared(json.loads(path.read_bytes()), Report)
 
 
 def _read_tensors(path: Path, config: JudgeConfig) -> dict[str, Tensor]:
     if path.stat().st_size > config.max_deliverable_bytes:
-        raise _MalformedError(f"longer than {config.max_deliverable_bytes} bytes")
+        raise ValueError(f"longer than {config.max_deliverable_bytes} bytes")
     state: dict[str, Tensor] = load(path.read_bytes())
     return state

@@ -11,15 +11,17 @@ I/O: none.  Units: seconds since the POSIX epoch.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import Meta
 
+from judge.declared import read_declared
 from judge.gauntlet.errors import ApprovalError
 from ledger.errors import MalformedError, VerificationError
 from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, seal
-from ledger.strict_json import JSONError, read_json
+from ledger.strict_json import read_json
 from ledger.verification.verified_notes import ED25519, parse_vkey
 
 __all__ = ["MOST_DAYS", "SUBJECTS", "Approval", "check_approval", "make_approval", "sign"]
@@ -50,18 +52,32 @@ _ALGORITHMS = {
 _STEP = "step-"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Approval:
-    """What an operator has said of exactly this."""
-
+class _Predicate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: str
     line: str
     proposal: str | None
+    expires: Annotated[int, Meta(ge=0, le=2**63 - 1)]  # s
+    note: Annotated[str, Meta(max_length=MAX_NOTE)]
+
+
+class Approval(_Predicate, frozen=True, kw_only=True):
+    """What an operator has said of exactly this."""
+
     subjects: Mapping[str, str]  # name -> digest in hexadecimal
     steps: tuple[str, ...]  # SHA-256 of a valley's diffs, in order
-    expires: int  # s
-    note: str
     key: str  # the vkey that has signed
+
+
+class _Subject(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    digest: dict[str, str]
+
+
+class _Statement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    subject: Annotated[list[_Subject], Meta(min_length=1, max_length=_MAX_SUBJECTS)]
+    predicate: _Predicate
+    type: str = msgspec.field(name="_type")
+    predicate_type: str
 
 
 def make_approval(
@@ -76,22 +92,16 @@ def make_approval(
 ) -> bytes:
     """Return the statement for an operator to sign; raise ApprovalError for what none can say."""
     named = {**subjects, **{f"{_STEP}{number}": step for number, step in enumerate(steps, start=1)}}
-    statement = {
-        "_type": _STATEMENT,
-        "subject": [
-            {"name": name, "digest": {_ALGORITHMS.get(name, "sha256"): digest}}
+    statement = _Statement(
+        type=_STATEMENT,
+        subject=[
+            _Subject(name, {_ALGORITHMS.get(name, "sha256"): digest})
             for name, digest in named.items()
         ],
-        "predicateType": _PREDICATE,
-        "predicate": {
-            "kind": kind,
-            "line": line,
-            "proposal": proposal,
-            "expires": expires,
-            "note": note,
-        },
-    }
-    payload = json.dumps(statement, sort_keys=True).encode()
+        predicate_type=_PREDICATE,
+        predicate=_Predicate(kind=kind, line=line, proposal=proposal, expires=expires, note=note),
+    )
+    payload = json.dumps(msgspec.to_builtins(statement), sort_keys=True).encode()
     _parse(payload, key="")
     return payload
 
@@ -165,64 +175,31 @@ def check_time(approval: Approval, *, now: int) -> None:
 def _parse(payload: bytes, *, key: str) -> Approval:
     """Return a statement's content; raise ApprovalError for one of another form."""
     try:
-        statement = read_json(payload)
-    except JSONError as e:
-        raise ApprovalError(f"the approval's statement is not strict JSON: {e}") from e
-    fields = _fields(statement, "_type", "subject", "predicateType", "predicate")
-    if fields["_type"] != _STATEMENT or fields["predicateType"] != _PREDICATE:
+        statement = read_declared(read_json(payload), _Statement)
+    except ValueError as e:
+        raise ApprovalError(f"the approval's statement is malformed: {e}") from e
+    if (statement.type, statement.predicate_type) != (_STATEMENT, _PREDICATE):
         raise ApprovalError("the signed statement is of a different type")
-    said = _fields(fields["predicate"], "kind", "line", "proposal", "expires", "note")
-    kind, proposal = said["kind"], said["proposal"]
-    if not isinstance(kind, str) or kind not in SUBJECTS:
+    kind = statement.predicate.kind
+    if kind not in SUBJECTS:
         raise ApprovalError(
             f"the kind of an approval must be one of {', '.join(SUBJECTS)}, not {kind!r}"
         )
-    if not isinstance(said["line"], str) or not (proposal is None or isinstance(proposal, str)):
-        raise ApprovalError("the approval's line or proposal is not text")
-    if type(said["expires"]) is not int or not 0 <= said["expires"] < 2**63:
-        raise ApprovalError("the approval's expiry is not a time in seconds")
-    if not isinstance(said["note"], str) or len(said["note"]) > MAX_NOTE:
-        raise ApprovalError(f"an approval's note must be text of at most {MAX_NOTE} characters")
-    subjects = _subjects(fields["subject"])
+    subjects = {each.name: each.digest for each in statement.subject}
+    if len(subjects) != len(statement.subject):
+        raise ApprovalError("the approval's subjects must have different names")
     names = [name for name in subjects if name.startswith(_STEP)]
-    steps = [subjects.pop(name) for name in names]
     in_order = names == [f"{_STEP}{number}" for number in range(1, len(names) + 1)]
-    if set(subjects) != set(SUBJECTS[kind]) or bool(steps) != (kind == "valley") or not in_order:
+    hashed = all(set(d) == {_ALGORITHMS.get(n, "sha256")} for n, d in subjects.items())
+    steps = [subjects.pop(name) for name in names]
+    complete = set(subjects) == set(SUBJECTS[kind]) and bool(steps) == (kind == "valley")
+    if not (complete and in_order and hashed):
         raise ApprovalError(
             f"an approval of kind {kind!r} must name {', '.join(SUBJECTS[kind])}, not these digests"
         )
     return Approval(
-        kind=kind,
-        line=said["line"],
-        proposal=proposal,
-        subjects=subjects,
-        steps=tuple(steps),
-        expires=said["expires"],
-        note=said["note"],
+        **msgspec.structs.asdict(statement.predicate),
+        subjects={name: value for name, digest in subjects.items() for value in digest.values()},
+        steps=tuple(value for step in steps for value in step.values()),
         key=key,
     )
-
-
-def _subjects(listed: Any) -> dict[str, str]:
-    if not isinstance(listed, list) or not 1 <= len(listed) <= _MAX_SUBJECTS:
-        raise ApprovalError(f"an approval must have 1 to {_MAX_SUBJECTS} subjects")
-    found: dict[str, str] = {}
-    for each in listed:
-        subject = _fields(each, "name", "digest")
-        name = subject["name"]
-        if not isinstance(name, str) or name in found:
-            raise ApprovalError("the approval's subjects must have different names")
-        digest = _fields(subject["digest"], _ALGORITHMS.get(name, "sha256"))
-        (value,) = digest.values()
-        if not isinstance(value, str):
-            raise ApprovalError(f"the approval's digest of {name} is not text")
-        found[name] = value
-    return found
-
-
-def _fields(value: Any, *names: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise ApprovalError(
-            f"the approval's statement must have exactly the keys {', '.join(names)}"
-        )
-    return value

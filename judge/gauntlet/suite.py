@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from judge.gauntlet.candidates.confined import Ended, discard, run
+from judge.confinement.supervised import Ended, Limits, discard, run
 from judge.gauntlet.errors import AnswerError, GauntletError
 from judge.gauntlet.junit import read_report
 from judge.gauntlet.repository.git import Repository
@@ -118,12 +118,14 @@ def _go(
             [*(part.replace("{report}", str(scratch / _REPORT)) for part in tests.command), *only],
             tree=folder / "tree",
             scratch=scratch,
-            seconds=tests.seconds,
-            memory_bytes=tests.memory_bytes,
-            output_bytes=MAX_OUTPUT,
-            disk_bytes=MAX_DISK,
-            file_bytes=MAX_LENGTH,
-            leaving=LEAVING,
+            limits=Limits(
+                seconds=tests.seconds,
+                memory_bytes=tests.memory_bytes,
+                output_bytes=MAX_OUTPUT,
+                disk_bytes=MAX_DISK,
+                file_bytes=MAX_LENGTH,
+                leaving=LEAVING,
+            ),
         )
         cases, problem = {}, None
         try:

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from aggregates.improvement.proposal import TRIGGERS, Proposal
+from judge.errors import JudgeError
 from judge.gauntlet import anchors, measurement
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import GauntletError, TaskError
+from judge.gauntlet.errors import TaskError
 from judge.gauntlet.records import results_of
 from judge.gauntlet.tasks import reference_set
 from proctor.cli import infra_evolve, infra_review, infra_study
@@ -133,7 +134,7 @@ def run(
             for each in chosen:
                 try:
                     done.append(controller.carry_on(each))
-                except GauntletError as error:  # which does not stop the others
+                except JudgeError as error:  # which does not stop the others
                     errors.append(ProctorError(f"proposal {each} cannot be judged: {error}"))
         if errors:
             raise errors[0]

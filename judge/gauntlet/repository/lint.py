@@ -68,7 +68,7 @@ def check_code(
 
 
 def _too_long(path: str, before: bytes | None, after: bytes, manifest: Manifest) -> tuple[str, ...]:
-    bound, lines = manifest.file_lines, after.count(b"\n")
+    bound, lines = manifest.lint.max.file_lines, after.count(b"\n")
     if bound is None or lines <= max(bound, (before or b"").count(b"\n")):
         return ()
     return (f"{path}: has {lines} lines; the maximum is {bound}",)
@@ -186,7 +186,7 @@ class _Walk:
     def _allowed(self, module: str) -> bool:
         return module == "__future__" or any(
             module == name or (name.endswith(".*") and f"{module}.".startswith(name[:-1]))
-            for name in self.manifest.imports
+            for name in self.manifest.code.imports
         )
 
     def _is_module_of_others(self, name: str, whole: str) -> bool:
@@ -194,7 +194,7 @@ class _Walk:
         return (
             name.lstrip("_") in sys.stdlib_module_names
             and not self._allowed(name.lstrip("_"))
-            and whole not in self.manifest.imports
+            and whole not in self.manifest.code.imports
         )
 
     def _plain_name(self, node: ast.Name) -> Iterator[str]:

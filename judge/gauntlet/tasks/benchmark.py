@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from judge.gauntlet.candidates.confined import Conversation, discard
+from judge.confinement.supervised import Limits, discard
 from judge.gauntlet.errors import AnswerError
 from judge.gauntlet.repository.manifest import Manifest
+from judge.gauntlet.tasks.conversation import Conversation
 from judge.gauntlet.tasks.reference_set import TASKS, Task, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score, Scorer, same
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Arm", "TaskResult", "export", "run_set", "run_task", "seed_of"]
 
 Arm = Literal["base", "candidate"]
+_MAX_OUTPUT = 4 * 2**20
 READY: Mapping[str, bool] = {"ready": True}
 """The only reply to the first message."""
 
@@ -98,8 +100,11 @@ def run_task(
             limits.command,
             tree=tree,
             scratch=own,
-            seconds=limits.seconds,
-            memory_bytes=limits.memory_bytes,
+            limits=Limits(
+                seconds=limits.seconds,
+                memory_bytes=limits.memory_bytes,
+                output_bytes=_MAX_OUTPUT,
+            ),
             readable=(place,),
         )
         try:

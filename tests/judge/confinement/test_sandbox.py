@@ -14,7 +14,8 @@ from safetensors.torch import save
 from aggregates.spec import BlockSpec, ModelSpec
 from judge.config import JudgeConfig
 from judge.confinement.child import describe, load_submitted_model
-from judge.confinement.sandbox import Examination, _words, examine
+from judge.confinement.sandbox import Examination, Problem, examine
+from judge.declared import read_declared
 from judge.errors import JudgeError
 from monitor.model import ResidualCNN
 from monitor.weights import dump_weights
@@ -124,7 +125,7 @@ def test_submission_that_misbehaves_is_rejected(source: str, words: str) -> None
 def test_exception_is_told_by_its_type_and_line(source: str, words: str) -> None:
     with pytest.raises(BaseException) as raised:  # noqa: PT011 - of every kind
         load_submitted_model(source.encode())
-    assert words in str(_words(describe(raised.value)))
+    assert words in str(read_declared(describe(raised.value), Problem))
 
 
 def test_submission_that_sleeps_is_rejected() -> None:

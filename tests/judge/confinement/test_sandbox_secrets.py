@@ -18,7 +18,8 @@ from safetensors.torch import save
 from aggregates.registry import REGISTRY
 from judge.config import JudgeConfig
 from judge.confinement.child import describe, load_submitted_model
-from judge.confinement.sandbox import Examination, _read_answer, _words, examine
+from judge.confinement.sandbox import Examination, Problem, _read_answer, examine
+from judge.declared import read_declared
 from ledger.application import LedgerApplication
 from ledger.paths import LedgerPaths
 
@@ -168,7 +169,7 @@ def test_exception_is_described_without_a_word_of_the_submission(channel: str) -
     with pytest.raises(BaseException) as raised:  # noqa: PT011 - of every kind
         load_submitted_model(f"CANARY = {CANARY!r}\n{channel}\n".encode())
     described = describe(raised.value)
-    assert CANARY not in repr(_words(described))
+    assert CANARY not in str(read_declared(described, Problem))
     assert set(described) <= {"phrase", "type", "line"}
 
 

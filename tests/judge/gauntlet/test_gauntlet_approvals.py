@@ -107,16 +107,16 @@ def test_envelope_of_another_kind_of_statement_is_rejected() -> None:
 
 def test_statement_of_another_form_is_rejected() -> None:
     changes: dict[str, Callable[[Any], object]] = {
-        "exactly the keys": lambda whole: whole.update(more=1),
-        "exactly the keys kind": lambda whole: whole["predicate"].pop("note"),
+        "contains unknown field `more`": lambda whole: whole.update(more=1),
+        "predicate: Object missing": lambda whole: whole["predicate"].pop("note"),
         "the kind of an approval": lambda whole: whole["predicate"].update(kind="bless"),
-        "not a time in seconds": lambda whole: whole["predicate"].update(expires=True),
-        "must be text of at most": lambda whole: whole["predicate"].update(note="n" * 5_000),
-        "line or proposal is not text": lambda whole: whole["predicate"].update(line=1),
+        "predicate.expires: Expected `int`": lambda whole: whole["predicate"].update(expires=True),
+        "note: Expected `str` of length": lambda whole: whole["predicate"].update(note="n" * 5_000),
+        "predicate.line: Expected `str`": lambda whole: whole["predicate"].update(line=1),
         "must have different names": lambda whole: whole["subject"].append(whole["subject"][0]),
         "not these digests": lambda whole: whole["subject"].pop(),
-        "is not text": lambda whole: whole["subject"][0]["digest"].update(gitCommit=7),
-        "1 to 100 subjects": lambda whole: whole.update(subject=[]),
+        "digest.*: Expected `str`": lambda whole: whole["subject"][0]["digest"].update(gitCommit=7),
+        "subject: Expected `array` of length >= 1": lambda whole: whole.update(subject=[]),
     }
     for problem, change in changes.items():
         with pytest.raises(ApprovalError, match=problem):

@@ -3,14 +3,14 @@
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gauntlet_scene import FILES, MANIFEST, Edit, Scene, writes
+from msgspec.structs import replace
 
+from judge.confinement.supervised import ISOLATION
 from judge.gauntlet import suite
-from judge.gauntlet.candidates.confined import ISOLATION
 from judge.gauntlet.errors import AnswerError, GauntletError
 from judge.gauntlet.junit import read_report
 from judge.gauntlet.repository.lint import check_code

@@ -189,7 +189,7 @@ def test_problems_that_were_there_do_not_count() -> None:
 
 
 def test_file_may_not_grow_beyond_its_bound() -> None:
-    bound = SAMPLE.file_lines or 0
+    bound = SAMPLE.lint.max.file_lines or 0
     assert problems("x = 1\n" * bound) == ""
     assert f"the maximum is {bound}" in problems("x = 1\n" * (bound + 1))
     longer = "x = 1\n" * (bound + 5)
@@ -213,6 +213,6 @@ def test_any_bytes_are_looked_at_without_an_error(data: bytes) -> None:
 def test_own_code_of_tier_2_passes_its_own_fence() -> None:
     manifest = parse_manifest((OWN / PATH).read_bytes())
     freed = [path for path in own_paths() if path.endswith(".py") and manifest.tier_of(path) == 2]
-    assert len(freed) >= 8
+    assert len(freed) >= 7
     for path in freed:
         assert check_code(path, None, (OWN / path).read_bytes(), manifest) == ()

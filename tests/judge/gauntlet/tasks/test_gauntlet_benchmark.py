@@ -10,7 +10,7 @@ import pytest
 from gauntlet_scene import FILES, MANIFEST, Scene
 from made_tasks import made_task
 
-from judge.gauntlet.candidates.confined import ISOLATION
+from judge.confinement.supervised import ISOLATION
 from judge.gauntlet.repository.manifest import Manifest, parse_manifest
 from judge.gauntlet.tasks.benchmark import TaskResult, export, run_set, run_task, seed_of
 from judge.gauntlet.tasks.reference_set import Task

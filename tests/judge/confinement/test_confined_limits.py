@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from confinement import DAEMON, MEMORY, Run, printed, stands_still
+from confined_runs import DAEMON, MEMORY, Run, printed, stands_still
 
-from judge.gauntlet.candidates import confined
-from judge.gauntlet.candidates.confined import discard
+from judge.confinement import supervised
+from judge.confinement.supervised import discard
 
 # What is not to be written
 
@@ -35,7 +35,7 @@ def test_writing_outside_of_scratch_is_rejected(
 ) -> None:
     given = tmp_path / "given"
     given.mkdir()
-    checkout = Path(confined.__file__).parents[3]
+    checkout = Path(supervised.__file__).parents[2]
     places = [str(tree), str(given), str(tmp_path), str(checkout), "/", "/usr/lib", "/var/tmp"]
     source = WRITE.format(places=[*places, str(scratch)])
     modes = (tree.stat().st_mode, checkout.stat().st_mode)
@@ -192,10 +192,10 @@ def test_child_that_ends_a_moment_later_is_no_leftover(run: Run) -> None:
 def test_nothing_outlives_the_one_who_asked(tree: Path, scratch: Path) -> None:
     code = f"""
         from pathlib import Path
-        from judge.gauntlet.candidates.confined import run
+        from judge.confinement.supervised import Limits, run
         run(["{{python}}", "-c", {textwrap.dedent(DAEMON + "    time.sleep(60)")!r}],
-            tree=Path({str(tree)!r}), scratch=Path({str(scratch)!r}), seconds=60,
-            memory_bytes={MEMORY})
+            tree=Path({str(tree)!r}), scratch=Path({str(scratch)!r}),
+            limits=Limits(seconds=60, memory_bytes={MEMORY}))
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)]) as asker:
         alive = scratch / "alive"

@@ -8,13 +8,14 @@ Trust: runs before anything foreign does, with nothing foreign as input but path
 I/O: changes the calling process, for good.
 """
 
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 from collections.abc import Iterable
 from pathlib import Path
+
+from judge.confinement.kernel import LIBC, checked
 
 USER = 1_000  # the candidate's user and group inside: not root, whoever is outside
 DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
@@ -32,8 +33,6 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1  # of a network device
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
 
 def become_stranger() -> None:
     """Enter a user namespace as nobody in particular; children have processes of their own.
@@ -41,7 +40,7 @@ def become_stranger() -> None:
     Raises OSError where the kernel refuses.
     """
     user, group = os.geteuid(), os.getegid()
-    _do(_LIBC.unshare, _NEW_USER | _NEW_PID)
+    checked(LIBC.unshare, _NEW_USER | _NEW_PID)
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
     Path("/proc/self/gid_map").write_text(f"{USER} {group} 1", encoding="ascii")
     Path("/proc/self/uid_map").write_text(f"{USER} {user} 1", encoding="ascii")
@@ -49,8 +48,8 @@ def become_stranger() -> None:
 
 def cut_off() -> None:
     """Leave the host's network, mounts, shared memory and name; raise OSError."""
-    _do(_LIBC.unshare, _NEW_NET | _NEW_NS | _NEW_IPC | _NEW_UTS)
-    _do(_LIBC.sethostname, b"localhost", 9)
+    checked(LIBC.unshare, _NEW_NET | _NEW_NS | _NEW_IPC | _NEW_UTS)
+    checked(LIBC.sethostname, b"localhost", 9)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", 0)
         (flags,) = struct.unpack_from("H", fcntl.ioctl(any_socket, _GET_FLAGS, request), 16)
@@ -62,7 +61,7 @@ def move_into(root: Path, *, seen: Iterable[Path], written: Path) -> bool:
 
     /proc, if there can be one, is of the candidate's own processes; return whether there is.
     """
-    _do(_LIBC.mount, None, b"/", None, _REC | _PRIVATE, None)
+    checked(LIBC.mount, None, b"/", None, _REC | _PRIVATE, None)
     _mount("tmpfs", root, flags=_NOSUID | _NODEV, options="mode=755,size=4m")
     for folder, size in _IN_MEMORY.items():
         options = f"mode=1777,size={size},nr_inodes=20k"
@@ -80,9 +79,9 @@ def move_into(root: Path, *, seen: Iterable[Path], written: Path) -> bool:
     (_made(root, Path("/etc")) / "passwd").write_text(account, encoding="utf-8")
     old = _made(root, Path("/.old"))
     pivot = _PIVOT_ROOT.get(os.uname().machine, -1)
-    _do(_LIBC.syscall, pivot, os.fsencode(root), os.fsencode(old))
+    checked(LIBC.syscall, pivot, os.fsencode(root), os.fsencode(old))
     os.chdir("/")
-    _do(_LIBC.umount2, b"/.old", _DETACH)
+    checked(LIBC.umount2, b"/.old", _DETACH)
     _close(Path("/"), below=False)
     return watched
 
@@ -101,7 +100,7 @@ def _bind(place: Path, root: Path, *, at: Path | None = None) -> Path:
     else:
         _made(root, place.parent)
         target.touch()
-    _do(_LIBC.mount, os.fsencode(place), os.fsencode(target), None, _BIND | _REC, None)
+    checked(LIBC.mount, os.fsencode(place), os.fsencode(target), None, _BIND | _REC, None)
     return target
 
 
@@ -109,7 +108,7 @@ def _close(place: Path, *, below: bool = True) -> None:
     """Let nothing be changed of a mount, modes and times included, nor of those below it."""
     attributes = struct.pack("QQQQ", _READ_ONLY, 0, 0, 0)
     name, size = os.fsencode(place), len(attributes)
-    _do(_LIBC.syscall, _MOUNT_SETATTR, _HERE, name, _RECURSIVE * below, attributes, size)
+    checked(LIBC.syscall, _MOUNT_SETATTR, _HERE, name, _RECURSIVE * below, attributes, size)
 
 
 def _show_processes(root: Path) -> bool:
@@ -136,10 +135,4 @@ def _make_devices(root: Path) -> None:
 
 
 def _mount(kind: str, target: Path, *, flags: int, options: str = "") -> None:
-    _do(_LIBC.mount, kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode())
-
-
-def _do(call: "ctypes._NamedFuncPointer", *arguments: object) -> None:
-    if call(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    checked(LIBC.mount, kind.encode(), os.fsencode(target), kind.encode(), flags, options.encode())

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confinement import CANARY, Run, outside, printed
+from confined_runs import CANARY, Run, outside, printed
 
-from judge.gauntlet.candidates import confined
-from judge.gauntlet.candidates.confined import ISOLATION
+from judge.confinement import supervised
+from judge.confinement.supervised import ISOLATION
 
 
 def test_everything_is_in_force_on_this_kernel(run: Run, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_reading_what_is_expected_is_rejected(
     run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_THE_PARENT", CANARY)
-    checkout = Path(confined.__file__).parents[3]
+    checkout = Path(supervised.__file__).parents[2]
     expected = tmp_path / "expected.json"
     expected.write_text(CANARY)
     repository = tmp_path / "repository"

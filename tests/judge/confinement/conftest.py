@@ -1,15 +1,15 @@
 """A candidate's tree, its scratch folder, and running something there."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confinement import MEMORY, Run
+from confined_runs import MEMORY, Run
 
-from judge.gauntlet.candidates import confined
-from judge.gauntlet.candidates.confined import Ended, discard
+from judge.confinement import supervised
+from judge.confinement.supervised import Ended, Limits, discard
 
 
 @pytest.fixture
@@ -30,12 +30,16 @@ def scratch(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def run(tree: Path, scratch: Path) -> Run:
-    def run(source: str, **settings: Any) -> Ended:
-        return confined.run(
+    def run(
+        source: str, *, stdin: bytes = b"", readable: Iterable[Path] = (), **settings: Any
+    ) -> Ended:
+        return supervised.run(
             ["{python}", "-c", textwrap.dedent(source)],
             tree=tree,
             scratch=scratch,
-            **{"seconds": 20, "memory_bytes": MEMORY, **settings},
+            stdin=stdin,
+            readable=readable,
+            limits=Limits(**{"seconds": 20, "memory_bytes": MEMORY, **settings}),
         )
 
     return run

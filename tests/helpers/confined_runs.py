@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from judge.gauntlet.candidates.confined import Ended
+from judge.confinement.supervised import Ended
 
 CANARY = "canary-7b1e44c0"
 MEMORY = 1_000_000_000

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Self
 
 from judge.confinement.landlock import package_folders, program_places, readable_places
-from judge.gauntlet.candidates.namespaces import SHORT
-from judge.gauntlet.errors import GauntletError
+from judge.confinement.namespaces import SHORT
+from judge.errors import ConfinementError
 
 PYTHON = "{python}"  # in a command: this interpreter
 _OURS = frozenset(
@@ -92,7 +92,7 @@ def _scripts(tree: Path) -> list[tuple[str, str]]:
     for name, target in found:
         module, _, function = str(target).partition(":")
         if not all(part.isidentifier() for part in (*module.split("."), function)):
-            raise GauntletError(f"pyproject.toml: the script {name!r} names no function")
+            raise ConfinementError(f"pyproject.toml: the script {name!r} names no function")
     return found
 
 

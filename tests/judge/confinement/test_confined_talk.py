@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confinement import DAEMON, MEMORY, stands_still
+from confined_runs import DAEMON, MEMORY, stands_still
 
-from judge.gauntlet.candidates import confined
-from judge.gauntlet.candidates.confined import ISOLATION, Conversation
+from judge.confinement import supervised
+from judge.confinement.supervised import ISOLATION, Limits
+from judge.errors import ConfinementError
 from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.tasks.conversation import Conversation
 
 # Conversations
 
@@ -36,7 +38,7 @@ def conversation(tree: Path, scratch: Path, bad: str = "pass", **settings: Any) 
         ["{python}", "server.py"],
         tree=tree,
         scratch=scratch,
-        **{"seconds": 20, "memory_bytes": MEMORY, **settings},
+        limits=Limits(**{"seconds": 20, "memory_bytes": MEMORY, **settings}),
     )
 
 
@@ -73,7 +75,7 @@ def test_conversation_goes_back_and_forth(tree: Path, scratch: Path) -> None:
             "sys.stdout.write('half')\n        sys.stdout.flush()\n        time.sleep(60)",
             "no answer",
         ),
-        ("answer = 'x' * 6_000_000", "there is no answer: it printed more than 4,194,304 bytes"),
+        ("answer = 'x' * 6_000_000", "there is no answer: it printed more than 1,048,576 bytes"),
         ("answer += '\\n' + answer", "it printed more than the replies it was asked for"),
     ],
 )
@@ -113,8 +115,7 @@ def test_candidate_that_stays_when_nothing_is_asked_is_stopped(tree: Path, scrat
         ["{python}", "-u", "server.py"],
         tree=tree,
         scratch=scratch,
-        seconds=60,
-        memory_bytes=MEMORY,
+        limits=Limits(seconds=60, memory_bytes=MEMORY),
     ) as talk:
         assert talk.ask([1]) == [1]
     assert talk.ended is not None
@@ -125,7 +126,10 @@ def test_candidate_that_stays_when_nothing_is_asked_is_stopped(tree: Path, scrat
 def test_candidate_that_does_not_listen_is_rejected(tree: Path, scratch: Path) -> None:
     (tree / "server.py").write_text("import time; time.sleep(60)")
     talk = Conversation(
-        ["{python}", "server.py"], tree=tree, scratch=scratch, seconds=2, memory_bytes=MEMORY
+        ["{python}", "server.py"],
+        tree=tree,
+        scratch=scratch,
+        limits=Limits(seconds=2, memory_bytes=MEMORY),
     )
     with pytest.raises(AnswerError, match="it ran for more than 2 seconds"), talk:
         talk.ask("x" * 5_000_000)  # more than a pipe holds
@@ -135,13 +139,13 @@ def test_candidate_that_does_not_listen_is_rejected(tree: Path, scratch: Path) -
 
 ASK = """
 from pathlib import Path
-from judge.gauntlet.candidates.confined import run
-from judge.gauntlet.errors import GauntletError
+from judge.confinement.supervised import Limits, run
+from judge.errors import ConfinementError
 try:
     ended = run(["{{python}}", "-c", "print('it ran')"], tree=Path({tree!r}),
-        scratch=Path({scratch!r}), seconds=20, memory_bytes=10**9)
+        scratch=Path({scratch!r}), limits=Limits(seconds=20, memory_bytes=10**9))
     print(ended.words, *ended.isolation, ended.output)
-except GauntletError as error:
+except ConfinementError as error:
     print(error)
 """
 
@@ -180,21 +184,17 @@ def test_supervisor_that_is_ended_is_nobodys_answer(tree: Path, scratch: Path) -
             time.sleep(0.02)
         for place in Path("/proc").glob("[0-9]*/cmdline"):
             parent = (place.parent / "status").read_text().split("PPid:\t")[1].split("\n")[0]
-            if (
-                parent == str(os.getpid())
-                and b"judge.gauntlet.candidates.supervisor" in place.read_bytes()
-            ):
+            if parent == str(os.getpid()) and b"judge.confinement.supervisor" in place.read_bytes():
                 os.kill(int(place.parent.name), signal.SIGKILL)
 
     killer = threading.Thread(target=end_it, daemon=True)
     killer.start()
-    with pytest.raises(GauntletError, match="was killed"):
-        confined.run(
+    with pytest.raises(ConfinementError, match="was killed"):
+        supervised.run(
             ["{python}", "-c", textwrap.dedent(DAEMON + "    time.sleep(60)")],
             tree=tree,
             scratch=scratch,
-            seconds=60,
-            memory_bytes=MEMORY,
+            limits=Limits(seconds=60, memory_bytes=MEMORY),
         )
     killer.join()
     assert stands_still(scratch / "alive")
@@ -203,8 +203,11 @@ def test_supervisor_that_is_ended_is_nobodys_answer(tree: Path, scratch: Path) -
 def test_command_that_cannot_be_started_is_the_candidates_problem(
     tree: Path, scratch: Path
 ) -> None:
-    ended = confined.run(
-        ["no-such-command"], tree=tree, scratch=scratch, seconds=5, memory_bytes=MEMORY
+    ended = supervised.run(
+        ["no-such-command"],
+        tree=tree,
+        scratch=scratch,
+        limits=Limits(seconds=5, memory_bytes=MEMORY),
     )
     assert ended.words == "it exited with status 127"
     assert ended.errors == b"the command cannot be started: No such file or directory\n"

@@ -1,6 +1,6 @@
 """Runs a candidate's command in isolation: limited reads and writes, no network, no traces.
 
-A supervisor of ours (judge/gauntlet/candidates/supervisor.py) starts the command in namespaces of
+A supervisor of ours (judge/confinement/supervisor.py) starts the command in namespaces of
 its own and ends everything that it started. The command sees Python, the system's libraries and
 programs, its tree and what else is named, and writes to its scratch folder only. Where the kernel
 lacks what is needed, nothing is run at all.
@@ -25,11 +25,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
 
-from judge.gauntlet.candidates.interpreter import PYTHON, Interpreter
-from judge.gauntlet.errors import AnswerError, GauntletError
-from ledger.strict_json import read_json
+from judge.confinement.interpreter import PYTHON, Interpreter
+from judge.errors import ConfinementError
 
-__all__ = ["ISOLATION", "NEEDED", "Conversation", "Ended", "Limits", "discard", "run"]
+__all__ = ["ISOLATION", "NEEDED", "Ended", "Limits", "Supervised", "discard", "run"]
 
 ISOLATION = (
     "limits",  # of each process: memory, size of a file, open files
@@ -40,15 +39,10 @@ ISOLATION = (
     "system-call filter",
 )
 NEEDED = ("hidden files", "no network", "no processes left")
-DISK_BYTES = 2 * 2**30
-MAX_PROCESSES = 256
-MAX_FILES = 200_000
-MAX_MESSAGE = 8 * 2**20
-_GRACE = 2.0  # s for a candidate to leave when nothing more is asked
 _STARTING = 30.0  # s for the supervisor, beyond the candidate's own time
 _ENDING = 15.0  # s for the supervisor to end what there is
 _CHUNK = 65_536
-_SUPERVISOR = "judge.gauntlet.candidates.supervisor"
+_SUPERVISOR = "judge.confinement.supervisor"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +51,12 @@ class Limits:
 
     seconds: float
     memory_bytes: int  # of each process, and of all together
-    output_bytes: int
-    disk_bytes: int = DISK_BYTES
-    file_bytes: int = DISK_BYTES
+    output_bytes: int = 2**20
+    disk_bytes: int = 2 * 2**30  # of all files together, as they lie on the disk
+    file_bytes: int = 2 * 2**30  # of one file, holes included
     leaving: float = 1.0  # s for what the command has started, when it has ended
-    processes: int = MAX_PROCESSES
-    files: int = MAX_FILES
+    processes: int = 256
+    files: int = 200_000
 
 
 Status = Literal["exited", "signal", "timeout", "output", "memory", "processes", "disk", "stopped"]
@@ -102,30 +96,15 @@ def run(
     *,
     tree: Path,
     scratch: Path,
+    limits: Limits,
     stdin: bytes = b"",
-    seconds: float,
-    memory_bytes: int,
-    output_bytes: int = 2**20,
-    disk_bytes: int = DISK_BYTES,
-    file_bytes: int = DISK_BYTES,
-    leaving: float = 1.0,
     readable: Iterable[Path] = (),
 ) -> Ended:
     """Run a command to its end; `{python}` in it is the interpreter that it is given.
 
-    A file is no longer than `file_bytes`, holes included; all together fill `disk_bytes`. What the
-    command has started may take `leaving` seconds longer than itself.
-    Raises GauntletError where it cannot be confined, and for nothing that the command does.
+    Raises ConfinementError where it cannot be confined, and for nothing that the command does.
     """
-    limits = Limits(
-        seconds=seconds,
-        memory_bytes=memory_bytes,
-        output_bytes=output_bytes,
-        disk_bytes=disk_bytes,
-        file_bytes=file_bytes,
-        leaving=leaving,
-    )
-    with _Supervised(
+    with Supervised(
         argv, tree=tree, scratch=scratch, limits=limits, readable=readable
     ) as supervised:
         supervised.say(stdin)
@@ -138,79 +117,16 @@ def discard(folder: Path) -> None:
     for command in (["/bin/chmod", "-R", "u+rwX"], ["/bin/rm", "-rf"]):
         subprocess.run([*command, "--", folder], capture_output=True, check=False)  # noqa: S603 - two fixed commands
     if folder.exists():
-        raise GauntletError(
+        raise ConfinementError(
             f"{folder}: files left by a candidate cannot be removed; remove them by hand"
         )
 
 
-class Conversation:
-    """A command that is asked and answers, one line of JSON each way, until the block is left."""
+class Supervised:
+    """The supervisor's process, and the four pipes to it and to the command.
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        tree: Path,
-        scratch: Path,
-        seconds: float,
-        memory_bytes: int,
-        output_bytes: int = 4 * 2**20,
-        readable: Iterable[Path] = (),
-    ) -> None:
-        limits = Limits(seconds=seconds, memory_bytes=memory_bytes, output_bytes=output_bytes)
-        self._supervised = _Supervised(
-            argv, tree=tree, scratch=scratch, limits=limits, readable=readable
-        )
-        self.ended: Ended | None = None
-
-    @property
-    def isolation(self) -> tuple[str, ...]:
-        """What is in force; nothing before the block is entered."""
-        return self._supervised.isolation
-
-    def __enter__(self) -> Self:
-        self._supervised.__enter__()
-        return self
-
-    def ask(self, message: object) -> Any:
-        """Send one message and return the one answer; raise AnswerError where there is none."""
-        line = json.dumps(message, allow_nan=False).encode() + b"\n"
-        if len(line) > MAX_MESSAGE:
-            raise GauntletError(f"a message of {len(line)} bytes is too long to be sent")
-        self._check_quiet()
-        self._supervised.say(line)
-        answer = self._supervised.line()
-        if answer is None:
-            self.ended = self._supervised.end()
-            raise AnswerError(f"there is no answer: {self.ended.words}")
-        try:
-            return read_json(answer)
-        except ValueError as error:
-            raise AnswerError(f"the answer is malformed: {error}") from error
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                self._supervised.say_no_more()
-                self.ended = self._supervised.end(grace=_GRACE)
-                self._check_quiet()
-                if self.ended.leftovers:
-                    raise AnswerError(f"it left {self.ended.leftovers} processes behind")
-        finally:
-            self._supervised.__exit__(kind, error, trace)
-
-    def _check_quiet(self) -> None:
-        if self._supervised.unread():
-            raise AnswerError("it printed more than the replies it was asked for")
-
-
-class _Supervised:
-    """The supervisor's process, and the four pipes to it and to the command."""
+    The block ends the command, if it has not ended before.
+    """
 
     def __init__(
         self,
@@ -219,7 +135,7 @@ class _Supervised:
         tree: Path,
         scratch: Path,
         limits: Limits,
-        readable: Iterable[Path],
+        readable: Iterable[Path] = (),
     ) -> None:
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
         self._readable = tuple(path.resolve() for path in readable)
@@ -232,7 +148,7 @@ class _Supervised:
         self._process: subprocess.Popen[bytes] | None = None
         self._control = -1
         self._input: int | None = None
-        self._ended: Ended | None = None
+        self.ended: Ended | None = None
 
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="confined-", dir=self._scratch.parent))
@@ -297,11 +213,11 @@ class _Supervised:
         first, found, _ = bytes(self._kept["report"]).partition(b"\n")
         if not found:
             words = bytes(self._kept["errors"][-2_000:]).decode(errors="replace").strip()
-            raise GauntletError(f"the process that confines candidates did not start: {words}")
-        said = read_json(first)
+            raise ConfinementError(f"the process that confines candidates did not start: {words}")
+        said = json.loads(first)
         self.isolation = tuple(name for name in ISOLATION if name in said["isolation"])
         if said["problem"] is not None:
-            raise GauntletError(said["problem"])
+            raise ConfinementError(said["problem"])
 
     def say(self, data: bytes) -> None:
         """Write to the command's input; whether it is read is its own affair."""
@@ -338,25 +254,25 @@ class _Supervised:
 
     def end(self, *, grace: float | None = None) -> Ended:
         """Wait for the end, or bring it about after a while; return how it came."""
-        if self._ended is None:
+        if self.ended is None:
             if grace is not None:
                 self._pump(until=self._over, seconds=grace)
                 if not self._over():
                     self._stop()
             self._pump(until=self._over)
             self.kill()
-            self._ended = self._read_end()
-        return self._ended
+            self.ended = self._read_end()
+        return self.ended
 
     def _read_end(self) -> Ended:
         lines = bytes(self._kept["report"]).splitlines()
         if len(lines) < 2:
-            raise GauntletError(
+            raise ConfinementError(
                 "the process that confines candidates was killed; is there enough memory?"
             )
-        said = read_json(lines[1])
+        said = json.loads(lines[1])
         if said["problem"] is not None:
-            raise GauntletError(said["problem"])
+            raise ConfinementError(said["problem"])
         return Ended(
             status="output" if self._exceeded else said["status"],
             code=said["code"],
@@ -379,7 +295,12 @@ class _Supervised:
             os.killpg(self._process.pid, signal.SIGKILL)  # its own, and its first child's
             self._process.wait()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
         self.say_no_more()
         self.kill()
         for key in list(self._selector.get_map().values()):

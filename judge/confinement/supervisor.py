@@ -1,5 +1,5 @@
 """The process that a candidate's command runs under:
-`python -I -m judge.gauntlet.candidates.supervisor`.
+`python -I -m judge.confinement.supervisor`.
 
 Three processes: this one enters a user namespace and waits; its child is the first of the
 candidate's own processes, watches and ends them; the grandchild becomes the command. When the
@@ -12,13 +12,11 @@ Trust: nothing of the candidate's is read here but the sizes of its files and pr
 I/O: as said; the command has this process's standard input, output and error.
 """
 
-import ctypes
 import errno
 import json
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -26,9 +24,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from judge.confinement.confine import filter_beyond, limit_resources
+from judge.confinement.kernel import (
+    LIBC,
+    NO_NEW_PRIVILEGES,
+    PARENT_DEATH_SIGNAL,
+    SET_DUMPABLE,
+    limit_resources,
+)
 from judge.confinement.landlock import LIST, READ, RUN, USE, WRITE, restrict
-from judge.gauntlet.candidates.namespaces import (
+from judge.confinement.namespaces import (
     DEVICES,
     SHARED_MEMORY,
     SHORT,
@@ -38,20 +42,19 @@ from judge.gauntlet.candidates.namespaces import (
     cut_off,
     move_into,
 )
+from judge.confinement.seccomp import CANDIDATE, filter_system_calls
 
 _NOT_FOUND = 127  # as a shell's status for a command that cannot be started
 _INTERVAL = 0.2  # s between two looks at what the candidate holds
 _MAX_REQUEST = 4 * 2**20
 _OPEN_FILES = 1_024
-_PARENT_DEATH, _DUMPABLE, _NO_NEW_PRIVILEGES = 1, 4, 38  # prctl(2)
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(control: int, report: int) -> None:
     """Run what the request says; leave when it and all that it started are gone."""
     for descriptor in (control, report):
         os.set_inheritable(descriptor, False)
-    _LIBC.prctl(_PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+    LIBC.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     request = _read_request(control)
     try:
         become_stranger()
@@ -81,7 +84,7 @@ def _read_request(control: int) -> dict[str, Any]:
 def _be_first(request: Mapping[str, Any], control: int, report: int) -> NoReturn:
     """Start the command, see to its end, and tell."""
     try:
-        _LIBC.prctl(_PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+        LIBC.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         scratch = Path(request["scratch"])
         seen = [Path(place) for place in (*request["readable"], request["tree"])]
         try:
@@ -93,7 +96,7 @@ def _be_first(request: Mapping[str, Any], control: int, report: int) -> NoReturn
         command = os.fork()
         if command == 0:
             _be_command(request, report, together=together)
-        _LIBC.prctl(_DUMPABLE, 0, 0, 0, 0)  # the candidate is of the same user
+        LIBC.prctl(SET_DUMPABLE, 0, 0, 0, 0)  # the candidate is of the same user
         _be_silent()
         watch = _Watch(request["limits"], scratch=scratch, together=together)
         said = watch.until_over(command, control)
@@ -125,10 +128,10 @@ def _be_command(request: Mapping[str, Any], report: int, *, together: bool) -> N
         in_force = ["limits", "no processes left"]
         if together:
             in_force.append("limits together")
-        _LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         if restrict(_rights(request), tcp=True):
             in_force.append("hidden files")
-        if filter_beyond((socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)):
+        if filter_system_calls(CANDIDATE):
             in_force += ["system-call filter", "no network"]
         missing = sorted(set(request["needed"]) - set(in_force))
         _say(report, isolation=in_force, problem=_missing(missing) if missing else None)

@@ -1,0 +1,36 @@
+"""The C library, the flags of prctl(2), and the limits of a process.
+
+I/O: changes the calling process.  Units: bytes, seconds.
+"""
+
+import ctypes
+import os
+import resource
+
+PARENT_DEATH_SIGNAL = 1
+GET_DUMPABLE, SET_DUMPABLE = 3, 4
+NO_NEW_PRIVILEGES = 38
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(call: "ctypes._NamedFuncPointer", *arguments: object) -> None:
+    """Call a function of the C library; raise OSError where it returns anything but 0."""
+    if call(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def limit_resources(
+    *, cpu_seconds: int, memory_bytes: int, file_bytes: int, open_files: int = 256
+) -> None:
+    """Lower this process's limits; none of them can be raised again without privilege."""
+    for what, amount in (
+        (resource.RLIMIT_CPU, cpu_seconds),
+        (resource.RLIMIT_DATA, memory_bytes),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, open_files),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(what)
+        bound = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+        resource.setrlimit(what, (bound, bound))

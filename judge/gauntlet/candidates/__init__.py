@@ -1,1 +1,0 @@
-"""Where a candidate's code runs: its interpreter, its namespaces, its supervisor."""
