@@ -11,20 +11,18 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aggregates.decisions import Decision, Observation, parse_decision, validate_decision
 from aggregates.errors import DecisionError
 from judge.gauntlet.errors import AnswerError
-from judge.gauntlet.tasks.scoring import QUESTION, Ask, Score, Scorer
+from judge.gauntlet.tasks.reference_set import Task
+from judge.gauntlet.tasks.scoring import QUESTION, Ask, Score, Scorer, same
 from judge.gauntlet.tasks.scoring import SCORERS as GENERAL
 from judge.reference.advice import follow_advice, read_advice
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import is_right
 from judge.reference.simulated_training import Scenario, play
-
-if TYPE_CHECKING:
-    from judge.gauntlet.tasks.reference_set import Task
 
 __all__ = ["SCORERS"]
 
@@ -35,7 +33,32 @@ _ROWS = "## The last epochs, the latest below\n\n"
 _DECISIONS = "## The last decisions, the latest below\n\n"
 
 
-def rescue(task: "Task", ask: Ask) -> Score:
+class _Tally:
+    """Right and wrong parts of an answer, and the first problem."""
+
+    def __init__(self) -> None:
+        self.all = self.wrong = 0
+        self.problem: str | None = None
+
+    def add(self, right: bool, problem: str | None = None) -> None:
+        """Count one part; the problem is what is wrong where it is not right."""
+        self.all += 1
+        if not right:
+            self.wrong += 1
+            self.problem = self.problem or problem
+
+    def score(self, failures: int = 0) -> Score:
+        """Return the share of right parts as the agreement."""
+        right = not self.wrong and not failures
+        return Score(
+            success=right,
+            validation_failures=failures,
+            metrics={"agreement": (self.all - self.wrong) / self.all},
+            problem=None if right else self.problem,
+        )
+
+
+def rescue(task: Task, ask: Ask) -> Score:
     """Expect {"scenario": {...}}: the candidate decides, and the training comes right.
 
     Steps are the epochs until every rule is silent and the accuracy is as it should be.
@@ -56,7 +79,7 @@ def rescue(task: "Task", ask: Ask) -> Score:
     )
 
 
-def trained(task: "Task", ask: Ask) -> Score:
+def trained(task: Task, ask: Ask) -> Score:
     """Expect {"config": {...}, "quiet": n}: the same on a real training.
 
     It has come right if in the last n epochs nothing fired that was not waived.
@@ -88,7 +111,7 @@ def trained(task: "Task", ask: Ask) -> Score:
     )
 
 
-def decisions(task: "Task", ask: Ask) -> Score:
+def decisions(task: Task, ask: Ask) -> Score:
     """Expect {"answers": [[{rule, acts}, ...], ...]} for the observations: each as it should be.
 
     Agreement is the share of due rules that are answered rightly. Who acts names the number that
@@ -96,8 +119,7 @@ def decisions(task: "Task", ask: Ask) -> Score:
     """
     shown = _file(task, "observations.json")
     told = _exactly(ask(QUESTION), len(shown))
-    right = wrong = failures = 0
-    problem = None
+    tally, failures = _Tally(), 0
     for plain, expected, said in zip(shown, task.expected["answers"], told, strict=True):
         seen = from_plain(plain)
         answers, invalid = _answers_of(_list(said, _MOST_ANSWERS), seen)
@@ -106,18 +128,13 @@ def decisions(task: "Task", ask: Ask) -> Score:
             decision = answers.get(each["rule"])
             fits = decision is not None and is_right(decision, each)
             fits = fits and _tells_its_number(decision, seen)
-            right, wrong = right + fits, wrong + (not fits)
-            if not fits and problem is None:
-                problem = f"the answer to {each['rule']} in an epoch {seen.epoch} is not right"
-    return Score(
-        success=not wrong and not failures,
-        validation_failures=failures,
-        metrics={"agreement": right / (right + wrong)},
-        problem=problem or ("an answer is no valid decision" if failures else None),
-    )
+            tally.add(fits, f"the answer to {each['rule']} in an epoch {seen.epoch} is not right")
+    if failures:
+        tally.problem = tally.problem or "an answer is no valid decision"
+    return tally.score(failures)
 
 
-def advice(task: "Task", ask: Ask) -> Score:
+def advice(task: Task, ask: Ask) -> Score:
     """Expect observations, answers and mentions: who follows the text to the letter does right.
 
     Recall is the share of due rules that such a reader answers rightly; `mentions` names the rules
@@ -151,7 +168,7 @@ def advice(task: "Task", ask: Ask) -> Score:
     )
 
 
-def evidence(task: "Task", ask: Ask) -> Score:
+def evidence(task: Task, ask: Ask) -> Score:
     """Expect {"needed": [[...], ...]}, for each case: all of it is chosen, within the cap."""
     cases = _file(task, "cases.json")
     found = needed = rows = size = over = 0
@@ -183,7 +200,7 @@ def evidence(task: "Task", ask: Ask) -> Score:
     )
 
 
-def prompt(task: "Task", ask: Ask) -> Score:
+def prompt(task: Task, ask: Ask) -> Score:
     """Expect {"cases": [{epochs, words}]}: the prompts show these epochs and hold these words."""
     cases = task.expected["cases"]
     found = needed = size = 0
@@ -204,89 +221,63 @@ def prompt(task: "Task", ask: Ask) -> Score:
     )
 
 
-def readings(task: "Task", ask: Ask) -> Score:
+def readings(task: Task, ask: Ask) -> Score:
     """Expect {"cases": [...]}: messages are read as they were meant, and refused otherwise."""
     cases = task.expected["cases"]
-    right = wrong = 0
-    problem = None
+    tally = _Tally()
     for number, (case, said) in enumerate(
         zip(cases, _exactly(ask(QUESTION), len(cases)), strict=True)
     ):
         fits = isinstance(said, dict) and _read_rightly(said, case)
-        right, wrong = right + fits, wrong + (not fits)
-        if not fits and problem is None:
-            problem = f"message {number} is not read as it should be"
-    return Score(
-        success=not wrong,
-        validation_failures=0,
-        metrics={"agreement": right / (right + wrong)},
-        problem=problem,
-    )
+        tally.add(fits, f"message {number} is not read as it should be")
+    return tally.score()
 
 
-def schema(task: "Task", ask: Ask) -> Score:
+def schema(task: Task, ask: Ask) -> Score:
     """Expect {"cases": [{valid, invalid, directions, params}]} of each form.
 
     It admits the ones and none of the others, and its names stand in order: a form of a set's
     making would be another one in each process.
     """
     cases = task.expected["cases"]
-    right = wrong = 0
+    tally = _Tally()
     for case, form in zip(cases, _exactly(ask(QUESTION), len(cases)), strict=True):
-        in_order = _names_of(form) == (case["directions"], case["params"])
-        right, wrong = right + in_order, wrong + (not in_order)
+        tally.add(_names_of(form) == (case["directions"], case["params"]))
         for fitting, values in ((True, case["valid"]), (False, case["invalid"])):
             for value in values:
-                fits = _fits(value, form) == fitting
-                right, wrong = right + fits, wrong + (not fits)
-    return Score(
-        success=not wrong,
-        validation_failures=0,
-        metrics={"agreement": right / (right + wrong)},
-        problem=f"{wrong} of {right + wrong} answers are taken wrongly" if wrong else None,
-    )
+                tally.add(_fits(value, form) == fitting)
+    tally.problem = f"{tally.wrong} of {tally.all} answers are taken wrongly"
+    return tally.score()
 
 
-def offers(task: "Task", ask: Ask) -> Score:
+def offers(task: Task, ask: Ask) -> Score:
     """Expect {"offers": [{rule: {direction: null or {words, exact, between}}}]} of the answer.
 
     `exact` values are those that stand there; `between` are bounds that what is offered lies in,
     and comes close to.
     """
     cases = task.expected["offers"]
-    right = wrong = 0
-    problem = None
+    tally = _Tally()
     for case, said in zip(cases, _exactly(ask(QUESTION), len(cases)), strict=True):
         for rule, expected in case.items():
             told = said.get(rule) if isinstance(said, dict) else None
             fits = isinstance(told, dict) and _offered_rightly(told, expected)
-            right, wrong = right + fits, wrong + (not fits)
-            if not fits and problem is None:
-                problem = f"what is offered for {rule} is not what is open"
-    return Score(
-        success=not wrong,
-        validation_failures=0,
-        metrics={"agreement": right / (right + wrong)},
-        problem=problem,
-    )
+            tally.add(fits, f"what is offered for {rule} is not what is open")
+    return tally.score()
 
 
-def refused(task: "Task", ask: Ask) -> Score:
+def refused(task: Task, ask: Ask) -> Score:
     """Expect {"held": [bool, ...]}: both verifiers hold the honest ledgers and no other."""
     expected = task.expected["held"]
     verdicts = _exactly(ask(QUESTION), len(expected))
-    right = wrong = let_through = 0
+    tally, let_through = _Tally(), 0
     for holds, both in zip(expected, verdicts, strict=True):
         for verdict in _exactly(both, 2):
             fits = (verdict is None) == holds
-            right, wrong = right + fits, wrong + (not fits)
+            tally.add(fits)
             let_through += not fits and not holds
-    return Score(
-        success=not wrong,
-        validation_failures=let_through,
-        metrics={"agreement": right / (right + wrong)},
-        problem=f"{wrong} of {right + wrong} verdicts are wrong" if wrong else None,
-    )
+    tally.problem = f"{tally.wrong} of {tally.all} verdicts are wrong"
+    return tally.score(let_through)
 
 
 SCORERS: Mapping[str, Scorer] = {
@@ -345,12 +336,12 @@ def _read_rightly(said: Mapping[str, Any], case: Mapping[str, Any]) -> bool:
     if "refused" in case:
         return set(said) == {"refused"} and _is_reason(said["refused"])
     if "value" in case:
-        return set(said) == {"value"} and _same(said["value"], case["value"])
+        return set(said) == {"value"} and same(said["value"], case["value"])
     if set(said) != {"decisions", "open"} or not isinstance(said["open"], dict):
         return False
     reasons = said["open"].values()
     return (
-        _same(said["decisions"], case["decisions"])
+        same(said["decisions"], case["decisions"])
         and sorted(said["open"]) == sorted(case["open"])
         and all(map(_is_reason, reasons))
         and all(word in said["open"][rule] for rule, word in case.get("says", {}).items())
@@ -360,10 +351,6 @@ def _read_rightly(said: Mapping[str, Any], case: Mapping[str, Any]) -> bool:
 
 def _is_reason(text: Any) -> bool:
     return isinstance(text, str) and 0 < len(text) <= 1_000
-
-
-def _same(one: Any, other: Any) -> bool:
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _offered_rightly(told: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
@@ -390,7 +377,7 @@ def _text_offers(text: str, wanted: Mapping[str, Any]) -> bool:
             r"(\w+)(?: a whole number)? from (\S+) to (\S+?)(?:;|$)", text
         )
     }
-    if not _same(exact, wanted["exact"]) or set(between) != set(wanted["between"]):
+    if not same(exact, wanted["exact"]) or set(between) != set(wanted["between"]):
         return False
     for name, (low, high) in wanted["between"].items():
         least, most = between[name]
@@ -479,5 +466,5 @@ def _exactly(value: Any, count: int) -> list[Any]:
     return value
 
 
-def _file(task: "Task", name: str) -> Any:
+def _file(task: Task, name: str) -> Any:
     return json.loads(task.files[name])
