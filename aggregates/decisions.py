@@ -6,81 +6,30 @@ Trust: whatever a policy returns is hostile until parse_decision() and validate_
 I/O: none.  Units: learning rates per step, batch sizes in examples, windows in epochs.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from aggregates.declared import build, check, check_fields, one_of
 from aggregates.errors import DecisionError, SpecError
-from aggregates.rules import PRECEDENCE, RULES, RuleEvaluation, RulesConfig
+from aggregates.playbook import (
+    ARCHITECTURE_DIRECTIONS,
+    DIRECTIONS,
+    EVENT_TYPES,
+    FACTORS,
+    NO_ACTION,
+    PARAMETER_TYPES,
+    REMEDIES,
+    moved_parameter,
+    rises,
+)
+from aggregates.rules import RULES, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
 from aggregates.spec import Edit, ModelSpec
 
-HYPERPARAMETER_CHANGE = "hyperparameter_change"
-ARCHITECTURE_CHANGE = "architecture_change"
-NO_ACTION = "rule_triggered_no_action"
-EVENT_TYPES = (ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION)
-
-MIN_LR, MAX_LR = 1e-8, 10.0
-LEAST_LR_FACTOR = 3.0  # by which R1 moves a learning rate
-MAX_ACCUMULATION = 1_024  # batches per optimizer step
-MAX_BATCH_SIZE = 65_536  # examples
 MAX_JUSTIFICATION = 4_000  # characters
-
-DEFER = "defer"
-# rule -> side on which its signal left the band -> directions that the playbook knows for it
-DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "R1": {
-            "high": ("decrease_lr", "warm_up_lr"),
-            "low": ("increase_lr", "cycle_lr"),
-            "plateau": ("decrease_lr", "cycle_lr"),
-        },
-        "R2": {
-            "low": ("increase_batch_size", "accumulate_gradients"),
-            "high": ("decrease_batch_size",),
-        },
-        "R3": {"plateau": ("stop",)},
-        "R4": {"stalled": ("add_block", "widen")},
-        "R5": {"high": ("swap_activation",)},
-        "R6": {"low": ("add_norm", "add_residual", "swap_activation")},
-        "R7": {"high": ("decrease_lr",), "not_finite": ("decrease_lr",)},
-    }
-)
-ARCHITECTURE_DIRECTIONS = ("add_block", "add_norm", "add_residual", "swap_activation", "widen")
-# direction -> parameters it must have, parameters it may have
-PARAMETERS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
-    {
-        "decrease_lr": (("lr",), ("clip_norm", "reinitialise")),
-        "increase_lr": (("lr",), ()),
-        "warm_up_lr": (("lr", "epochs"), ()),
-        "cycle_lr": (("lr_min", "lr_max", "epochs"), ()),
-        "increase_batch_size": (("batch_size",), ()),
-        "decrease_batch_size": (("batch_size",), ()),
-        "accumulate_gradients": (("accumulation",), ()),
-        "stop": ((), ()),
-        "add_block": ((), ()),
-        "widen": (("factor",), ("block",)),
-        "swap_activation": (("to",), ("block",)),
-        "add_norm": ((), ("block",)),
-        "add_residual": ((), ("block",)),
-        DEFER: ((), ("deferred_to",)),
-    }
-)
-_RANGES: Mapping[str, tuple[type, float, float]] = MappingProxyType(
-    {
-        "lr": (float, MIN_LR, MAX_LR),
-        "lr_min": (float, MIN_LR, MAX_LR),
-        "lr_max": (float, MIN_LR, MAX_LR),
-        "clip_norm": (float, 1e-6, 1e6),
-        "epochs": (int, 1, 1_000),
-        "batch_size": (int, 1, MAX_BATCH_SIZE),
-        "accumulation": (int, 1, MAX_ACCUMULATION),
-        "factor": (int, 2, 8),
-        "block": (int, 0, 31),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -105,9 +54,31 @@ class Decision:
             return None
         return Edit(op=self.direction, **self.params)
 
+    @classmethod
+    def of(
+        cls, cites: tuple[str, ...], direction: str, params: Mapping[str, Any], justification: str
+    ) -> "Decision":
+        """Return a decision of the kind that its direction belongs to."""
+        return cls(REMEDIES[direction].event_type, cites, direction, params, justification)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return {**asdict(self), "cites": list(self.cites), "params": dict(self.params)}
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The form of a decision before its parameters are looked at."""
+
+    event_type: Annotated[str, one_of(EVENT_TYPES)]
+    cites: Annotated[list[Annotated[str, one_of(RULES)]], Meta(min_length=1)]
+    direction: Annotated[str, one_of(sorted(REMEDIES))]
+    params: dict[str, Any]
+    justification: Annotated[str, Meta(min_length=1, max_length=MAX_JUSTIFICATION)]
+
+    def __post_init__(self) -> None:
+        """Refuse a field that is not as it is declared."""
+        check_fields(self, DecisionError)
 
 
 @dataclass(frozen=True)
@@ -168,50 +139,20 @@ def parse_decision(value: Mapping[str, Any]) -> Decision:
 
     Checks the form alone: types, closed choices, finite and bounded numbers.
     """
-    names = {"event_type", "cites", "direction", "params", "justification"}
-    if not isinstance(value, Mapping) or set(value) != names:
-        found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
-        raise DecisionError(f"a decision needs exactly {sorted(names)}, not {found}")
-    cites, params, words = value["cites"], value["params"], value["justification"]
-    if value["event_type"] not in EVENT_TYPES:
-        raise DecisionError(
-            f"event_type must be one of {', '.join(EVENT_TYPES)}, not {value['event_type']!r}"
-        )
-    if (
-        not isinstance(cites, list | tuple)
-        or not cites
-        or any(not isinstance(rule, str) or rule not in RULES for rule in cites)
-        or len(set(cites)) != len(cites)
-    ):
-        raise DecisionError(f"cites must be a list of different rules R1 to R7, not {cites!r}")
-    direction = value["direction"]
-    if not isinstance(direction, str) or direction not in PARAMETERS:
-        raise DecisionError(f"direction must be one of {sorted(PARAMETERS)}, not {direction!r}")
-    if not isinstance(words, str) or not words.strip() or len(words) > MAX_JUSTIFICATION:
+    said = build(_Form, value, what="a decision", error=DecisionError)
+    if len(set(said.cites)) != len(said.cites):
+        raise DecisionError(f"cites must be different rules, not {said.cites!r}")
+    if not said.justification.strip():
         raise DecisionError(f"justification must be 1 to {MAX_JUSTIFICATION} characters of text")
-    if any("\ud800" <= character <= "\udfff" for character in words):
+    if any("\ud800" <= character <= "\udfff" for character in said.justification):
         raise DecisionError("justification holds half of a surrogate pair, which is no text")
-    if not isinstance(params, Mapping):
-        raise DecisionError(f"params must be a map, not {type(params).__name__}")
-    _check_params(direction, params)
-    expected = (
-        NO_ACTION
-        if direction == DEFER
-        else ARCHITECTURE_CHANGE
-        if direction in ARCHITECTURE_DIRECTIONS
-        else HYPERPARAMETER_CHANGE
-    )
-    if value["event_type"] != expected:
+    _check_params(said.direction, said.params)
+    expected = REMEDIES[said.direction].event_type
+    if said.event_type != expected:
         raise DecisionError(
-            f"direction {direction} belongs to {expected}, not to {value['event_type']}"
+            f"direction {said.direction} belongs to {expected}, not to {said.event_type}"
         )
-    decision = Decision(
-        event_type=value["event_type"],
-        cites=tuple(cites),
-        direction=direction,
-        params=dict(params),
-        justification=words,
-    )
+    decision = Decision(**{**vars(said), "cites": tuple(said.cites), "params": dict(said.params)})
     try:
         _ = decision.edit
     except SpecError as error:
@@ -246,9 +187,14 @@ def direction_problem(
         return f"{rule} fired on the side {side}: {decision.direction} is none of {known}"
     if side == "plateau" and decision.params.get("lr_max", 0.0) > settings.lr:
         return f"{rule}: on a plateau a cycle does not climb above the rate that led there"
-    factor = _factor(decision, side, settings)
-    low, high = _FACTORS.get((rule, decision.direction), (0.0, math.inf))
-    if factor is not None and not low * (1 - 1e-9) <= factor <= high * (1 + 1e-9):
+    moved = moved_parameter(decision.direction, side)
+    if moved is None:
+        return None
+    old = getattr(settings, str(REMEDIES[decision.direction].moves))
+    new = decision.params[moved]
+    low, high = FACTORS[rule]
+    factor = new / old if rises(decision.direction, side) else old / new
+    if not low * (1 - 1e-9) <= factor <= high * (1 + 1e-9):
         return (
             f"{rule}: {decision.direction} changes the value by a factor of {factor:.4g}, "
             f"the playbook allows {low:g} to {high:g}"
@@ -256,65 +202,14 @@ def direction_problem(
     return None
 
 
-_FACTORS: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
-    {
-        ("R1", "decrease_lr"): (LEAST_LR_FACTOR, 10.0),
-        ("R1", "increase_lr"): (LEAST_LR_FACTOR, 10.0),
-        ("R1", "warm_up_lr"): (LEAST_LR_FACTOR, 10.0),
-        ("R1", "cycle_lr"): (LEAST_LR_FACTOR, 10.0),
-        ("R7", "decrease_lr"): (10.0, 10.0),
-        ("R2", "increase_batch_size"): (2.0, 2.0),
-        ("R2", "decrease_batch_size"): (2.0, 2.0),
-        ("R2", "accumulate_gradients"): (2.0, 2.0),
-    }
-)
-
-
-def _factor(decision: Decision, side: str | None, settings: Settings) -> float | None:
-    """Return by how much a decision changes what it changes, as a number that should exceed one."""
-    params = decision.params
-    match decision.direction:
-        case "decrease_lr" | "warm_up_lr":
-            return settings.lr / float(params["lr"])
-        case "cycle_lr" if side == "low":
-            return float(params["lr_max"]) / settings.lr
-        case "cycle_lr":
-            return settings.lr / float(params["lr_min"])
-        case "increase_lr":
-            return float(params["lr"]) / settings.lr
-        case "increase_batch_size":
-            return int(params["batch_size"]) / settings.batch_size
-        case "decrease_batch_size":
-            return settings.batch_size / int(params["batch_size"])
-        case "accumulate_gradients":
-            return int(params["accumulation"]) / settings.accumulation
-    return None
-
-
 def _check_params(direction: str, params: Mapping[str, Any]) -> None:
-    required, optional = PARAMETERS[direction]
-    if not set(required) <= set(params) <= {*required, *optional}:
+    remedy = REMEDIES[direction]
+    if not {*remedy.needs} <= set(params) <= {*remedy.parameters}:
         raise DecisionError(
-            f"{direction} needs {list(required)} and may have {list(optional)}, "
+            f"{direction} needs {list(remedy.needs)} and may have {list(remedy.may_have)}, "
             f"not {sorted(map(str, params))}"
         )
     for name, value in params.items():
-        if name == "deferred_to":
-            if value not in PRECEDENCE:
-                raise DecisionError(f"deferred_to must be a rule, not {value!r}")
-        elif name == "reinitialise":
-            if not isinstance(value, bool):
-                raise DecisionError(f"reinitialise must be true or false, not {value!r}")
-        elif name != "to":  # the edit checks it
-            _check_range(name, value)
+        check(name, value, PARAMETER_TYPES[name], DecisionError)
     if direction == "cycle_lr" and params["lr_min"] >= params["lr_max"]:
         raise DecisionError("lr_min must be below lr_max")
-
-
-def _check_range(name: str, value: Any) -> None:
-    kind, low, high = _RANGES[name]
-    numeric = (int,) if kind is int else (int, float)
-    if isinstance(value, bool) or not isinstance(value, numeric):
-        raise DecisionError(f"{name} must be a {kind.__name__}, not {value!r}")
-    if not low <= value <= high:  # false for NaN too
-        raise DecisionError(f"{name} must lie from {low:g} to {high:g}, not {value!r}")

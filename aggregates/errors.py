@@ -17,6 +17,10 @@ class DecisionError(AggregateError):
     """A decision is malformed, out of bounds, or cites what did not fire."""
 
 
+class RemedyRefused(AggregateError):  # noqa: N818 - an answer on the way, not a failure
+    """A decision that cannot be carried out on the run as it is."""
+
+
 class MeasurementError(AggregateError):
     """The measured part of an epoch lacks a field or holds a value of the wrong kind."""
 

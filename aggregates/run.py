@@ -12,13 +12,9 @@ from uuid import UUID, uuid4
 
 from eventsourcing.domain import Aggregate
 
-from aggregates.decisions import (
-    NO_ACTION,
-    Decision,
-    PastDecision,
-    parse_decision,
-)
+from aggregates.decisions import Decision, PastDecision, parse_decision
 from aggregates.errors import InvariantError
+from aggregates.playbook import NO_ACTION
 from aggregates.provocations import fault_of
 from aggregates.rules import (
     AppliedRemedy,

@@ -6,15 +6,25 @@ I/O: none.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from aggregates.declared import build, check_fields, one_of
 from aggregates.errors import SpecError
 
 ACTIVATIONS = ("gelu", "leaky_relu", "prelu", "relu")
 NORMS = ("batch", "none")
 MAX_BLOCKS = 32
 MAX_WIDTH = 1024  # channels
+OPERATIONS = ("add_block", "add_norm", "add_residual", "swap_activation", "widen")
+
+Activation = Annotated[str, one_of(ACTIVATIONS)]
+Norm = Annotated[str, one_of(NORMS)]
+Channels = Annotated[int, Meta(ge=1, le=MAX_WIDTH)]
+Block = Annotated[int, Meta(ge=0, le=MAX_BLOCKS - 1)]
+Factor = Annotated[int, Meta(ge=2, le=8)]
 
 
 @dataclass(frozen=True)
@@ -25,18 +35,14 @@ class BlockSpec:
     model's `channels`, so a block can be widened without touching its neighbours.
     """
 
-    width: int
+    width: Channels
     residual: bool
-    norm: str
-    activation: str
+    norm: Norm
+    activation: Activation
 
     def __post_init__(self) -> None:
         """Refuse what no model can be built from."""
-        _check_int("width", self.width, 1, MAX_WIDTH)
-        if not isinstance(self.residual, bool):
-            raise SpecError(f"residual must be true or false, not {self.residual!r}")
-        _check_choice("norm", self.norm, NORMS)
-        _check_choice("activation", self.activation, ACTIVATIONS)
+        check_fields(self, SpecError)
 
 
 @dataclass(frozen=True)
@@ -46,22 +52,18 @@ class ModelSpec:
     Input is (B, 3, 32, 32); output is (B, classes) logits.
     """
 
-    classes: int
-    channels: int  # width of the trunk
-    stem_stride: int  # 1 keeps 32x32, 2 halves it
+    classes: Annotated[int, Meta(ge=2, le=10_000)]
+    channels: Channels  # width of the trunk
+    stem_stride: Annotated[int, Meta(ge=1, le=4)]  # 1 keeps 32x32, 2 halves it
     blocks: tuple[BlockSpec, ...]
-    norm: str  # of the head
-    activation: str  # of the head
+    norm: Norm  # of the head
+    activation: Activation  # of the head
 
     def __post_init__(self) -> None:
         """Refuse what no model can be built from."""
-        _check_int("classes", self.classes, 2, 10_000)
-        _check_int("channels", self.channels, 1, MAX_WIDTH)
-        _check_int("stem_stride", self.stem_stride, 1, 4)
+        check_fields(self, SpecError)
         if not 1 <= len(self.blocks) <= MAX_BLOCKS:
-            raise SpecError(f"a model has 1 to {MAX_BLOCKS} blocks, not {len(self.blocks)}")
-        _check_choice("norm", self.norm, NORMS)
-        _check_choice("activation", self.activation, ACTIVATIONS)
+            raise SpecError(f"a model must have 1 to {MAX_BLOCKS} blocks, not {len(self.blocks)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as events hold them."""
@@ -70,41 +72,32 @@ class ModelSpec:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "ModelSpec":
         """Build a specification from plain values; raises SpecError naming what is wrong."""
-        _check_keys("model specification", value, {f.name for f in fields(cls)})
-        blocks = value["blocks"]
-        if not isinstance(blocks, list | tuple):
-            raise SpecError(f"blocks must be a list, not {type(blocks).__name__}")
-        names = {f.name for f in fields(BlockSpec)}
-        for number, block in enumerate(blocks):
-            _check_keys(f"block {number}", block, names)
-        return cls(**{**value, "blocks": tuple(BlockSpec(**block) for block in blocks)})
-
-
-OPERATIONS = ("add_block", "add_norm", "add_residual", "swap_activation", "widen")
+        blocks = value.get("blocks") if isinstance(value, Mapping) else None
+        if isinstance(blocks, list | tuple):
+            built = [
+                build(BlockSpec, block, what=f"block {number}", error=SpecError)
+                for number, block in enumerate(blocks)
+            ]
+            value = {**value, "blocks": tuple(built)}
+        return build(cls, value, what="model specification", error=SpecError)
 
 
 @dataclass(frozen=True)
 class Edit:
     """A change of a specification; `block` None means wherever it applies."""
 
-    op: str
-    block: int | None = None
-    to: str | None = None  # swap_activation: the new activation
-    factor: int | None = None  # widen: what the hidden width is multiplied by
+    op: Annotated[str, one_of(OPERATIONS)]
+    block: Block | None = None
+    to: Activation | None = None  # swap_activation: the new activation
+    factor: Factor | None = None  # widen: what the hidden width is multiplied by
 
     def __post_init__(self) -> None:
         """Refuse an operation that is unknown or lacks what it needs."""
-        _check_choice("op", self.op, OPERATIONS)
-        if self.block is not None:
-            _check_int("block", self.block, 0, MAX_BLOCKS - 1)
+        check_fields(self, SpecError)
         if (self.op == "swap_activation") != (self.to is not None):
             raise SpecError("swap_activation, and nothing else, needs 'to'")
         if (self.op == "widen") != (self.factor is not None):
             raise SpecError("widen, and nothing else, needs 'factor'")
-        if self.to is not None:
-            _check_choice("to", self.to, ACTIVATIONS)
-        if self.factor is not None:
-            _check_int("factor", self.factor, 2, 8)
         if self.op == "add_block" and self.block is not None:
             raise SpecError("add_block appends behind the last block and takes no 'block'")
 
@@ -115,10 +108,7 @@ class Edit:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "Edit":
         """Build an edit from plain values; raises SpecError naming what is wrong."""
-        unknown = set(value) - {f.name for f in fields(cls)}
-        if unknown or "op" not in value:
-            raise SpecError(f"an edit has 'op' and its arguments, not {sorted(value)}")
-        return cls(**value)
+        return build(cls, value, what="an edit", error=SpecError)
 
 
 def apply_edit(spec: ModelSpec, edit: Edit) -> ModelSpec:
@@ -148,20 +138,3 @@ def apply_edit(spec: ModelSpec, edit: Edit) -> ModelSpec:
     if edited == spec:
         raise SpecError(f"{edit.op} changes nothing: the model is already so")
     return edited
-
-
-def _check_keys(what: str, value: Any, names: set[str]) -> None:
-    if not isinstance(value, Mapping):
-        raise SpecError(f"{what} must be a map, not {type(value).__name__}")
-    if set(value) != names:
-        raise SpecError(f"{what} needs exactly {sorted(names)}, not {sorted(map(str, value))}")
-
-
-def _check_int(what: str, value: Any, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise SpecError(f"{what} must be a whole number from {low} to {high}, not {value!r}")
-
-
-def _check_choice(what: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise SpecError(f"{what} must be one of {', '.join(choices)}, not {value!r}")

@@ -19,8 +19,9 @@ from uuid import UUID, uuid5
 from eventsourcing.domain import Aggregate
 
 from aggregates.campaign import MODE
-from aggregates.decisions import NO_ACTION, PARAMETERS, Decision
+from aggregates.decisions import Decision
 from aggregates.errors import InvariantError
+from aggregates.playbook import NO_ACTION, REMEDIES
 from aggregates.review import MARKS
 from aggregates.rules import RULES
 
@@ -197,7 +198,7 @@ class Transcript(Aggregate):
         if rule not in RULES:
             raise InvariantError(f"votes must be for a rule, not for {rule!r:.80}")
         if not votes or not all(
-            (direction in PARAMETERS or direction == UNUSABLE) and _is_count(count) and count > 0
+            (direction in REMEDIES or direction == UNUSABLE) and _is_count(count) and count > 0
             for direction, count in votes.items()
         ):
             raise InvariantError(f"votes must be counts of directions, not {votes!r:.200}")

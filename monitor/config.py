@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from aggregates.canonical import digest
-from aggregates.decisions import MAX_BATCH_SIZE, MAX_LR, MIN_LR
 from aggregates.errors import ProvocationError, SpecError
+from aggregates.playbook import MAX_BATCH_SIZE, MAX_LR, MIN_LR
 from aggregates.provocations import CATALOGUE, MAX_SEED, Fault, fault_of
 from aggregates.rules import PROFILES, RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, NORMS, BlockSpec, ModelSpec

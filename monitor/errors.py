@@ -9,7 +9,6 @@ __all__ = [
     "MonitorError",
     "OverlapError",
     "PolicyError",
-    "RemedyRefused",
     "UnusableFileError",
     "WeightsError",
 ]
@@ -49,7 +48,3 @@ class WeightsError(MonitorError):
 
 class PolicyError(MonitorError):
     """A policy raised, or answered with what is no decision on the rules that fired."""
-
-
-class RemedyRefused(MonitorError):  # noqa: N818 - an answer on the way, not a failure
-    """A decision that the live run cannot carry out; its state is untouched."""

@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 
 from aggregates.decisions import Decision, Observation, Said
-from aggregates.errors import AggregateError, SpecError
+from aggregates.errors import AggregateError, RemedyRefused, SpecError
 from aggregates.rules import PRECEDENCE, PROFILES, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import ModelSpec, apply_edit
@@ -28,7 +28,7 @@ from monitor.config import RunConfig
 from monitor.datasets import Split, Splits, load_splits
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
-from monitor.errors import ConfigurationError, MonitorError, PolicyError, RemedyRefused
+from monitor.errors import ConfigurationError, MonitorError, PolicyError
 from monitor.provocations import put_into
 from monitor.remedies import execute_decision
 from monitor.schedule import learning_rate

@@ -10,25 +10,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from aggregates.decisions import (
-    DEFER,
-    DIRECTIONS,
-    EVENT_TYPES,
-    PARAMETERS,
-    Decision,
-    Observation,
-    parse_decision,
-    validate_decision,
-)
+from aggregates.decisions import Decision, Observation, parse_decision, validate_decision
+from aggregates.declared import json_type
 from aggregates.errors import DecisionError
-from aggregates.rules import PRECEDENCE
-from aggregates.spec import ACTIVATIONS
+from aggregates.playbook import DEFER, DIRECTIONS, EVENT_TYPES, PARAMETER_TYPES, REMEDIES
 from policies.errors import AnswerError
 
 MAX_DECISIONS = 16
 MAX_PROBLEM = 300  # characters for each rule
-
-_WHOLE = ("accumulation", "batch_size", "block", "epochs", "factor")
 
 
 def decision_schema(observation: Observation) -> dict[str, Any]:
@@ -42,7 +31,7 @@ def decision_schema(observation: Observation) -> dict[str, Any]:
     directions = {DEFER}
     for rule in due:
         directions.update(DIRECTIONS[rule].get(observation.evaluations[rule].side or "", ()))
-    names = {name for way in directions for part in PARAMETERS[way] for name in part}
+    names = {name for way in directions for name in REMEDIES[way].parameters}
     decision = _strict_object(
         {
             "event_type": {"type": "string", "enum": list(EVENT_TYPES)},
@@ -109,13 +98,9 @@ def _without_nulls(item: Any) -> Any:
 
 
 def _parameter(name: str) -> dict[str, Any]:
-    if name == "deferred_to":
-        return {"type": ["string", "null"], "enum": [*PRECEDENCE, None]}
-    if name == "to":
-        return {"type": ["string", "null"], "enum": [*ACTIVATIONS, None]}
-    if name == "reinitialise":
-        return {"type": ["boolean", "null"]}
-    return {"type": ["integer" if name in _WHOLE else "number", "null"]}
+    kind, choices = json_type(PARAMETER_TYPES[name])
+    enum = {"enum": [*choices, None]} if choices else {}
+    return {"type": [kind, "null"], **enum}
 
 
 def _strict_object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -7,17 +7,11 @@ I/O: none.  Units: as in aggregates.decisions.
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from aggregates.decisions import (
-    DIRECTIONS,
-    LEAST_LR_FACTOR,
-    MAX_ACCUMULATION,
-    MAX_LR,
-    MIN_LR,
-    Observation,
-)
+from aggregates.decisions import Observation
+from aggregates.playbook import DIRECTIONS, FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec
 
-_LEAST, _MOST = LEAST_LR_FACTOR, 10.0  # factors by which R1 moves a learning rate
+_LEAST, _MOST = FACTORS["R1"]
 _EPOCHS = "epochs a whole number from 1 to 1000"
 
 

@@ -9,23 +9,14 @@ I/O: none.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
-    DEFER,
-    HYPERPARAMETER_CHANGE,
-    LEAST_LR_FACTOR,
-    MAX_ACCUMULATION,
-    MAX_LR,
-    MIN_LR,
-    NO_ACTION,
-    Decision,
-    Observation,
-)
+from msgspec import structs
+
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import DEFER, FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
 from aggregates.rules import RULE_TITLES, RuleEvaluation
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from policies.numbers import PlaybookNumbers, load_numbers
@@ -52,7 +43,7 @@ class PlaybookPolicy:
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
-        return {"name": self.name, **asdict(self.numbers)}
+        return {"name": self.name, **structs.asdict(self.numbers)}
 
     def decide(self, observation: Observation) -> list[Decision]:
         """Return one decision for each due rule, the acting one first."""
@@ -228,12 +219,12 @@ def _r1(numbers: PlaybookNumbers, seen: Observation, found: RuleEvaluation) -> _
     ema, middle = found.ema, math.sqrt(low * high)  # of the band: its edge would soon be left again
     if found.side == "low":
         factor = most if not ema else min(most, max(least, middle / ema))
-        if lr * LEAST_LR_FACTOR > MAX_LR:
+        if lr * FACTORS["R1"][0] > MAX_LR:
             return None
         return _Remedy(
             "increase_lr", {"lr": min(lr * factor, MAX_LR)}, "updates are too small for the weights"
         )
-    if lr / LEAST_LR_FACTOR < MIN_LR:
+    if lr / FACTORS["R1"][0] < MIN_LR:
         return None
     if found.side == "high" and _overwritten(seen, found):
         # The weights were too small; a lower learning rate alone would not make up for that.
@@ -289,23 +280,12 @@ _REMEDIES: Mapping[
 
 
 def _act(rule: str, evaluation: RuleEvaluation, remedy: _Remedy) -> Decision:
-    architecture = remedy.direction in ARCHITECTURE_DIRECTIONS
     number = evaluation.ema if evaluation.ema is not None else evaluation.value
     shown = "" if number is None else f" (at {number:.3g})"
-    return Decision(
-        event_type=ARCHITECTURE_CHANGE if architecture else HYPERPARAMETER_CHANGE,
-        cites=(rule,),
-        direction=remedy.direction,
-        params=dict(remedy.params),
-        justification=f"{rule} ({RULE_TITLES[rule]}): {remedy.why}{shown}.",
-    )
+    words = f"{rule} ({RULE_TITLES[rule]}): {remedy.why}{shown}."
+    return Decision.of((rule,), remedy.direction, dict(remedy.params), words)
 
 
 def _defer(rule: str, why: str, *, deferred_to: str | None = None) -> Decision:
-    return Decision(
-        event_type=NO_ACTION,
-        cites=(rule,),
-        direction=DEFER,
-        params={} if deferred_to is None else {"deferred_to": deferred_to},
-        justification=f"{rule} ({RULE_TITLES[rule]}) waits: {why}.",
-    )
+    params = {} if deferred_to is None else {"deferred_to": deferred_to}
+    return Decision.of((rule,), DEFER, params, f"{rule} ({RULE_TITLES[rule]}) waits: {why}.")

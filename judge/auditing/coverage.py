@@ -12,7 +12,7 @@ from typing import Any
 
 from duckdb import DuckDBPyConnection
 
-from aggregates.decisions import LEAST_LR_FACTOR, MAX_LR, MIN_LR
+from aggregates.playbook import FACTORS, MAX_LR, MIN_LR, REMEDIES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 
 _VIEWS = Path(__file__).with_name("coverage.sql")
@@ -53,8 +53,16 @@ def install_views(connection: DuckDBPyConnection) -> None:
     """Add the coverage views to a connection that has the tables of projections."""
     connection.execute(
         "CREATE TEMP TABLE coverage_bounds AS SELECT ? AS least_lr, ? AS most_lr,"
-        " ? AS least_lr_factor, ? AS most_blocks, ? AS most_width",
-        [MIN_LR, MAX_LR, LEAST_LR_FACTOR, MAX_BLOCKS, MAX_WIDTH],
+        " ? AS most_blocks, ? AS most_width",
+        [MIN_LR, MAX_LR, MAX_BLOCKS, MAX_WIDTH],
+    )
+    connection.execute(
+        "CREATE TEMP TABLE coverage_factors AS SELECT unnest(?) AS rule, unnest(?) AS least",
+        [list(FACTORS), [least for least, _ in FACTORS.values()]],
+    )
+    connection.execute(
+        "CREATE TEMP TABLE coverage_rates AS SELECT unnest(?) AS direction",
+        [[direction for direction, remedy in REMEDIES.items() if remedy.moves == "lr"]],
     )
     connection.execute(_VIEWS.read_text(encoding="utf-8"))
 

@@ -100,6 +100,7 @@ FROM in_force s
 LEFT JOIN epochs e USING (run_id, epoch)
 JOIN run_starts t USING (run_id)
 JOIN coverage_limits l USING (run_id)
+LEFT JOIN coverage_factors f USING (rule)
 CROSS JOIN coverage_bounds b
 WHERE (s.rule = 'R1' AND EXISTS (
     FROM coverage_rules o
@@ -137,11 +138,10 @@ OR (s.side = 'plateau' AND EXISTS (
 ))
 OR CASE s.rule
     WHEN 'R1' THEN
-        CASE s.side WHEN 'low' THEN e.lr * b.least_lr_factor > b.most_lr
-        ELSE e.lr / b.least_lr_factor < b.least_lr END
+        CASE s.side WHEN 'low' THEN e.lr * f.least > b.most_lr ELSE e.lr / f.least < b.least_lr END
     WHEN 'R2' THEN
         CASE s.side WHEN 'high' THEN e.batch_size % 2 = 1
-        ELSE 2.0 * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS DOUBLE) END
+        ELSE f.least * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS DOUBLE) END
     WHEN 'R4' THEN s.model.largest
     WHEN 'R6' THEN
         s.model.complete
@@ -150,7 +150,7 @@ OR CASE s.rule
             WHERE a.run_id = s.run_id AND a.rule = 'R6' AND a.direction = 'swap_activation'
                 AND a.took_effect AND a.epoch < s.epoch
         )
-    WHEN 'R7' THEN e.lr / 10 < b.least_lr
+    WHEN 'R7' THEN e.lr / f.least < b.least_lr
     ELSE false
 END;
 
@@ -351,7 +351,7 @@ SELECT
     || ' while gradients explode or vanish (R7, R6)' AS detail
 FROM coverage_answers a
 WHERE a.rule = 'R1'
-    AND a.direction IN ('cycle_lr', 'decrease_lr', 'increase_lr', 'warm_up_lr')
+    AND a.direction IN (FROM coverage_rates)
     AND EXISTS (
         FROM coverage_rules s
         ANTI JOIN coverage_excused x

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aggregates.decisions import Decision, Settings
-from aggregates.errors import AggregateError, SpecError
+from aggregates.errors import AggregateError, RemedyRefused, SpecError
+from aggregates.outcomes import Outcome, derive_outcome
 from aggregates.rules import VERSIONS, RulesConfig, version_of
 from aggregates.run import OWN_ENDS, SOURCES, Run
 from aggregates.spec import ModelSpec, apply_edit
 from judge.auditing.events import HOSTILE, decode_events
 from judge.auditing.measurements import verify_measured
-from judge.auditing.outcomes import Outcome, derive_outcome
 from judge.auditing.report import capped
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
@@ -28,7 +28,7 @@ from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
-from monitor.errors import MonitorError, RemedyRefused
+from monitor.errors import MonitorError
 
 _LIBRARY_FIELDS = frozenset(
     {"originator_id", "originator_version", "originator_topic", "timestamp"}
@@ -441,10 +441,10 @@ def _check_refused(replay: Replay, event: Any) -> None:
 def _derive(replay: Replay, decision: Decision, epoch: int) -> Outcome:
     return derive_outcome(
         decision,
-        config=replay.config,
         settings=replay.settings,
         spec=replay.spec,
         epoch=epoch,
+        max_batch_size=replay.config.max_batch_size,
         train_examples=replay.started.data["sizes"]["train"],
     )
 

@@ -13,17 +13,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
-    DEFER,
-    DIRECTIONS,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    Decision,
-    Observation,
-)
+from aggregates.decisions import Decision, Observation
 from aggregates.errors import SpecError
+from aggregates.playbook import DEFER, DIRECTIONS
 from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, Edit, apply_edit
 from judge.gauntlet.errors import AnswerError
@@ -99,7 +91,7 @@ def follow_advice(advice: Advice, seen: Observation) -> list[Decision]:
     for rule in sorted(seen.due, key=advice.order.index):
         found = None if acting else _act(advice, rule, seen)
         acting = acting or (rule if found else None)
-        decisions.append(found or Decision(NO_ACTION, (rule,), DEFER, {}, "it waits"))
+        decisions.append(found or Decision.of((rule,), DEFER, {}, "it waits"))
     return decisions
 
 
@@ -135,9 +127,7 @@ def _act(advice: Advice, rule: str, seen: Observation) -> Decision | None:
         params = _params(remedy, advice, rule, seen)
         if params is None:
             continue
-        structural = remedy.direction in ARCHITECTURE_DIRECTIONS
-        kind = ARCHITECTURE_CHANGE if structural else HYPERPARAMETER_CHANGE
-        return Decision(kind, (rule,), remedy.direction, params, f"as is written under {rule}")
+        return Decision.of((rule,), remedy.direction, params, f"as is written under {rule}")
     return None
 
 

@@ -9,17 +9,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from aggregates.decisions import (
-    DIRECTIONS,
-    MAX_LR,
-    MIN_LR,
-    Observation,
-    PastDecision,
-    Settings,
-)
-from aggregates.rules import (
-    RULES,
-)
+from aggregates.decisions import Observation, PastDecision, Settings
+from aggregates.playbook import DIRECTIONS, MAX_LR, MIN_LR
+from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
 from judge.reference.observations import to_plain
 from judge.reference.oracle import acts_for, expected_answers

@@ -9,16 +9,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from aggregates.decisions import (
-    Observation,
-    PastDecision,
-)
-from aggregates.rules import (
-    RULES,
-    AppliedRemedy,
-    evaluate_rules,
-    fired_in_precedence,
-)
+from aggregates.decisions import Observation, PastDecision
+from aggregates.rules import RULES, AppliedRemedy, evaluate_rules, fired_in_precedence
 from aggregates.signals import EpochSignals
 from aggregates.strategy import remedy_effects
 from judge.reference.observations import to_plain

@@ -10,26 +10,15 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from aggregates.decisions import (
-    DEFER,
-    DIRECTIONS,
-    EVENT_TYPES,
-    NO_ACTION,
-    PARAMETERS,
-    Decision,
-    Observation,
-)
-from aggregates.rules import (
-    PRECEDENCE,
-    RULES,
-)
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import DEFER, DIRECTIONS, EVENT_TYPES, NO_ACTION, REMEDIES
+from aggregates.rules import PRECEDENCE, RULES
 from aggregates.spec import ACTIVATIONS
 from judge.reference.observations import to_plain
 from judge.reference.oracle import expected_answers
 from judge.reference.situations import (
     SIDES,
     Made,
-    event_type,
     observe,
     observe_several,
 )
@@ -85,7 +74,7 @@ def _said(seen: Observation) -> list[dict[str, Any]]:
             params = {name: _middle(bounds) for name, bounds in act["params"].items()}
         said.append(
             {
-                "event_type": event_type(direction),
+                "event_type": REMEDIES[direction].event_type,
                 "cites": [rule],
                 "direction": direction,
                 "params": params,
@@ -319,7 +308,7 @@ def make_schema(rng: Random, _: str) -> Made:
 def _forms(seen: Observation) -> dict[str, Any]:
     """Return answers that a form must admit, and answers that it must not."""
     ways = {way for rule in seen.due for way in DIRECTIONS[rule][str(seen.evaluations[rule].side)]}
-    names = sorted({name for way in {*ways, DEFER} for part in PARAMETERS[way] for name in part})
+    names = sorted({name for way in {*ways, DEFER} for name in REMEDIES[way].parameters})
     nothing = dict.fromkeys(names)
     base = {
         "event_type": NO_ACTION,
@@ -347,14 +336,14 @@ def _forms(seen: Observation) -> dict[str, Any]:
         "deferred_to": ("R7", "R8"),
     }
     valid = [one(), {"decisions": []}, {"decisions": [base, base]}]
-    valid += [one(direction=way, event_type=event_type(way)) for way in sorted(ways)]
+    valid += [one(direction=way, event_type=REMEDIES[way].event_type) for way in sorted(ways)]
     valid += [one(event_type=name) for name in EVENT_TYPES]
     valid += [one(cites=[rule]) for rule in seen.due]
     valid += [one(params={**nothing, name: samples[name][0]}) for name in names]
     valid += [one(params={**nothing, "deferred_to": rule}) for rule in PRECEDENCE]
     if "to" in names:
         valid += [one(params={**nothing, "to": name}) for name in ACTIVATIONS]
-    strange = sorted(set(PARAMETERS) - ways - {DEFER})
+    strange = sorted(set(REMEDIES) - ways - {DEFER})
     invalid = [
         {},
         [],
@@ -393,7 +382,7 @@ def make_votes(rng: Random, _: str) -> Made:
         for voter in range(rng.choice((1, 3, 4, 5, 7))):
             way = rng.choice(ways)
             words = f"ballot {voter}"
-            said = Decision(event_type(way), (rule,), way, {}, words).to_dict()
+            said = Decision.of((rule,), way, {}, words).to_dict()
             ballots.append(said if rng.random() < usable else None)
         cases.append({"observation": to_plain(seen), "rule": rule, "ballots": ballots})
         answers.append(_count(seen, rule, ballots))

@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aggregates.decisions import MAX_LR, MIN_LR, Decision, Observation
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import MAX_LR, MIN_LR
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
 
 __all__ = ["acts_for", "expected_answers", "is_right"]

@@ -10,24 +10,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
-    DEFER,
-    DIRECTIONS,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    PARAMETERS,
-    Decision,
-    Observation,
-    PastDecision,
-    Settings,
-)
-from aggregates.rules import (
-    PRECEDENCE,
-    RULES,
-    RuleEvaluation,
-)
+from aggregates.decisions import Decision, Observation, PastDecision, Settings
+from aggregates.playbook import DEFER, DIRECTIONS, REMEDIES
+from aggregates.rules import PRECEDENCE, RULES, RuleEvaluation
 from aggregates.signals import EpochSignals
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, BlockSpec, ModelSpec
 from judge.reference.rules import REFERENCE_RULES
@@ -135,16 +120,9 @@ def past_decision(
     side = next(iter(DIRECTIONS[rule]))
     direction = DIRECTIONS[rule][side][0] if outcome else DEFER
     values: Mapping[str, Any] = {"lr": 0.01, "batch_size": 32, "to": "gelu", "epochs": 3}
-    params = {name: values[name] for name in PARAMETERS[direction][0]}
-    said = Decision(event_type(direction), (rule,), direction, params, words)
+    params = {name: values[name] for name in REMEDIES[direction].needs}
+    said = Decision.of((rule,), direction, params, words)
     return PastDecision(number, epoch, "policy", said, outcome)
-
-
-def event_type(direction: str) -> str:
-    """Return the kind of decision that a direction belongs to."""
-    if direction == DEFER:
-        return NO_ACTION
-    return ARCHITECTURE_CHANGE if direction in ARCHITECTURE_DIRECTIONS else HYPERPARAMETER_CHANGE
 
 
 def digits(value: float) -> float:

@@ -6,10 +6,13 @@ Units: seconds, tokens, US dollars per million tokens, epochs.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
+from msgspec import Meta
+
+from aggregates.declared import build, check_fields, one_of
 from policies.errors import PolicyError
 
 RUNGS = ("json_schema", "json_object", "tool", "prompt")
@@ -17,57 +20,48 @@ TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 MAX_NAME = 200  # characters of a model's name
 MAX_URL = 450  # characters; a path is added to it
 
-
-def _number(default: float | None, low: float, high: float) -> Any:
-    return field(default=default, metadata={"kind": float, "low": low, "high": high})
-
-
-def _whole(default: int | None, low: int, high: int) -> Any:
-    return field(default=default, metadata={"kind": int, "low": low, "high": high})
-
-
-def _choice(default: str | None, choices: tuple[str, ...]) -> Any:
-    return field(default=default, metadata={"choices": choices})
+_Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+_Price = Annotated[float, Meta(ge=0.0, le=1e6)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
     """Everything about the asking that is no secret."""
 
-    model: str
+    model: _Name
     base_url: str | None = None  # None: OPENAI_BASE_URL, else the client's default
-    key_env: str = "OPENAI_API_KEY"  # the variable that holds the key
-    temperature: float | None = _number(0.2, 0.0, 2.0)  # None: not sent
-    top_p: float | None = _number(None, 0.0, 1.0)
-    seed: int | None = _whole(None, 0, 2**31 - 1)
-    max_tokens: int = _whole(1024, 1, 1_000_000)
-    token_limit: str = _choice("max_tokens", TOKEN_LIMITS)  # under which name it is sent
-    timeout: float = _number(60.0, 0.1, 3600.0)  # of a whole call: retries and waits included
-    retries: int = _whole(4, 0, 10)
-    repairs: int = _whole(1, 0, 5)  # how often what was not usable is asked again
-    votes: int = _whole(1, 1, 15)  # ballots on a stability rule
+    key_env: _Name = "OPENAI_API_KEY"  # the variable that holds the key
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = 0.2  # None: not sent
+    top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
+    token_limit: Annotated[str, one_of(TOKEN_LIMITS)] = TOKEN_LIMITS[0]  # under which name it is sent
+    timeout: Annotated[float, Meta(ge=0.1, le=3600.0)] = 60.0  # of a call with retries and waits
+    retries: Annotated[int, Meta(ge=0, le=10)] = 4
+    repairs: Annotated[int, Meta(ge=0, le=5)] = 1  # how often what was not usable is asked again
+    votes: Annotated[int, Meta(ge=1, le=15)] = 1  # ballots on a stability rule
     cache: bool = False
-    rung: str | None = _choice(None, RUNGS)  # None: the probe finds it
-    price_in: float | None = _number(None, 0.0, 1e6)
-    price_out: float | None = _number(None, 0.0, 1e6)
-    history: int = _whole(8, 1, 100)  # epochs shown
+    rung: Annotated[str, one_of(RUNGS)] | None = None  # None: the probe finds it
+    price_in: _Price | None = None
+    price_out: _Price | None = None
+    history: Annotated[int, Meta(ge=1, le=100)] = 8  # epochs shown
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
-        for item in fields(self):
-            _check(item.name, getattr(self, item.name), item.metadata, item.default)
+        if self.base_url is not None:
+            if not isinstance(self.base_url, str):
+                raise PolicyError("base_url must be text")  # without what may be secret
+            split_url(self.base_url)
+        check_fields(self, PolicyError)
+        if not self.model.isprintable():
+            raise PolicyError(f"model must be printable, not {self.model!r}")
+        if not self.key_env.isidentifier():
+            raise PolicyError(f"key_env must be a name of a variable, not {self.key_env!r}")
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "ModelSettings":
         """Build settings; raises PolicyError naming the key and what is allowed."""
-        known = {item.name for item in fields(cls)}
-        if unknown := sorted(set(map(str, value)) - known):
-            raise PolicyError(
-                f"unknown key {', '.join(unknown)}; known keys: " + ", ".join(sorted(known))
-            )
-        if "model" not in value:
-            raise PolicyError("model is missing: name the model to use")
-        return cls(**value)
+        return build(cls, value, what="the model's settings", error=PolicyError)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as events hold them: without user, password and query."""
@@ -104,41 +98,3 @@ def bare_url(url: str) -> str:
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
-
-
-def _check(name: str, value: Any, rule: Mapping[str, Any], default: Any) -> None:
-    if value is None and default is None:
-        return
-    if "choices" in rule:
-        if not isinstance(value, str) or value not in rule["choices"]:
-            raise PolicyError(f"{name} must be one of {', '.join(rule['choices'])}, not {value!r}")
-    elif "kind" in rule:
-        if not (value is None and name == "temperature"):
-            _check_range(name, value, rule)
-    elif name == "cache":
-        if not isinstance(value, bool):
-            raise PolicyError(f"cache must be true or false, not {value!r}")
-    elif name == "base_url":
-        if not isinstance(value, str):
-            raise PolicyError("base_url must be text")
-        split_url(value)
-    elif (
-        not isinstance(value, str)
-        or not 0 < len(value) <= MAX_NAME
-        or not value.isprintable()
-        or (name == "key_env" and not value.isidentifier())
-    ):
-        raise PolicyError(f"{name} must be a name of 1 to {MAX_NAME} characters")
-
-
-def _check_range(name: str, value: Any, rule: Mapping[str, Any]) -> None:
-    kind, low, high = rule["kind"], rule["low"], rule["high"]
-    numeric = (int,) if kind is int else (int, float)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numeric)
-        or not low <= value <= high  # true for NaN too
-    ):
-        what = "a whole number" if kind is int else "a number"
-        bounds = f"{low:,} to {high:,}" if kind is int else f"{low:g} to {high:g}"
-        raise PolicyError(f"{name} must be {what} from {bounds}, not {value!r}")

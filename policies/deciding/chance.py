@@ -11,18 +11,15 @@ import math
 import random
 from typing import Any
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import (
     DEFER,
     DIRECTIONS,
-    HYPERPARAMETER_CHANGE,
+    FACTORS,
+    MAX_ACCUMULATION,
     MAX_BATCH_SIZE,
     MAX_LR,
     MIN_LR,
-    NO_ACTION,
-    Decision,
-    Observation,
 )
 from aggregates.spec import ACTIVATIONS
 
@@ -54,9 +51,8 @@ def _draw(draws: random.Random, rule: str, seen: Observation) -> Decision:
     direction = draws.choice((DEFER, *DIRECTIONS[rule].get(side, ())))
     params = _params(draws, rule, side, direction, seen)
     if direction == DEFER or params is None:
-        return Decision(NO_ACTION, (rule,), DEFER, {}, f"{rule} is left alone: so it was drawn.")
-    kind = ARCHITECTURE_CHANGE if direction in ARCHITECTURE_DIRECTIONS else HYPERPARAMETER_CHANGE
-    return Decision(kind, (rule,), direction, params, f"{rule}: {direction} was drawn.")
+        return Decision.of((rule,), DEFER, {}, f"{rule} is left alone: so it was drawn.")
+    return Decision.of((rule,), direction, params, f"{rule}: {direction} was drawn.")
 
 
 def _params(
@@ -64,7 +60,8 @@ def _params(
 ) -> dict[str, Any] | None:
     """Return parameters within the bounds, None where the bounds leave no room."""
     lr, settings = seen.settings.lr, seen.settings
-    factor = 10.0 if rule == "R7" else math.exp(draws.uniform(math.log(3.0), math.log(10.0)))
+    within = map(math.log, FACTORS["R1"])
+    factor = FACTORS["R7"][0] if rule == "R7" else math.exp(draws.uniform(*within))
     match direction:
         case "decrease_lr" | "warm_up_lr" | "increase_lr":
             moved = lr * factor if direction == "increase_lr" else lr / factor
@@ -76,9 +73,8 @@ def _params(
             return params if MIN_LR <= moved <= MAX_LR else None
         case "cycle_lr":
             ends = (lr, lr * factor) if side == "low" else (lr / factor, lr)
-            within = ends[0] >= MIN_LR and ends[1] <= MAX_LR
             params = {"lr_min": ends[0], "lr_max": ends[1], "epochs": draws.randint(*_EPOCHS)}
-            return params if within else None
+            return params if ends[0] >= MIN_LR and ends[1] <= MAX_LR else None
         case "increase_batch_size":
             size = settings.batch_size * 2
             return {"batch_size": size} if size <= MAX_BATCH_SIZE else None
@@ -87,7 +83,7 @@ def _params(
             return {"batch_size": settings.batch_size // 2} if even else None
         case "accumulate_gradients":
             more = settings.accumulation * 2
-            return {"accumulation": more} if more <= 1_024 else None
+            return {"accumulation": more} if more <= MAX_ACCUMULATION else None
         case "widen":
             return {"factor": 2}
         case "swap_activation":

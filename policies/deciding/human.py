@@ -14,19 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
-    DEFER,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    Decision,
-    Observation,
-    Said,
-    parse_decision,
-    validate_decision,
-)
+from aggregates.decisions import Decision, Observation, Said, parse_decision, validate_decision
 from aggregates.errors import DecisionError
+from aggregates.playbook import DEFER, REMEDIES
 from aggregates.transcript import Call
 from ledger.strict_json import JSONError, read_json
 from policies.asking.prompt import quoted, situation
@@ -188,7 +178,7 @@ class HumanPolicy:
 
 def _left(proposed: Decision, reason: str) -> Decision:
     """Return the decision to leave the rules of `proposed` alone."""
-    return parse_decision(Decision(NO_ACTION, proposed.cites, DEFER, {}, reason).to_dict())
+    return parse_decision(Decision.of(proposed.cites, DEFER, {}, reason).to_dict())
 
 
 def read_edit(line: str, proposed: Decision) -> Decision:
@@ -205,14 +195,8 @@ def read_edit(line: str, proposed: Decision) -> Decision:
     if "justification" not in value:
         raise DecisionError("an edit must have its own justification")
     changed = {**proposed.to_dict(), **value}
-    direction = changed["direction"]
     if "direction" in value and "params" not in value:
         changed["params"] = {}
-    changed["event_type"] = (
-        NO_ACTION
-        if direction == DEFER
-        else ARCHITECTURE_CHANGE
-        if direction in ARCHITECTURE_DIRECTIONS
-        else HYPERPARAMETER_CHANGE
-    )
+    if isinstance(changed["direction"], str) and changed["direction"] in REMEDIES:
+        changed["event_type"] = REMEDIES[changed["direction"]].event_type
     return parse_decision(changed)

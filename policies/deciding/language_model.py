@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from aggregates.campaign import MODE
-from aggregates.decisions import DEFER, NO_ACTION, Decision, Observation, Said
+from aggregates.decisions import Decision, Observation, Said
+from aggregates.playbook import DEFER
 from policies.answers import decision_schema, read_answer
 from policies.asking.ask import Asked, Asker, Client, find_rung
 from policies.asking.prompt import messages
@@ -141,4 +142,4 @@ def _joined(problems: Mapping[str, str]) -> str | None:
 
 def _silence(rule: str, reason: str | None) -> Said:
     words = f"no usable answer: {reason}"[:_MAX_REASON]
-    return Said(Decision(NO_ACTION, (rule,), DEFER, {}, words), source="driver")
+    return Said(Decision.of((rule,), DEFER, {}, words), source="driver")

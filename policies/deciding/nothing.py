@@ -5,7 +5,8 @@ I/O: none.
 
 from typing import Any
 
-from aggregates.decisions import DEFER, NO_ACTION, Decision, Observation
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import DEFER
 
 
 class NothingPolicy:
@@ -20,8 +21,6 @@ class NothingPolicy:
     def decide(self, observation: Observation) -> list[Decision]:
         """Return a deferral, without anything that would clear it, for each due rule."""
         return [
-            Decision(
-                NO_ACTION, (rule,), DEFER, {}, f"{rule} is left alone: this policy never acts."
-            )
+            Decision.of((rule,), DEFER, {}, f"{rule} is left alone: this policy never acts.")
             for rule in observation.due
         ]

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aggregates.decisions import MAX_LR, MIN_LR, Observation
+from aggregates.decisions import Observation
+from aggregates.playbook import MAX_LR, MIN_LR
 from aggregates.rules import AppliedRemedy, RulesConfig, evaluate_rules, fired_in_precedence
 from aggregates.signals import EpochSignals
 

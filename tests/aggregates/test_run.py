@@ -7,8 +7,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aggregates.decisions import DEFER, NO_ACTION, Decision
+from aggregates.decisions import Decision
 from aggregates.errors import InvariantError, MeasurementError
+from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.registry import REGISTRY
 from aggregates.rules import CALIBRATED, evaluate_rules
 from aggregates.run import Run

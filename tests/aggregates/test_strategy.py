@@ -2,7 +2,8 @@
 
 import pytest
 
-from aggregates.decisions import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION, Decision, PastDecision
+from aggregates.decisions import Decision, PastDecision
+from aggregates.playbook import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.strategy import Effect, Phase, phases, remedy_effects
 
 

@@ -9,14 +9,9 @@ from uuid import uuid4
 import pytest
 from synthetic import synthetic_call
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    DEFER,
-    MAX_JUSTIFICATION,
-    NO_ACTION,
-    Decision,
-)
+from aggregates.decisions import MAX_JUSTIFICATION, Decision
 from aggregates.errors import InvariantError
+from aggregates.playbook import ARCHITECTURE_CHANGE, DEFER, NO_ACTION
 from aggregates.registry import REGISTRY
 from aggregates.rules import RULES
 from aggregates.transcript import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from frontdoor import call, call_here
 
-from aggregates.decisions import DIRECTIONS, PARAMETERS
+from aggregates.playbook import DIRECTIONS, REMEDIES
 from aggregates.registry import REGISTRY
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.transcript import OUTCOMES
@@ -79,7 +79,7 @@ def test_rules_page_has_the_figures_of_both_profiles() -> None:
 
 def test_decisions_page_lists_every_direction_and_side() -> None:
     text = page("decisions.md")
-    assert all(f"`{direction}`" in text for direction in PARAMETERS)
+    assert all(f"`{direction}`" in text for direction in REMEDIES)
     table = text.split("## What fits which rule")[1]
     shown = {
         (rule, side.strip()): directions

@@ -19,8 +19,9 @@ from synthetic import PARAMS, SETTINGS, SPEC, measured, synthetic_call
 from aggregates.audit import STEPS, Audit
 from aggregates.canonical import digest
 from aggregates.curation.corpus import Corpus
-from aggregates.decisions import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION, Decision
+from aggregates.decisions import Decision
 from aggregates.improvement.line import Line
+from aggregates.playbook import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
 from aggregates.rules import CALIBRATED

@@ -14,17 +14,10 @@ from uuid import UUID
 from aggregates.audit import STEPS, Audit
 from aggregates.campaign import Campaign
 from aggregates.canonical import digest
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
-    DEFER,
-    DIRECTIONS,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    Decision,
-)
+from aggregates.decisions import Decision
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
+from aggregates.playbook import DEFER, DIRECTIONS
 from aggregates.provocations import apply_to_config
 from aggregates.rules import CALIBRATED, RulesConfig
 from aggregates.run import Run
@@ -191,12 +184,10 @@ def answer(run: Run, rule: str, *, defer_to: str | None, refuse: bool) -> None:
     direction = DIRECTIONS[rule][str(run.evaluations[run.epoch][rule].side)][0]
     if defer_to is not None or (direction not in PARAMS and direction != "add_block"):
         params = {} if defer_to is None else {"deferred_to": defer_to}
-        run.decide(Decision(NO_ACTION, (rule,), DEFER, params, f"{rule} waits"), source="policy")
+        run.decide(Decision.of((rule,), DEFER, params, f"{rule} waits"), source="policy")
         return
-    structural = direction in ARCHITECTURE_DIRECTIONS
-    kind = ARCHITECTURE_CHANGE if structural else HYPERPARAMETER_CHANGE
     params = dict(PARAMS.get(direction, {}))
-    decision = Decision(kind, (rule,), direction, params, f"{rule} wants it")
+    decision = Decision.of((rule,), direction, params, f"{rule} wants it")
     edit = decision.edit
     run.decide(decision, source="policy")
     if refuse or (edit is not None and run.spec.activation == params.get("to")):

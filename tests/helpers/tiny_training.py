@@ -5,15 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
-    DEFER,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    Decision,
-    Observation,
-)
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import DEFER
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
@@ -52,14 +45,7 @@ class ScriptedPolicy:
 
 
 def _decision(rule: str, direction: str, params: dict[str, Any]) -> Decision:
-    kind = (
-        NO_ACTION
-        if direction == DEFER
-        else ARCHITECTURE_CHANGE
-        if direction in ARCHITECTURE_DIRECTIONS
-        else HYPERPARAMETER_CHANGE
-    )
-    return Decision(kind, (rule,), direction, params, "as the script says")
+    return Decision.of((rule,), direction, params, "as the script says")
 
 
 @dataclass

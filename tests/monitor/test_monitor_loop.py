@@ -303,7 +303,7 @@ def test_decision_on_a_rule_that_did_not_fire_is_rejected() -> None:
 
 
 def test_malformed_decision_is_rejected() -> None:
-    with pytest.raises(PolicyError, match="lr must lie from"):
+    with pytest.raises(PolicyError, match="lr must be a number from"):
         train_tiny(("increase_lr", {"lr": math.nan}), settings=STUCK)
 
 

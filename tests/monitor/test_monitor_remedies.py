@@ -8,9 +8,9 @@ import torch
 from tiny_training import STUCK, TINY, train_tiny
 
 from aggregates.decisions import Decision, parse_decision
+from aggregates.errors import RemedyRefused
 from aggregates.spec import ModelSpec
 from monitor.config import RunConfig
-from monitor.errors import RemedyRefused
 from monitor.remedies import execute_decision
 from monitor.schedule import learning_rate
 from monitor.state import LiveState
@@ -202,7 +202,7 @@ def test_remedy_beyond_the_limits_is_rejected() -> None:
     with pytest.raises(RemedyRefused, match="1 to 32 blocks, not 33"):
         execute_decision(deep, _decision("add_block"), epoch=0)
     wide = _state(width=1000, channels=1)
-    with pytest.raises(RemedyRefused, match=r"width must be .* to 1024, not 2000"):
+    with pytest.raises(RemedyRefused, match=r"width must be .* to 1,024, not 2000"):
         execute_decision(wide, _decision("widen", factor=2), epoch=0)
 
 

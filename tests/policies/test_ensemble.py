@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from situations import MemoryLog, observe
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    DEFER,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    Decision,
-    Observation,
-)
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import ARCHITECTURE_CHANGE, DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.transcript import UNUSABLE, Call, Transcript
 from policies.ensemble import VOTED, Ballot, Ensemble, count_ballots, elect
 

@@ -22,19 +22,9 @@ from chat_server import (
 from situations import MemoryLog, observe
 from tiny_training import STUCK, MemoryBlobs, train_tiny
 
-from aggregates.decisions import (
-    DIRECTIONS,
-    EVENT_TYPES,
-    MAX_BATCH_SIZE,
-    MAX_LR,
-    MIN_LR,
-    PARAMETERS,
-    Observation,
-    Settings,
-    parse_decision,
-    validate_decision,
-)
+from aggregates.decisions import Observation, Settings, parse_decision, validate_decision
 from aggregates.errors import SpecError
+from aggregates.playbook import DIRECTIONS, EVENT_TYPES, MAX_BATCH_SIZE, MAX_LR, MIN_LR, REMEDIES
 from aggregates.registry import REGISTRY
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, apply_edit
@@ -124,7 +114,7 @@ def wild(draw: random.Random, request: Mapping[str, Any]) -> dict[str, Any]:
             {
                 "event_type": draw.choice(EVENT_TYPES),
                 "cites": draw.sample(RULES, draw.randrange(1, 3)),
-                "direction": draw.choice(list(PARAMETERS)),
+                "direction": draw.choice(list(REMEDIES)),
                 "params": {
                     name: draw.choice((1e-9, 1e-7, 0.01, 0.5, 2, 3, 128, 10**9, -1, None, "gelu"))
                     for name in draw.sample(

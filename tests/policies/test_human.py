@@ -15,16 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from situations import MemoryLog, observe
 
-from aggregates.decisions import (
-    DEFER,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    Decision,
-    Observation,
-    Said,
-    validate_decision,
-)
+from aggregates.decisions import Decision, Observation, Said, validate_decision
 from aggregates.errors import DecisionError
+from aggregates.playbook import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.run import Run
 from aggregates.transcript import Transcript
 from policies.deciding.human import HumanPolicy, Terminal, read_edit

@@ -99,9 +99,9 @@ def test_what_is_not_usable_is_asked_again_with_the_problem_named() -> None:
     first, second = asking.calls
     assert (first.outcome, second.action, second.rules) == ("usable", "repair", ["R1", "R2"])
     assert first.problem == (
-        "R1: lr must lie from 1e-08 to 10, not 99.0; R2: there is no decision on it"
+        "R1: lr must be a number from 1e-08 to 10, not 99.0; R2: there is no decision on it"
     )
-    assert "lr must lie from" in asking.server.requests[1]["messages"][1]["content"]
+    assert "lr must be a number from" in asking.server.requests[1]["messages"][1]["content"]
 
 
 @pytest.mark.parametrize("repairs", [0, 2])

@@ -8,15 +8,8 @@ import pytest
 from situations import MemoryLog, observe, past, signals
 from synthetic import SPEC, synthetic_run
 
-from aggregates.decisions import (
-    DEFER,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    Decision,
-    Observation,
-    Said,
-    Settings,
-)
+from aggregates.decisions import Decision, Observation, Said, Settings
+from aggregates.playbook import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.rules import CALIBRATED, DOCUMENT, fired_in_precedence
 from aggregates.run import Run
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH

@@ -21,10 +21,10 @@ def test_settings_come_back_from_their_plain_values() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": ""}, "model must be a name"),
-        ({"model": None}, "model must be a name"),
-        ({"model": "line\nbreak"}, "model must be a name"),
-        ({"model": "x" * 201}, "model must be a name"),
+        ({"model": ""}, "model must be text of 1 to 200 characters"),
+        ({"model": None}, "model must be text"),
+        ({"model": "line\nbreak"}, "model must be printable"),
+        ({"model": "x" * 201}, "model must be text"),
         ({"key_env": "NOT A NAME"}, "key_env must be a name"),
         ({"temperature": 2.5}, "temperature must be a number from 0 to 2"),
         ({"temperature": "0"}, "temperature must be"),

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregates.decisions import (
-    DIRECTIONS,
-    NO_ACTION,
     Decision,
     Observation,
     PastDecision,
@@ -20,6 +18,7 @@ from aggregates.decisions import (
     parse_decision,
     validate_decision,
 )
+from aggregates.playbook import DIRECTIONS, NO_ACTION
 from aggregates.rules import (
     CALIBRATED,
     DOCUMENT,

@@ -13,18 +13,9 @@ from situations import MemoryLog, observe, past, signals
 from synthetic import SPEC
 from tiny_training import STUCK, MemoryBlobs, train_tiny
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
-    DIRECTIONS,
-    HYPERPARAMETER_CHANGE,
-    Decision,
-    Observation,
-    Settings,
-    parse_decision,
-    validate_decision,
-)
+from aggregates.decisions import Decision, Observation, Settings, parse_decision, validate_decision
 from aggregates.errors import DecisionError, SpecError
+from aggregates.playbook import ARCHITECTURE_DIRECTIONS, DIRECTIONS
 from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, BlockSpec, apply_edit
 from aggregates.transcript import Transcript
@@ -272,8 +263,7 @@ def numbers(words: str) -> list[float]:
 
 
 def decided(rule: str, direction: str, params: dict[str, Any]) -> Decision:
-    kind = ARCHITECTURE_CHANGE if direction in ARCHITECTURE_DIRECTIONS else HYPERPARAMETER_CHANGE
-    return parse_decision(Decision(kind, (rule,), direction, params, "a test").to_dict())
+    return parse_decision(Decision.of((rule,), direction, params, "a test").to_dict())
 
 
 def params_at(direction: str, value: float) -> dict[str, Any]:

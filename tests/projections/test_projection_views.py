@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 from synthetic import measured, synthetic_audit, synthetic_campaign, synthetic_run
 
-from aggregates.decisions import DEFER, NO_ACTION, Decision
+from aggregates.decisions import Decision
+from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication

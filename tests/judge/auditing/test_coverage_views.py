@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from aggregates.decisions import ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION
+from aggregates.playbook import ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.rules import CALIBRATED, PRECEDENCE
 from judge.auditing.coverage import Coverage, Violation, install_views, measure_coverage
 from projections.projector import create_schema

@@ -19,8 +19,8 @@ from aggregates.audit import STEPS, Audit
 from aggregates.campaign import Campaign
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
-from aggregates.decisions import HYPERPARAMETER_CHANGE
 from aggregates.improvement.line import Line
+from aggregates.playbook import HYPERPARAMETER_CHANGE
 from aggregates.run import Run
 from aggregates.transcript import Transcript
 from judge.curation.errors import CurationError

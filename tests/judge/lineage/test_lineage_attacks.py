@@ -22,8 +22,8 @@ from lineage_scene import LineageScene, line_of_export, make_lineage_scene, seal
 from synthetic import CODE, synthetic_run
 
 from aggregates.audit import STEPS, Audit
-from aggregates.decisions import HYPERPARAMETER_CHANGE
 from aggregates.improvement.line import Line
+from aggregates.playbook import HYPERPARAMETER_CHANGE
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.errors import LineageError

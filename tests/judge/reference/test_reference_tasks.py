@@ -18,12 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import judge.reference.seeds
-from aggregates.decisions import (
-    DEFER,
-    NO_ACTION,
-    Decision,
-    Observation,
-)
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.rules import RULES
 from judge.gauntlet.errors import AnswerError, TaskError
 from judge.gauntlet.tasks.reference_set import Task, gaps, load, message_of, write_snapshot

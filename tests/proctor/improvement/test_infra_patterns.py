@@ -17,10 +17,11 @@ from synthetic import (
 )
 
 from aggregates.curation.corpus import Corpus
-from aggregates.decisions import NO_ACTION, Decision
+from aggregates.decisions import Decision
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
+from aggregates.playbook import NO_ACTION
 from aggregates.registry import REGISTRY
 from aggregates.review import Review
 from aggregates.run import Run

@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 from frontdoor import answer, call
 
-from aggregates.decisions import (
-    ARCHITECTURE_CHANGE,
-    ARCHITECTURE_DIRECTIONS,
-    DEFER,
-    HYPERPARAMETER_CHANGE,
-    NO_ACTION,
-    Decision,
-    Observation,
-)
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import DEFER
 from aggregates.provocations import apply_to_config
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
@@ -120,14 +113,7 @@ class OneEachTime:
 
     def decide(self, observation: Observation) -> list[Decision]:
         direction, params = next(self._says, (DEFER, {}))
-        kind = (
-            NO_ACTION
-            if direction == DEFER
-            else ARCHITECTURE_CHANGE
-            if direction in ARCHITECTURE_DIRECTIONS
-            else HYPERPARAMETER_CHANGE
-        )
-        return [Decision(kind, observation.due[:1], direction, params, "next on the list")]
+        return [Decision.of(observation.due[:1], direction, params, "next on the list")]
 
 
 def run_at_home(home: Path, config: dict[str, Any], policy: Policy) -> tuple[Run, list[Any]]:

@@ -1,0 +1,110 @@
+"""Fields declared once, with their bounds, and checked where a value comes in.
+
+A dataclass annotates each field with its type and bounds (`Annotated[int, Meta(ge=1, le=8)]`).
+msgspec checks a value against that; an error names the field and says what is allowed. The value
+itself is never converted: what was recorded keeps its bytes and its hash.
+I/O: none.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import Meta, inspect
+
+T = TypeVar("T")
+_JSON = {
+    inspect.BoolType: "boolean",
+    inspect.FloatType: "number",
+    inspect.IntType: "integer",
+    inspect.StrType: "string",
+}
+
+
+def one_of(choices: Sequence[str]) -> Meta:
+    """Return the constraint that a text is one of `choices`."""
+    pattern = "|".join(map(re.escape, choices))
+    words = f"one of {', '.join(choices)}"
+    return Meta(pattern=rf"\A(?:{pattern})\Z", extra={"allowed": words, "choices": tuple(choices)})
+
+
+def check(name: str, value: object, hint: Any, error: type[Exception]) -> None:
+    """Raise `error`, saying what `name` must be, unless `value` is of the declared type."""
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        raise error(f"{name} must be {allowed(hint)}, not {value!r:.200}") from None
+
+
+def check_fields(value: object, error: type[Exception]) -> None:
+    """Raise `error` naming the first field of a dataclass that is not as it is declared."""
+    kind: type = type(value)
+    for name, hint in _hints(kind).items():
+        check(name, getattr(value, name), hint, error)
+
+
+def build(kind: type[T], value: object, *, what: str, error: type[Exception]) -> T:
+    """Build a dataclass that checks its fields from a map; raise `error` naming what is wrong."""
+    if not isinstance(value, Mapping):
+        raise error(f"{what} must be a map, not {type(value).__name__}")
+    declared = fields(kind)  # type: ignore[arg-type]  # every kind is a dataclass
+    known = {item.name for item in declared}
+    if unknown := sorted(set(map(str, value)) - known):
+        raise error(
+            f"{what}: unknown key {', '.join(unknown):.200}; known keys: {', '.join(sorted(known))}"
+        )
+    needed = {
+        item.name
+        for item in declared
+        if item.default is MISSING and item.default_factory is MISSING
+    }
+    if missing := sorted(needed - set(value)):
+        raise error(f"{what}: {', '.join(missing)} is missing")
+    return kind(**value)
+
+
+def allowed(hint: Any) -> str:
+    """Return in words what a declared type allows."""
+    return _words(inspect.type_info(hint))
+
+
+def json_type(hint: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the name that a declared type has in JSON schemas, and its choices, if it has any."""
+    choices = {}
+    if isinstance(info := inspect.type_info(hint), inspect.Metadata):
+        choices, info = info.extra or {}, info.type
+    return _JSON[type(info)], choices.get("choices", ())
+
+
+def _words(info: inspect.Type) -> str:
+    match info:
+        case inspect.Metadata(extra={"allowed": words}):
+            return str(words)
+        case inspect.Metadata(type=inner):
+            return _words(inner)
+        case inspect.UnionType(types=types):
+            return _words(next(each for each in types if not isinstance(each, inspect.NoneType)))
+        case inspect.IntType(ge=low, le=high):
+            return f"a whole number from {low:,} to {high:,}"
+        case inspect.FloatType(ge=low, le=high):
+            return f"a number from {low:g} to {high:g}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            return f"a list, each {_words(item)}"
+        case inspect.DictType():
+            return "a map"
+        case inspect.StrType(max_length=None):
+            return "text"
+        case inspect.StrType(min_length=low, max_length=high):
+            return f"text of {low or 0} to {high:,} characters"
+    return f"a {type(info).__name__.removesuffix('Type').lower()}"
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {item.name: hints[item.name] for item in fields(kind)}

@@ -1,0 +1,126 @@
+"""What a decision leads to: settings, changes and model, or a refusal.
+
+The monitor carries out what is derived here, and the judge derives it again from what was recorded.
+What depends on trained weights, which may not be finite, the caller checks.
+
+Trust: the decision was parsed.  I/O: none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aggregates.decisions import Decision, Settings
+from aggregates.errors import RemedyRefused, SpecError
+from aggregates.playbook import rises
+from aggregates.spec import ModelSpec, apply_edit
+
+Changes = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that an applied remedy records."""
+
+    changes: Changes
+    settings: Settings
+    spec: ModelSpec
+
+
+def derive_outcome(
+    decision: Decision,
+    *,
+    settings: Settings,
+    spec: ModelSpec,
+    epoch: int,
+    max_batch_size: int,
+    train_examples: int,
+) -> Outcome:
+    """Return what carrying out `decision` after `epoch` leads to.
+
+    Raises RemedyRefused saying why it cannot be carried out.
+    """
+    if decision.edit is not None:
+        try:
+            edited = apply_edit(spec, decision.edit)
+        except SpecError as error:
+            raise RemedyRefused(str(error)) from error
+        return Outcome(_difference(_flat(spec), _flat(edited)), settings, edited)
+    after = _settings_after(settings, decision, since=epoch + 1)
+    if after.batch_size > max_batch_size:
+        raise RemedyRefused(
+            f"batches of {after.batch_size} do not fit into memory, the limit is "
+            f"{max_batch_size}: accumulate gradients"
+        )
+    if (effective := after.batch_size * after.accumulation) > train_examples:
+        raise RemedyRefused(
+            f"{effective} examples a step are more than the {train_examples} for training"
+        )
+    changes = _difference(settings.to_dict(), after.to_dict())
+    if decision.direction == "stop":
+        changes = [_change("training", "running", "stopped")]
+    if decision.params.get("reinitialise", False):
+        changes.append(_change("weights", "trained", "initialised"))
+    return Outcome(changes, after, spec)
+
+
+def _settings_after(old: Settings, decision: Decision, *, since: int) -> Settings:
+    """Return the settings that the decision asks for, a schedule starting at epoch `since`."""
+    direction, params = decision.direction, decision.params
+    match direction:
+        case "decrease_lr" | "increase_lr":
+            _verify_direction(direction, old.lr, float(params["lr"]))
+            clip_norm = params.get("clip_norm", old.clip_norm)
+            return replace(
+                old,
+                lr=float(params["lr"]),
+                clip_norm=None if clip_norm is None else float(clip_norm),
+                schedule={"kind": "constant"},
+            )
+        case "warm_up_lr":
+            schedule = {"kind": "warm_up", "epochs": params["epochs"], "since": since}
+            return replace(old, lr=float(params["lr"]), schedule=schedule)
+        case "cycle_lr":
+            ends = {name: float(params[name]) for name in ("lr_min", "lr_max")}
+            schedule = {"kind": "cycle", **ends, "epochs": params["epochs"], "since": since}
+            return replace(old, lr=ends["lr_max"], schedule=schedule)
+        case "increase_batch_size" | "decrease_batch_size":
+            _verify_direction(direction, old.batch_size, params["batch_size"])
+            return replace(old, batch_size=params["batch_size"])
+        case "accumulate_gradients":
+            if params["accumulation"] == old.accumulation:
+                raise RemedyRefused(f"gradients of {old.accumulation} batches are summed already")
+            return replace(old, accumulation=params["accumulation"])
+        case "stop":
+            return old
+    raise RemedyRefused(f"{direction} is nothing that can be carried out")
+
+
+def _verify_direction(direction: str, old: float, new: float) -> None:
+    if new == old or (new > old) != rises(direction, None):
+        raise RemedyRefused(f"{direction} from {old:g} cannot lead to {new:g}")
+
+
+def _flat(spec: ModelSpec) -> dict[str, Any]:
+    """Return a specification by dotted names, so that a change names its place."""
+    plain = spec.to_dict()
+    blocks = plain.pop("blocks")
+    parts = {
+        f"blocks.{number}.{key}": value
+        for number, block in enumerate(blocks)
+        for key, value in block.items()
+    }
+    return {**plain, "blocks": len(blocks), **parts}
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
+    """Return a change for each key whose value differs."""
+    return [
+        _change(key, before.get(key), value)
+        for key, value in after.items()
+        if before.get(key) != value
+    ]
+
+
+def _change(what: str, old: Any, new: Any) -> dict[str, Any]:
+    return {"what": what, "from": old, "to": new}

@@ -1,0 +1,121 @@
+"""The playbook as a table: which remedies answer a rule, and what each of them changes and needs.
+
+Decisions are checked against it, policies choose from it, and the judge's SQL views read it. What
+a remedy does to settings and model is in aggregates.outcomes.
+The text for people and models is policies/prompts/playbook.md.
+I/O: none.  Units: learning rates per step, batch sizes in examples, epochs from 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from aggregates.declared import one_of
+from aggregates.rules import PRECEDENCE
+from aggregates.spec import OPERATIONS, Activation, Block, Factor
+
+HYPERPARAMETER_CHANGE = "hyperparameter_change"
+ARCHITECTURE_CHANGE = "architecture_change"
+NO_ACTION = "rule_triggered_no_action"
+EVENT_TYPES = (ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION)
+DEFER = "defer"
+
+MIN_LR, MAX_LR = 1e-8, 10.0
+MAX_ACCUMULATION = 1_024  # batches per optimizer step
+MAX_BATCH_SIZE = 65_536  # examples
+
+_Rate = Annotated[float, Meta(ge=MIN_LR, le=MAX_LR)]
+PARAMETER_TYPES: Mapping[str, Any] = MappingProxyType(
+    {
+        "lr": _Rate,
+        "lr_min": _Rate,
+        "lr_max": _Rate,
+        "clip_norm": Annotated[float, Meta(ge=1e-6, le=1e6)],
+        "reinitialise": bool,
+        "epochs": Annotated[int, Meta(ge=1, le=1_000)],
+        "batch_size": Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)],
+        "accumulation": Annotated[int, Meta(ge=1, le=MAX_ACCUMULATION)],
+        "factor": Factor,
+        "block": Block,
+        "to": Activation,
+        "deferred_to": Annotated[str, one_of(PRECEDENCE)],
+    }
+)
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One direction: its kind, its parameters and the setting that it moves."""
+
+    event_type: str
+    needs: tuple[str, ...] = ()
+    may_have: tuple[str, ...] = ()
+    moves: str | None = None  # the setting that the factors of a rule bound
+    upwards: bool | None = None  # None: it depends on the rule's side
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """All parameters that a decision for it may have."""
+        return (*self.needs, *self.may_have)
+
+
+_H, _A = HYPERPARAMETER_CHANGE, ARCHITECTURE_CHANGE
+REMEDIES: Mapping[str, Remedy] = MappingProxyType(
+    {
+        "decrease_lr": Remedy(_H, ("lr",), ("clip_norm", "reinitialise"), "lr", upwards=False),
+        "increase_lr": Remedy(_H, ("lr",), (), "lr", upwards=True),
+        "warm_up_lr": Remedy(_H, ("lr", "epochs"), (), "lr", upwards=False),
+        "cycle_lr": Remedy(_H, ("lr_min", "lr_max", "epochs"), (), "lr"),
+        "increase_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=True),
+        "decrease_batch_size": Remedy(_H, ("batch_size",), (), "batch_size", upwards=False),
+        "accumulate_gradients": Remedy(_H, ("accumulation",), (), "accumulation", upwards=True),
+        "stop": Remedy(_H),
+        "add_block": Remedy(_A),
+        "widen": Remedy(_A, ("factor",), ("block",)),
+        "swap_activation": Remedy(_A, ("to",), ("block",)),
+        "add_norm": Remedy(_A, (), ("block",)),
+        "add_residual": Remedy(_A, (), ("block",)),
+        DEFER: Remedy(NO_ACTION, (), ("deferred_to",)),
+    }
+)
+ARCHITECTURE_DIRECTIONS = OPERATIONS
+
+# rule -> side on which its signal left the band -> directions that answer it
+DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "R1": {
+            "high": ("decrease_lr", "warm_up_lr"),
+            "low": ("increase_lr", "cycle_lr"),
+            "plateau": ("decrease_lr", "cycle_lr"),
+        },
+        "R2": {
+            "low": ("increase_batch_size", "accumulate_gradients"),
+            "high": ("decrease_batch_size",),
+        },
+        "R3": {"plateau": ("stop",)},
+        "R4": {"stalled": ("add_block", "widen")},
+        "R5": {"high": ("swap_activation",)},
+        "R6": {"low": ("add_norm", "add_residual", "swap_activation")},
+        "R7": {"high": ("decrease_lr",), "not_finite": ("decrease_lr",)},
+    }
+)
+# rule -> the least and the largest factor by which its remedies move a setting
+FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {"R1": (3.0, 10.0), "R2": (2.0, 2.0), "R7": (10.0, 10.0)}
+)
+
+
+def rises(direction: str, side: str | None) -> bool:
+    """Return whether a direction that moves a setting makes it larger."""
+    upwards = REMEDIES[direction].upwards
+    return side == "low" if upwards is None else upwards
+
+
+def moved_parameter(direction: str, side: str | None) -> str | None:
+    """Return the parameter that holds a moved setting's new value, None if nothing is moved."""
+    if direction == "cycle_lr":
+        return "lr_max" if rises(direction, side) else "lr_min"
+    return REMEDIES[direction].moves
