@@ -35,7 +35,9 @@ class ModelSettings:
     top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
-    token_limit: Annotated[str, one_of(TOKEN_LIMITS)] = TOKEN_LIMITS[0]  # under which name it is sent
+    token_limit: Annotated[str, one_of(TOKEN_LIMITS)] = TOKEN_LIMITS[
+        0
+    ]  # under which name it is sent
     timeout: Annotated[float, Meta(ge=0.1, le=3600.0)] = 60.0  # of a call with retries and waits
     retries: Annotated[int, Meta(ge=0, le=10)] = 4
     repairs: Annotated[int, Meta(ge=0, le=5)] = 1  # how often what was not usable is asked again
@@ -61,7 +63,7 @@ class ModelSettings:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "ModelSettings":
         """Build settings; raises PolicyError naming the key and what is allowed."""
-        return build(cls, value, what="the model's settings", error=PolicyError)
+        return build(cls, value, what="settings of a model", error=PolicyError)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as events hold them: without user, password and query."""
