@@ -7,13 +7,14 @@ runs diverge, some go on from others, and those under the last of 32 checkpoints
 I/O: cookbook.sql; a DuckDB file in the folder that is given.  Units: seconds.
 """
 
-import time
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import duckdb
 
+from proctor.benchmarks.timing import timed
 from projections.cookbook import recipes
 from projections.projector import create_schema
 from projections.reading import query
@@ -33,11 +34,6 @@ class CookbookTimes:
     seconds: dict[str, float]  # wall clock, by question
     processor: dict[str, float]  # of all threads, by question
 
-    @property
-    def slowest(self) -> str:
-        """The question that took longest."""
-        return max(self.seconds, key=self.seconds.__getitem__)
-
 
 def measure(folder: Path, *, rows: int = ROWS, rounds: int = 3) -> CookbookTimes:
     """Ask every question of the cookbook in a made-up file of about so many rows."""
@@ -46,13 +42,9 @@ def measure(folder: Path, *, rows: int = ROWS, rounds: int = 3) -> CookbookTimes
     seconds: dict[str, float] = {}
     processor: dict[str, float] = {}
     for recipe in recipes():
-        walls, works = [], []
-        for _ in range(rounds):
-            wall, work = time.perf_counter(), time.process_time()
-            query(database, recipe.sql)
-            walls.append(time.perf_counter() - wall)
-            works.append(time.process_time() - work)
-        seconds[recipe.title], processor[recipe.title] = min(walls), min(works)
+        found = [timed(partial(query, database, recipe.sql)) for _ in range(rounds)]
+        seconds[recipe.title] = min(each.wall for each in found)
+        processor[recipe.title] = min(each.processor for each in found)
     return CookbookTimes(rows=filled, seconds=seconds, processor=processor)
 
 

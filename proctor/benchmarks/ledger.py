@@ -14,7 +14,6 @@ import shutil
 import sqlite3
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.memory import Memory
 from ledger.verification.reader import VerificationReport, check_ledger, check_new
+from proctor.benchmarks.timing import timed
 from proctor.errors import ProctorError
 
 __all__ = ["Bench", "measure"]
@@ -114,9 +114,7 @@ def _contest(contestants: _Contest, *, rounds: int) -> dict[str, float]:
 
 
 def _rate(count: int, work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return count / (time.perf_counter() - begin)
+    return count / timed(work).wall
 
 
 def _events(count: int, *, start: int = 0) -> list[StoredEvent]:
@@ -182,9 +180,9 @@ def _verifying(scratch: Path, *, events: int) -> _Contest:
     _write_chain(chain, events=lines)
 
     def checked(directory: Path, **options: Any) -> float:
-        begin = time.perf_counter()
-        report = _held(check_ledger(directory, **options))
-        return report.size / (time.perf_counter() - begin)
+        sizes: list[int] = []
+        took = timed(lambda: sizes.append(_held(check_ledger(directory, **options)).size))
+        return sizes[0] / took.wall
 
     return {
         "chain of JSON lines": lambda: _rate(lines, lambda: _verify_chain(chain)),
@@ -276,13 +274,13 @@ def _remembering(scratch: Path, *, events: int) -> _Contest:
         _held(check_ledger(directory, memory=Memory(memories[name])))
 
     def whole() -> float:
-        return 1 / _rate(1, lambda: _held(check_ledger(directory)))
+        return timed(lambda: _held(check_ledger(directory))).wall
 
     def new(folder: Path) -> float:
         fresh = scratch / "memory"
         shutil.copytree(folder, fresh)
         try:
-            return 1 / _rate(1, lambda: _held(check_new(directory, memory=Memory(fresh))))
+            return timed(lambda: _held(check_new(directory, memory=Memory(fresh)))).wall
         finally:
             shutil.rmtree(fresh)
 

@@ -11,11 +11,13 @@ watched and bare training both need, is left out. One thread.
 
 import argparse
 import math
-import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import permutations
+from statistics import fmean
 
 import torch
+from scipy.stats import ttest_1samp
 from torch.nn import functional
 
 from monitor.config import RunConfig
@@ -24,9 +26,10 @@ from monitor.diagnostics import EpochWatch
 from monitor.loop import _probe_losses, epoch_order, prepare
 from monitor.schedule import learning_rate
 from monitor.state import LiveState
+from proctor.benchmarks.timing import timed
+from proctor.output.terminal import print_table
 
 SETTINGS = {"channels=32 width=32": (32, 8), "channels=8 width=8": (8, 16)}  # and epochs
-_T = 2.2  # 97.5% quantile of Student's distribution, about, at these numbers of epochs
 _ARMS = (False, False, True)  # watched or not
 
 
@@ -69,26 +72,22 @@ def time_epoch(states: Sequence[LiveState], splits: Splits, epoch: int) -> list[
     orders = list(permutations(range(len(arms))))
     for turn in range(len(splits.train) // states[0].settings.batch_size + 1):
         for place in orders[turn % len(orders)]:
-            started = time.process_time()
-            next(arms[place], None)
-            spent[place] += time.process_time() - started
+            spent[place] += timed(partial(next, arms[place], None)).processor
     return spent
 
 
 def ratio_with_interval(above: Sequence[float], below: Sequence[float]) -> tuple[float, ...]:
     """Return the mean ratio of paired times and the ends of its 95% interval."""
     logs = [math.log(a / b) for a, b in zip(above, below, strict=True)]
-    mean = sum(logs) / len(logs)
-    variance = sum((each - mean) ** 2 for each in logs) / (len(logs) - 1)
-    half = _T * math.sqrt(variance / len(logs))
-    return tuple(math.exp(mean + shift) for shift in (0, -half, half))
+    low, high = ttest_1samp(logs, 0.0).confidence_interval()
+    return math.exp(fmean(logs)), math.exp(low), math.exp(high)
 
 
 def main() -> None:
     """Print the ratio of watched to bare and of bare to bare for each model."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    print("model                 watched / bare        bare / bare (A/A)     ms a step")
+    rows = []
     for name, (channels, epochs) in SETTINGS.items():
         config = RunConfig(channels=channels, width=channels, blocks=2, threads=1)
         splits = prepare(config)
@@ -99,15 +98,11 @@ def main() -> None:
         _compare_weights(states[0], states[-1])
         first, second, watched = zip(*times, strict=True)
         bare = [math.sqrt(a * b) for a, b in zip(first, second, strict=True)]
-        cells = [
-            f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
-            for ratio, low, high in (
-                ratio_with_interval(watched, bare),
-                ratio_with_interval(second, first),
-            )
-        ]
+        ratios = (ratio_with_interval(watched, bare), ratio_with_interval(second, first))
+        cells = [f"{ratio:.3f} [{low:.3f}, {high:.3f}]" for ratio, low, high in ratios]
         step = 1_000 * sum(bare) / epochs / (examples // config.batch_size)
-        print(f"{name:20}  {cells[0]:20}  {cells[1]:20}  {step:.1f}", flush=True)
+        rows.append((name, *cells, f"{step:.1f}"))
+    print_table(("model", "watched / bare", "bare / bare (A/A)", "ms a step"), rows)
 
 
 def _compare_weights(bare: LiveState, watched: LiveState) -> None:

@@ -7,16 +7,14 @@ I/O: a temporary folder below the one that is given.
 Units: events a second; seconds of processors are those of all processes together.
 """
 
-import os
-import resource
+import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -30,6 +28,7 @@ from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
+from proctor.benchmarks.timing import Timed, timed
 from proctor.errors import ProctorError
 from projections.cache import CatchUp, catch_up
 from projections.source import open_source
@@ -72,14 +71,14 @@ def measure(folder: Path, like: Path, *, events: int) -> ProjectionBench:
     with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
         few, many = Path(name) / "few", Path(name) / "many"
         peaks, catching = {}, {}
-        append = rebuilt = bare = (0.0, 0.0, 0.0)
+        append = rebuilt = bare = Timed(0.0, 0.0, 0.0)
         for ledger, count in ((few, events // 10), (many, events)):
-            append = _timed(partial(write, ledger, pattern, events=count))
-            bare = _child("bare", ledger)
-            rebuilt = _child("rebuild", ledger)
+            append = timed(partial(write, ledger, pattern, events=count))
+            bare = _child("decode", ledger)
+            rebuilt = _child("catch up", ledger)
             write(ledger, pattern, events=NEW, again=f"{count} and {NEW}")
-            caught = _child("catch_up", ledger)
-            peaks[f"{count:,}"], catching[f"{count:,}"] = rebuilt[2], caught[0]
+            caught = _child("catch up", ledger)
+            peaks[f"{count:,}"], catching[f"{count:,}"] = rebuilt.peak_mib, caught.wall
         with open_source(many) as source:
             sizes = [len(data) for page in source.pages(start=0, stop=100_000) for _, data in page]
             total = source.size() - NEW
@@ -89,12 +88,12 @@ def measure(folder: Path, like: Path, *, events: int) -> ProjectionBench:
         events=total,
         mix={kind: count / len(sample) for kind, count in kinds.most_common()},
         entry_bytes=sum(sizes) / len(sizes),
-        append=total / append[0],
-        bare=total / bare[0],
-        rebuild=total / rebuilt[0],
-        ratio=bare[0] / rebuilt[0],
-        bare_seconds=bare[1],
-        rebuild_seconds=rebuilt[1],
+        append=total / append.wall,
+        bare=total / bare.wall,
+        rebuild=total / rebuilt.wall,
+        ratio=bare.wall / rebuilt.wall,
+        bare_seconds=bare.processor,
+        rebuild_seconds=rebuilt.processor,
         peak_mib=peaks,
         catch_up_seconds=catching,
     )
@@ -146,12 +145,11 @@ def repeated(pattern: list[VerifiedEntry], *, again: str = "") -> Iterator[Store
 
 def work(what: str, directory: str, database: str) -> None:
     """Do one of the measured things; the other end of _child()."""
-    find: dict[str, Callable[[], object]] = {
-        "bare": lambda: _decode(Path(directory)),
-        "rebuild": lambda: _held(catch_up(Path(database), Path(directory))),
-        "catch_up": lambda: _held(catch_up(Path(database), Path(directory))),
-    }
-    print(*_timed(find[what]))
+    if what == "decode":
+        took = timed(lambda: _decode(Path(directory)))
+    else:
+        took = timed(lambda: _held(catch_up(Path(database), Path(directory))))
+    print(json.dumps(asdict(took)))
 
 
 def _decode(directory: Path) -> None:
@@ -166,17 +164,7 @@ def _held(done: CatchUp) -> None:
         raise ProctorError(f"the file that was made for the measurement was {done.note}")
 
 
-def _timed(do: Callable[[], object]) -> tuple[float, float, float]:
-    """Return seconds by the wall clock and of processors, and the peak memory in MiB."""
-    begin, before = time.perf_counter(), os.times()
-    do()
-    wall, after = time.perf_counter() - begin, os.times()
-    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    peak = sum(resource.getrusage(who).ru_maxrss for who in whose) / 1024
-    return wall, sum(after[:4]) - sum(before[:4]), peak
-
-
-def _child(what: str, ledger: Path) -> tuple[float, float, float]:
+def _child(what: str, ledger: Path) -> Timed:
     task = [what, str(ledger), str(ledger / "projections.duckdb")]
     done = subprocess.run(  # noqa: S603 - this program's own words
         [sys.executable, "-c", _CHILD, *task, *sys.path],
@@ -186,5 +174,4 @@ def _child(what: str, ledger: Path) -> tuple[float, float, float]:
     )
     if done.returncode:
         raise ProctorError(f"the measurement failed: {done.stderr.strip()[-500:]}")
-    wall, processor, peak = map(float, done.stdout.split())
-    return wall, processor, peak
+    return Timed(**json.loads(done.stdout))
