@@ -326,9 +326,10 @@ def _compare_images(parts: Mapping[str, _Part]) -> dict[str, int]:
     same pixels are equal.
     """
     first: dict[bytes, tuple[str, int]] = {}
-    repeated = dict.fromkeys(parts, 0)
+    repeated = dict.fromkeys(SPLITS, 0)
     pairs: list[tuple[str, str]] = []
-    for name, part in parts.items():
+    for name in SPLITS:
+        part = parts[name]
         for place, image in enumerate(part.split.images.numpy()):
             digest = hashlib.sha256(image.tobytes()).digest()
             there, at = first.setdefault(digest, (name, place))

@@ -25,7 +25,7 @@ from aggregates.spec import ModelSpec, apply_edit
 from ledger.errors import LedgerError
 from monitor.computing import computing_as
 from monitor.config import RunConfig
-from monitor.datasets import Split, Splits, load_splits
+from monitor.datasets import Reading, Split, Splits, load_splits
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, MonitorError, PolicyError
@@ -132,8 +132,8 @@ def train(
         return run
 
 
-def prepare(config: RunConfig) -> Splits:
-    """Load the data that a configuration asks for.
+def prepare(config: RunConfig, reading: Reading | None = None) -> Splits:
+    """Load the data that a configuration asks for, from where `reading` says.
 
     Raises what a training would raise before its first event: ConfigurationError or DatasetError.
     """
@@ -141,7 +141,7 @@ def prepare(config: RunConfig) -> Splits:
         raise ConfigurationError(
             "device cuda is configured, but no CUDA device was found: use device = cpu"
         )
-    splits = load_splits(config)
+    splits = load_splits(config, reading or Reading())
     config.spec(len(splits.classes))
     step = config.batch_size * config.accumulation
     if step > len(splits.train):

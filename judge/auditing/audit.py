@@ -213,7 +213,9 @@ class _Hearing:
 
     # Step 10
     def _test_accuracy(self) -> StepOutcome:
-        self.test = own_model.measure_test_accuracy(self.gates.model, self.gates.replay)
+        self.test = own_model.measure_test_accuracy(
+            self.gates.model, self.gates.replay, self.config
+        )
         images = self.test["examples"]
         few = images < self.config.min_test_examples
         return StepOutcome(
@@ -255,16 +257,21 @@ class _Hearing:
             obligations=coverage.obligations,
             decisions=len(replay.run.decisions),
         )
+        examples = len(self.gates.splits.validation)
+        few = examples < self.config.min_validation_examples
         emitters = {violation.emitter for violation in self.violations}
         return StepOutcome(
             f"accuracy {self.scores.accuracy_score:.3f} of the target {target:g} ({whose}), "
             f"process {self.scores.process_score:.3f}"
-            + (by if exercised else " (too few rules exercised)"),
+            + (by if exercised else " (too few rules exercised)")
+            + f"; validation accuracy on {examples} examples"
+            + (" (too few to rank attempts by it)" if few else ""),
             {
                 "provocation": provocation,
                 "target_accuracy": target,
                 "target_from": whose,
                 "target_of_run": own,
+                "validation_examples": examples,
                 "violations": len(self.violations),
                 "by_emitter": {
                     emitter: sum(v.emitter == emitter for v in self.violations)

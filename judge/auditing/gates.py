@@ -23,6 +23,7 @@ from judge.auditing.coverage import Coverage, install_views, measure_coverage
 from judge.auditing.events import decode_events
 from judge.auditing.evidence import Evidence
 from judge.auditing.labels import label_problem
+from judge.auditing.limits import verify_limits
 from judge.auditing.reexecution import reexecute
 from judge.auditing.replay import Replay, SavedWeights, replay_run
 from judge.auditing.report import capped
@@ -173,6 +174,7 @@ class Gates:
     def ledger(self) -> StepOutcome:
         """Replay the run from its verified entries; to be done before all other steps."""
         entries = self.evidence.entries
+        verify_limits(decode_events(entries), self.config, retrained=self.redo is not None)
         self.replay = replay_run(entries, config=self.config)
         self.environment = describe_environment(self.replay.config)
         self.coverage = _project_coverage(entries, str(self.run))
@@ -276,7 +278,7 @@ class Gates:
     def probe(self) -> StepOutcome:
         """Measure the model on our own data, and train the run again if that was asked for."""
         recorded = self.replay.started.environment
-        self.splits = own_model.load_data(self.replay.config)
+        self.splits = own_model.load_data(self.replay.config, self.config)
         own_model.verify_data(self.splits, self.replay, self.environment)
         differs = other_kind(recorded, self.environment)
         strict = not differs and self.replay.config.device == "cpu"  # the judge's own device
@@ -285,6 +287,7 @@ class Gates:
             "same_kind_of_machine": not differs,
             "differs": list(differs),
             "tolerance": tolerance,
+            "repeated": dict(self.splits.repeated),
         }
         measured = self.replay.measured[self.saved.epoch]
         if self.config.checks("probe"):
@@ -299,6 +302,8 @@ class Gates:
                 self.model, self.splits, measured, tolerance=tolerance
             )
         summary = "gradient norms, loss and accuracy of the weights match the recorded values"
+        if repeated := sum(self.splits.repeated.values()):
+            summary += f"; {repeated} images repeat another of their split"
         executed = evidence["executed"] = self._execute(differs)
         return StepOutcome(f"{summary}; {executed['summary']}", evidence)
 
@@ -319,6 +324,7 @@ class Gates:
                 decode_events(self.evidence.entries),
                 self.redo.policy(self.replay.run),
                 until_epoch=until,
+                config=self.config,
             )
         except JudgeError as error:
             if not differs:

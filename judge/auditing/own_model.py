@@ -13,19 +13,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from judge.auditing.limits import judges_reading
 from judge.auditing.replay import Replay, SavedWeights
 from judge.auditing.report import capped
 from judge.compare import differences
+from judge.config import JudgeConfig
 from judge.confinement.sandbox import Examination
 from judge.errors import JudgeError, StepError
 from monitor.config import RunConfig
 from monitor.datasets import Split, Splits, load_splits, load_test, normalise
-from monitor.errors import DatasetError, WeightsError
+from monitor.errors import (
+    DataLimitError,
+    DatasetError,
+    OverlapError,
+    UnusableFileError,
+    WeightsError,
+)
 from monitor.model import ResidualCNN
 from monitor.probe import probe_batch, probe_model
 from monitor.session import validate_model
 from monitor.weights import load_weights
 
+_BATCH = 256  # examples computed at once, so that memory stays small
 _EPOCH_MEAN_SHARE = 0.3  # the document's tolerance, for comparison
 
 
@@ -113,10 +122,25 @@ def verify_logits(
     return deviation
 
 
-def load_data(config: RunConfig) -> Splits:
-    """Load what the run was trained and validated on; raises JudgeError where it is not here."""
+def load_data(config: RunConfig, judge: JudgeConfig) -> Splits:
+    """Load what the run was trained and validated on.
+
+    Raises JudgeError where it is not here or above the judge's limits, StepError where no run can
+    have been made with it: splits that share images, or a folder with other things than files.
+    """
     try:
-        return load_splits(config)
+        return load_splits(config, judges_reading(judge))
+    except OverlapError as error:
+        raise StepError(
+            f"the data set is not divided: {error}",
+            pairs=capped([" = ".join(pair) for pair in error.pairs]),
+        ) from error
+    except UnusableFileError as error:
+        raise StepError(f"the data set cannot be what the run was trained on: {error}") from error
+    except DataLimitError as error:
+        raise JudgeError(
+            f"the run is above the judge's limits: {error}; raise it with --limit"
+        ) from error
     except DatasetError as error:
         raise JudgeError(f"the run cannot be judged without its data set: {error}") from error
 
@@ -212,7 +236,8 @@ def undecided_share(model: ResidualCNN, split: Split, *, within: float) -> float
     is added to all logits decides nothing. An example with a logit that is not finite counts too.
     """
     model.eval()
-    logits = model(normalise(split.images)).double()  # (N, classes)
+    parts = torch.split(split.images, _BATCH)
+    logits = torch.cat([model(normalise(part)) for part in parts]).double()  # (N, classes)
     top = logits.topk(2, dim=1).values  # (N, 2)
     spread = logits.amax(dim=1) - logits.amin(dim=1)
     scale = spread.nanmedian()
@@ -237,10 +262,10 @@ def epoch_mean_comparison(
     return {"layers": len(norms), "within_30_percent": len(within)}
 
 
-def measure_test_accuracy(model: ResidualCNN, replay: Replay) -> dict[str, Any]:
+def measure_test_accuracy(model: ResidualCNN, replay: Replay, judge: JudgeConfig) -> dict[str, Any]:
     """Return top-1 accuracy on the split that only the judge reads (step 10)."""
     try:
-        test = load_test(replay.config)
+        test = load_test(replay.config, judges_reading(judge))
     except DatasetError as error:
         raise JudgeError(f"the run cannot be judged without its test set: {error}") from error
     return validate_model(model, test)

@@ -16,8 +16,10 @@ from aggregates.registry import REGISTRY
 from aggregates.rules import RulesConfig, version_of
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
+from judge.auditing.limits import judges_reading, verify_limits
 from judge.auditing.own_model import OUTDATED, data_is_outdated
 from judge.compare import Difference, differences
+from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from ledger.application import LedgerApplication
 from monitor.code import code_sha256
@@ -90,12 +92,16 @@ def reexecute(
     blobs: Blobs | None = None,
     until_epoch: int | None = None,
     on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
+    config: JudgeConfig | None = None,
 ) -> Comparison:
     """Retrain as the run's events say, up to `until_epoch`, and compare the measured values.
 
     `policy` answers from the recorded decisions. A run that crashed or was interrupted is done
-    again up to its last measured epoch. Raises JudgeError where that is not possible.
+    again up to its last measured epoch. Data is read as the judge's configuration says. Raises
+    JudgeError where that is not possible, or above the judge's limits.
     """
+    judge = config or JudgeConfig()
+    verify_limits(events, judge, retrained=True)
     if not events or type(events[0]) is not Run.Started:
         raise JudgeError("not the events of a run: the first event is not run.started")
     started, ended = events[0], events[-1]
@@ -108,18 +114,18 @@ def reexecute(
     whole = last == reached and type(ended) is Run.Ended and ended.reason in OWN_ENDS
     log = LedgerApplication.in_memory(REGISTRY)
     try:
-        config = RunConfig.from_dict(started.config)
-        splits = prepare(config)
+        run_config = RunConfig.from_dict(started.config)
+        splits = prepare(run_config, judges_reading(judge))
         here = {"code_sha256": code_sha256()}
-        if data_is_outdated(config, started.data, started.environment, splits, here):
+        if data_is_outdated(run_config, started.data, started.environment, splits, here):
             raise JudgeError(OUTDATED)
         train(
-            config if whole else replace(config, epochs=last + 1),
+            run_config if whole else replace(run_config, epochs=last + 1),
             policy,
             log=log,
             blobs=blobs or MemoryBlobs(),
             spec=ModelSpec.from_dict(started.spec),
-            rules=_rules(started, config),
+            rules=_rules(started, run_config),
             parent_run=started.parent_run,
             campaign=started.campaign,
             checkpoint=started.checkpoint,

@@ -44,16 +44,25 @@ def rank(reports: Sequence["AuditReport"]) -> list["AuditReport"]:
     """Return the reports, the best attempt first; ties keep their order.
 
     A hard fail comes last, an attempt that was never put to the test behind one that was, then the
-    process score decides, then validation accuracy. The test set selects nothing.
+    process score decides, then validation accuracy, where enough examples decided it. The test set
+    selects nothing.
     """
     return sorted(reports, key=_merit, reverse=True)
 
 
+def validation_examples(report: "AuditReport") -> int | None:
+    """Return how many examples the validation accuracy rests on, None in an earlier audit."""
+    found = report.step("scores").evidence.get("validation_examples")
+    return found if type(found) is int else None
+
+
 def _merit(report: "AuditReport") -> tuple[bool, bool, float, float]:
-    scores = report.scores
+    scores, examples = report.scores, validation_examples(report)
+    enough = examples is None or examples >= report.config.get("min_validation_examples", 0)
+    accuracy = scores.validation_accuracy if enough else None
     return (
         not scores.hard_fail,
         scores.process_axis_exercised,
         scores.process_score,
-        -1.0 if scores.validation_accuracy is None else scores.validation_accuracy,
+        -1.0 if accuracy is None else accuracy,
     )

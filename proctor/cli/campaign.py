@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from proctor.cli.options import HOME, HomeOption, JsonOption
+from proctor.cli.options import HOME, HomeOption, JsonOption, LimitOption
 from proctor.home import Home
 from proctor.runs.process import start_for
 from proctor.runs.run_settings import provoked, read_config
@@ -62,6 +62,7 @@ def campaign(
         str,
         typer.Option("--name", help="Name that distinguishes campaigns with the same settings."),
     ] = "",
+    limits: LimitOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,6 +79,7 @@ def campaign(
             policy_settings=sets or [],
             feedback=feedback,
             name=name,
+            limits=limits,
             as_json=as_json,
         )
     )

@@ -8,17 +8,20 @@ from uuid import UUID
 from aggregates.campaign import Campaign
 from aggregates.run import Run
 from judge.auditing.report import AuditReport
+from judge.auditing.scores import validation_examples
+from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from monitor.config import RunConfig
 from monitor.loop import prepare
-from proctor.cli.jobs import judge_here, print_cut_off, verify_ready
-from proctor.errors import EXIT_HELD
+from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
+from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, counted, print_json, print_table, words
 from proctor.runs.campaign_feedback import read_verdict
 from proctor.runs.campaign_run import CutOff, Harness, Task
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import watching
+from proctor.runs.run_settings import read_pairs
 from proctor.runs.transcript_log import read_tally
 
 
@@ -31,14 +34,19 @@ def campaign(
     policy_settings: list[str],
     feedback: bool,
     name: str,
+    limits: list[str] | None,
     as_json: bool,
 ) -> int:
     """Begin a campaign, carry it on, or tell how it ended."""
     choice = PolicyChoice.read(policy, policy_settings)
     task = Task(config, choice.to_dict(), attempts, feedback, name)
+    judge = JudgeConfig.for_own_run(read_pairs(limits or []))
     splits = prepare(config)
     verify_ready(home, choice, campaign=True)
     with home.open_log() as log:
+        before = task.find(log)
+        if before is None or before.ranking is None:
+            _verify_ranking(len(splits.validation), judge)
         opened = task.open(log)
         if opened.ranking is None:
             with watching(bars=policy != HUMAN) as watchers:
@@ -47,7 +55,7 @@ def campaign(
                     log,
                     opened,
                     make_policy=make_policies(choice, log, home.blobs),
-                    judge_run=lambda run_id: judge_here(home, log, run_id),
+                    judge_run=lambda run_id: judge_here(home, log, run_id, config=judge),
                     splits=splits,
                     watching=watchers,
                 )
@@ -59,6 +67,17 @@ def campaign(
     else:
         _print_campaign(found)
     return EXIT_HELD
+
+
+def _verify_ranking(examples: int, judge: JudgeConfig) -> None:
+    """Raise ProctorError where too few examples would decide which attempt is the best."""
+    least = judge.min_validation_examples
+    if examples < least:
+        raise ProctorError(
+            f"the validation set has {counted(examples, 'example')}, too few to rank attempts: the "
+            f"standard error of an accuracy on {examples} is up to {0.5 / examples**0.5:.2f}; set "
+            f"val_examples to {least} or more, or give --limit min_validation_examples={examples}"
+        )
 
 
 def describe_campaign(log: LedgerApplication, opened: Campaign) -> dict[str, Any]:
@@ -103,6 +122,7 @@ def _attempt(log: LedgerApplication, run_id: str, verdict: AuditReport | None) -
         "process_score": scores and scores.process_score,
         "accuracy_score": scores and scores.accuracy_score,
         "validation_accuracy": scores and scores.validation_accuracy,
+        "validation_examples": verdict and validation_examples(verdict),
         "violations": verdict and len(verdict.violations),
         "calls": spent.calls,
         "tokens": spent.tokens,
@@ -132,6 +152,8 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
     )
     ranked = sorted(found["attempts"], key=lambda attempt: attempt["rank"])
     print_table(columns, [[attempt[column] for column in columns] for attempt in ranked])
+    known = {attempt["validation_examples"] for attempt in ranked}
+    print_ranked_by(known.pop() if len(known) == 1 else None)
     print_cut_off(found["abandoned"])
     cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
     spent = f"{counted(found['calls'], 'call')}, {counted(found['tokens'], 'token')}"

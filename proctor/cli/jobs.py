@@ -16,6 +16,7 @@ from judge.auditing.audit import audit_run
 from judge.auditing.gates import Redo
 from judge.auditing.report import AuditReport
 from judge.compare import Difference
+from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
@@ -50,6 +51,7 @@ from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import watching
 from proctor.runs.replay import read_recording
+from proctor.runs.run_settings import read_pairs
 from proctor.runs.story import print_violations, read_story, tell_story
 from proctor.runs.training import Attempt, train_run
 
@@ -97,6 +99,8 @@ def run(
     else:
         shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
         print_table(shown, [[story[column] for column in shown] for story in stories])
+        if config.edits != "live":
+            print_ranked_by(len(splits.validation))
     return EXIT_HELD
 
 
@@ -107,6 +111,7 @@ def judge(
     submission: Path | None,
     head: Path | None,
     execute: bool,
+    config: JudgeConfig,
     as_json: bool,
 ) -> int:
     """Audit a run."""
@@ -123,12 +128,24 @@ def judge(
             with home.open_log() as log:
                 run_id = find_run(run_ids(log), name)
                 report = judge_here(
-                    home, log, run_id, submission=submission, kept_head=kept_head, redo=redo
+                    home,
+                    log,
+                    run_id,
+                    submission=submission,
+                    kept_head=kept_head,
+                    redo=redo,
+                    config=config,
                 )
         else:  # somebody else's ledger: judged all the same, and not written to
             run_id = read_recording(home, name).run_id
             report = judge_here(
-                home, None, run_id, submission=submission, kept_head=kept_head, redo=redo
+                home,
+                None,
+                run_id,
+                submission=submission,
+                kept_head=kept_head,
+                redo=redo,
+                config=config,
             )
             error_console.print("not recorded: this ledger can only be read here")
     if as_json:
@@ -138,10 +155,10 @@ def judge(
     return EXIT_FOUND if report.hard_fail else EXIT_HELD
 
 
-def execute(home: Home, name: str, *, as_json: bool) -> int:
+def execute(home: Home, name: str, *, config: JudgeConfig, as_json: bool) -> int:
     """Do a run, or a campaign, again from its events alone and compare everything."""
     try:
-        again = _again(home, name)
+        again = _again(home, name, config)
     except _ODD as error:
         raise ProctorError(
             f"the record of {name} does not replay: {type(error).__name__}: {error}"
@@ -155,12 +172,15 @@ def execute(home: Home, name: str, *, as_json: bool) -> int:
     return EXIT_HELD if again.same else EXIT_FOUND
 
 
-def _again(home: Home, name: str) -> RunAgain | CampaignAgain:
+def _again(home: Home, name: str, config: JudgeConfig) -> RunAgain | CampaignAgain:
     records = read_records(home, name)
     with watching() as watchers:
         if records.whole_campaign:
-            return redo_campaign(home, records, on_epoch=watchers.on_epoch, say=watchers.say)
-        return redo_run(home, records, str(records.chosen), on_epoch=watchers.on_epoch)
+            return redo_campaign(
+                home, records, config=config, on_epoch=watchers.on_epoch, say=watchers.say
+            )
+        run_id = str(records.chosen)
+        return redo_run(home, records, run_id, config=config, on_epoch=watchers.on_epoch)
 
 
 def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool) -> None:
@@ -206,7 +226,9 @@ def _train(
             log,
             campaign,
             make_policy=make_policy,
-            judge_run=lambda run_id: judge_here(home, log, run_id),
+            judge_run=lambda run_id: judge_here(
+                home, log, run_id, config=JudgeConfig.for_own_run()
+            ),
             splits=splits,
             watching=watchers,
         )
@@ -230,12 +252,14 @@ def judge_here(
     submission: Path | None = None,
     kept_head: str | None = None,
     redo: Redo | None = None,
+    config: JudgeConfig | None = None,
 ) -> AuditReport:
     """Judge a run of this home, and append the verdict to the log."""
     return audit_run(
         run_id,
         ledger_dir=home.ledger,
         submission_dir=submission or home.submission(run_id),
+        config=config,
         log=log,
         author=None if log is None else _judge_key(home),
         kept_head=kept_head,
@@ -254,6 +278,12 @@ def _judge_key(home: Home) -> AuthorKey | None:
             return author
     error_console.print(words(f"not signed: {path} is not in force as a judge's key"))
     return None
+
+
+def judge_config(limits: Sequence[str] | None, data_dir: Path | None = None) -> JudgeConfig:
+    """Return the judge's settings from the command line."""
+    place = None if data_dir is None else str(data_dir.resolve())
+    return JudgeConfig.limited(read_pairs(limits or []), data_dir=place)
 
 
 def _recorded_policy(run: Run) -> RecordedPolicy:
@@ -313,6 +343,12 @@ def _print_campaign(again: CampaignAgain) -> None:
         f"campaign {again.campaign}: {counted(len(again.attempts), 'attempt')} trained and "
         f"judged again, feedback and ranking derived again: {verdict}"
     )
+
+
+def print_ranked_by(examples: int | None) -> None:
+    """Print by what attempts are ranked, and on how many examples that rests."""
+    rests = "" if examples is None else f" on {counted(examples, 'example')}"
+    console.print(f"ranked by process score, then by validation accuracy{rests}")
 
 
 def print_cut_off(attempts: Sequence[Mapping[str, Any]]) -> None:

@@ -33,6 +33,23 @@ SigningKeyOption = Annotated[
     Path | None,
     typer.Option("--key", help="Private key of the operator; by default the ledger's own key."),
 ]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=VALUE",
+        help="A limit of the judge, as in max_examples=500000; see docs/reference/audit.md.",
+    ),
+]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        exists=True,
+        file_okay=False,
+        help="The judge's own copy of the data, read in place of the folder that the run names.",
+    ),
+]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="An id, the start of an id, or `latest`.")
 ]

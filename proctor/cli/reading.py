@@ -5,7 +5,15 @@ from typing import Annotated
 import typer
 
 from proctor.cli import commands
-from proctor.cli.options import HOME, MOST, HomeOption, JsonOption, RunArgument
+from proctor.cli.options import (
+    HOME,
+    MOST,
+    DataDirOption,
+    HomeOption,
+    JsonOption,
+    LimitOption,
+    RunArgument,
+)
 from proctor.home import Home
 from proctor.runs.process import start_as_recorded
 
@@ -35,6 +43,8 @@ def replay(
         bool,
         typer.Option("--execute", help="Train again and compare every value, bit for bit."),
     ] = False,
+    data_dir: DataDirOption = None,
+    limits: LimitOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,7 +54,8 @@ def replay(
     run = start_as_recorded(Home(home), run)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    raise typer.Exit(jobs.execute(Home(home), run, as_json=as_json))
+    config = jobs.judge_config(limits, data_dir)
+    raise typer.Exit(jobs.execute(Home(home), run, config=config, as_json=as_json))
 
 
 @app.command()

@@ -14,7 +14,14 @@ from proctor.cli.campaign import (
     SetOption,
     SettingsArgument,
 )
-from proctor.cli.options import HOME, HomeOption, JsonOption, RunArgument
+from proctor.cli.options import (
+    HOME,
+    DataDirOption,
+    HomeOption,
+    JsonOption,
+    LimitOption,
+    RunArgument,
+)
 from proctor.home import Home
 from proctor.runs.process import start_as_recorded, start_for
 from proctor.runs.run_settings import provoked, read_config
@@ -84,6 +91,8 @@ def judge(
             help="Train the run again, at least up to the submitted weights, and compare.",
         ),
     ] = True,
+    data_dir: DataDirOption = None,
+    limits: LimitOption = None,
     home: HomeOption = HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,6 +102,12 @@ def judge(
 
     raise typer.Exit(
         jobs.judge(
-            Home(home), run, submission=submission, head=head, execute=execute, as_json=as_json
+            Home(home),
+            run,
+            submission=submission,
+            head=head,
+            execute=execute,
+            config=jobs.judge_config(limits, data_dir),
+            as_json=as_json,
         )
     )

@@ -10,7 +10,7 @@ I/O: reads the home; trains.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from judge.auditing.events import decode_events
 from judge.auditing.reexecution import Comparison, reexecute
 from judge.auditing.report import AuditReport
 from judge.compare import Difference, differences
+from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.mapper import decode_body
 from ledger.verification.reader import VerifiedLedger
@@ -144,7 +145,14 @@ def read_records(home: Home, name: str) -> Records:
     )
 
 
-def redo_run(home: Home, records: Records, run_id: str, *, on_epoch: OnEpoch) -> RunAgain:
+def redo_run(
+    home: Home,
+    records: Records,
+    run_id: str,
+    *,
+    config: JudgeConfig | None = None,
+    on_epoch: OnEpoch,
+) -> RunAgain:
     """Train a run again and derive its policy's decisions again; raises JudgeError."""
     events = records.runs[run_id]
     transcript = records.transcripts.get(run_id)
@@ -152,13 +160,18 @@ def redo_run(home: Home, records: Records, run_id: str, *, on_epoch: OnEpoch) ->
     if transcript is not None:
         calls = RecordedCalls(UUID(run_id), transcript, home.blobs)
     policy = CheckedPolicy(folded(events), calls, records.told.get(run_id))
-    comparison = reexecute(events, policy, on_epoch=on_epoch)
+    comparison = reexecute(events, policy, on_epoch=on_epoch, config=config)
     found = (*policy.differences(), *records.made_up.get(run_id, ()))
     return RunAgain(comparison, calls.count if calls else 0, found)
 
 
 def redo_campaign(
-    home: Home, records: Records, *, on_epoch: OnEpoch, say: Callable[[str], None]
+    home: Home,
+    records: Records,
+    *,
+    config: JudgeConfig | None = None,
+    on_epoch: OnEpoch,
+    say: Callable[[str], None],
 ) -> CampaignAgain:
     """Do every attempt again, and derive again what follows from them."""
     campaign = records.campaign
@@ -181,14 +194,14 @@ def redo_campaign(
         found += _start_differences(campaign, run, expected, place=place)
         feedback = make_feedback(verdicts) if campaign.feedback and verdicts else None
         found += differences(records.told.get(run_id), feedback, place=f"{place} feedback")
-        again.append(redo_run(home, records, run_id, on_epoch=on_epoch))
+        again.append(redo_run(home, records, run_id, config=config, on_epoch=on_epoch))
         if run_id not in records.verdicts:
             audit = campaign.audits.get(run_id)
             if audit is not None or campaign.ranking is not None:
                 missing = "there is no whole audit of the run after its end"
                 found.append(Difference(f"{place} verdict", audit, missing))
             break
-        verdicts.append(_judge_again(home, run_id))
+        verdicts.append(_judge_again(home, records.verdicts[run_id], config or JudgeConfig()))
         old, new = (_verdict(v) for v in (records.verdicts[run_id], verdicts[-1]))
         found += differences(old, new, place=f"{place} verdict")
         following = following_attempt(run)
@@ -231,11 +244,19 @@ def _start_differences(
     yield from differences(recorded, start, place=f"{place} start")
 
 
-def _judge_again(home: Home, run_id: str) -> AuditReport:
-    """Judge a run as its campaign did, into a log that is gone afterwards."""
+def _judge_again(home: Home, before: AuditReport, config: JudgeConfig) -> AuditReport:
+    """Judge a run as its campaign did, into a log that is gone afterwards.
+
+    How many validation examples rank an attempt is as it was: earlier audits asked for none.
+    """
     log = LedgerApplication.in_memory(REGISTRY)
+    needed = before.config.get("min_validation_examples", 1)
     report = audit_run(
-        run_id, ledger_dir=home.ledger, submission_dir=home.submission(run_id), log=log
+        before.run_id,
+        ledger_dir=home.ledger,
+        submission_dir=home.submission(before.run_id),
+        config=replace(config, min_validation_examples=needed),
+        log=log,
     )
     assert report.audit_id is not None, "the ledger was verified"
     return read_verdict(log, report.audit_id)

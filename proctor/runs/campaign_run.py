@@ -56,20 +56,27 @@ class Task:
         }
         return uuid5(_CAMPAIGNS, digest(told))
 
-    def open(self, log: LedgerApplication) -> Campaign:
-        """Return the campaign as far as it has got, beginning it if there is none."""
+    def find(self, log: LedgerApplication) -> Campaign | None:
+        """Return the campaign as far as it has got, None if there is none."""
         try:
             found: Campaign = log.repository.get(self.id)
         except AggregateNotFoundError:
-            found = Campaign.start(
-                config=self.config.to_dict(),
-                attempts=self.attempts,
-                policy=self.policy,
-                feedback=self.feedback,
-                campaign_id=self.id,
-            )
-            log.save(found)
+            return None
         return found
+
+    def open(self, log: LedgerApplication) -> Campaign:
+        """Return the campaign as far as it has got, beginning it if there is none."""
+        if (found := self.find(log)) is not None:
+            return found
+        begun = Campaign.start(
+            config=self.config.to_dict(),
+            attempts=self.attempts,
+            policy=self.policy,
+            feedback=self.feedback,
+            campaign_id=self.id,
+        )
+        log.save(begun)
+        return begun
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""What a run asks of the machine that judges it, compared with the judge's limits before any work.
+
+All of it is recorded by the judged party: numbers of examples, epochs, threads and decisions, and
+the specifications of models. Nothing is drawn, built or trained before verify_limits() returns.
+
+Trust: events are hostile.  I/O: none.
+Units: activations in bytes of float32; work in multiply-adds, a backward pass as two forward.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aggregates.errors import SpecError
+from aggregates.run import Run
+from aggregates.spec import ModelSpec
+from judge.auditing.events import HOSTILE
+from judge.config import JudgeConfig
+from judge.errors import JudgeError
+from monitor.config import RunConfig
+from monitor.datasets import SPLITS, Reading
+from monitor.errors import MonitorError
+from monitor.folders import DataLimits
+
+_PASSES = 3  # forward, and backward as two
+
+
+def judges_reading(config: JudgeConfig) -> Reading:
+    """Return how the judge reads data: from its own folder or its own user's, without writing."""
+    return Reading(
+        folder=None if config.data_dir is None else Path(config.data_dir),
+        own=True,
+        download=False,
+        limits=DataLimits(
+            examples=config.max_examples,
+            files=config.max_image_files,
+            image_bytes=config.max_image_bytes,
+            image_pixels=config.max_image_pixels,
+        ),
+    )
+
+
+def verify_limits(events: Sequence[Any], config: JudgeConfig, *, retrained: bool) -> None:
+    """Raise JudgeError if the run asks for more than the judge's limits, naming the limit.
+
+    Whether it is to be `retrained` decides whether the work of that counts.
+    What cannot be read is left to the replay, which says what is wrong with it.
+    """
+    for name, found in _demands(events):
+        if name == "max_multiply_adds" and not retrained:
+            continue
+        limit = getattr(config, name)
+        if found > limit:
+            what = name.removeprefix("max_").replace("_", " ")
+            raise JudgeError(
+                f"the run is above the judge's limits: {found:,} {what}, the limit is {limit:,}; "
+                f"to judge it all the same, give --limit {name}={found}"
+            )
+
+
+def _demands(events: Sequence[Any]) -> Iterator[tuple[str, int]]:
+    """Yield limits by name, each with what the run asks for."""
+    yield "max_events", len(events)
+    yield "max_decisions", sum(isinstance(event, Run.DecisionMade) for event in events)
+    measured = [event for event in events if isinstance(event, Run.EpochMeasured)]
+    yield "max_epochs", len(measured)
+    started = events[0] if events else None
+    if not isinstance(started, Run.Started):
+        return
+    try:
+        run = RunConfig.from_dict(started.config)
+    except (MonitorError, *HOSTILE):
+        return
+    yield "max_threads", run.threads
+    sizes = {**_whole_numbers(started.data), **_asked(run)}
+    yield "max_examples", sum(sizes.values())
+    batch = max([run.batch_size, *_batches(measured)])
+    work = 0
+    for spec in _specs(events):
+        positions = (-(-32 // spec.stem_stride)) ** 2
+        yield "max_parameters", _parameters(spec)
+        yield "max_activation_bytes", 4 * batch * positions * _channels(spec)
+        work = max(work, positions * _parameters(spec))
+    yield "max_multiply_adds", _PASSES * work * sizes.get("train", 0) * len(measured)
+
+
+def _asked(run: RunConfig) -> dict[str, int]:
+    """Return the numbers of examples that the configuration names."""
+    asked = (run.train_examples, run.val_examples, run.test_examples)
+    return {name: count for name, count in zip(SPLITS, asked, strict=True) if count is not None}
+
+
+def _whole_numbers(data: Any) -> dict[str, int]:
+    """Return the recorded sizes of the splits."""
+    sizes = data.get("sizes") if isinstance(data, Mapping) else None
+    if not isinstance(sizes, Mapping):
+        return {}
+    found = {name: sizes.get(name) for name in SPLITS}
+    return {name: size for name, size in found.items() if type(size) is int and size > 0}
+
+
+def _batches(measured: Sequence[Any]) -> Iterator[int]:
+    for event in measured:
+        settings = event.measured.get("settings") if isinstance(event.measured, Mapping) else None
+        batch = settings.get("batch_size") if isinstance(settings, Mapping) else None
+        if type(batch) is int:
+            yield batch
+
+
+def _specs(events: Sequence[Any]) -> Iterator[ModelSpec]:
+    """Yield the specifications that the run records; steps 5 and 6 check that they follow."""
+    for event in events:
+        spec = getattr(event, "spec", None)
+        if isinstance(spec, Mapping):
+            try:
+                yield ModelSpec.from_dict(spec)
+            except (SpecError, *HOSTILE):
+                continue
+
+
+def _parameters(spec: ModelSpec) -> int:
+    """Return the number of weights in convolutions and the head, which are nearly all."""
+    blocks = sum(2 * 9 * spec.channels * block.width for block in spec.blocks)
+    return 27 * spec.channels + blocks + spec.channels * spec.classes
+
+
+def _channels(spec: ModelSpec) -> int:
+    """Return how many values of each position a training step keeps for its backward pass."""
+    return 3 * spec.channels + sum(4 * spec.channels + 3 * block.width for block in spec.blocks)
