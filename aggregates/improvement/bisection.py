@@ -4,6 +4,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -54,27 +55,16 @@ class Bisection(Aggregate):
             aggregate.ended = True
             aggregate.culprit = self.culprit
 
-    def __init__(
-        self,
-        *,
-        line: str,
-        good: str,
-        suspects: list[str],
-        oracle: dict[str, Any],
-        error: float,
-        confidence: float,
-        ends_believed: bool,
-    ) -> None:
-        self.line = line
-        self.good = good
-        self.suspects = suspects
-        self.oracle = oracle
-        self.error = error
-        self.confidence = confidence
-        self.ends_believed = ends_believed
-        self.probes: list[tuple[str, str]] = []
-        self.ended = False
-        self.culprit: str | None = None
+    line: str
+    good: str
+    suspects: list[str]
+    oracle: dict[str, Any]
+    error: float
+    confidence: float
+    ends_believed: bool
+    probes: list[tuple[str, str]] = field(default_factory=list, init=False)
+    ended: bool = field(default=False, init=False)
+    culprit: str | None = field(default=None, init=False)
 
     @classmethod
     def open(

@@ -8,6 +8,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -77,14 +78,13 @@ class Evolution(Aggregate):
                 aggregate.on = self.order == "on"
             aggregate.left = 0
 
-    def __init__(self, line: str) -> None:
-        self.line = line
-        self.on = True
-        self.rounds = 0  # that have ended
-        self.since = 0  # rounds up to this one are history
-        self.wanted = 0
-        self.left = 0  # of those wanted
-        self.asked: dict[str, Any] | None = None
+    line: str
+    on: bool = field(default=True, init=False)
+    rounds: int = field(default=0, init=False)  # that have ended
+    since: int = field(default=0, init=False)  # rounds up to this one are history
+    wanted: int = field(default=0, init=False)
+    left: int = field(default=0, init=False)  # of those wanted
+    asked: dict[str, Any] | None = field(default=None, init=False)
 
     @staticmethod
     def id_of(line: UUID) -> UUID:

@@ -9,6 +9,7 @@ I/O: none.  Units: seconds, bytes.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -164,55 +165,41 @@ class Proposal(Aggregate):
             aggregate.reason = self.reason
             aggregate.checkpoint = self.checkpoint
 
-    def __init__(
-        self,
-        *,
-        line: str,
-        task: str | None,
-        tier: int,
-        targets: dict[str, int],
-        diff: str,
-        diff_bytes: int,
-        base: str,
-        base_tree: str,
-        rationale: str,
-        trigger: str,
-        proposer: str,
-        evidence: list[dict[str, Any]],
-    ) -> None:
-        self.line = line
-        self.task = task
-        self.tier = tier
-        self.targets = targets
-        self.diff = diff
-        self.diff_bytes = diff_bytes
-        self.base = base
-        self.base_tree = base_tree
-        self.rationale = rationale
-        self.trigger = trigger
-        self.proposer = proposer
-        self.evidence = evidence
-        self.review: str | None = None
-        self.envelope: str | None = None
-        self.note = ""
-        self.branch: str | None = None
-        self.commit: str | None = None
-        self.tree: str | None = None
-        self.real_tier: int | None = None
-        self.configuration_only = False
-        self.manifest: str | None = None
-        self.reference_set: str | None = None
-        self.against: str | None = None
-        self.tested: bool | None = None
-        self.problem: str | None = None
-        self.results: dict[tuple[str, str, int], dict[str, Any]] = {}  # (arm, task, repeat)
-        self.verdict: str | None = None
-        self.regressions: list[str] = []
-        self.improvements: list[str] = []
-        self.reasons: list[str] = []
-        self.outcome: str | None = None
-        self.reason: str | None = None
-        self.checkpoint: str | None = None
+    line: str
+    task: str | None
+    tier: int
+    targets: dict[str, int]
+    diff: str
+    diff_bytes: int
+    base: str
+    base_tree: str
+    rationale: str
+    trigger: str
+    proposer: str
+    evidence: list[dict[str, Any]]
+    review: str | None = field(default=None, init=False)
+    envelope: str | None = field(default=None, init=False)
+    note: str = field(default="", init=False)
+    branch: str | None = field(default=None, init=False)
+    commit: str | None = field(default=None, init=False)
+    tree: str | None = field(default=None, init=False)
+    real_tier: int | None = field(default=None, init=False)
+    configuration_only: bool = field(default=False, init=False)
+    manifest: str | None = field(default=None, init=False)
+    reference_set: str | None = field(default=None, init=False)
+    against: str | None = field(default=None, init=False)
+    tested: bool | None = field(default=None, init=False)
+    problem: str | None = field(default=None, init=False)
+    results: dict[tuple[str, str, int], dict[str, Any]] = field(  # (arm, task, repeat)
+        default_factory=dict, init=False
+    )
+    verdict: str | None = field(default=None, init=False)
+    regressions: list[str] = field(default_factory=list, init=False)
+    improvements: list[str] = field(default_factory=list, init=False)
+    reasons: list[str] = field(default_factory=list, init=False)
+    outcome: str | None = field(default=None, init=False)
+    reason: str | None = field(default=None, init=False)
+    checkpoint: str | None = field(default=None, init=False)
 
     @classmethod
     def submit(

@@ -23,7 +23,7 @@ from aggregates.improvement.line import Checkpoint
 from judge.bisection.errors import BisectionError
 from judge.bisection.search import Verdict
 from judge.confinement.interpreter import PYTHON
-from judge.confinement.supervised import Ended, Limits, discard, run
+from judge.confinement.supervised import Ended, ResourceLimits, discard, run
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
 from judge.gauntlet.tasks.benchmark import export, run_set, run_task
@@ -213,7 +213,7 @@ def _run(place: Workplace, oracle: Command, commit: str, repeat: int, folder: Pa
         [_filled(part, told) for part in oracle.argv],
         tree=tree,
         scratch=scratch,
-        limits=Limits(seconds=oracle.seconds, memory_bytes=oracle.memory_bytes),
+        limits=ResourceLimits(seconds=oracle.seconds, memory_bytes=oracle.memory_bytes),
         readable=(files,),
     )
     said = ended.output[-_KEPT:] + ended.errors[-_KEPT:]

@@ -28,7 +28,7 @@ from typing import IO, Any, Literal, Self
 from judge.confinement.interpreter import PYTHON, Interpreter
 from judge.errors import ConfinementError
 
-__all__ = ["ISOLATION", "NEEDED", "Ended", "Limits", "Supervised", "discard", "run"]
+__all__ = ["ISOLATION", "NEEDED", "Ended", "ResourceLimits", "Supervised", "discard", "run"]
 
 ISOLATION = (
     "limits",  # of each process: memory, size of a file, open files
@@ -46,7 +46,7 @@ _SUPERVISOR = "judge.confinement.supervisor"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ResourceLimits:
     """How much a command may use."""
 
     seconds: float
@@ -73,7 +73,7 @@ class Ended:
     isolation: tuple[str, ...]  # of ISOLATION, what was in force
     leftovers: int  # processes that had to be ended
     seconds: float
-    limits: Limits
+    limits: ResourceLimits
 
     @property
     def words(self) -> str:
@@ -96,7 +96,7 @@ def run(
     *,
     tree: Path,
     scratch: Path,
-    limits: Limits,
+    limits: ResourceLimits,
     stdin: bytes = b"",
     readable: Iterable[Path] = (),
 ) -> Ended:
@@ -134,7 +134,7 @@ class Supervised:
         *,
         tree: Path,
         scratch: Path,
-        limits: Limits,
+        limits: ResourceLimits,
         readable: Iterable[Path] = (),
     ) -> None:
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()

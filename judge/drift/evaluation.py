@@ -11,7 +11,6 @@ I/O: the workplace; processes.
 from collections.abc import Callable
 from pathlib import Path
 
-from aggregates.improvement.line import Line
 from judge.drift.errors import DriftError
 from judge.drift.history import read_baseline
 from judge.gauntlet.tasks.benchmark import export, run_set
@@ -57,10 +56,8 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
     wrong = [_name(task, made=seed is not None) for task, each in answered if not each.success]
     valid = sum(not each.validation_failures for each in results)
     code = weigh_code(place, commit)
-
-    def record() -> list[Line]:
-        fresh = place.line()
-        fresh.evaluate(
+    place.change_line(
+        lambda fresh: fresh.evaluate(
             checkpoint,
             purpose=purpose,
             seed=seed,
@@ -71,9 +68,7 @@ def evaluate(place: Workplace, checkpoint: str, *, purpose: str, make: Maker | N
             precision=sum(precisions) / len(precisions) if precisions else None,
             code=code,
         )
-        return [fresh]
-
-    place.save(record)
+    )
     return 1.0 - len(wrong) / len(results)
 
 

@@ -94,14 +94,7 @@ def answer(place: Workplace, alarm: int, note: str, *, author: AuthorKey | None)
         raise DriftError(
             f"alarm {alarm} must be answered by an operator: give the operator's key with --key"
         )
-
-    def make() -> list[Line]:
-        line = place.line()
-        line.answer(alarm, note)
-        return [line]
-
-    place.save(make, author=author)
-    return place.line()
+    return place.change_line(lambda line: line.answer(alarm, note), author=author)
 
 
 def watch(
@@ -230,12 +223,9 @@ def _chain(line: Line, production: Production) -> list[tuple[int, int]]:
 
 
 def _raise(place: Workplace, finding: Finding) -> None:
-    def make() -> list[Line]:
-        line = place.line()
-        line.alarm(commit=line.head.commit, kind=finding.kind, detail=finding.detail)
-        return [line]
-
-    place.save(make)
+    place.change_line(
+        lambda line: line.alarm(commit=line.head.commit, kind=finding.kind, detail=finding.detail)
+    )
 
 
 def _break(place: Workplace, history: History, limits: Limits) -> Rollback | None:

@@ -14,13 +14,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from aggregates.improvement.line import Line
-from judge.gauntlet.records import Records
+from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.tasks.reference_set import Task, write_tasks
 from judge.gauntlet.workplace import Workplace
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class AnchorCandidate:
     """A task that found a regression."""
 
     task: str
@@ -31,8 +31,8 @@ class Candidate:
 
 
 def candidates(
-    place: Workplace, records: Records, *, hidden: Iterable[Task] = ()
-) -> list[Candidate]:
+    place: Workplace, records: ProposalIndex, *, hidden: Iterable[Task] = ()
+) -> list[AnchorCandidate]:
     """Return the tasks on which something got worse, in the order in which that was noticed."""
     because: dict[str, dict[str, None]] = {}
     for proposal, task in records.regressions():
@@ -45,7 +45,7 @@ def candidates(
     own = {task.task_id: task for task in place.reference_set(line.head.commit).tasks}
     known = {**{task.task_id: task for task in hidden}, **own}
     return [
-        Candidate(
+        AnchorCandidate(
             task=task,
             because=tuple(why),
             in_set=task in own,

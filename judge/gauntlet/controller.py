@@ -20,9 +20,9 @@ from uuid import UUID
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet import arms, promotion, reviews, stages
+from judge.gauntlet import benchmarking, promotion, reviews, stages
 from judge.gauntlet.errors import ApprovalError, DiffError, GauntletError, TierError
-from judge.gauntlet.records import Records
+from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import MAX_DIFF, Repository
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
 from judge.gauntlet.workplace import SCRATCH, Blobs, Workplace
@@ -59,7 +59,7 @@ class Controller:
             tell=on_event,
             scorers=scorers,
         )
-        self.records = Records(log, self.place.line_id)
+        self.records = ProposalIndex(log, self.place.line_id)
         self._held = False
 
     @property
@@ -252,7 +252,7 @@ class Controller:
         elif proposal.stage == "test":
             stages.test(self.place, self.records, proposal)
         elif proposal.stage == "benchmark":
-            arms.benchmark(self.place, self.records, proposal)
+            benchmarking.benchmark(self.place, self.records, proposal)
         elif promotion.is_let_through(line, proposal):
             promotion.promote(self.place, proposal)
             self.place.tell(str(proposal.id), "promoted")
@@ -271,7 +271,14 @@ class Controller:
             return None
         except TierError as error:
             if error.halts == "line":
-                promotion.halt(self.place, proposal, reason=str(error))
+                promotion.conclude(
+                    self.place,
+                    proposal,
+                    "halted",
+                    stage="propose",
+                    reason=str(error),
+                    stops_line=True,
+                )
                 self.place.tell(str(proposal.id), f"halted, and the line with it: {error}")
             else:
                 self._conclude(proposal, "halted", stage="propose", reason=str(error))

@@ -1,8 +1,8 @@
 """Errors of the gauntlet; one root, so that callers catch one thing."""
 
 __all__ = [
-    "AnswerError",
     "ApprovalError",
+    "CandidateError",
     "DiffError",
     "GauntletError",
     "ManifestError",
@@ -49,7 +49,7 @@ class TaskError(GauntletError):
     """A reference task is not as it has to be."""
 
 
-class AnswerError(GauntletError):
+class CandidateError(GauntletError):
     """A candidate left, hung, or said what is no answer; the candidate's problem, not ours."""
 
 

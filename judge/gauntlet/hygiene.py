@@ -60,7 +60,7 @@ def roll_back(
             "return to; commit a fix, and take it over with `proctor infra adopt`"
         )
     if checkpoint not in place.line().rollbacks:
-        place.save(lambda: [_marked(place, checkpoint, reason)], author=author)
+        place.change_line(lambda line: _mark(line, checkpoint, reason), author=author)
     advice = _bring_back(place)
     line = place.line()
     return Rollback(
@@ -73,15 +73,13 @@ def roll_back(
     )
 
 
-def _marked(place: Workplace, checkpoint: str, reason: str) -> Line:
-    """Return the line with the checkpoint marked; a valley that leads over it ends."""
-    line = place.line()
+def _mark(line: Line, checkpoint: str, reason: str) -> None:
+    """Mark a checkpoint; a valley that leads over it ends."""
     valley = line.valley
     if valley is not None and line.active in line.descendants(checkpoint):
         line.close_valley(f"checkpoint {checkpoint} was rolled back")
     if checkpoint not in line.rollbacks:  # somebody may have been quicker
         line.roll_back(checkpoint, reason)
-    return line
 
 
 def _bring_back(place: Workplace) -> str | None:

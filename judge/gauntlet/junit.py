@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.parsers import expat
 
-from judge.gauntlet.errors import AnswerError
+from judge.gauntlet.errors import CandidateError
 from ledger.errors import StorageError
 from ledger.files import read_bounded
 
@@ -21,22 +21,22 @@ _MARKS = {"skipped": "skipped", "failure": "failed", "error": "failed"}
 
 
 def read_report(path: Path) -> Mapping[str, str]:
-    """Return each case's outcome by `class::name`; raise AnswerError for what is no report."""
+    """Return each case's outcome by `class::name`; raise CandidateError for what is no report."""
     try:
         if path.is_symlink():
-            raise AnswerError("the report is a link")
+            raise CandidateError("the report is a link")
         data = read_bounded(path, most=MAX_BYTES)
     except FileNotFoundError:
-        raise AnswerError("the report was not found") from None
+        raise CandidateError("the report was not found") from None
     except (OSError, StorageError):
-        raise AnswerError("the report cannot be read") from None
+        raise CandidateError("the report cannot be read") from None
     reader = _Reader()
     try:
         reader.parse(data)
     except expat.ExpatError:
-        raise AnswerError("the report is not XML") from None
+        raise CandidateError("the report is not XML") from None
     if not reader.cases:
-        raise AnswerError("the report has no test cases")
+        raise CandidateError("the report has no test cases")
     return reader.cases
 
 
@@ -56,11 +56,13 @@ class _Reader:
         if tag == "testcase":
             self._case = f"{attributes.get('classname', '')}::{attributes.get('name', '')}"
             if len(self._case) > MAX_NAME or len(self.cases) == MAX_CASES:
-                raise AnswerError("the report has too many test cases, or a name that is too long")
+                raise CandidateError(
+                    "the report has too many test cases, or a name that is too long"
+                )
             self._add("passed")
         elif tag in _MARKS:
             if self._case is None:
-                raise AnswerError("the report has an outcome without a test case")
+                raise CandidateError("the report has an outcome without a test case")
             self._add(_MARKS[tag])
 
     def _add(self, outcome: str) -> None:
@@ -73,4 +75,4 @@ class _Reader:
             self._case = None
 
     def _refuse(self, *_: object) -> None:
-        raise AnswerError("the report contains XML definitions")
+        raise CandidateError("the report contains XML definitions")

@@ -11,6 +11,7 @@ I/O: the workplace; processes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from judge.gauntlet.tasks.benchmark import Arm, TaskResult, export, run_set
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["Alarm", "Measurement", "measure"]
+__all__ = ["Deviation", "Measurement", "measure"]
 
+_RECORDED = ("success", "validation_failures", "metrics", "problem")  # of a result
 _ONCE = 0.05  # of error; stochastic tasks are left out, and nothing is promoted by it
 
 
 @dataclass(frozen=True)
-class Alarm:
+class Deviation:
     """Why the head is not what it should be."""
 
     kind: str  # "not promoted" or "worse"
@@ -41,7 +43,7 @@ class Measurement:
     commit: str
     checkpoint: str
     shares: Mapping[str, tuple[float, float]]  # set -> checkpoint's, head's
-    alarms: tuple[Alarm, ...]
+    alarms: tuple[Deviation, ...]
 
 
 def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
@@ -55,7 +57,7 @@ def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
     alarms = []
     if head != active.commit:
         alarms.append(
-            Alarm("not promoted", f"the branch is at {head}, which has not passed the gauntlet")
+            Deviation("not promoted", f"the branch is at {head}, which has not passed the gauntlet")
         )
     for name, tasks in sets.items():
         known = recorded(place, commit=active.commit, tasks=tasks)
@@ -67,7 +69,7 @@ def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
         shares[name] = (_share(base), _share(found))
         alarms += _compared(name, tasks.tasks, base, found)
     for alarm in alarms:
-        _record_alarm(place, head, alarm)
+        place.change_line(partial(_raise, commit=head, alarm=alarm))
     return Measurement(commit=head, checkpoint=active.id, shares=shares, alarms=tuple(alarms))
 
 
@@ -81,21 +83,17 @@ def recorded(place: Workplace, *, commit: str, tasks: ReferenceSet) -> list[Task
             found = event.tasks
     if found is None:
         return None
-    return [_result(task, found[task.task_id]) for task in tasks.tasks]
-
-
-def _result(task: Task, told: Mapping[str, Any]) -> TaskResult:
-    return TaskResult(
-        task_id=task.task_id,
-        arm="base",
-        repeat=0,
-        seed=task.seed,
-        success=told["success"],
-        validation_failures=told["validation_failures"],
-        metrics=told["metrics"],
-        problem=told["problem"],
-        isolation=(),
-    )
+    return [
+        TaskResult(
+            task_id=task.task_id,
+            arm="base",
+            repeat=0,
+            seed=task.seed,
+            isolation=(),
+            **{name: found[task.task_id][name] for name in _RECORDED},
+        )
+        for task in tasks.tasks
+    ]
 
 
 def _answers(place: Workplace, commit: str, tasks: Sequence[Task], *, arm: Arm) -> list[TaskResult]:
@@ -115,26 +113,16 @@ def _record(
     place: Workplace, commit: str, name: str, tasks: ReferenceSet, results: Sequence[TaskResult]
 ) -> None:
     told = {
-        result.task_id: {
-            "success": result.success,
-            "validation_failures": result.validation_failures,
-            "metrics": dict(result.metrics),
-            "problem": result.problem,
-        }
-        for result in results
+        result.task_id: {name: getattr(result, name) for name in _RECORDED} for result in results
     }
-
-    def make() -> list[Line]:
-        line = place.line()
-        line.measure(commit=commit, set=name, sha256=tasks.sha256, tasks=told)
-        return [line]
-
-    place.save(make)
+    place.change_line(
+        lambda line: line.measure(commit=commit, set=name, sha256=tasks.sha256, tasks=told)
+    )
 
 
 def _compared(
     name: str, tasks: Sequence[Task], base: Sequence[TaskResult], found: Sequence[TaskResult]
-) -> list[Alarm]:
+) -> list[Deviation]:
     """Return an alarm if a task that the checkpoint answers once is answered worse by the head."""
     exact = [task for task in tasks if not task.stochastic]
     ids = {task.task_id for task in exact}
@@ -147,16 +135,11 @@ def _compared(
     if not result.regressions:
         return []
     detail = f"the {name} set: {'; '.join(result.reasons)}"
-    return [Alarm("worse", detail, tuple(result.regressions))]
+    return [Deviation("worse", detail, tuple(result.regressions))]
 
 
-def _record_alarm(place: Workplace, commit: str, alarm: Alarm) -> None:
-    def make() -> list[Line]:
-        line = place.line()
-        line.alarm(commit=commit, kind=alarm.kind, detail=alarm.detail, tasks=alarm.tasks)
-        return [line]
-
-    place.save(make)
+def _raise(line: Line, *, commit: str, alarm: Deviation) -> None:
+    line.alarm(commit=commit, kind=alarm.kind, detail=alarm.detail, tasks=alarm.tasks)
 
 
 def _share(results: Sequence[TaskResult]) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import MovedError, RepositoryError
-from judge.gauntlet.records import Records
+from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.workplace import Workplace
 
@@ -75,9 +75,18 @@ def promote(place: Workplace, proposal: Proposal) -> None:
 
 
 def conclude(
-    place: Workplace, proposal: Proposal, outcome: str, *, stage: str, reason: str
+    place: Workplace,
+    proposal: Proposal,
+    outcome: str,
+    *,
+    stage: str,
+    reason: str,
+    stops_line: bool = False,
 ) -> None:
-    """End a proposal that does not get onto the line; a valley ends with its step."""
+    """End a proposal that does not get onto the line; a valley ends with its step.
+
+    One that reaches for the controller stops the line, until somebody answers.
+    """
 
     def make() -> list[Line | Proposal]:
         line, fresh = place.line(), place.proposal(proposal.id)
@@ -85,22 +94,7 @@ def conclude(
         fresh.conclude(outcome, stage=stage, reason=reason)
         if ends_valley:
             _turn_back(line, f"step {fresh.id} was {outcome}: {reason}")
-        return [line, fresh]
-
-    place.save(make)
-    settle_branch(place)
-
-
-def halt(place: Workplace, proposal: Proposal, *, reason: str) -> None:
-    """End a proposal that reaches for the controller, and stop the line until somebody answers."""
-
-    def make() -> list[Line | Proposal]:
-        line, fresh = place.line(), place.proposal(proposal.id)
-        ends_valley = is_step(line, fresh)
-        fresh.conclude("halted", stage="propose", reason=reason)
-        if ends_valley:
-            _turn_back(line, f"step {fresh.id} was halted: {reason}")
-        if line.halt is None:
+        if stops_line and line.halt is None:
             line.stop(proposal=str(fresh.id), reason=reason)
         return [line, fresh]
 
@@ -108,7 +102,7 @@ def halt(place: Workplace, proposal: Proposal, *, reason: str) -> None:
     settle_branch(place)
 
 
-def settle(place: Workplace, records: Records) -> None:
+def settle(place: Workplace, records: ProposalIndex) -> None:
     """Finish what a process that was killed had begun; end a valley whose time is over."""
     line = place.line()
     head = place.repository.head(place.branch)
@@ -120,11 +114,11 @@ def settle(place: Workplace, records: Records) -> None:
     settle_branch(place)
     line = place.line()
     if line.valley is not None and place.clock() >= line.valley["expires"]:
-        place.save(lambda: [_turned_back(place, "it has expired")])
+        place.change_line(lambda line: _turn_back(line, "it has expired"))
         settle_branch(place)
 
 
-def sweep(place: Workplace, records: Records) -> None:
+def sweep(place: Workplace, records: ProposalIndex) -> None:
     """Delete the branches of this line's proposals that have been concluded."""
     concluded = set(records.proposals()) - set(records.open_proposals())
     names = {f"{PROPOSALS}{each}" for each in concluded}
@@ -179,16 +173,10 @@ def _record_promotion(place: Workplace, proposal: Proposal) -> None:
     place.save(make)
 
 
-def _turned_back(place: Workplace, reason: str) -> Line:
-    line = place.line()
-    if line.valley is not None:
-        _turn_back(line, reason)
-    return line
-
-
 def _turn_back(line: Line, reason: str) -> None:
-    """Close the valley and roll back whatever was let through in it."""
-    assert line.valley is not None
+    """Close the valley, if it is open, and roll back whatever was let through in it."""
+    if line.valley is None:
+        return
     start, passed = line.valley["from"], line.valley["passed"]
     line.close_valley(f"not crossed: {reason}")
     if passed:

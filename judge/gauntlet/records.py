@@ -42,7 +42,7 @@ class _Seen:
     concluded: int = 0
 
 
-class Records:
+class ProposalIndex:
     """An index over one line's proposals, brought up to date whenever it is asked."""
 
     def __init__(self, log: LedgerApplication, line: UUID) -> None:
@@ -144,12 +144,7 @@ def results_of(proposal: Proposal) -> list[TaskResult]:
             task_id=task,
             arm="base" if arm == "base" else "candidate",
             repeat=repeat,
-            seed=result["seed"],
-            success=result["success"],
-            validation_failures=result["validation_failures"],
-            metrics=result["metrics"],
-            problem=result["problem"],
-            isolation=tuple(result["isolation"]),
+            **{**result, "isolation": tuple(result["isolation"])},
         )
         for (arm, task, repeat), result in proposal.results.items()
     ]

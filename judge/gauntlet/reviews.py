@@ -9,6 +9,7 @@ I/O: the workplace.  Units: seconds.
 """
 
 import hashlib
+from collections.abc import Mapping
 from uuid import UUID
 
 from aggregates.improvement.line import Line
@@ -27,7 +28,7 @@ def record_review(place: Workplace, envelope: str) -> Proposal:
     proposal = place.proposal(proposal_id)
     if proposal.outcome is not None:
         raise ApprovalError(f"proposal {proposal_id} is already concluded: {proposal.outcome}")
-    approval = _checked(place, envelope, proposal, said.kind)
+    approval = _checked_proposal(place, envelope, proposal, said.kind)
 
     def make() -> list[Proposal]:
         fresh = place.proposal(proposal_id)
@@ -52,7 +53,7 @@ def check_recorded(place: Workplace, proposal: Proposal) -> None:
     """Raise ApprovalError unless an approval of the proposal is on record and counts now."""
     if proposal.review != "approve" or proposal.envelope is None:
         raise ApprovalError("an operator must approve it")
-    _checked(place, proposal.envelope, proposal, "approve")
+    _checked_proposal(place, proposal.envelope, proposal, "approve")
 
 
 def resume(place: Workplace, envelope: str) -> Line:
@@ -61,59 +62,35 @@ def resume(place: Workplace, envelope: str) -> Line:
     if line.halted_by is None:
         raise ApprovalError("the line is not halted")
     proposal = place.proposal(_uuid(line.halted_by))
-    _checked(place, envelope, proposal, "resume")
+    _checked_proposal(place, envelope, proposal, "resume")
 
-    def make() -> list[Line]:
-        fresh = place.line()
+    def go_on(fresh: Line) -> None:
         if fresh.halted_by != line.halted_by:
             raise ApprovalError("the line was halted by a different proposal in the meantime")
         fresh.resume(envelope=envelope)
-        return [fresh]
 
-    place.save(make)
-    return place.line()
+    return place.change_line(go_on)
 
 
 def open_valley(place: Workplace, envelope: str) -> Line:
     """Suspend the comparison for the changes that an operator has listed."""
-    approval = check_approval(
-        envelope,
-        operators=place.operators(),
-        now=place.clock(),
-        kind="valley",
-        line=str(place.line_id),
-        subjects=line_subjects(place),
-    )
-
-    def make() -> list[Line]:
-        line = place.line()
-        line.open_valley(
+    approval = _checked(place, envelope, "valley", line_subjects(place))
+    return place.change_line(
+        lambda line: line.open_valley(
             hashlib.sha256(envelope.encode()).hexdigest(),
             steps=approval.steps,
             envelope=envelope,
             expires=approval.expires,
         )
-        return [line]
-
-    place.save(make)
-    return place.line()
+    )
 
 
 def adopt(place: Workplace, envelope: str) -> Line:
     """Take over where people have moved the branch, as a checkpoint of its own."""
     subjects = adoption_subjects(place)
-    check_approval(
-        envelope,
-        operators=place.operators(),
-        now=place.clock(),
-        kind="adopt",
-        line=str(place.line_id),
-        subjects=subjects,
-    )
-
-    def make() -> list[Line]:
-        line = place.line()
-        line.adopt(
+    _checked(place, envelope, "adopt", subjects)
+    return place.change_line(
+        lambda line: line.adopt(
             commit=subjects["commit"],
             tree=subjects["tree"],
             manifest=subjects["manifest"],
@@ -121,31 +98,13 @@ def adopt(place: Workplace, envelope: str) -> Line:
             envelope=envelope,
             code=place.code(subjects["commit"]),
         )
-        return [line]
-
-    place.save(make)
-    return place.line()
+    )
 
 
 def admit(place: Workplace, envelope: str, *, task: str, sha256: str) -> Line:
     """Record that an operator lets a task into the reference set."""
-    check_approval(
-        envelope,
-        operators=place.operators(),
-        now=place.clock(),
-        kind="admit",
-        line=str(place.line_id),
-        proposal=None,
-        subjects={"task": sha256},
-    )
-
-    def make() -> list[Line]:
-        line = place.line()
-        line.admit_task(task, sha256=sha256, envelope=envelope)
-        return [line]
-
-    place.save(make)
-    return place.line()
+    _checked(place, envelope, "admit", {"task": sha256})
+    return place.change_line(lambda line: line.admit_task(task, sha256=sha256, envelope=envelope))
 
 
 def line_subjects(place: Workplace) -> dict[str, str]:
@@ -175,15 +134,26 @@ def adoption_subjects(place: Workplace) -> dict[str, str]:
     }
 
 
-def _checked(place: Workplace, envelope: str, proposal: Proposal, kind: str) -> Approval:
+def _checked_proposal(place: Workplace, envelope: str, proposal: Proposal, kind: str) -> Approval:
+    return _checked(place, envelope, kind, place.subjects(proposal), proposal=str(proposal.id))
+
+
+def _checked(
+    place: Workplace,
+    envelope: str,
+    kind: str,
+    subjects: Mapping[str, str],
+    *,
+    proposal: str | None = None,
+) -> Approval:
     return check_approval(
         envelope,
         operators=place.operators(),
         now=place.clock(),
         kind=kind,
         line=str(place.line_id),
-        proposal=str(proposal.id),
-        subjects=place.subjects(proposal),
+        proposal=proposal,
+        subjects=subjects,
     )
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import GauntletError
-from judge.gauntlet.records import Records
+from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository import lint
-from judge.gauntlet.repository.changes import Change, Verdict, check_changes
+from judge.gauntlet.repository.changes import PathChange, Verdict, check_changes
 from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.suite import run_base, run_tests
@@ -35,7 +35,7 @@ class Examined:
     """What a proposal really comes to."""
 
     tree: str
-    changes: tuple[Change, ...]
+    changes: tuple[PathChange, ...]
     verdict: Verdict
     problems: tuple[str, ...]  # that the lint has found
 
@@ -90,7 +90,7 @@ def _message(proposal: Proposal) -> str:
     return f"{said[:_MAX_MESSAGE]}\n\nProposal: {proposal.id}\n"
 
 
-def test(place: Workplace, records: Records, proposal: Proposal) -> None:
+def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
     """Run the base's whole suite against the candidate; of the base it is run once."""
     assert proposal.commit is not None
     manifest = place.manifest(proposal.base)

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from judge.confinement.supervised import Ended, Limits, discard, run
-from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.confinement.supervised import Ended, ResourceLimits, discard, run
+from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.junit import read_report
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest
@@ -118,7 +118,7 @@ def _go(
             [*(part.replace("{report}", str(scratch / _REPORT)) for part in tests.command), *only],
             tree=folder / "tree",
             scratch=scratch,
-            limits=Limits(
+            limits=ResourceLimits(
                 seconds=tests.seconds,
                 memory_bytes=tests.memory_bytes,
                 output_bytes=MAX_OUTPUT,
@@ -130,7 +130,7 @@ def _go(
         cases, problem = {}, None
         try:
             cases = dict(read_report(scratch / _REPORT))
-        except AnswerError as error:
+        except CandidateError as error:
             problem = str(error)
     finally:
         discard(scratch)

@@ -100,6 +100,19 @@ class Workplace:
             return
         raise GauntletError("other processes keep appending to this line; try again later")
 
+    def change_line(
+        self, change: Callable[[Line], object], *, author: AuthorKey | None = None
+    ) -> Line:
+        """Change the line as it is recorded, save it, and return it."""
+
+        def make() -> list[Line]:
+            line = self.line()
+            change(line)
+            return [line]
+
+        self.save(make, author=author)
+        return self.line()
+
     def manifest(self, commit: str) -> Manifest:
         """Return the manifest in a commit; raise ManifestError if it is another line's."""
         if commit not in self._manifests:

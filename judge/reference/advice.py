@@ -4,7 +4,7 @@ A text that no such reader can follow is worth as little to a model. What is rea
 the rules, and of each rule its remedies with their sides and numbers; the words around them count
 only in so far as each rule keeps its symptoms, cause, remedy and caveat.
 
-Trust: the text is the candidate's; AnswerError says what cannot be found in it.
+Trust: the text is the candidate's; CandidateError says what cannot be found in it.
 I/O: none.
 """
 
@@ -18,7 +18,7 @@ from aggregates.errors import SpecError
 from aggregates.playbook import DEFER, DIRECTIONS
 from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, Edit, apply_edit
-from judge.gauntlet.errors import AnswerError
+from judge.gauntlet.errors import CandidateError
 
 __all__ = ["LABELS", "Advice", "follow_advice", "read_advice"]
 
@@ -56,24 +56,24 @@ class Advice:
 
 
 def read_advice(text: object) -> Advice:
-    """Return what a text says; raise AnswerError where it cannot be followed."""
+    """Return what a text says; raise CandidateError where it cannot be followed."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
-        raise AnswerError(f"the advice is no text of at most {MAX_TEXT} characters")
+        raise CandidateError(f"the advice is no text of at most {MAX_TEXT} characters")
     orders = _ORDER.findall(text)
     order = tuple(orders[0].split(", ")) if orders else ()
     if len(orders) != 1 or sorted(order) != sorted(RULES):
-        raise AnswerError("the advice does not say once, in bold, in which order rules go")
+        raise CandidateError("the advice does not say once, in bold, in which order rules go")
     labels: dict[str, dict[str, str]] = {}
     for rule, body in _SECTION.findall(text):
         if rule in labels:
-            raise AnswerError(f"the advice has two sections on {rule}")
+            raise CandidateError(f"the advice has two sections on {rule}")
         labels[rule] = {name: " ".join(said.split()) for name, said in _BULLET.findall(body)}
     for rule in RULES:
         for name in LABELS:
             if len(labels.get(rule, {}).get(name, "").split()) < _LEAST_WORDS and not (
                 name == "Remedy" and labels.get(rule, {}).get(name)
             ):
-                raise AnswerError(f"the advice on {rule} has no {name}")
+                raise CandidateError(f"the advice on {rule} has no {name}")
     swaps = _CODE.findall(labels["R5"]["Remedy"])
     return Advice(
         order=order,

@@ -31,7 +31,7 @@ from judge.gauntlet.comparison.mutation import (
     mutate_run,
 )
 from judge.gauntlet.comparison.weighing import weigh
-from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score
@@ -166,7 +166,7 @@ def _score(task: Task, answerer: Callable[[Any], Callable[[Any], Any]], place: P
     try:
         answer = answerer(_again(message_of(task, place)))
         return SCORERS[task.scorer](task, lambda message: _again(answer(_again(message))))
-    except AnswerError as error:
+    except CandidateError as error:
         words = str(error)
     except Exception as error:
         words = f"the candidate raised {type(error).__name__}"

@@ -3,7 +3,7 @@
 Each asks the candidate and weighs what it says with our own copy of the rules. Nothing is measured
 in seconds: work is counted in epochs, rows and bytes.
 
-Trust: answers are the candidate's; what has no form that can be weighed raises AnswerError.
+Trust: answers are the candidate's; what has no form that can be weighed raises CandidateError.
 I/O: none; `trained` trains a small model in this process.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from aggregates.decisions import Decision, Observation, parse_decision, validate_decision
 from aggregates.errors import DecisionError
-from judge.gauntlet.errors import AnswerError
+from judge.gauntlet.errors import CandidateError
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import QUESTION, Ask, Score, Scorer, same
 from judge.gauntlet.tasks.scoring import SCORERS as GENERAL
@@ -177,9 +177,9 @@ def evidence(task: Task, ask: Ask) -> Score:
         known = {int(number): each for number, each in case["sizes"].items()}
         shown = _list(chosen, len(known))
         if any(type(number) is not int or number not in known for number in shown):
-            raise AnswerError("something is chosen that was not there to choose from")
+            raise CandidateError("something is chosen that was not there to choose from")
         if sorted(set(shown)) != shown:
-            raise AnswerError("what is chosen is not in order, or stands there twice")
+            raise CandidateError("what is chosen is not in order, or stands there twice")
         taken = sum(known[number] for number in shown)
         over += taken > case["most"]
         found += len(set(wanted) & set(shown))
@@ -206,7 +206,7 @@ def prompt(task: Task, ask: Ask) -> Score:
     found = needed = size = 0
     for case, text in zip(cases, _exactly(ask(QUESTION), len(cases)), strict=True):
         if not isinstance(text, str) or len(text) > _MOST_TEXT:
-            raise AnswerError(f"a prompt is no text of at most {_MOST_TEXT} characters")
+            raise CandidateError(f"a prompt is no text of at most {_MOST_TEXT} characters")
         shown = re.findall(r"^(\d{1,6}) \|", _part(text, _ROWS), re.MULTILINE)
         told = _part(text, _DECISIONS)
         found += len(set(case["epochs"]) & set(map(int, shown)))
@@ -404,13 +404,13 @@ def _names_of(form: Any) -> tuple[Any, Any]:
         inner = form["properties"]["decisions"]["items"]["properties"]
         return inner["direction"]["enum"], list(inner["params"]["properties"])
     except (KeyError, TypeError) as error:
-        raise AnswerError("the form names no directions and parameters") from error
+        raise CandidateError("the form names no directions and parameters") from error
 
 
 def _fits(value: Any, form: Any, depth: int = 12) -> bool:
     """Return whether a value is of a form: as much of JSON Schema as strict forms are made of."""
     if not isinstance(form, dict) or not depth:
-        raise AnswerError("the form is none that endpoints take")
+        raise CandidateError("the form is none that endpoints take")
     kinds = form.get("type")
     names = kinds if isinstance(kinds, list) else [kinds]
     if not any(_is_of(value, name) for name in names):
@@ -422,7 +422,7 @@ def _fits(value: Any, form: Any, depth: int = 12) -> bool:
         inner, required = form.get("properties"), form.get("required")
         strict = form.get("additionalProperties") is False and isinstance(inner, dict)
         if not strict or required != list(inner or ()):
-            raise AnswerError("the form is not strict")
+            raise CandidateError("the form is not strict")
         return set(value) == set(inner or ()) and all(
             _fits(value[name], each, depth - 1) for name, each in (inner or {}).items()
         )
@@ -456,13 +456,13 @@ def _part(text: str, title: str) -> str:
 
 def _list(value: Any, most: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > most:
-        raise AnswerError(f"the answer is no list of at most {most}")
+        raise CandidateError(f"the answer is no list of at most {most}")
     return value
 
 
 def _exactly(value: Any, count: int) -> list[Any]:
     if not isinstance(value, list) or len(value) != count:
-        raise AnswerError(f"the answer is no list of {count}")
+        raise CandidateError(f"the answer is no list of {count}")
     return value
 
 

@@ -19,7 +19,13 @@ from pathlib import Path
 from random import Random
 
 from judge.gauntlet.errors import TaskError
-from judge.gauntlet.tasks.reference_set import DIFFICULTIES, Difficulty, Entry, Task, write_tasks
+from judge.gauntlet.tasks.reference_set import (
+    DIFFICULTIES,
+    Difficulty,
+    Task,
+    TaskEntry,
+    write_tasks,
+)
 from judge.reference.decisions import (
     make_advice,
     make_blocked,
@@ -156,7 +162,7 @@ def make_siblings(directory: Path, secret: bytes, per_kind: int) -> None:
 def _task(task_id: str, one: Planned, made: Made, *, source: str) -> Task:
     """Return a task; the seed that a candidate is told follows from the task's name."""
     return Task(
-        entry=Entry(
+        entry=TaskEntry(
             task_id=task_id,
             source=source,
             source_commit=None,

@@ -1,4 +1,4 @@
-"""A training that is worked out rather than done: the world that rescue tasks play in.
+"""A training that is worked out rather than done: the one that rescue tasks play in.
 
 A few formulas tie what a policy can change (learning rate, batches, architecture) to what the rules
 read, so that each fault shows in the signals as it does in a real run, yields to its own remedy
@@ -28,7 +28,7 @@ from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec, apply_edit
 from judge.reference.rules import REFERENCE_RULES
 
-__all__ = ["Outcome", "Scenario", "play"]
+__all__ = ["Scenario", "SimulatedOutcome", "play"]
 
 Decide = Callable[[Observation], Sequence[Mapping[str, Any]]]
 
@@ -83,7 +83,7 @@ class Scenario:
 
 
 @dataclass
-class Outcome:
+class SimulatedOutcome:
     """What became of a run."""
 
     steps: int  # epochs until it was well: silent, and accurate enough
@@ -93,7 +93,7 @@ class Outcome:
 
 
 @dataclass
-class _World:
+class _Simulation:
     scenario: Scenario
     settings: Settings
     spec: ModelSpec
@@ -108,20 +108,20 @@ class _World:
     stopped: bool = False
 
 
-def play(scenario: Scenario, decide: Decide) -> Outcome:
+def play(scenario: Scenario, decide: Decide) -> SimulatedOutcome:
     """Let the run go on for its epochs, with `decide` asked whenever rules are due."""
-    world = _start(scenario)
+    state = _start(scenario)
     rules = REFERENCE_RULES[scenario.profile]
-    outcome = Outcome(steps=scenario.epochs, well=False)
+    outcome = SimulatedOutcome(steps=scenario.epochs, well=False)
     well_since, quiet = None, 0
     for epoch in range(scenario.epochs):
-        world.history.append(_measure(world, epoch))
-        evaluations = evaluate_rules(world.history, world.remedies, rules)
+        state.history.append(_measure(state, epoch))
+        evaluations = evaluate_rules(state.history, state.remedies, rules)
         fired = fired_in_precedence(evaluations)
         due = tuple(rule for rule in fired if rule not in scenario.waived)
         firing = bool(set(due) - set(scenario.hopeless))
         quiet = 0 if firing else quiet + 1
-        if firing or world.accuracy < scenario.target:
+        if firing or state.accuracy < scenario.target:
             well_since = None
         elif well_since is None:
             well_since = epoch
@@ -131,30 +131,30 @@ def play(scenario: Scenario, decide: Decide) -> Outcome:
                 epoch=epoch,
                 due=due,
                 evaluations=evaluations,
-                settings=world.settings,
+                settings=state.settings,
                 max_batch_size=scenario.max_batch_size,
                 train_examples=scenario.train_examples,
-                spec=world.spec,
-                history=tuple(world.history),
-                decisions=tuple(world.decisions),
+                spec=state.spec,
+                history=tuple(state.history),
+                decisions=tuple(state.decisions),
                 waived=scenario.waived,
                 rules=rules,
                 edits="live",
             )
-            _answer(world, seen, decide, outcome)
-        if world.stopped:
+            _answer(state, seen, decide, outcome)
+        if state.stopped:
             break
     if scenario.overfits_from is not None:
-        outcome.well = world.stopped and len(world.history) > scenario.overfits_from
-        outcome.steps = len(world.history)
-    elif not world.stopped and well_since is not None and quiet >= _QUIET:
+        outcome.well = state.stopped and len(state.history) > scenario.overfits_from
+        outcome.steps = len(state.history)
+    elif not state.stopped and well_since is not None and quiet >= _QUIET:
         outcome.well, outcome.steps = True, well_since
     if scenario.most_false_alarms is not None and outcome.false_alarms > scenario.most_false_alarms:
         outcome.well = False
     return outcome
 
 
-def _start(scenario: Scenario) -> _World:
+def _start(scenario: Scenario) -> _Simulation:
     block = BlockSpec(scenario.width, scenario.residual, scenario.norm, scenario.activation)
     spec = ModelSpec(
         classes=10,
@@ -165,14 +165,14 @@ def _start(scenario: Scenario) -> _World:
         activation=scenario.activation,
     )
     settings = Settings(lr=scenario.lr, batch_size=scenario.batch_size)
-    return _World(scenario, settings, spec, random.Random(scenario.seed))  # noqa: S311 - repeatable, no secret
+    return _Simulation(scenario, settings, spec, random.Random(scenario.seed))  # noqa: S311 - repeatable, no secret
 
 
-def _measure(world: _World, epoch: int) -> EpochSignals:
+def _measure(state: _Simulation, epoch: int) -> EpochSignals:
     """Train for one epoch and return what the hooks would have seen."""
-    about, spec, now = world.scenario, world.spec, world.settings
+    about, spec, now = state.scenario, state.spec, state.settings
     if about.lost_lr is not None and now.lr > about.lost_lr:
-        world.lost = True
+        state.lost = True
     pace = now.lr / about.good_lr
     largest = _HEALTHY_GRADIENT
     if about.stable_lr is not None and now.lr > about.stable_lr:
@@ -187,31 +187,31 @@ def _measure(world: _World, epoch: int) -> EpochSignals:
         * about.shrink_activation**flat
     )
     dead = about.dead if spec.blocks[-1].activation == "relu" else 0.0
-    noise_scale = 0.2 if world.lr_moved else 1.0  # it moves with the learning rate, for an epoch
+    noise_scale = 0.2 if state.lr_moved else 1.0  # it moves with the learning rate, for an epoch
     effective = now.batch_size * now.accumulation
     coarse = about.coarse_lr is not None and now.lr > about.coarse_lr
     drowned = effective < 0.28 * about.good_batch  # the noise outweighs the gradient's signal
-    hampered = world.lost or largest > 3 or smallest < 3e-3 or dead > 0.2 or drowned
-    _train(world, pace, hampered=hampered)
+    hampered = state.lost or largest > 3 or smallest < 3e-3 or dead > 0.2 or drowned
+    _train(state, pace, hampered=hampered)
     if coarse:
-        world.accuracy = min(world.accuracy, _HALF_WAY)
-    world.coarse_epochs += coarse and world.accuracy == _HALF_WAY
-    world.lr_moved = False
-    loss = math.nan if world.lost else 2.3 * (1 - world.accuracy) + 0.05
+        state.accuracy = min(state.accuracy, _HALF_WAY)
+    state.coarse_epochs += coarse and state.accuracy == _HALF_WAY
+    state.lr_moved = False
+    loss = math.nan if state.lost else 2.3 * (1 - state.accuracy) + 0.05
     worse = 0.0 if about.overfits_from is None else 0.05 * max(0, epoch - about.overfits_from)
-    worse += 0.02 * world.coarse_epochs if coarse else 0.0
-    ratio = math.nan if world.lost else _HEALTHY_RATIO * pace**0.8
+    worse += 0.02 * state.coarse_epochs if coarse else 0.0
+    ratio = math.nan if state.lost else _HEALTHY_RATIO * pace**0.8
     signals = EpochSignals(
         epoch=epoch,
         train_loss=loss,
-        train_accuracy=round(world.accuracy, 6),
+        train_accuracy=round(state.accuracy, 6),
         val_loss=loss + 0.3 * 0.97**epoch + worse,
-        gradients_finite=not world.lost,
-        max_layer_grad_norm=math.nan if world.lost else _shaken(world, largest),
-        min_layer_grad_norm=math.nan if world.lost else _shaken(world, smallest),
-        update_ratio=_shaken(world, ratio),
-        epoch_update_ratio=_shaken(world, ratio),
-        signal_to_noise=_shaken(world, 0.5 * noise_scale * effective / about.good_batch),
+        gradients_finite=not state.lost,
+        max_layer_grad_norm=math.nan if state.lost else _shaken(state, largest),
+        min_layer_grad_norm=math.nan if state.lost else _shaken(state, smallest),
+        update_ratio=_shaken(state, ratio),
+        epoch_update_ratio=_shaken(state, ratio),
+        signal_to_noise=_shaken(state, 0.5 * noise_scale * effective / about.good_batch),
         norm_noise_scale=300.0,
         dead_share=dead,
         sparsity=0.5,
@@ -220,24 +220,26 @@ def _measure(world: _World, epoch: int) -> EpochSignals:
     return replace(signals, signal_to_noise_low=0.9 * noise, signal_to_noise_high=1.1 * noise)
 
 
-def _train(world: _World, pace: float, *, hampered: bool) -> None:
+def _train(state: _Simulation, pace: float, *, hampered: bool) -> None:
     """Move the accuracy: fast where all is well, and best at the learning rate that fits."""
-    if world.lost:
-        world.accuracy = 0.1
+    if state.lost:
+        state.accuracy = 0.1
         return
-    widths = sorted((block.width for block in world.spec.blocks), reverse=True)[:_DEEP]
-    best = _BEST * min(1.0, sum(widths) / world.scenario.capacity)
+    widths = sorted((block.width for block in state.spec.blocks), reverse=True)[:_DEEP]
+    best = _BEST * min(1.0, sum(widths) / state.scenario.capacity)
     speed = 0.0 if hampered else 0.3 * math.exp(-(math.log(pace) ** 2) / 4.5)
-    gain = max(speed * (best - world.accuracy), min(_CREEP, best - world.accuracy))
-    world.accuracy = min(best, world.accuracy + gain) if gain > 0 else world.accuracy
+    gain = max(speed * (best - state.accuracy), min(_CREEP, best - state.accuracy))
+    state.accuracy = min(best, state.accuracy + gain) if gain > 0 else state.accuracy
 
 
-def _shaken(world: _World, value: float) -> float:
-    shaken = value * (1 + world.rng.uniform(-1, 1) * world.scenario.noise)
+def _shaken(state: _Simulation, value: float) -> float:
+    shaken = value * (1 + state.rng.uniform(-1, 1) * state.scenario.noise)
     return float(f"{shaken:.6g}")
 
 
-def _answer(world: _World, seen: Observation, decide: Decide, outcome: Outcome) -> None:
+def _answer(
+    state: _Simulation, seen: Observation, decide: Decide, outcome: SimulatedOutcome
+) -> None:
     """Ask, check what is said, and do it; every due rule wants exactly one answer."""
     answered: list[str] = []
     for said in decide(seen):
@@ -249,12 +251,12 @@ def _answer(world: _World, seen: Observation, decide: Decide, outcome: Outcome) 
         except DecisionError as error:
             outcome.problems.append(f"epoch {seen.epoch}: {error}"[:200])
             continue
-        done = _do(world, decision)
-        number = len(world.decisions) + 1
+        done = _do(state, decision)
+        number = len(state.decisions) + 1
         result = None if not decision.acts else "applied" if done else "refused"
-        world.decisions.append(PastDecision(number, seen.epoch, "policy", decision, result))
+        state.decisions.append(PastDecision(number, seen.epoch, "policy", decision, result))
         if done:
-            world.remedies += [AppliedRemedy(seen.epoch, rule) for rule in decision.cites]
+            state.remedies += [AppliedRemedy(seen.epoch, rule) for rule in decision.cites]
             outcome.false_alarms += sum(_has_come_right(rule, seen) for rule in decision.cites)
     if sorted(answered) != sorted(seen.due):
         outcome.problems.append(f"epoch {seen.epoch}: not every due rule has one answer")
@@ -281,30 +283,30 @@ def _has_come_right(rule: str, seen: Observation) -> bool:
     return low <= found.value <= high
 
 
-def _do(world: _World, decision: Decision) -> bool:
+def _do(state: _Simulation, decision: Decision) -> bool:
     """Carry a decision out; return whether anything was done."""
-    params, before = decision.params, world.settings
+    params, before = decision.params, state.settings
     if not decision.acts:
         return False
     if decision.edit is not None:
         try:
-            world.spec = apply_edit(world.spec, decision.edit)
+            state.spec = apply_edit(state.spec, decision.edit)
         except SpecError:
             return False
         return True
     if decision.direction == "stop":
-        world.stopped = True
+        state.stopped = True
         return True
     if "lr" in params or "lr_min" in params:
         lr = params["lr"] if "lr" in params else math.sqrt(params["lr_min"] * params["lr_max"])
-        world.settings = replace(before, lr=float(lr), clip_norm=params.get("clip_norm"))
-        world.lr_moved = True
+        state.settings = replace(before, lr=float(lr), clip_norm=params.get("clip_norm"))
+        state.lr_moved = True
         if params.get("reinitialise"):
-            world.lost, world.accuracy = False, 0.1
+            state.lost, state.accuracy = False, 0.1
     elif "batch_size" in params:
-        if params["batch_size"] > world.scenario.max_batch_size:
+        if params["batch_size"] > state.scenario.max_batch_size:
             return False
-        world.settings = replace(before, batch_size=params["batch_size"])
+        state.settings = replace(before, batch_size=params["batch_size"])
     else:
-        world.settings = replace(before, accumulation=params["accumulation"])
-    return world.settings != before
+        state.settings = replace(before, accumulation=params["accumulation"])
+    return state.settings != before

@@ -9,7 +9,7 @@ from typing import Any
 
 from aggregates.decisions import Decision, Observation
 from aggregates.run import Run
-from judge.gauntlet.errors import AnswerError
+from judge.gauntlet.errors import CandidateError
 from monitor.config import RunConfig
 from monitor.errors import MonitorError
 from monitor.loop import train
@@ -22,12 +22,12 @@ Decide = Callable[[Observation], Sequence[Decision]]
 def train_with(config: Mapping[str, Any], decide: Decide) -> Run:
     """Train, with `decide` asked whenever rules are due, and return the run.
 
-    Raises the AnswerError that `decide` raises.
+    Raises the CandidateError that `decide` raises.
     """
     try:
         return train(RunConfig.from_dict(config), _Policy(decide), log=_Log(), blobs=_Blobs())
     except MonitorError as error:
-        if isinstance(error.__cause__, AnswerError):
+        if isinstance(error.__cause__, CandidateError):
             raise error.__cause__ from error
         raise
 

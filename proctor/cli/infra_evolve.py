@@ -26,7 +26,7 @@ from proctor.improvement.home import (
     line_folder,
     open_controller,
 )
-from proctor.improvement.patterns import History
+from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
 from proctor.output.terminal import console, print_json, print_table, words
 from proctor.runs.run_settings import read_pairs
@@ -151,7 +151,7 @@ def _report(
     stopped: str | None,
 ) -> dict[str, Any]:
     evolution = open_evolution(controller)
-    history = History(home, controller.place.line_id, since=evolution.since)
+    history = LineHistory(home, controller.place.line_id, since=evolution.since)
     board = scoreboard(history.trials())
     return {
         "line": evolution.line,

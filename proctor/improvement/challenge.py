@@ -17,7 +17,7 @@ from pathlib import Path
 from aggregates.decisions import Observation
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.tasks.benchmark import export, run_task
-from judge.gauntlet.tasks.reference_set import MANIFEST, Entry, Task, write_tasks
+from judge.gauntlet.tasks.reference_set import MANIFEST, Task, TaskEntry, write_tasks
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
 from policies.proposing.adversary import edge_cases
@@ -97,7 +97,7 @@ def _task(cases: Sequence[Observation], *, source: str, day: date) -> Task:
         json.dumps([to_plain(seen) for seen in cases], indent=1, sort_keys=True) + "\n"
     ).encode()
     categories = ("decisions", "limits")
-    entry = Entry(
+    entry = TaskEntry(
         task_id=f"edge-{sha256(plain).hexdigest()[:12]}",
         source=source,
         source_commit=None,

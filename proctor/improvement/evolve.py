@@ -20,7 +20,7 @@ from judge.gauntlet.repository.changes import tier_of_change
 from ledger.application import LedgerApplication
 from policies.proposing.proposer import make_diff
 from proctor.home import Home
-from proctor.improvement.patterns import History
+from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import Proposer, Situation, Wanted
 
 PATIENCE = 3  # rounds in a row that nobody answered
@@ -74,7 +74,9 @@ class Evolving:
             wanted = self._proposer.propose(
                 Situation(
                     controller=controller,
-                    history=History(self._home, controller.place.line_id, since=evolution.since),
+                    history=LineHistory(
+                        self._home, controller.place.line_id, since=evolution.since
+                    ),
                     round=number,
                     proposal=name,
                     technique=self._technique,

@@ -129,7 +129,7 @@ _KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT let_in"
 _CAME_TO: Mapping[str, str] = {"nothing": TIED, "refused": LOST, "unusable": LOST}
 
 
-class History:
+class LineHistory:
     """The line as its projection tells it, at one moment."""
 
     def __init__(self, home: Home, line: UUID, *, since: int = 0) -> None:

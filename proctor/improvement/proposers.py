@@ -42,7 +42,7 @@ from policies.proposing.tuner import (
     usable_techniques,
     used,
 )
-from proctor.improvement.patterns import History
+from proctor.improvement.patterns import LineHistory
 from proctor.output.terminal import counted
 from proctor.runs.transcript_log import TranscriptLog
 
@@ -63,7 +63,7 @@ class Situation:
     """What a proposer has before it in one round."""
 
     controller: Controller
-    history: History
+    history: LineHistory
     round: int
     proposal: UUID  # the id that a proposal will have
     technique: str | None  # that was ordered

@@ -28,7 +28,7 @@ PATH = "retrieval/selection.py"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class DemoStep:
     """One thing that was done, whether it went as it has to, and where it is recorded."""
 
     what: str
@@ -72,9 +72,9 @@ def unified(path: str, before: str, after: str) -> bytes:
     return make_diff({path: after}, read={path: before}.get)
 
 
-def _story(home: Home, folder: Path) -> Iterator[Step]:
+def _story(home: Home, folder: Path) -> Iterator[DemoStep]:
     with open_controller(home, folder) as controller:
-        yield Step(
+        yield DemoStep(
             what="a sample repository is put under the gauntlet",
             as_it_should=controller.line.active == controller.line.first,
             found=f"line {controller.line.id} begins at {controller.line.head.commit[:12]}",
@@ -114,10 +114,10 @@ def _judged(controller: Controller, diff: bytes, rationale: str) -> Proposal:
     return controller.carry_on(proposal.id)
 
 
-def _told(controller: Controller, proposal: Proposal, what: str, *, outcome: str) -> Step:
+def _told(controller: Controller, proposal: Proposal, what: str, *, outcome: str) -> DemoStep:
     passed = bool(proposal.tested)  # both are told by the reference tasks alone
     tests = "its tests pass" if passed else f"its tests: {proposal.problem}"
-    return Step(
+    return DemoStep(
         what=what,
         as_it_should=proposal.outcome == outcome and passed,
         found=f"{proposal.outcome}; {tests}; {proposal.reason}",
@@ -126,7 +126,7 @@ def _told(controller: Controller, proposal: Proposal, what: str, *, outcome: str
     )
 
 
-def _chain(controller: Controller, folder: Path, promoted: Proposal) -> Step:
+def _chain(controller: Controller, folder: Path, promoted: Proposal) -> DemoStep:
     line = controller.line
     first, *rest = line.checkpoints.values()
     right = (
@@ -136,7 +136,7 @@ def _chain(controller: Controller, folder: Path, promoted: Proposal) -> Step:
     )
     untouched = git(folder, "status", "--porcelain") == ""
     work = git(folder, "rev-parse", "--abbrev-ref", "HEAD").strip()
-    return Step(
+    return DemoStep(
         what="the chain of checkpoints is looked at, and the work tree",
         as_it_should=right and untouched and work == WORK,
         found=f"{first.id[:8]} <- {line.active[:8]}, from proposal {str(promoted.id)[:8]}; "
@@ -152,14 +152,14 @@ def _commit_behind_its_back(folder: Path) -> None:
     git(folder, "switch", "--quiet", WORK)
 
 
-def _drift(controller: Controller, found: Measurement, before: set[int]) -> Step:
+def _drift(controller: Controller, found: Measurement, before: set[int]) -> DemoStep:
     after = [each for each in _entries(controller, controller.line.id) if each not in before]
     kinds = {alarm.kind for alarm in found.alarms}
     shares = ", ".join(
         f"{name} set {base:.0%} -> {head:.0%}" for name, (base, head) in found.shares.items()
     )
     tasks = sorted({task for alarm in found.alarms for task in alarm.tasks})
-    return Step(
+    return DemoStep(
         what="somebody commits to the line behind the gauntlet's back, and the line is measured",
         as_it_should=kinds == {"not promoted", "worse"}
         and any(task.endswith("-hidden") for task in tasks),
@@ -170,7 +170,7 @@ def _drift(controller: Controller, found: Measurement, before: set[int]) -> Step
     )
 
 
-def _trace(home: Home, controller: Controller, *proposals: UUID) -> Step:
+def _trace(home: Home, controller: Controller, *proposals: UUID) -> DemoStep:
     """Find every stage of both proposals in the ledger, which is verified from its first byte."""
     names: dict[UUID, list[str]] = {each: [] for each in proposals}
     with open_remembered(home.ledger) as ledger:
@@ -181,7 +181,7 @@ def _trace(home: Home, controller: Controller, *proposals: UUID) -> Step:
     stages = ("submitted", "branched", "tested", "task_scored", "evaluated", "concluded")
     complete = all(set(stages) == set(found) for found in names.values())
     *_, (_, name, last) = events_of(controller.place.log, proposals[-1])
-    return Step(
+    return DemoStep(
         what="the ledger is verified, and every stage is looked up in it",
         as_it_should=complete,
         found=f"{size} entries hold; both proposals have {', '.join(stages)}; "
@@ -193,7 +193,7 @@ def _entries(controller: Controller, stream: UUID) -> tuple[int, ...]:
     return tuple(index for index, _, _ in events_of(controller.place.log, stream))
 
 
-def _tell(step: Step, *, number: int) -> None:
+def _tell(step: DemoStep, *, number: int) -> None:
     mark = "held" if step.as_it_should else "NOT AS IT SHOULD BE"
     console.print(words(f"{number}. {step.what}: {mark}"))
     console.print(words(f"   {on_one_line(step.found)}"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from judge.declared import read_declared
-from judge.gauntlet.tasks.reference_set import Difficulty, Entry, Task
+from judge.gauntlet.tasks.reference_set import Difficulty, Task, TaskEntry
 
 SET = "judge/reference_tasks"
 _VOWELS, _CONSONANTS = "aeiou", "bdfgklmnprstvz"
@@ -57,8 +57,8 @@ def make_tasks(
     ]
 
 
-def _entry(shape: Shape, name: str, source: str) -> Entry:
-    return Entry(
+def _entry(shape: Shape, name: str, source: str) -> TaskEntry:
+    return TaskEntry(
         task_id=name,
         source=source,
         source_commit=None,
@@ -73,7 +73,7 @@ def _entry(shape: Shape, name: str, source: str) -> Entry:
     )
 
 
-def _draw(shape: Shape, entry: Entry, *, seed: int) -> Task:
+def _draw(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
     draw = random.Random(seed)  # noqa: S311 - documents, no secrets
     words = _words(draw, 120)
     topic, others = words[:3], words[3:]

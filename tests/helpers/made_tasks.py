@@ -3,12 +3,12 @@
 from datetime import date
 from typing import Any
 
-from judge.gauntlet.tasks.reference_set import Entry, Task
+from judge.gauntlet.tasks.reference_set import Task, TaskEntry
 
 
 def made_task(task_id: str = "one", *, described: str = "Any.", **fields: Any) -> Task:
     """Return an easy task, deterministic unless the fields say otherwise."""
-    entry = Entry(
+    entry = TaskEntry(
         task_id=task_id,
         source="by hand",
         source_commit=None,

@@ -30,7 +30,7 @@ _PLAIN = frozenset("._-+=@,()[] ")
 
 
 @dataclass(frozen=True)
-class Change:
+class PathChange:
     """One path at which two trees differ; a mode is None where there is no file."""
 
     path: str
@@ -50,7 +50,7 @@ class Verdict:
     additions: tuple[str, ...]  # tests that it brings
 
 
-def tier_of_change(change: Change, manifest: Manifest) -> int:
+def tier_of_change(change: PathChange, manifest: Manifest) -> int:
     """Return the tier of a change; a test that may be added becomes part of the gate: tier 1."""
     if change.kind == "added" and manifest.may_add(change.path):
         return 1
@@ -58,7 +58,7 @@ def tier_of_change(change: Change, manifest: Manifest) -> int:
 
 
 def check_changes(
-    changes: Sequence[Change],
+    changes: Sequence[PathChange],
     declared: Mapping[str, int],
     manifest: Manifest,
     paths: Collection[str],
@@ -136,7 +136,7 @@ def _problem_of_name(part: str) -> str | None:
     return None
 
 
-def _check_modes(change: Change) -> None:
+def _check_modes(change: PathChange) -> None:
     for mode in (change.old_mode, change.new_mode):
         if mode not in (None, FILE):
             what = _MODES.get(str(mode), f"of mode {mode}")
@@ -159,7 +159,7 @@ def _folded(path: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", path).casefold())
 
 
-def _check_collisions(changes: Sequence[Change], paths: Collection[str]) -> None:
+def _check_collisions(changes: Sequence[PathChange], paths: Collection[str]) -> None:
     names: defaultdict[str, set[str]] = defaultdict(set)
     for path in paths:
         for name in (path, *_folders(path)):
@@ -175,7 +175,7 @@ def _check_collisions(changes: Sequence[Change], paths: Collection[str]) -> None
                 )
 
 
-def _check_imports(changes: Sequence[Change], paths: Collection[str]) -> None:
+def _check_imports(changes: Sequence[PathChange], paths: Collection[str]) -> None:
     """Refuse a file whose place decides which module an import finds."""
     added = {change.path for change in changes if change.kind == "added"}
     before = set(paths) - added | {c.path for c in changes if c.kind == "deleted"}

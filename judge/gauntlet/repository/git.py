@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
-from judge.gauntlet.repository.changes import FILE, Change
+from judge.gauntlet.repository.changes import FILE, PathChange
 from judge.gauntlet.repository.diffs import check_form, check_once
 
 MAX_DIFF = 2**20
@@ -48,7 +48,7 @@ _SETTINGS = (  # in force over what the repository's own file says, where that i
 
 
 @dataclass(frozen=True)
-class Entry:
+class TreeEntry:
     """One path of a tree."""
 
     mode: str
@@ -63,7 +63,7 @@ class Repository:
         self._home = tempfile.TemporaryDirectory(prefix="gauntlet-git-")
         self._shared = _git_folder(self.path)
         self._own = Path(self._home.name) / "own"
-        self._listed: dict[str, dict[str, Entry]] = {}  # trees never change
+        self._listed: dict[str, dict[str, TreeEntry]] = {}  # trees never change
         self._make_own()
 
     def root(self, branch: str) -> str:
@@ -90,7 +90,7 @@ class Repository:
         line = self._objects("rev-list", "--parents", "--max-count=1", _hash(commit)).decode()
         return tuple(line.split()[1:])
 
-    def files(self, tree: str) -> Mapping[str, Entry]:
+    def files(self, tree: str) -> Mapping[str, TreeEntry]:
         """Return every path of a tree (or of a commit's), submodules and links among them."""
         if tree not in self._listed:
             if len(self._listed) >= _TREES:
@@ -112,18 +112,18 @@ class Repository:
             raise RepositoryError(f"{path!r} of {commit} has {size} bytes; the maximum is {most}")
         return self._objects("cat-file", "blob", entry.object)
 
-    def changes(self, base_tree: str, tree: str) -> tuple[Change, ...]:
+    def changes(self, base_tree: str, tree: str) -> tuple[PathChange, ...]:
         """Return the paths at which two trees differ, in order."""
         old, new = self.files(base_tree), self.files(tree)
         found = []
         for path in sorted(old.keys() | new.keys()):
             before, after = old.get(path), new.get(path)
             if before is None and after is not None:
-                found.append(Change(path, "added", None, after.mode))
+                found.append(PathChange(path, "added", None, after.mode))
             elif before is not None and after is None:
-                found.append(Change(path, "deleted", before.mode, None))
+                found.append(PathChange(path, "deleted", before.mode, None))
             elif before is not None and after is not None and before != after:
-                found.append(Change(path, "changed", before.mode, after.mode))
+                found.append(PathChange(path, "changed", before.mode, after.mode))
         return tuple(found)
 
     def candidate_tree(self, base: str, diff: bytes) -> str:
@@ -252,7 +252,7 @@ class Repository:
         chosen = {path: each for path, each in files if each.mode != "160000" and keep(path)}
         yield from self._contents(chosen, tree)
 
-    def _contents(self, chosen: Mapping[str, Entry], tree: str) -> Iterator[tuple[str, bytes]]:
+    def _contents(self, chosen: Mapping[str, TreeEntry], tree: str) -> Iterator[tuple[str, bytes]]:
         wanted = "".join(f"{entry.object}\n" for entry in chosen.values()).encode()
         with self._running(self._own, ("cat-file", "--batch"), stdin=wanted) as output:
             left = MAX_EXPORT
@@ -263,13 +263,13 @@ class Repository:
                     raise RepositoryError(f"the files of {tree} have more than {MAX_EXPORT} bytes")
                 yield path, output.read(size + 1)[:-1]
 
-    def _list(self, tree: str) -> dict[str, Entry]:
+    def _list(self, tree: str) -> dict[str, TreeEntry]:
         listed = self._objects("ls-tree", "-r", "-z", "--full-tree", _hash(tree))
         found = {}
         for line in listed.split(b"\0")[:-1]:
             words, path = line.split(b"\t", 1)
             mode, _, name = words.decode().split(" ")
-            found[path.decode(errors="surrogateescape")] = Entry(mode, name)
+            found[path.decode(errors="surrogateescape")] = TreeEntry(mode, name)
         return found
 
     @contextmanager

@@ -48,7 +48,7 @@ class Text(str):
             raise ValueError("1 to 500 printable characters are expected")
 
 
-class Pattern(Text):
+class PathPattern(Text):
     """Paths: `*` stays within a name, `**` is any number of folders; at the end, all beneath."""
 
     def __init__(self, value: str) -> None:
@@ -74,7 +74,7 @@ class Pattern(Text):
         return self._expression.fullmatch(path) is not None
 
 
-class Folder(Pattern):
+class FolderPath(PathPattern):
     """One folder of the repository."""
 
     def __init__(self, value: str) -> None:
@@ -92,7 +92,7 @@ class Module(Text):
             raise ValueError(f"{value!r} is not a module name")
 
 
-Patterns = Annotated[tuple[Pattern, ...], Meta(max_length=MAX_PATTERNS)]
+Patterns = Annotated[tuple[PathPattern, ...], Meta(max_length=MAX_PATTERNS)]
 Command = Annotated[tuple[Text, ...], Meta(max_length=MAX_PATTERNS)]
 Seconds = Annotated[int, Meta(ge=1, le=24 * 3600)]
 Bytes = Annotated[int, Meta(ge=1, le=2**42)]
@@ -168,7 +168,7 @@ class Lint(_Table, frozen=True):
 class _File(_Table, frozen=True):
     version: Literal[1]
     line: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_-]{0,499}\Z")]  # a plain branch
-    reference_set: Folder
+    reference_set: FolderPath
     tiers: Tiers
     controller: Paths
     config: Paths
@@ -230,7 +230,7 @@ def _check_command(command: Command, *placeholders: str) -> None:
         raise ValueError(f"command must be a command that contains {wanted}")
 
 
-def _matches(patterns: Iterable[Pattern], path: str) -> bool:
+def _matches(patterns: Iterable[PathPattern], path: str) -> bool:
     return any(pattern.matches(path) for pattern in patterns)
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from judge.confinement.supervised import Limits, discard
-from judge.gauntlet.errors import AnswerError
+from judge.confinement.supervised import ResourceLimits, discard
+from judge.gauntlet.errors import CandidateError
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.conversation import Conversation
 from judge.gauntlet.tasks.reference_set import TASKS, Task, message_of, write_snapshot
@@ -100,7 +100,7 @@ def run_task(
             limits.command,
             tree=tree,
             scratch=own,
-            limits=Limits(
+            limits=ResourceLimits(
                 seconds=limits.seconds,
                 memory_bytes=limits.memory_bytes,
                 output_bytes=_MAX_OUTPUT,
@@ -110,9 +110,9 @@ def run_task(
         try:
             with conversation:
                 if not same(conversation.ask(message_of(drawn, place)), READY):
-                    raise AnswerError('the first reply is not {"ready": true}')  # noqa: TRY301
+                    raise CandidateError('the first reply is not {"ready": true}')  # noqa: TRY301
                 score = scorers[drawn.scorer](drawn, conversation.ask)
-        except AnswerError as error:
+        except CandidateError as error:
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))
     finally:
         discard(folder)

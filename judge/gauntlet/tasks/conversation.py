@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from judge.confinement.supervised import Supervised
-from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.errors import CandidateError, GauntletError
 from ledger.strict_json import read_json
 
 __all__ = ["Conversation"]
@@ -23,7 +23,7 @@ class Conversation(Supervised):
     """A command that is asked and answers, one line of JSON each way, until the block is left."""
 
     def ask(self, message: object) -> Any:
-        """Send one message and return the one answer; raise AnswerError where there is none."""
+        """Send one message and return the one answer; raise CandidateError where there is none."""
         line = json.dumps(message, allow_nan=False).encode() + b"\n"
         if len(line) > MAX_MESSAGE:
             raise GauntletError(f"a message of {len(line)} bytes is too long to be sent")
@@ -31,11 +31,11 @@ class Conversation(Supervised):
         self.say(line)
         answer = self.line()
         if answer is None:
-            raise AnswerError(f"there is no answer: {self.end().words}")
+            raise CandidateError(f"there is no answer: {self.end().words}")
         try:
             return read_json(answer)
         except ValueError as error:
-            raise AnswerError(f"the answer is malformed: {error}") from error
+            raise CandidateError(f"the answer is malformed: {error}") from error
 
     def __exit__(
         self,
@@ -49,10 +49,10 @@ class Conversation(Supervised):
                 ended = self.end(grace=_GRACE)
                 self._check_quiet()
                 if ended.leftovers:
-                    raise AnswerError(f"it left {ended.leftovers} processes behind")
+                    raise CandidateError(f"it left {ended.leftovers} processes behind")
         finally:
             super().__exit__(kind, error, trace)
 
     def _check_quiet(self) -> None:
         if self.unread():
-            raise AnswerError("it printed more than the replies it was asked for")
+            raise CandidateError("it printed more than the replies it was asked for")

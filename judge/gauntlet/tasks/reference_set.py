@@ -32,7 +32,7 @@ from ledger.strict_json import read_object
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository
 
-__all__ = ["DIFFICULTIES", "Entry", "ReferenceSet", "Task", "gaps", "load", "write_tasks"]
+__all__ = ["DIFFICULTIES", "ReferenceSet", "Task", "TaskEntry", "gaps", "load", "write_tasks"]
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
@@ -47,7 +47,7 @@ Text = Annotated[str, Meta(pattern=r"\S", max_length=4_000)]
 T = TypeVar("T")
 
 
-class Entry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class TaskEntry(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """What the manifest says of a task, for people; no candidate is told it."""
 
     task_id: Name
@@ -86,7 +86,7 @@ class Instructions(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
 class Task(Instructions, kw_only=True, frozen=True, dict=True):
     """One task. Of it the candidate is told kind, seed, parameters and files, and nothing else."""
 
-    entry: Entry
+    entry: TaskEntry
     files: Mapping[str, bytes]  # the snapshot: path -> content
     expected: Mapping[str, Any]
 
@@ -119,7 +119,7 @@ class Task(Instructions, kw_only=True, frozen=True, dict=True):
 
 class _Manifest(Struct, forbid_unknown_fields=True):
     version: Literal[1]
-    tasks: Annotated[tuple[Entry, ...], Meta(min_length=1)]
+    tasks: Annotated[tuple[TaskEntry, ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ def gaps(tasks: Iterable[Task]) -> tuple[tuple[str, Mapping[str, int]], ...]:
     return tuple(sorted(rows.items(), key=lambda row: (min(row[1].values()), sum(row[1].values()))))
 
 
-def _read_entries(folder: Path) -> tuple[Entry, ...]:
+def _read_entries(folder: Path) -> tuple[TaskEntry, ...]:
     path = folder / MANIFEST
     try:
         return _manifest({MANIFEST: read_bounded(path, most=MAX_FILE)})
@@ -245,11 +245,11 @@ def _parse(files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> Referen
     )
 
 
-def _manifest(files: Mapping[str, bytes]) -> tuple[Entry, ...]:
+def _manifest(files: Mapping[str, bytes]) -> tuple[TaskEntry, ...]:
     return _declared(files, MANIFEST, _Manifest).tasks
 
 
-def _task(entry: Entry, files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> Task:
+def _task(entry: TaskEntry, files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> Task:
     folder = f"{TASKS}/{entry.task_id}"
     told = _declared(files, "task.json", Instructions, folder=folder)
     expected: dict[str, Any] = _declared(files, "expected.json", dict, folder=folder)

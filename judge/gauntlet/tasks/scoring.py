@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.errors import CandidateError, GauntletError
 
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Ask = Callable[[object], Any]
-"""One question to the candidate; returns its answer, or raises AnswerError."""
+"""One question to the candidate; returns its answer, or raises CandidateError."""
 Scorer = Callable[["Task", Ask], "Score"]
 QUESTION: Mapping[str, str] = {"ask": "answer"}
 """What the scorers of this module ask; the reply is the answer itself."""
@@ -100,9 +100,9 @@ def selection(task: "Task", ask: Ask) -> Score:
     cap, needed = task.expected["cap"], frozenset(task.expected["needed"])
     rows = ask(QUESTION)
     if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
-        raise AnswerError("the answer is not a list of row names")
+        raise CandidateError("the answer is not a list of row names")
     if len(set(rows)) != len(rows):
-        raise AnswerError("the answer names a row twice")
+        raise CandidateError("the answer names a row twice")
     chosen = frozenset(rows[:cap])
     found = len(chosen & needed)
     recall = found / len(needed)

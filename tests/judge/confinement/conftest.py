@@ -9,7 +9,7 @@ import pytest
 from confined_runs import MEMORY, Run
 
 from judge.confinement import supervised
-from judge.confinement.supervised import Ended, Limits, discard
+from judge.confinement.supervised import Ended, ResourceLimits, discard
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def run(tree: Path, scratch: Path) -> Run:
             scratch=scratch,
             stdin=stdin,
             readable=readable,
-            limits=Limits(**{"seconds": 20, "memory_bytes": MEMORY, **settings}),
+            limits=ResourceLimits(**{"seconds": 20, "memory_bytes": MEMORY, **settings}),
         )
 
     return run

@@ -192,10 +192,10 @@ def test_child_that_ends_a_moment_later_is_no_leftover(run: Run) -> None:
 def test_nothing_outlives_the_one_who_asked(tree: Path, scratch: Path) -> None:
     code = f"""
         from pathlib import Path
-        from judge.confinement.supervised import Limits, run
+        from judge.confinement.supervised import ResourceLimits, run
         run(["{{python}}", "-c", {textwrap.dedent(DAEMON + "    time.sleep(60)")!r}],
             tree=Path({str(tree)!r}), scratch=Path({str(scratch)!r}),
-            limits=Limits(seconds=60, memory_bytes={MEMORY}))
+            limits=ResourceLimits(seconds=60, memory_bytes={MEMORY}))
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)]) as asker:
         alive = scratch / "alive"

@@ -14,9 +14,9 @@ import pytest
 from confined_runs import DAEMON, MEMORY, stands_still
 
 from judge.confinement import supervised
-from judge.confinement.supervised import ISOLATION, Limits
+from judge.confinement.supervised import ISOLATION, ResourceLimits
 from judge.errors import ConfinementError
-from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.conversation import Conversation
 
 # Conversations
@@ -38,7 +38,7 @@ def conversation(tree: Path, scratch: Path, bad: str = "pass", **settings: Any) 
         ["{python}", "server.py"],
         tree=tree,
         scratch=scratch,
-        limits=Limits(**{"seconds": 20, "memory_bytes": MEMORY, **settings}),
+        limits=ResourceLimits(**{"seconds": 20, "memory_bytes": MEMORY, **settings}),
     )
 
 
@@ -81,7 +81,7 @@ def test_conversation_goes_back_and_forth(tree: Path, scratch: Path) -> None:
 )
 def test_bad_answer_is_rejected(tree: Path, scratch: Path, bad: str, problem: str) -> None:
     with (  # noqa: PT012 - the first answer is good
-        pytest.raises(AnswerError, match=problem) as caught,
+        pytest.raises(CandidateError, match=problem) as caught,
         conversation(tree, scratch, bad, seconds=3) as talk,
     ):
         assert talk.ask("good") == {"got": "good"}
@@ -93,7 +93,7 @@ def test_bad_answer_is_rejected(tree: Path, scratch: Path, bad: str, problem: st
 def test_answer_before_the_question_is_rejected(tree: Path, scratch: Path) -> None:
     bad = "print(answer)\n        time.sleep(0.2)"
     with (
-        pytest.raises(AnswerError, match="it printed more than the replies it was asked for"),
+        pytest.raises(CandidateError, match="it printed more than the replies it was asked for"),
         conversation(tree, scratch, bad) as talk,
     ):
         talk.ask("bad")
@@ -102,7 +102,7 @@ def test_answer_before_the_question_is_rejected(tree: Path, scratch: Path) -> No
 def test_process_left_behind_by_a_conversation_is_rejected(tree: Path, scratch: Path) -> None:
     bad = "import subprocess\n        subprocess.Popen(['sleep', '30'])"
     with (
-        pytest.raises(AnswerError, match="it left 1 processes behind"),
+        pytest.raises(CandidateError, match="it left 1 processes behind"),
         conversation(tree, scratch, bad) as talk,
     ):
         talk.ask("bad")
@@ -115,7 +115,7 @@ def test_candidate_that_stays_when_nothing_is_asked_is_stopped(tree: Path, scrat
         ["{python}", "-u", "server.py"],
         tree=tree,
         scratch=scratch,
-        limits=Limits(seconds=60, memory_bytes=MEMORY),
+        limits=ResourceLimits(seconds=60, memory_bytes=MEMORY),
     ) as talk:
         assert talk.ask([1]) == [1]
     assert talk.ended is not None
@@ -129,9 +129,9 @@ def test_candidate_that_does_not_listen_is_rejected(tree: Path, scratch: Path) -
         ["{python}", "server.py"],
         tree=tree,
         scratch=scratch,
-        limits=Limits(seconds=2, memory_bytes=MEMORY),
+        limits=ResourceLimits(seconds=2, memory_bytes=MEMORY),
     )
-    with pytest.raises(AnswerError, match="it ran for more than 2 seconds"), talk:
+    with pytest.raises(CandidateError, match="it ran for more than 2 seconds"), talk:
         talk.ask("x" * 5_000_000)  # more than a pipe holds
 
 
@@ -139,11 +139,11 @@ def test_candidate_that_does_not_listen_is_rejected(tree: Path, scratch: Path) -
 
 ASK = """
 from pathlib import Path
-from judge.confinement.supervised import Limits, run
+from judge.confinement.supervised import ResourceLimits, run
 from judge.errors import ConfinementError
 try:
     ended = run(["{{python}}", "-c", "print('it ran')"], tree=Path({tree!r}),
-        scratch=Path({scratch!r}), limits=Limits(seconds=20, memory_bytes=10**9))
+        scratch=Path({scratch!r}), limits=ResourceLimits(seconds=20, memory_bytes=10**9))
     print(ended.words, *ended.isolation, ended.output)
 except ConfinementError as error:
     print(error)
@@ -194,7 +194,7 @@ def test_supervisor_that_is_ended_is_nobodys_answer(tree: Path, scratch: Path) -
             ["{python}", "-c", textwrap.dedent(DAEMON + "    time.sleep(60)")],
             tree=tree,
             scratch=scratch,
-            limits=Limits(seconds=60, memory_bytes=MEMORY),
+            limits=ResourceLimits(seconds=60, memory_bytes=MEMORY),
         )
     killer.join()
     assert stands_still(scratch / "alive")
@@ -207,7 +207,7 @@ def test_command_that_cannot_be_started_is_the_candidates_problem(
         ["no-such-command"],
         tree=tree,
         scratch=scratch,
-        limits=Limits(seconds=5, memory_bytes=MEMORY),
+        limits=ResourceLimits(seconds=5, memory_bytes=MEMORY),
     )
     assert ended.words == "it exited with status 127"
     assert ended.errors == b"the command cannot be started: No such file or directory\n"

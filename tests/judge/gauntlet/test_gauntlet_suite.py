@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from judge.confinement.supervised import ISOLATION
 from judge.gauntlet import suite
-from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.junit import read_report
 from judge.gauntlet.repository.lint import check_code
 from judge.gauntlet.repository.manifest import parse_manifest
@@ -310,18 +310,18 @@ def test_worst_word_on_a_case_counts(tmp_path: Path, text: str, outcome: str) ->
 )
 def test_what_is_no_report_is_rejected(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "report.xml").write_text(text)
-    with pytest.raises(AnswerError, match=problem):
+    with pytest.raises(CandidateError, match=problem):
         read_report(tmp_path / "report.xml")
 
 
 def test_report_that_is_no_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "true.xml").write_text(f"<testsuite>{CASE.format('')}</testsuite>")
     (tmp_path / "report.xml").symlink_to(tmp_path / "true.xml")
-    with pytest.raises(AnswerError, match="the report is a link"):
+    with pytest.raises(CandidateError, match="the report is a link"):
         read_report(tmp_path / "report.xml")
     (tmp_path / "report").mkdir()
-    with pytest.raises(AnswerError, match="the report cannot be read"):
+    with pytest.raises(CandidateError, match="the report cannot be read"):
         read_report(tmp_path / "report")
-    with pytest.raises(AnswerError, match="the report was not found"):
+    with pytest.raises(CandidateError, match="the report was not found"):
         read_report(tmp_path / "none.xml")
     assert read_report(tmp_path / "true.xml") == {"a::b": "passed"}

@@ -21,7 +21,7 @@ import judge.reference.seeds
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.rules import RULES
-from judge.gauntlet.errors import AnswerError, TaskError
+from judge.gauntlet.errors import CandidateError, TaskError
 from judge.gauntlet.tasks.reference_set import Task, gaps, load, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score
 from judge.reference.observations import from_plain, to_plain
@@ -280,7 +280,7 @@ def test_evidence_beyond_the_cap_is_rejected() -> None:
 
 @pytest.mark.parametrize("rows", [[[1000]] * 2, [[3, 3]] * 2, [[5, 4]] * 2, [], [["3"]] * 2, 7])
 def test_evidence_that_is_no_choice_is_rejected(rows: Any) -> None:
-    with pytest.raises(AnswerError):
+    with pytest.raises(CandidateError):
         score(TASKS["evidence-easy"], lambda *_: rows)
 
 
@@ -409,7 +409,7 @@ def test_advice_that_says_less_or_something_else_is_rejected(change: tuple[str, 
     ],
 )
 def test_advice_that_nobody_can_follow_is_rejected(text: Any) -> None:
-    with pytest.raises(AnswerError, match="the advice"):
+    with pytest.raises(CandidateError, match="the advice"):
         score(TASKS["advice-easy"], lambda *_: text)
 
 
@@ -419,7 +419,7 @@ def test_advice_that_nobody_can_follow_is_rejected(text: Any) -> None:
     ids=lambda task: str(task.task_id),
 )
 def test_no_answer_at_all_is_rejected(task: Task) -> None:
-    with pytest.raises(AnswerError):
+    with pytest.raises(CandidateError):
         score(task, lambda *_: None)
 
 
@@ -469,7 +469,7 @@ def test_whatever_is_answered_is_scored_or_refused(task_id: str, data: st.DataOb
     )
     try:
         found = score(task, lambda *_: answer)
-    except AnswerError:
+    except CandidateError:
         return
     assert not found.success
 

@@ -31,7 +31,7 @@ from ledger.notes import public_bytes, vkey
 from ledger.sqlite import SignedSQLiteRecorder
 from policies.proposing.tuner import Pattern
 from proctor.home import Home
-from proctor.improvement.patterns import History
+from proctor.improvement.patterns import LineHistory
 
 LEFT = {"kind": "missing_decision", "rule": "R2", "epoch": 3, "emitter": "policy"}
 
@@ -81,7 +81,7 @@ def learned(log: LedgerApplication, line: Line) -> Callable[..., Run]:
 @pytest.fixture
 def read(home: Home, line: Line) -> Callable[[], dict[str, Pattern]]:
     def patterns() -> dict[str, Pattern]:
-        found = History(home, line.id).patterns(line.head.commit)
+        found = LineHistory(home, line.id).patterns(line.head.commit)
         return {pattern.key: pattern for pattern in found}
 
     return patterns
@@ -153,11 +153,11 @@ def test_nothing_is_learned_from_runs_that_curation_keeps_out(
     synthetic_transcript(log, unlabelled, [synthetic_call("unusable", problem="no JSON")])
     synthetic_audit(log, unlabelled, violations=[LEFT])
     mark_first_decision(log, unlabelled, "bad")
-    assert (read(), History(home, line.id).examples()) == ({}, [])
-    assert History(home, line.id).kept_out() == 2
+    assert (read(), LineHistory(home, line.id).examples()) == ({}, [])
+    assert LineHistory(home, line.id).kept_out() == 2
     mark_first_decision(log, learned(seed=3, violations=[LEFT]), "gold")  # the honest control
     assert len(read()) == 1
-    assert len(History(home, line.id).examples()) == 1
+    assert len(LineHistory(home, line.id).examples()) == 1
     adopted = line.adopt(
         commit="a" * 40, tree="b" * 40, manifest="m", reference_set="r", envelope="{}", code=CODE
     )
@@ -210,7 +210,7 @@ def test_marks_are_read_from_both_kinds_of_reviews(
     run = learned(said=approve)
     for mark, note in (("gold", "as it should be"), ("bad", "too late")):
         mark_first_decision(log, run, mark, note)
-    examples = History(home, line.id).examples()
+    examples = LineHistory(home, line.id).examples()
     assert [(each.mark, each.rule, each.direction) for each in examples] == [
         ("bad", "R1", "defer"),
         ("bad", "R2", "defer"),
@@ -273,7 +273,7 @@ def test_a_task_that_the_head_does_not_answer_is_a_pattern_until_the_head_is_ano
             isolation=[],
         )
     log.save(proposal)
-    history = History(home, line.id)
+    history = LineHistory(home, line.id)
     assert [each.key for each in history.patterns(line.head.commit)] == ["task long-rivals"]
     assert history.patterns("c" * 40) == []
 
@@ -309,9 +309,9 @@ def test_trials_follow_from_proposals_and_from_rounds_without_one(
     evolution.end_round("unanswered", proposer="openai", technique="one_shot", reason="timeout")
     log.save(evolution)
     tried(log, line, "superseded", technique="role_play")
-    trials = History(home, line.id).trials()
+    trials = LineHistory(home, line.id).trials()
     assert [(each.technique, each.result) for each in trials] == [
         ("few_shot", "lost"),
         ("one_shot", "lost"),
     ]
-    assert History(home, line.id, since=2).trials() == []
+    assert LineHistory(home, line.id, since=2).trials() == []

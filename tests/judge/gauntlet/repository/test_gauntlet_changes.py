@@ -7,7 +7,7 @@ import pytest
 from gauntlet_scene import HONEST, Edit, Scene, writes
 
 from judge.gauntlet.errors import DiffError, TierError
-from judge.gauntlet.repository.changes import Change, check_changes
+from judge.gauntlet.repository.changes import PathChange, check_changes
 from judge.gauntlet.repository.manifest import PATH, parse_manifest
 
 
@@ -82,8 +82,8 @@ def test_rename_is_seen_as_deletion_and_addition(scene: Scene) -> None:
     assert b"rename from" in diff
     tree = scene.repository.candidate_tree(scene.base, diff)
     assert scene.repository.changes(scene.base, tree) == (
-        Change("sample/choose.py", "added", None, "100644"),
-        Change("sample/select.py", "deleted", "100644", None),
+        PathChange("sample/choose.py", "added", None, "100644"),
+        PathChange("sample/select.py", "deleted", "100644", None),
     )
     assert scene.check(diff).code == ("sample/choose.py",)
 
@@ -272,7 +272,7 @@ def test_path_that_leads_elsewhere_is_rejected(scene: Scene, path: str) -> None:
 )
 def test_odd_path_is_rejected(scene: Scene, path: str, message: str) -> None:
     manifest = parse_manifest(scene.repository.read(scene.base, PATH))
-    change = Change(path, "added", None, "100644")
+    change = PathChange(path, "added", None, "100644")
     with pytest.raises(TierError, match=message):
         check_changes([change], {path: 2}, manifest, [*scene.repository.paths(scene.base), path])
 

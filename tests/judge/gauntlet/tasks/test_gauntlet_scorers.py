@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from made_tasks import made_task
 
-from judge.gauntlet.errors import AnswerError, GauntletError
+from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.scoring import METRICS, SCORERS, Score
 
 
@@ -68,7 +68,7 @@ def test_selection_is_measured_against_what_is_needed(
 
 @pytest.mark.parametrize("answer", [None, "a", {"rows": ["a"]}, [1], [["a"]], ["a", "a"]])
 def test_selection_of_another_form_is_rejected(answer: Any) -> None:
-    with pytest.raises(AnswerError, match="the answer"):
+    with pytest.raises(CandidateError, match="the answer"):
         score("selection", answer, needed=["a"], cap=3)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.comparison.evaluate import Evaluation, compare
 from judge.gauntlet.comparison.sequential import ErrorBudget, Plan
-from judge.gauntlet.records import Records, results_of
+from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.stages import record
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, export, run_task
 from judge.gauntlet.tasks.reference_set import Task
@@ -26,7 +26,7 @@ _ARMS: tuple[Arm, Arm] = ("base", "candidate")
 _AGAIN = 1  # the repeat in which a better candidate is asked each deterministic task once more
 
 
-def benchmark(place: Workplace, records: Records, proposal: Proposal) -> None:
+def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
     """Ask both arms until nothing more is wanted, then record what the comparison says."""
     manifest, whole = place.manifest(proposal.base), place.reference_set(proposal.base)
     level = ErrorBudget().level(records.earlier(proposal.id))
