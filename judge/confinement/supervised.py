@@ -10,7 +10,6 @@ Trust: what comes back is the candidate's word, bounded in size and time.
 I/O: processes; folders beside `scratch` that are gone afterwards.  Units: seconds, bytes.
 """
 
-import json
 import os
 import selectors
 import signal
@@ -20,46 +19,34 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Self, TypeVar, get_args
+
+import msgspec
 
 from judge.confinement.interpreter import PYTHON, Interpreter
+from judge.confinement.messages import (
+    Failed,
+    Finished,
+    Measure,
+    Request,
+    ResourceLimits,
+    Started,
+    Status,
+)
 from judge.errors import ConfinementError
 
 __all__ = ["ISOLATION", "NEEDED", "Ended", "ResourceLimits", "Supervised", "discard", "run"]
 
-ISOLATION = (
-    "limits",  # of each process: memory, size of a file, open files
-    "limits together",  # of all processes: memory, number, what is written
-    "hidden files",  # what may not be read is not there, and what may be is not to be changed
-    "no network",
-    "no processes left",
-    "system-call filter",
-)
-NEEDED = ("hidden files", "no network", "no processes left")
+ISOLATION: tuple[Measure, ...] = get_args(Measure)
+T = TypeVar("T", Started, Finished)
+NEEDED: tuple[Measure, ...] = ("hidden files", "no network", "no processes left")
 _STARTING = 30.0  # s for the supervisor, beyond the candidate's own time
 _ENDING = 15.0  # s for the supervisor to end what there is
 _CHUNK = 65_536
 _SUPERVISOR = "judge.confinement.supervisor"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResourceLimits:
-    """How much a command may use."""
-
-    seconds: float
-    memory_bytes: int  # of each process, and of all together
-    output_bytes: int = 2**20
-    disk_bytes: int = 2 * 2**30  # of all files together, as they lie on the disk
-    file_bytes: int = 2 * 2**30  # of one file, holes included
-    leaving: float = 1.0  # s for what the command has started, when it has ended
-    processes: int = 256
-    files: int = 200_000
-
-
-Status = Literal["exited", "signal", "timeout", "output", "memory", "processes", "disk", "stopped"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,17 +152,17 @@ class Supervised:
         limits = self._limits
         control, self._control = os.pipe()
         report, reported = os.pipe()
-        request = {
-            "argv": [part.replace(PYTHON, str(interpreter.executable)) for part in self._argv],
-            "environment": interpreter.environment(tree=self._tree, scratch=self._scratch),
-            "root": str(self._folder / "root"),
-            "scratch": str(self._scratch),
-            "tree": str(self._tree),
-            "readable": [str(path) for path in (*interpreter.places, *self._readable)],
-            "listed": [str(path) for path in interpreter.listed],
-            "needed": NEEDED,
-            "limits": asdict(limits),
-        }
+        request = Request(
+            argv=tuple(part.replace(PYTHON, str(interpreter.executable)) for part in self._argv),
+            environment=interpreter.environment(tree=self._tree, scratch=self._scratch),
+            root=str(self._folder / "root"),
+            scratch=str(self._scratch),
+            tree=str(self._tree),
+            readable=tuple(map(str, (*interpreter.places, *self._readable))),
+            listed=tuple(map(str, interpreter.listed)),
+            needed=NEEDED,
+            limits=limits,
+        )
         self._begun = time.monotonic()
         self._process = subprocess.Popen(  # noqa: S603 - a fixed command of our own
             [sys.executable, "-I", "-B", "-m", _SUPERVISOR, str(control), str(reported)],
@@ -199,7 +186,7 @@ class Supervised:
             self._selector.register(descriptor, selectors.EVENT_READ, name)
         os.set_blocking(self._input, False)
         self._deadline = self._begun + limits.seconds + limits.leaving + _STARTING
-        self._send_request(json.dumps(request).encode() + b"\n")
+        self._send_request(msgspec.json.encode(request) + b"\n")
         self._pump(until=lambda: b"\n" in self._kept["report"])
         self._read_start()
 
@@ -214,10 +201,8 @@ class Supervised:
         if not found:
             words = bytes(self._kept["errors"][-2_000:]).decode(errors="replace").strip()
             raise ConfinementError(f"the process that confines candidates did not start: {words}")
-        said = json.loads(first)
-        self.isolation = tuple(name for name in ISOLATION if name in said["isolation"])
-        if said["problem"] is not None:
-            raise ConfinementError(said["problem"])
+        in_force = _told(first, Started).isolation
+        self.isolation = tuple(name for name in ISOLATION if name in in_force)
 
     def say(self, data: bytes) -> None:
         """Write to the command's input; whether it is read is its own affair."""
@@ -270,16 +255,14 @@ class Supervised:
             raise ConfinementError(
                 "the process that confines candidates was killed; is there enough memory?"
             )
-        said = json.loads(lines[1])
-        if said["problem"] is not None:
-            raise ConfinementError(said["problem"])
+        told = _told(lines[1], Finished)
         return Ended(
-            status="output" if self._exceeded else said["status"],
-            code=said["code"],
+            status="output" if self._exceeded else told.status,
+            code=told.code,
             output=bytes(self._kept["output"]),
             errors=bytes(self._kept["errors"]),
             isolation=self.isolation,
-            leftovers=said["leftovers"],
+            leftovers=told.leftovers,
             seconds=time.monotonic() - self._begun,
             limits=self._limits,
         )
@@ -345,6 +328,14 @@ class Supervised:
             if not chunk:
                 self._selector.unregister(key.fd)
                 os.close(key.fd)
+
+
+def _told(line: bytes, kind: type[T]) -> T:
+    told = msgspec.json.decode(line, type=Started | Finished | Failed)
+    if isinstance(told, Failed):
+        raise ConfinementError(told.problem)
+    assert isinstance(told, kind)
+    return told
 
 
 def _taken(pipe: IO[bytes] | None) -> int:

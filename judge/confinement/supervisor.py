@@ -13,16 +13,17 @@ I/O: as said; the command has this process's standard input, output and error.
 """
 
 import errno
-import json
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
+
+import msgspec
 
 from judge.confinement.kernel import (
     LIBC,
@@ -32,6 +33,15 @@ from judge.confinement.kernel import (
     limit_resources,
 )
 from judge.confinement.landlock import LIST, READ, RUN, USE, WRITE, restrict
+from judge.confinement.messages import (
+    Failed,
+    Finished,
+    Measure,
+    Request,
+    ResourceLimits,
+    Started,
+    Status,
+)
 from judge.confinement.namespaces import (
     DEVICES,
     SHARED_MEMORY,
@@ -59,7 +69,7 @@ def main(control: int, report: int) -> None:
     try:
         become_stranger()
     except OSError as error:
-        _say(report, isolation=[], problem=_missing(["user namespaces"], error))
+        _say(report, Failed(problem=_missing(["user namespaces"], error)))
         return
     child = os.fork()
     if child == 0:
@@ -70,62 +80,63 @@ def main(control: int, report: int) -> None:
     os.waitpid(child, 0)
 
 
-def _read_request(control: int) -> dict[str, Any]:
+def _read_request(control: int) -> Request:
     data = b""
     while not data.endswith(b"\n"):
         chunk = os.read(control, 65_536)
         if not chunk or len(data) > _MAX_REQUEST:
             sys.exit("the request ends in its middle")
         data += chunk
-    request: dict[str, Any] = json.loads(data)
-    return request
+    return msgspec.json.decode(data, type=Request)
 
 
-def _be_first(request: Mapping[str, Any], control: int, report: int) -> NoReturn:
+def _be_first(request: Request, control: int, report: int) -> NoReturn:
     """Start the command, see to its end, and tell."""
     try:
         LIBC.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        scratch = Path(request["scratch"])
-        seen = [Path(place) for place in (*request["readable"], request["tree"])]
+        scratch = Path(request.scratch)
+        seen = [Path(place) for place in (*request.readable, request.tree)]
         try:
             cut_off()
-            together = move_into(Path(request["root"]), seen=seen, written=scratch)
+            together = move_into(Path(request.root), seen=seen, written=scratch)
         except OSError as error:
-            _say(report, isolation=[], problem=_missing(["a network and a root of its own"], error))
+            problem = _missing(["a network and a root of its own"], error)
+            _say(report, Failed(problem=problem))
             os._exit(1)
         command = os.fork()
         if command == 0:
             _be_command(request, report, together=together)
         LIBC.prctl(SET_DUMPABLE, 0, 0, 0, 0)  # the candidate is of the same user
         _be_silent()
-        watch = _Watch(request["limits"], scratch=scratch, together=together)
+        watch = _Watch(request.limits, scratch=scratch, together=together)
         said = watch.until_over(command, control)
         with suppress(BrokenPipeError):
-            _say(report, **said, problem=None)
+            _say(report, said)
     except Exception as error:
-        _say(report, isolation=[], problem=f"the supervisor of a candidate failed: {error!r}")
+        problem = f"the supervisor of a candidate failed: {error!r}"
+        _say(report, Failed(problem=problem))
         raise
     finally:
         os._exit(0)
 
 
-def _be_command(request: Mapping[str, Any], report: int, *, together: bool) -> NoReturn:
+def _be_command(request: Request, report: int, *, together: bool) -> NoReturn:
     """Give up what is not needed, and become the command."""
     try:
         os.setsid()
-        limits = request["limits"]
+        limits = request.limits
         limit_resources(
-            cpu_seconds=int(limits["seconds"]) * 64 + 1,  # of many threads; the clock comes first
-            memory_bytes=limits["memory_bytes"],
-            file_bytes=limits["file_bytes"],
+            cpu_seconds=int(limits.seconds) * 64 + 1,  # of many threads; the clock comes first
+            memory_bytes=limits.memory_bytes,
+            file_bytes=limits.file_bytes,
             open_files=_OPEN_FILES,
         )
         os.nice(5)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
         os.umask(0o077)
-        os.chdir(request["tree"])
-        in_force = ["limits", "no processes left"]
+        os.chdir(request.tree)
+        in_force: list[Measure] = ["limits", "no processes left"]
         if together:
             in_force.append("limits together")
         LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -133,27 +144,29 @@ def _be_command(request: Mapping[str, Any], report: int, *, together: bool) -> N
             in_force.append("hidden files")
         if filter_system_calls(CANDIDATE):
             in_force += ["system-call filter", "no network"]
-        missing = sorted(set(request["needed"]) - set(in_force))
-        _say(report, isolation=in_force, problem=_missing(missing) if missing else None)
+        missing = sorted(set(request.needed) - set(in_force))
+        if missing:
+            _say(report, Failed(problem=_missing(missing)))
+        else:
+            _say(report, Started(isolation=in_force))
         if not missing:
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
                 signal.signal(number, signal.SIG_DFL)
-            argv = request["argv"]
-            os.execvpe(argv[0], argv, request["environment"])  # noqa: S606 - the candidate's
+            os.execvpe(request.argv[0], request.argv, request.environment)  # noqa: S606 - the candidate's
     except OSError as error:
         os.write(2, f"the command cannot be started: {error.strerror}\n".encode())
     finally:
         os._exit(_NOT_FOUND)
 
 
-def _rights(request: Mapping[str, Any]) -> dict[Path, int]:
+def _rights(request: Request) -> dict[Path, int]:
     return {
         Path("/proc"): READ,
         Path("/etc/passwd"): READ,
-        **{Path(folder): LIST for folder in request["listed"]},
-        **{Path(place): RUN for place in (*request["readable"], request["tree"])},
+        **{Path(folder): LIST for folder in request.listed},
+        **{Path(place): RUN for place in (*request.readable, request.tree)},
         **dict.fromkeys(map(Path, DEVICES), USE),
-        **dict.fromkeys((TEMPORARY, SHARED_MEMORY, SHORT, Path(request["scratch"])), WRITE),
+        **dict.fromkeys((TEMPORARY, SHARED_MEMORY, SHORT, Path(request.scratch)), WRITE),
         TERMINALS: USE,
     }
 
@@ -161,19 +174,19 @@ def _rights(request: Mapping[str, Any]) -> dict[Path, int]:
 class _Watch:
     """Looks at what a candidate's processes hold, and ends them all."""
 
-    def __init__(self, limits: Mapping[str, Any], *, scratch: Path, together: bool) -> None:
+    def __init__(self, limits: ResourceLimits, *, scratch: Path, together: bool) -> None:
         self._limits, self._scratch, self._together = limits, scratch, together
         self._status: int | None = None  # of the command
         self._next_walk = 0.0
 
-    def until_over(self, command: int, control: int) -> dict[str, Any]:
+    def until_over(self, command: int, control: int) -> Finished:
         """Return how the command ended, when nothing of it is left."""
-        deadline = time.monotonic() + self._limits["seconds"]
+        deadline = time.monotonic() + self._limits.seconds
         poll = select.poll()
         ended = os.pidfd_open(command)
         poll.register(ended, select.POLLIN)
         poll.register(control, select.POLLIN)
-        why = None
+        why: Status | None = None
         while why is None:
             left = max(0.0, min(_INTERVAL, deadline - time.monotonic()))
             ready = [descriptor for descriptor, _ in poll.poll(left * 1_000)]
@@ -190,13 +203,13 @@ class _Watch:
         if why is None:
             why = self._excess(everything=True)
         leftovers = self._end_all(command)
-        return self._words(why, leftovers=0 if alone else leftovers)
+        return self._finished(why, leftovers=0 if alone else leftovers)
 
-    def _words(self, why: str | None, *, leftovers: int) -> dict[str, Any]:
+    def _finished(self, why: Status | None, *, leftovers: int) -> Finished:
         code = os.waitstatus_to_exitcode(self._status) if self._status is not None else 0
         if why is None:
             why = "signal" if code < 0 else "exited"
-        return {"status": why, "code": abs(code), "leftovers": leftovers}
+        return Finished(status=why, code=abs(code), leftovers=leftovers)
 
     def _reap(self, command: int) -> int:
         """Take leave of the dead; return how many were ended by force, the command not counted."""
@@ -213,7 +226,7 @@ class _Watch:
         return killed
 
     def _wait_until_alone(self, command: int) -> bool:
-        deadline = time.monotonic() + self._limits["leaving"]
+        deadline = time.monotonic() + self._limits.leaving
         while time.monotonic() < deadline:
             self._reap(command)
             if not _has_children():
@@ -230,13 +243,13 @@ class _Watch:
             time.sleep(0.001)
         return killed
 
-    def _excess(self, *, everything: bool) -> str | None:
+    def _excess(self, *, everything: bool) -> Status | None:
         """Return what the candidate holds too much of."""
         if self._together:
             processes = [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
-            if len(processes) > self._limits["processes"]:
+            if len(processes) > self._limits.processes:
                 return "processes"
-            if self._memory(processes) > self._limits["memory_bytes"]:
+            if self._memory(processes) > self._limits.memory_bytes:
                 return "memory"
         if everything or time.monotonic() >= self._next_walk:
             begun = time.monotonic()
@@ -249,7 +262,7 @@ class _Watch:
     def _memory(self, processes: list[int]) -> int:
         """Return the bytes that all hold together; what they share is shared out if it matters."""
         held = sum(_sum_of(pid, "status", ("RssAnon:", "RssShmem:")) for pid in processes)
-        if held <= self._limits["memory_bytes"]:
+        if held <= self._limits.memory_bytes:
             return held
         return sum(_sum_of(pid, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) for pid in processes)
 
@@ -257,7 +270,7 @@ class _Watch:
         size = files = 0
         for found in _walk(self._scratch):
             size, files = size + found, files + 1
-            if size > self._limits["disk_bytes"] or files > self._limits["files"]:
+            if size > self._limits.disk_bytes or files > self._limits.files:
                 return True
         return False
 
@@ -302,7 +315,7 @@ def _be_silent() -> None:
     os.close(nothing)
 
 
-def _missing(what: list[str], error: OSError | None = None) -> str:
+def _missing(what: Sequence[str], error: OSError | None = None) -> str:
     why = f" ({error.strerror})" if error is not None else ""
     return (
         f"a candidate cannot be confined here: {', '.join(what)} is missing{why}. Linux 5.13 or "
@@ -311,8 +324,8 @@ def _missing(what: list[str], error: OSError | None = None) -> str:
     )
 
 
-def _say(report: int, **fields: Any) -> None:
-    os.write(report, json.dumps(fields).encode() + b"\n")
+def _say(report: int, message: Started | Finished | Failed) -> None:
+    os.write(report, msgspec.json.encode(message) + b"\n")
 
 
 if __name__ == "__main__":
