@@ -25,15 +25,15 @@ from proctor.sample.repository import SELECTION as CODE
 __all__ = ["ATTACKS", "SECTIONS", "Attack", "Ground", "Grounds", "Told", "attack", "proposes"]
 
 SECTIONS = {
-    "diff": "Diffs that are not what they say",
-    "reach": "Reaching for what judges",
-    "code": "Code that subverts the process that runs it, refused before it runs",
-    "test": "Getting past the tests",
-    "benchmark": "Getting past the reference set",
-    "chance": "Being lucky",
-    "word": "Operators' words",
-    "line": "The line itself",
-    "remains": "What remains",
+    "diff": "Misleading diffs",
+    "reach": "Changing what judges",
+    "code": "Code that subverts its process, rejected before it runs",
+    "test": "Bypassing the tests",
+    "benchmark": "Bypassing the reference set",
+    "chance": "Passing by chance",
+    "word": "Forged or reused approvals",
+    "line": "Attacks on the line",
+    "remains": "Attacks that are not rejected",
 }
 _ALL_OF_IT = "imports = [" + ", ".join(
     f'"{name}"'

@@ -82,17 +82,17 @@ def _lies(
     proposes(name, "diff", given, declared, wants=wants, ends=ends, because=because)
 
 
-WEAKER = "a test that it does not pass must not run"
-OBEYED = "a file that Python or pytest obeys wherever it lies"
-GITS = "what git obeys when people check the line out"
-TWO_NAMES = "one path must pass for another"
-SHADOW = "an import of the gate's must find this file"
+WEAKER = "prevent a test that would fail from running"
+OBEYED = "a file that Python or pytest executes or reads in any folder"
+GITS = "a file that git executes or reads at checkout"
+TWO_NAMES = "make one path look like another"
+SHADOW = "an import of the gate finds this file"
 
 # Tests
 _reaches("edit a test", edited(CASE), CASE, "is tier 0", wants=WEAKER)
 _reaches("delete a test", lambda line: gone(line, CASE), CASE, "is tier 0", wants=WEAKER)
 _reaches(
-    "rename a test to where it is none",
+    "rename a test so that pytest does not collect it",
     f"{_head(CASE)}".replace(f"b/{CASE}", "b/retrieval/old.py").encode()
     + f"similarity index 100%\nrename from {CASE}\nrename to retrieval/old.py\n".encode(),
     "retrieval/old.py",
@@ -104,17 +104,25 @@ _reaches(
     made("tests/test_mine.py", "def test_mine():\n    pass\n"),
     "tests/test_mine.py",
     "is tier 1, but the proposal declares tier 2",
-    wants="a file beside the tests, without an operator",
+    wants="add a file to the tests without an operator",
 )
 _reaches(
-    "edit what runs the tests", edited("tests/run.py"), "tests/run.py", "is tier 0", wants=WEAKER
+    "edit the test runner's configuration",
+    edited("tests/run.py"),
+    "tests/run.py",
+    "is tier 0",
+    wants=WEAKER,
 )
 
 # What judges
 for _name, _path, _wants in (
-    ("edit what is expected of a task", EXPECTED, "the base's failure must count as right"),
-    ("edit the manifest", "judge/tiers.toml", "tier 0 must become tier 2"),
-    ("edit what asks the candidate", "judge/reference_tasks/worker.py", "answers without work"),
+    ("edit a task's expected answer", EXPECTED, "make the base's failure count as correct"),
+    ("edit the manifest", "judge/tiers.toml", "turn tier 0 into tier 2"),
+    (
+        "edit the worker that asks the candidate",
+        "judge/reference_tasks/worker.py",
+        "answers without work",
+    ),
 ):
     _reaches(
         _name,
@@ -125,11 +133,11 @@ for _name, _path, _wants in (
         ends="the line halts",
     )
 for _name, _path, _wants in (
-    ("bring a scorer of its own", "judge/gauntlet/tasks/scoring.py", "every answer must be right"),
+    ("add a scorer", "judge/gauntlet/tasks/scoring.py", "make every answer count as correct"),
     (
-        "add a task that it answers",
+        "add a task that the candidate answers",
         "judge/reference_tasks/tasks/mine/task.json",
-        "an improvement that is none",
+        "a false improvement",
     ),
 ):
     _reaches(
@@ -159,7 +167,7 @@ _reaches(
     made("retrieval/component/__init__.py"),
     "retrieval/component/__init__.py",
     "replaces 'retrieval/component.py'",
-    wants="tier 1 must be replaced without an operator",
+    wants="replace tier 1 without an operator",
 )
 
 # git's own
@@ -174,28 +182,28 @@ _reaches(
     _link("retrieval/link.py", "../judge/tiers.toml"),
     "retrieval/link.py",
     "is a symbolic link",
-    wants="tier 0 must be written to by another name",
+    wants="write to tier 0 through another name",
 )
 _reaches(
     "put a link in the place of a file",
     lambda line: gone(line, SELECTION) + _link(SELECTION, "../judge/reference_tasks/worker.py"),
     SELECTION,
     "is a symbolic link",
-    wants="tier 0 must be read, and later written to, by another name",
+    wants="read tier 0, and later write to it, through another name",
 )
 _reaches(
     "make a file executable",
     f"{_head(SELECTION)}old mode 100644\nnew mode 100755\n".encode(),
     SELECTION,
     "is an executable file",
-    wants="a change that shows in no line of the diff",
+    wants="a change that no line of the diff shows",
 )
 _reaches(
     "add a submodule",
     made("retrieval/sub", f"Subproject commit {'0' * 39}1\n", mode="160000"),
     "retrieval/sub",
     "is a submodule",
-    wants="code that lies elsewhere, and can change there",
+    wants="code in another repository, which can change there",
 )
 
 # Paths
@@ -205,7 +213,7 @@ for _path in ("../outside.py", "/etc/cron.d/mine", "retrieval/../tests/test_comp
         made(_path),
         _path,
         "does not apply",
-        wants="a file outside of the tree, or at a path that hides what it is",
+        wants="a file outside the tree, or at a path that hides what it is",
         ends="rejected",
     )
 for _what, _path, _because in (
@@ -232,7 +240,7 @@ _lies(
     lambda line: better(line) + line.diff(COMPONENT, lambda text: f"{text}\n"),
     "which the proposal does not declare",
     declared={SELECTION: 2},
-    wants="tier 1 behind a file of tier 2",
+    wants="change tier 1 under cover of a tier 2 file",
     ends="halted",
 )
 _lies(
@@ -240,15 +248,15 @@ _lies(
     better,
     "which the diff does not change",
     declared={SELECTION: 2, COMPONENT: 1},
-    wants="an approval for a file that the next diff touches",
+    wants="an approval that also covers a file of the next diff",
     ends="halted",
 )
 _lies(
-    "declare a tier that is none",
+    "declare a tier that does not exist",
     better,
     "a tier must be 0, 1 or 2",
     declared={SELECTION: 3},
-    wants="a tier that nobody looks at",
+    wants="a tier that no rule covers",
     ends="refused",
 )
 
@@ -257,71 +265,74 @@ _lies(
     "name one file twice",
     lambda line: better(line) + _after(line),
     "more than once",
-    wants="whoever reads the first half must miss the second",
+    wants="a reviewer who reads the first half misses the second",
 )
 _lies(
     "write something between the hunks",
     lambda line: better(line) + b"This takes back what is above:\n-    return 1\n+    return 2\n",
     "neither a header nor part of a hunk",
-    wants="whoever reads it must take for a change what git skips",
+    wants="a reviewer mistakes text that git skips for a change",
 )
 _lies(
     "announce fewer lines than a hunk has",
     lambda line: better(line).replace(b"@@ -4,4 +4,4 @@", b"@@ -4,3 +4,3 @@"),
     "neither a header nor part of a hunk",
-    wants="whoever reads it must take for a change what git skips",
+    wants="a reviewer mistakes text that git skips for a change",
 )
 _lies(
     "show context that is not there",
     lambda line: better(line).replace(b" def select", b" def honest"),
     "does not apply",
-    wants="whoever reads it must think that it changes another function",
+    wants="a reviewer believes that another function changes",
 )
 _lies(
     "copy a file",
     f"{_head(COMPONENT)}".replace(f"b/{COMPONENT}", "b/retrieval/two.py").encode()
     + f"similarity index 100%\ncopy from {COMPONENT}\ncopy to retrieval/two.py\n".encode(),
     "copies files",
-    wants="a diff of a few bytes that makes much",
+    wants="a large change from a diff of a few bytes",
 )
 _lies(
-    "bring bytes instead of text",
+    "propose a binary file",
     f"{_head('retrieval/a.so')}new file mode 100644\nGIT binary patch\nliteral 1\n".encode(),
     "binary parts",
-    wants="code that nobody can read",
+    wants="code that no reviewer can read",
 )
 _lies(
-    "bring text that is no UTF-8", b"diff \xff\n", "is not UTF-8", wants="code that shows as more"
+    "propose text that is not UTF-8",
+    b"diff \xff\n",
+    "is not UTF-8",
+    wants="code that displays as something else",
 )
 _lies(
-    "bring marks that a terminal obeys",
+    "put terminal control characters into code",
     lambda line: line.diff(SELECTION, lambda text: f"{text}# \x1b[2K\n"),
     "contains the control character",
-    wants="whoever reads it must see another diff",
+    wants="a reviewer sees another diff",
 )
 _lies(
-    "bring unseen characters into code",
+    "put invisible characters into code",
     lambda line: line.diff(SELECTION, lambda text: f"{text}# \u202e ;)\n"),
     "contains the invisible character",
-    wants="whoever reads it must see other code",
+    wants="a reviewer sees other code",
 )
 _lies(
-    "end a line where only some see its end",
+    "use a line separator that only some tools know",
     made("retrieval/note.py", "# a note\u2028assert False\n"),
     "contains the invisible character",
     declared={"retrieval/note.py": 2},
-    wants="a check must become part of a note, and still look like one",
+    wants="a check becomes part of a comment and still looks like code",
 )
 _lies(
-    "bring more than anybody reads",
+    "propose a diff over the size limit",
     lambda _: b"x" * (MAX_DIFF + 1),
     "the maximum is",
-    wants="what matters must drown",
+    wants="hide the relevant lines in a flood",
     ends="refused",
 )
-_lies("bring an empty diff", b"\n", "is empty", wants="a checkpoint of nothing")
+_lies("propose an empty diff", b"\n", "is empty", wants="a checkpoint of nothing")
 _lies(
-    "touch nothing",
+    "propose a diff that changes nothing",
     f"{_head(SETTINGS)}index 0000000..1111111 100644\n".encode(),
     "does not apply",
     wants="a checkpoint of nothing",

@@ -20,30 +20,34 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "gauntlet-threats.md"
 _HEAD = """\
 # Attacks on the gate, and how each ends
 
-Written by `PYTHONPATH=tests/helpers python tests/attacks/gate_attacks_page.py`. Every attack on
-this page is carried out by the suite (`tests/judge/gauntlet/test_gate_attacks.py`) through the
-front door: a real repository, ledger and controller, real processes. It has to end as it says
-here, for the reason that is quoted here; the line, its checkpoint, the work tree, hooks and
-settings have to be as before; and an honest change beside it has to be promoted.
+Written by `PYTHONPATH=tests/helpers python tests/attacks/gate_attacks_page.py`. The test suite
+(`tests/judge/gauntlet/test_gate_attacks.py`) carries out every attack on this page through the
+command line, with a real repository, ledger, controller and processes. Each test checks four facts:
+the attack ends as stated here; the reason contains the quoted words; the line, its checkpoint, the
+work tree, hooks and settings are unchanged; and an honest change on the same line is promoted.
 
-*Unfenced*: the line that is attacked allows changed code to import anything, and so lacks a part of
-what protects others; what stands behind that has to hold by itself. Where an attack looks for
-something (what is expected, others' files, the arm that it is in), its candidate does better if it
-finds it, and would be promoted.
+*Unfenced*: the attacked line lets changed code import anything. So the import check does not apply,
+and the other defences have to hold without it. If an attack looks for something (expected answers,
+files of others, the arm it runs in), its candidate scores better if it finds it, and would be
+promoted.
 
 How a candidate is run: [the gauntlet](gauntlet.md). Attacks on the ledger: [threats](threats.md).
 """
 _CHANCE = """\
-How often one of many changes that change nothing gets through, on tasks whose answers differ from
-run to run, is measured and bounded: [the calibrated gate](../explanation/calibrated-gate.md).
+On tasks whose answers differ between runs, a change without effect can pass by chance. Its
+probability is measured and bounded: [the calibrated gate](../explanation/calibrated-gate.md).
 """
 _REMAINS = """\
-These are carried out as well, and are not refused. Beside them remain: whoever can write the
-repository moves its branch (`measure` says so); whoever holds the ledger's key writes its record
-([threats](threats.md)); whoever can set the clock makes an approval last. A candidate that answers
-at random has to be lucky twice, and can try again; `measure` asks it once more each time. Harm of
-less than ten points in a stochastic task [is not excluded](../explanation/calibrated-gate.md). A
-hole in the kernel is one in the confinement.
+The suite carries out these attacks too. The following risks remain as well:
+
+- Whoever can write the repository can move its branch; `measure` reports this.
+- Whoever holds the ledger's key can write its record ([threats](threats.md)).
+- Whoever can set the clock can extend an approval.
+- A candidate that answers at random has to be lucky twice, but can try again. `measure` asks it
+  once more each time.
+- Harm of less than ten points in a stochastic task
+  [is not excluded](../explanation/calibrated-gate.md).
+- A vulnerability of the kernel is one of the confinement.
 """
 _WORDS = {"chance": (_CHANCE,), "remains": (_REMAINS,)}
 

@@ -62,7 +62,7 @@ def _word(name: str, word: Word, because: str, *, wants: str = WITHOUT) -> None:
 
 
 _word(
-    "sign it with a key that is no operator's",
+    "sign with a key that is not an operator's",
     lambda line, c, found: line.word(c, "approve", found, key=line.stranger),
     "not signed by an operator whose key is in force",
 )
@@ -73,25 +73,25 @@ for _name in ("diff", "base", "base_tree", "manifest", "reference_set"):
             c, "approve", found, **{name: "0" * (40 if "base" in name else 64)}
         ),
         f"is for a different {_name}",
-        wants="what has changed since must count as seen",
+        wants="make later changes count as approved",
     )
 _word(
     "use an approval of another proposal",
     lambda line, c, found: _other(line, c),
     "is for a different diff",
-    wants="an approval must count twice",
+    wants="use one approval twice",
 )
 _word(
     "use an approval after its time",
     lambda line, c, found: line.word(c, "approve", found, expires=line.now),
     "this approval expired",
-    wants="what was a good idea once",
+    wants="use an outdated decision",
 )
 _word(
     "use an approval without end",
     lambda line, c, found: line.word(c, "approve", found, expires=line.now + 60 * WEEK),
     "is valid for more than 366 days",
-    wants="an approval that is never looked at again",
+    wants="an approval that never expires",
 )
 _word(
     "use the answer to a halt as an approval",
@@ -105,7 +105,7 @@ _word(
     wants="an approval that has expired",
 )
 _word(
-    "make an approval of nothing",
+    "invent an approval",
     lambda line, c, found: "{}",
     "this is not an approval",
 )
@@ -122,7 +122,7 @@ _word(
         line.operator,
     ),
     "is for a different line",
-    wants="an approval must count twice",
+    wants="use one approval twice",
 )
 
 
@@ -152,7 +152,7 @@ def _edited(envelope: str) -> str:
 
 
 @attack(
-    "go on without an approval",
+    "continue without an approval",
     "word",
     wants=WITHOUT,
     ends="waits",
@@ -166,7 +166,7 @@ def _(grounds: Grounds) -> Told:
 @attack(
     "bring an old approval after a rejection",
     "word",
-    wants="an operator who has thought better of it must be overruled",
+    wants="overrule an operator who changed their mind",
     ends="refused",
     because="an operator",
 )
@@ -211,13 +211,13 @@ def _expired(line: Line) -> None:
 
 _later(
     "use an approval whose key was revoked while it was judged",
-    wants="a stolen key must count",
+    wants="use a stolen key",
     because="not signed by an operator whose key is in force",
     happens=_revoked,
 )
 _later(
     "use an approval that expired while it was judged",
-    wants="what was a good idea once",
+    wants="use an outdated decision",
     because="this approval expired",
     happens=_expired,
 )
@@ -232,7 +232,7 @@ def _halted(
     @attack(
         name,
         "line",
-        wants="the line must go on after a halt without an operator",
+        wants="continue a halted line without an operator",
         ends="refused",
         because=because,
     )
@@ -250,7 +250,7 @@ def _halted(
 
 
 _halted(
-    "answer a halt with a key that is no operator's",
+    "answer a halt with a key that is not an operator's",
     lambda line, c, bad, _: line.word(c, "resume", bad, key=line.stranger),
     "not signed by an operator whose key is in force",
 )
@@ -274,7 +274,7 @@ _halted(
 @attack(
     "move the branch while a proposal is judged",
     "line",
-    wants="a commit that nobody judged must pass for the one that was",
+    wants="pass off an unjudged commit as the judged one",
     ends="waits",
     because="not at its checkpoint",
 )
@@ -298,7 +298,7 @@ def _(grounds: Grounds) -> Told:
 @attack(
     "move the branch to a candidate that waits for its approval",
     "line",
-    wants="a promotion that the gate is made to record",
+    wants="make the gate record a promotion",
     ends="waits",
     because="not at its checkpoint",
 )
@@ -320,7 +320,7 @@ def _(grounds: Grounds) -> Told:
 
 
 @attack(
-    "be judged on a base that the line has left",
+    "be judged on an outdated base",
     "line",
     wants="two changes, each harmless alone",
     ends="superseded",
@@ -343,9 +343,9 @@ def _(grounds: Grounds) -> Told:
 
 
 @attack(
-    "propose the same again, written otherwise",
+    "propose the same change in another form",
     "line",
-    wants="one more try with the same change",
+    wants="a second attempt with the same change",
     ends="rejected",
     because="was already judged",
 )
@@ -361,7 +361,7 @@ def _(grounds: Grounds) -> Told:
 @attack(
     "take the id of another proposal",
     "line",
-    wants="another's approval, or another's verdict",
+    wants="use the approval or verdict of another proposal",
     ends="refused",
     because="not found on this line",
 )
@@ -379,7 +379,7 @@ def _(grounds: Grounds) -> Told:
 @attack(
     "write a rationale that git refuses",
     "line",
-    wants="no other proposal must be judged",
+    wants="block all other proposals",
     ends="rejected",
     because="no task is shown to be better",
 )
@@ -425,29 +425,29 @@ def _signed(line: Line, controller: Controller, step: str, **other: str) -> str:
 
 
 _valley(
-    "open a valley with a key that is no operator's",
+    "open a valley with a key that is not an operator's",
     _signed,
     "not signed by an operator whose key is in force",
-    wants="the comparison must be suspended",
+    wants="suspend the comparison",
 )
 _valley(
     "open a valley that was signed for another checkpoint",
     lambda line, c, step: _signed(line, c, step, base="0" * 40),
     "is for a different base",
-    wants="the comparison must be suspended, elsewhere than where it was allowed",
+    wants="suspend the comparison at a checkpoint where it was not allowed",
 )
 _valley(
     "open a valley whose time is over",
     lambda line, c, step: line.valley(c, step, days=0),
     "approval expired",
-    wants="the comparison must be suspended",
+    wants="suspend the comparison",
 )
 
 
 @attack(
     "take a valley's steps in another order, and open it twice",
     "line",
-    wants="a step without the ones before it, again and again",
+    wants="take a step without the earlier ones, repeatedly",
     ends="refused",
     because="was already opened",
     slow=True,
@@ -474,7 +474,7 @@ def _(grounds: Grounds) -> Told:
 
 
 @attack(
-    "be better by luck, and not the next time",
+    "be better once by chance",
     "chance",
     wants="one good answer out of many tries",
     ends="rejected",

@@ -57,14 +57,14 @@ def bundle_length(scene: Scene) -> int:
     return AT
 
 
-@threat("bundle: an entry taken out", target="bundle")
+@threat("bundle: an entry removed", target="bundle")
 def bundle_delete(scene: Scene) -> int:
     data = entries_tile(scene).read_bytes()
     entries_tile(scene).write_bytes(data[: entry_at(scene, AT)] + data[entry_at(scene, AT + 1) :])
     return AT
 
 
-@threat("bundle: bytes behind the last entry", target="bundle")
+@threat("bundle: bytes after the last entry", target="bundle")
 def bundle_trailing(scene: Scene) -> None:
     path = only(scene.bundle / "tile" / "entries" / "001.p", "*")
     path.write_bytes(path.read_bytes() + b"\0")
@@ -99,25 +99,25 @@ def bundle_other_head(scene: Scene) -> None:
     (scene.bundle / "checkpoint").write_text(read_tree_head(scene.other) or "")
 
 
-@threat("bundle: an earlier one, whole", target="bundle")
+@threat("bundle: a complete earlier one", target="bundle")
 def bundle_earlier(scene: Scene) -> None:
     shutil.rmtree(scene.bundle)
     export_bundle(scene.earlier, scene.bundle)
 
 
-@threat("bundle: of the fork, whole", target="bundle")
+@threat("bundle: a complete one of a fork", target="bundle")
 def bundle_fork(scene: Scene) -> None:
     shutil.rmtree(scene.bundle)
     export_bundle(scene.fork, scene.bundle)
 
 
-@threat("bundle: another ledger's, whole", target="bundle")
+@threat("bundle: a complete one of another ledger", target="bundle")
 def bundle_other(scene: Scene) -> None:
     shutil.rmtree(scene.bundle)
     export_bundle(scene.other, scene.bundle)
 
 
-@threat("bundle: the vkey exchanged", target="bundle")
+@threat("bundle: the vkey replaced", target="bundle")
 def bundle_vkey(scene: Scene) -> None:
     shutil.copy(LedgerPaths(scene.other).vkey, scene.bundle / "ledger.vkey")
 
@@ -152,9 +152,9 @@ def bundle_link(scene: Scene) -> None:
 
 
 @threat(
-    "bundle: its `verify.py` exchanged",
+    "bundle: its `verify.py` replaced",
     target="bundle",
-    harmless="a program that comes with what it shall verify proves nothing: have your own",
+    harmless="a verifier that comes with the data it verifies proves nothing; use your own copy",
 )
 def bundle_verifier(scene: Scene) -> None:
     (scene.bundle / "verify.py").write_text("print('held')\n")
@@ -188,7 +188,7 @@ def proof_hash(scene: Scene) -> None:
     edit_proof(scene, r"^(index \d+\n).*$", rf"\g<1>{zeros}")
 
 
-@threat("proof: a hash left out", target="proof")
+@threat("proof: a hash missing", target="proof")
 def proof_short(scene: Scene) -> None:
     edit_proof(scene, r"^(index \d+\n).*\n", r"\1")
 
@@ -207,15 +207,15 @@ def proof_forged_head(scene: Scene) -> None:
     scene.proof.write_text(text[: text.index(head.origin)] + forged)
 
 
-@threat("proof: bytes behind its end", target="proof")
+@threat("proof: bytes after its end", target="proof")
 def proof_trailing(scene: Scene) -> None:
     scene.proof.write_text(scene.proof.read_text() + "\n")
 
 
 @threat(
-    "proof: its cosignatures taken off",
+    "proof: its cosignatures removed",
     target="proof",
-    harmless="the ledger's signature is left; whoever asks for witnesses misses them",
+    harmless="the ledger's signature remains; a verifier that requires witnesses rejects the proof",
 )
 def proof_bare(scene: Scene) -> None:
     edit_proof(scene, r"^\u2014 witness-1\.example .*\n", "")
@@ -225,7 +225,8 @@ def proof_bare(scene: Scene) -> None:
 @threat(
     "proof: a cosignature forged",
     target="proof",
-    harmless="the ledger's signature is left; whoever asks for witnesses sees through it",
+    harmless="the ledger's signature remains; a verifier that requires witnesses detects the "
+    "forgery",
 )
 def proof_cosignature(scene: Scene) -> None:
     edit_proof(scene, r"^(\u2014 witness-1\.example ........).{8}", r"\1AAAAAAAA")
@@ -241,8 +242,8 @@ def proof_other(scene: Scene) -> None:
     "proof: by the key's holder, of an entry that only a fork has",
     target="proof",
     by="key",
-    undetected="one proof by itself is one story; two heads that do not go together, or a quorum "
-    "of witnesses, show that there is another",
+    undetected="a single proof cannot show a fork; two inconsistent heads or a quorum of "
+    "witnesses can",
 )
 def proof_fork(scene: Scene) -> None:
     with open_verified(scene.fork) as ledger:
@@ -291,7 +292,7 @@ def evidence_other(scene: Scene) -> None:
 @threat(
     "evidence: of a rollback that never was, out of two honest tree heads",
     target="evidence",
-    undetected="that the shorter one was shown later is the word of whoever made the file",
+    undetected="only the accuser states that the shorter one was shown later",
 )
 def evidence_of_a_rollback(scene: Scene) -> None:
     with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
@@ -353,7 +354,7 @@ def memory_other(scene: Scene) -> None:
     shutil.copy(only(fresh.folder, "*.json"), remembered(scene))
 
 
-_FORGOTTEN = "what a verifier keeps is not kept from whoever can write it: keep it elsewhere, too"
+_FORGOTTEN = "a memory does not protect against someone who can write it; keep a copy elsewhere"
 
 
 @threat("memory: deleted, and the ledger rolled back", target="memory", undetected=_FORGOTTEN)
@@ -378,6 +379,6 @@ def blob_deleted(scene: Scene) -> None:
     only(LedgerPaths(scene.ledger).blobs, "*").unlink()
 
 
-@threat("blob: another in its place", target="blob")
+@threat("blob: replaced by another", target="blob")
 def blob_exchanged(scene: Scene) -> None:
     only(LedgerPaths(scene.ledger).blobs, "*").write_bytes(b"other weights")

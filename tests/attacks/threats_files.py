@@ -97,14 +97,14 @@ def flip_last(scene: Scene) -> int:
         return len(t.entries) - 1
 
 
-@threat("an entry's body, name or time edited and encoded anew")
+@threat("an entry's body, name or time edited and re-encoded")
 def edit(scene: Scene) -> int:
     with tables(scene) as t:
         t.entries[AT] = changed(t.entries[AT], body=b"forged", name="test.other")
     return AT
 
 
-@threat("... and every later link made anew", vague=True)
+@threat("... and every later link recomputed", vague=True)
 def edit_and_relink(scene: Scene) -> int:
     with tables(scene) as t:
         t.entries[AT] = changed(t.entries[AT], body=b"forged")
@@ -112,7 +112,7 @@ def edit_and_relink(scene: Scene) -> int:
     return AT
 
 
-@threat("... and the tree heads signed by a key of the attacker's")
+@threat("... and the tree heads signed by the attacker's key")
 def edit_and_sign(scene: Scene) -> None:
     with tables(scene) as t:
         t.entries[AT] = changed(t.entries[AT], body=b"forged")
@@ -135,7 +135,7 @@ def heads_by(key: object, rows: list[EntryRow], sizes: list[int], *, scene: Scen
     return heads
 
 
-@threat("bytes added behind an entry's end")
+@threat("bytes added after an entry's end")
 def trailing(scene: Scene) -> int:
     with tables(scene) as t:
         t.entries[AT] = (*t.entries[AT][:4], t.entries[AT][4] + b"\0")
@@ -163,7 +163,7 @@ def delete_and_renumber(scene: Scene) -> int:
     return AT
 
 
-@threat("... and indexes and links within the entries made anew", vague=True)
+@threat("... and indexes and links within the entries recomputed", vague=True)
 def delete_and_relink(scene: Scene) -> int:
     with tables(scene) as t:
         del t.entries[AT]
@@ -171,7 +171,7 @@ def delete_and_relink(scene: Scene) -> int:
     return AT
 
 
-@threat("a forged entry put in, well linked, the rest renumbered")
+@threat("a forged entry inserted with valid links, the rest renumbered")
 def insert(scene: Scene) -> int:
     with tables(scene) as t:
         t.entries.insert(
@@ -244,7 +244,7 @@ def cut(scene: Scene) -> int:
         return len(t.entries)
 
 
-@threat("cut back to an earlier tree head, heads and all")
+@threat("truncated to an earlier tree head, newer heads deleted")
 def cut_back(scene: Scene) -> int:
     with tables(scene) as t:
         t.heads = t.heads[:-1]
@@ -252,7 +252,7 @@ def cut_back(scene: Scene) -> int:
         return len(t.entries)
 
 
-@threat("emptied, heads and all")
+@threat("all entries and tree heads deleted")
 def empty(scene: Scene) -> None:
     with tables(scene) as t:
         t.entries, t.heads = [], []
@@ -279,17 +279,17 @@ def splice(scene: Scene) -> int:
     return AT
 
 
-@threat("an old database put back")
+@threat("an old database restored")
 def put_back(scene: Scene) -> None:
     shutil.copy(LedgerPaths(scene.earlier).database, scene.database)
 
 
-@threat("another ledger's database in its place")
+@threat("the database replaced by another ledger's")
 def exchange_database(scene: Scene) -> None:
     shutil.copy(LedgerPaths(scene.other).database, scene.database)
 
 
-@threat("another whole ledger in its place, vkey and private key as well")
+@threat("replaced by another ledger, with its vkey and private key")
 def exchange_all(scene: Scene) -> None:
     shutil.rmtree(scene.ledger)
     shutil.copytree(scene.other, scene.ledger)
@@ -300,10 +300,10 @@ def delete_database(scene: Scene) -> None:
     scene.database.unlink()
 
 
-_VKEY = "whoever verifies does not believe the vkey that lies beside the ledger"
+_VKEY = "a verifier with a vkey of its own ignores the one next to the ledger"
 
 
-@threat("the vkey exchanged", harmless=_VKEY)
+@threat("the vkey replaced", harmless=_VKEY)
 def exchange_vkey(scene: Scene) -> None:
     shutil.copy(LedgerPaths(scene.other).vkey, LedgerPaths(scene.ledger).vkey)
 
@@ -313,15 +313,15 @@ def delete_vkey(scene: Scene) -> None:
     LedgerPaths(scene.ledger).vkey.unlink()
 
 
-_KEY = "a private key signs what is to come; nothing that is recorded changes"
+_KEY = "a private key signs future entries; recorded entries do not change"
 
 
-@threat("the private key exchanged", harmless=_KEY)
+@threat("the private key replaced", harmless=_KEY)
 def exchange_key(scene: Scene) -> None:
     shutil.copy(LedgerPaths(scene.other).key, LedgerPaths(scene.ledger).key)
 
 
-@threat("the private key readable for others", harmless=_KEY)
+@threat("the private key made readable for others", harmless=_KEY)
 def open_key(scene: Scene) -> None:
     LedgerPaths(scene.ledger).key.chmod(0o644)
 
@@ -374,8 +374,8 @@ def column_idx(scene: Scene) -> int:
 
 @threat(
     "an inner tree head deleted",
-    harmless="the next head covers the same entries; that one statement about an earlier size "
-    "is lost, and two batches look like one",
+    harmless="the next head covers the same entries; only the statement about the earlier size is "
+    "lost, and two batches look like one",
 )
 def head_deleted(scene: Scene) -> None:
     with tables(scene) as t:
@@ -436,9 +436,9 @@ def head_beyond(scene: Scene) -> int:
 
 
 @threat(
-    "cosignatures taken from the newest tree head",
-    harmless="its witnesses' word is missing; what they said of earlier heads, and the head that "
-    "was kept, still bind the ledger",
+    "cosignatures removed from the newest tree head",
+    harmless="the newest cosignatures are missing; earlier cosignatures and the kept head still "
+    "bind the ledger",
 )
 def cosignatures_removed(scene: Scene) -> None:
     with tables(scene) as t:
@@ -450,7 +450,8 @@ def cosignatures_removed(scene: Scene) -> None:
 
 @threat(
     "a cosignature forged in a witness's name",
-    harmless="nothing in the ledger hangs on it; whoever counts cosignatures checks them",
+    harmless="nothing in the ledger depends on it; a verifier that counts cosignatures verifies "
+    "them",
 )
 def cosignature_forged(scene: Scene) -> None:
     with tables(scene) as t:
@@ -465,7 +466,8 @@ def cosignature_forged(scene: Scene) -> None:
 
 @threat(
     "a cosignature moved from another tree head",
-    harmless="nothing in the ledger hangs on it; whoever counts cosignatures checks them",
+    harmless="nothing in the ledger depends on it; a verifier that counts cosignatures verifies "
+    "them",
 )
 def cosignature_moved(scene: Scene) -> None:
     with tables(scene) as t:
@@ -529,7 +531,7 @@ def patch(path: Path, at: int, data: bytes) -> None:
         file.write(data)
 
 
-@threat("a byte of the schema's text overwritten, so that it is no text")
+@threat("a byte of the schema's text overwritten, so that it is not UTF-8")
 def schema_text(scene: Scene) -> None:
     at = scene.database.read_bytes().index(b"CREATE TABLE tree_heads (size INTEGER")
     patch(scene.database, at + len("CREATE TABLE tree_heads (size INTEG"), b"\x9e")
@@ -558,7 +560,7 @@ def page_overwritten(scene: Scene) -> None:
 
 @threat(
     "a page of an SQLite index overwritten",
-    harmless="nothing that is verified, or read from a verified ledger, goes by an index",
+    harmless="verification, and reading a verified ledger, use no index",
 )
 def index_overwritten(scene: Scene) -> None:
     at, size = page_of(scene, "sqlite_autoindex_entries_1")
@@ -567,7 +569,7 @@ def index_overwritten(scene: Scene) -> None:
 
 @threat(
     "rows hidden from look-ups by a changed key in an inner page",
-    harmless="nothing is looked up: whoever verifies or reads verified entries walks all rows",
+    harmless="verification, and reading verified entries, go through all rows",
 )
 def inner_page(scene: Scene) -> None:
     at, _ = page_of(scene, "entries")
@@ -613,8 +615,8 @@ def wal_exchanged(scene: Scene) -> None:
 
 
 @threat(
-    "shared memory (`-shm`) filled with rubbish",
-    harmless="SQLite makes it anew when the first process opens the file",
+    "shared memory (`-shm`) overwritten",
+    harmless="SQLite recreates it when the first process opens the file",
 )
 def shm(scene: Scene) -> None:
     lay_out_wal(scene)
@@ -622,8 +624,8 @@ def shm(scene: Scene) -> None:
 
 
 @threat(
-    "a rollback journal laid beside the file, which SQLite would play back",
-    harmless="whoever verifies does not play it back; the recorder does, and finds the damage",
+    "a rollback journal added, which SQLite would replay",
+    harmless="verifiers do not replay it; the recorder does, and finds the damage",
 )
 def hot_journal(scene: Scene) -> None:
     path = scene.root / "ledger.sqlite"

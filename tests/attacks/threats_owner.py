@@ -103,7 +103,7 @@ def fork(scene: Scene) -> int:
     return len(rows_of(scene.earlier).entries)
 
 
-@threat("rolled back to an earlier tree head, and continued otherwise", by="key", vague=True)
+@threat("rolled back to an earlier tree head, and continued differently", by="key", vague=True)
 def rolled_back(scene: Scene) -> int:
     with tables(scene) as t:
         t.heads = t.heads[:-1]
@@ -128,8 +128,8 @@ def rewritten_with_a_witness(scene: Scene) -> int:
 
 
 _NEW = (
-    "what is appended is new to every head: nothing that anybody kept is contradicted, and "
-    "content is not the ledger's business"
+    "no kept head covers an appended entry, so none contradicts it, and the ledger does not judge "
+    "content"
 )
 
 
@@ -138,7 +138,7 @@ def invented(scene: Scene) -> int:
     return append(scene, plain("test.event"))
 
 
-@threat("a time far in the future", by="key", undetected="a recorder's clock is believed")
+@threat("a time far in the future", by="key", undetected="the recorder's clock is trusted")
 def future(scene: Scene) -> int:
     with tables(scene) as t:
         at = len(t.entries)
@@ -161,7 +161,7 @@ def version_skipped(scene: Scene) -> int:
     return append(scene, plain("test.event", version=2))
 
 
-@threat("bytes behind an entry's end, linked and signed", by="key")
+@threat("bytes after an entry's end, linked and signed", by="key")
 def trailing_signed(scene: Scene) -> int:
     with tables(scene) as t:
         at = len(t.entries)
@@ -183,7 +183,7 @@ def trailing_signed(scene: Scene) -> int:
     return at
 
 
-@threat("an operator's word by a key that is no operator's", by="key")
+@threat("an operator's statement signed by a key that is not an operator's", by="key")
 def false_operator(scene: Scene) -> int:
     entry = plain(REVIEWED, body=b"good")
     return append(scene, entry, author=AuthorKey("operator", STRANGER))
@@ -214,21 +214,21 @@ def statement_of_another_ledger(scene: Scene) -> int:
     return append(scene, replace(entry, author=signed))
 
 
-@threat("an operator's signed event edited, its signature left", by="key")
+@threat("an operator's signed event edited, its signature kept", by="key")
 def edited_author(scene: Scene) -> int:
     rows = rows_of(scene.ledger).entries
     at = next(n for n, row in enumerate(rows) if row[3] == REVIEWED)
     return rewrite(scene, at, lambda e: replace(e, body=b"the opposite"))
 
 
-@threat("an operator's signature taken off", by="key", vague=True)
+@threat("an operator's signature removed", by="key", vague=True)
 def stripped_author(scene: Scene) -> int:
     rows = rows_of(scene.ledger).entries
     at = next(n for n, row in enumerate(rows) if row[3] == REVIEWED)
     return rewrite(scene, at, lambda e: replace(e, author=None))
 
 
-@threat("a key granted by nobody", by="key")
+@threat("a key granted without a signature", by="key")
 def grant_by_nobody(scene: Scene) -> int:
     key = vkey("mallory.example", public_bytes(STRANGER))
     return append(scene, authority_event(scene, "key.granted", role="operator", vkey=key))
@@ -255,8 +255,8 @@ def revoke(scene: Scene, role: str, key: Ed25519PrivateKey, *, by: AuthorKey) ->
 
 
 _STOLEN = (
-    "an operator's key is good until it is revoked: the ledger's key revokes it, and grants again "
-    "what it revoked"
+    "an operator's key is valid until the ledger's key revokes it; the ledger's key can then grant "
+    "the judge's key again"
 )
 
 
@@ -266,7 +266,7 @@ def revoke_by_thief(scene: Scene) -> int:
     return len(rows_of(scene.ledger).entries) - 1
 
 
-@threat("a stolen operator's key grants on, though the ledger's key has revoked it", by="key")
+@threat("a stolen operator's key still grants after the ledger's key revoked it", by="key")
 def grant_by_dislodged_operator(scene: Scene) -> int:
     revoke(scene, "operator", OPERATOR, by=AuthorKey("ledger", scene.new_key))
     key = vkey("mallory.example", public_bytes(STRANGER))
@@ -290,7 +290,7 @@ def grant_again(scene: Scene) -> int:
     return append(scene, entry, author=AuthorKey("operator", OPERATOR))
 
 
-@threat("a witness's grant taken out of the past", by="key", vague=True)
+@threat("a witness's grant removed from the past", by="key", vague=True)
 def grant_removed(scene: Scene) -> int:
     key = cosignature_vkey("nobody.example", public_bytes(STRANGER))
     with tables(scene) as t:
@@ -349,7 +349,7 @@ def old_key_signs(scene: Scene) -> int:
         return size - 1
 
 
-@threat("the old key tells another story from before its rotation on", by="old key", vague=True)
+@threat("the old key signs another history from before its rotation on", by="old key", vague=True)
 def old_key_forks(scene: Scene) -> int:
     return fork(scene)
 
@@ -384,8 +384,8 @@ def clock_forward(scene: Scene) -> None:
     "the clock set forward before a recorder begins",
     target="clock",
     by="clock",
-    undetected="a recorder that has just begun has nothing to compare its clock with; cosignatures "
-    "bear times of other clocks",
+    undetected="a recorder that starts has no earlier time to compare; cosignatures contain times "
+    "of other clocks",
 )
 def clock_ahead(scene: Scene) -> None:
     append_at(scene, iter([time.time_ns() + _HOUR]))

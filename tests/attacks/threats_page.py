@@ -18,55 +18,62 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "threats.md"
 _HEAD = """\
 # Threats, and what detects each
 
-Written by `PYTHONPATH=tests/helpers python tests/attacks/threats_page.py`: every attack on this
-page is carried out, on disk, on a copy of an honest ledger, and every detector is asked. The
-suite does it again and compares (`tests/ledger/verification/test_threats.py`); each detector
-accepts the ledger that was not attacked. Why it is so: [tampering](../explanation/tampering.md).
+Written by `PYTHONPATH=tests/helpers python tests/attacks/threats_page.py`. The program carries out
+every attack on this page on a copy of an honest ledger, and runs every detector on the result. The
+test suite repeats this and compares (`tests/ledger/verification/test_threats.py`). Each detector
+accepts the honest ledger. Explanation: [tampering](../explanation/tampering.md).
 
-**found**: refused, and the entry named where it was made. found: refused. -: not noticed.
+**found**: rejected, and the changed entry is named. found: rejected. -: not detected.
 """
 
 _SECTIONS = {
     ("ledger", "files"): """\
-## The ledger's files, by somebody who can write them and has no private key
+## The ledger's files, changed by someone who has no private key
 
-The columns are verifiers by what they hold beside the ledger: nothing (the vkey that lies there is
-believed); the vkey; the vkey and the newest witnessed tree head; the vkey and a memory of that
-head; a memory of an earlier one, by which only what is new is read; the vkey and a policy of two
-witnesses that both have to have cosigned the newest tree head. Then the second verifier, with vkey
-and kept head; then the recorder, at its next append, which checks the end of the ledger only.
+Each column is a verifier that has, apart from the ledger:
+
+- *nothing*: it trusts the vkey that is stored next to the ledger
+- *the vkey*
+- *a kept head*: the vkey and the newest witnessed tree head
+- *a memory*: the vkey and its own record of that head
+- *... only what is new*: a record of an earlier head; it reads newer entries only
+- *a quorum*: the vkey and a policy of two witnesses; both must have cosigned the newest tree head
+
+The *second verifier* has the vkey and the kept head. *Next append* is the recorder when it appends
+again; it checks only the end of the ledger.
 """,
     ("ledger", "key"): """\
-## The same, by somebody who holds the ledger's private key as well
+## The ledger's files, changed by someone who has its private key
 
-They can sign whatever they like; what others hold is all that stands against it.
+The attacker can sign any ledger. Only tree heads, memories and cosignatures held by others detect
+it.
 """,
     ("ledger", "old key"): """\
-## The same, by somebody who holds a key that was rotated out
+## The ledger's files, changed by someone who has a key that was rotated out
 """,
     ("clock", "clock"): """\
-## The recorder's time, by somebody who can set its machine's clock
+## The recorder's clock, set by someone who controls its machine
 """,
     ("bundle", "files"): """\
-## A bundle, by whoever hands it over
+## A bundle, changed by the person who hands it over
 """,
     ("proof", "files"): """\
-## A proof of one entry, by whoever hands it over
+## A proof of one entry, changed by the person who hands it over
 """,
     ("proof", "key"): """\
-## The same, by somebody who holds the ledger's private key as well
+## A proof of one entry, made by someone who has the ledger's private key
 """,
     ("evidence", "files"): """\
-## Evidence against a ledger, by whoever accuses it
+## Evidence against a ledger, changed by the accuser
 """,
     ("evidence", "old key"): """\
-## The same, by somebody who holds a key that was rotated out
+## Evidence against a ledger, made by someone who has a key that was rotated out
 """,
     ("memory", "files"): """\
-## What a verifier remembers, by somebody who can write that
+## A verifier's memory, changed by someone who can write it
 """,
     ("blob", "files"): """\
-## Blobs, by somebody who can write the ledger's files
+## Blobs, changed by someone who can write the ledger's files
 """,
 }
 
