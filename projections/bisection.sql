@@ -9,7 +9,7 @@ SELECT
     UNNEST(RANGE(1, LEN(TRY_CAST(suspects AS VARCHAR[])) + 1)) AS number,
     UNNEST(TRY_CAST(suspects AS VARCHAR[])) AS checkpoint_id
 FROM bisections;
-COMMENT ON VIEW bisection_suspects IS 'The chain that each search goes along';
+COMMENT ON VIEW bisection_suspects IS 'The chain of checkpoints that each search covers';
 COMMENT ON COLUMN bisection_suspects.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_suspects.number IS 'From 1 in the order of the chain; 0: the good one before it';
 COMMENT ON COLUMN bisection_suspects.checkpoint_id IS 'The checkpoint';
@@ -61,7 +61,7 @@ SELECT
     against,
     weight / NULLIF(SUM(weight) OVER (PARTITION BY bisection_id), 0) AS probability
 FROM weighed;
-COMMENT ON VIEW bisection_posterior IS 'How probable it is of each checkpoint of a search that it is the first bad one';
+COMMENT ON VIEW bisection_posterior IS 'The probability of each checkpoint of a search to be the first bad one';
 COMMENT ON COLUMN bisection_posterior.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_posterior.number IS 'In the chain; 0: it is the good one, or lies before it';
 COMMENT ON COLUMN bisection_posterior.checkpoint_id IS 'The checkpoint; NULL: none is bad';
@@ -112,12 +112,12 @@ FROM bisections AS b
 JOIN likeliest AS l USING (bisection_id)
 LEFT JOIN probed AS p USING (bisection_id)
 LEFT JOIN bisection_ends AS e USING (bisection_id);
-COMMENT ON VIEW bisection_standing IS 'Each search for the checkpoint that made a line worse, and how far it is';
+COMMENT ON VIEW bisection_standing IS 'Each search for the checkpoint that made a line worse, and its progress';
 COMMENT ON COLUMN bisection_standing.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_standing.idx IS 'Ledger index of its opening';
 COMMENT ON COLUMN bisection_standing.line_id IS 'The line';
 COMMENT ON COLUMN bisection_standing.suspects IS 'Number of checkpoints that it began with';
-COMMENT ON COLUMN bisection_standing.error IS 'Believed share of wrong verdicts';
+COMMENT ON COLUMN bisection_standing.error IS 'Assumed share of wrong verdicts';
 COMMENT ON COLUMN bisection_standing.probes IS 'Probes so far';
 COMMENT ON COLUMN bisection_standing.known IS 'Of these, known from another search with the same oracle';
 COMMENT ON COLUMN bisection_standing.skipped IS 'Of these, checkpoints that cannot be tested';
@@ -128,7 +128,7 @@ COMMENT ON COLUMN bisection_standing.culprit IS 'What was found; NULL: nothing, 
 COMMENT ON COLUMN bisection_standing.candidates IS 'Checkpoints that cannot be told apart, at the end';
 COMMENT ON COLUMN bisection_standing.proposals IS 'Which the culprit came with';
 COMMENT ON COLUMN bisection_standing.rolled_back IS 'The culprit was rolled back by name';
-COMMENT ON COLUMN bisection_standing.reason IS 'In words';
+COMMENT ON COLUMN bisection_standing.reason IS 'Explanation';
 
 CREATE VIEW salvages AS
 SELECT
@@ -143,7 +143,7 @@ FROM (
     WHERE proposer = 'salvage' AND JSON_TYPE(evidence) = 'ARRAY'
 )
 WHERE (told ->> '$.kind') = 'salvage';
-COMMENT ON VIEW salvages IS 'Changes that went back with a culprit, and were proposed again without it';
+COMMENT ON VIEW salvages IS 'Changes that were rolled back with a culprit, and proposed again without it';
 COMMENT ON COLUMN salvages.proposal_id IS 'The new proposal';
 COMMENT ON COLUMN salvages.idx IS 'Ledger index of its submission';
 COMMENT ON COLUMN salvages.culprit IS 'Checkpoint that it went back with';

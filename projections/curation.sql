@@ -54,12 +54,12 @@ SELECT
 FROM decisions AS d
 JOIN run_starts AS s USING (run_id)
 LEFT JOIN answered AS a USING (run_id, number);
-COMMENT ON VIEW decision_authors IS 'Who made each decision, and what was asked of whom';
+COMMENT ON VIEW decision_authors IS 'The author of each decision, and the models that were asked';
 COMMENT ON COLUMN decision_authors.run_id IS 'The run';
 COMMENT ON COLUMN decision_authors.number IS 'Of the decision, from 1 in each run';
 COMMENT ON COLUMN decision_authors.epoch IS 'The epoch whose evaluation is answered';
 COMMENT ON COLUMN decision_authors.source IS 'driver, human or policy';
-COMMENT ON COLUMN decision_authors.author IS 'human, a model as the policy names it, or a policy without one; NULL: nobody decided';
+COMMENT ON COLUMN decision_authors.author IS 'human, a model as the policy names it, or a policy without a model; NULL: no decision';
 COMMENT ON COLUMN decision_authors.call IS 'Number in the transcript of the last usable call about its rules; NULL: no model was asked';
 COMMENT ON COLUMN decision_authors.model IS 'The model that was asked; a person may have said something else in its place';
 COMMENT ON COLUMN decision_authors.request IS 'SHA-256 of the stored request';
@@ -80,7 +80,7 @@ UNION
 SELECT run_id, 'model', author FROM authors WHERE source <> 'driver'
 UNION
 SELECT run_id, 'model', model FROM authors WHERE model IS NOT NULL;
-COMMENT ON VIEW origin_tags IS 'All that entered each run: as in run_origins, and whoever made one of its decisions';
+COMMENT ON VIEW origin_tags IS 'Everything that entered each run: the rows of run_origins, and the authors of its decisions';
 COMMENT ON COLUMN origin_tags.run_id IS 'The run';
 COMMENT ON COLUMN origin_tags.kind IS 'data or model';
 COMMENT ON COLUMN origin_tags.name IS 'Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in';
@@ -144,21 +144,21 @@ LEFT JOIN sampled AS c USING (run_id)
 LEFT JOIN provocations AS p USING (run_id)
 LEFT JOIN counting_audits AS k USING (run_id)
 LEFT JOIN audit_scores AS u ON u.audit_id = k.audit_id AND u.idx = k.idx;
-COMMENT ON VIEW run_forces IS 'What shaped each run, for choosing among runs: who decided, how it was sampled, where it came from';
+COMMENT ON VIEW run_forces IS 'Properties of each run to select by: author of decisions, sampling, origin';
 COMMENT ON COLUMN run_forces.run_id IS 'The run';
 COMMENT ON COLUMN run_forces.checkpoint IS 'Version of the infrastructure that the run was made under';
 COMMENT ON COLUMN run_forces.policy_name IS 'Who was asked to decide';
 COMMENT ON COLUMN run_forces.decided_by IS 'Authors of its decisions';
 COMMENT ON COLUMN run_forces.asked IS 'Requests to models for decisions';
-COMMENT ON COLUMN run_forces.temperature IS 'The highest that was asked for; NULL: of some request it is not known, or none was made';
+COMMENT ON COLUMN run_forces.temperature IS 'The highest value requested; NULL: unknown for some request, or no request';
 COMMENT ON COLUMN run_forces.sampling_seeds IS 'Seeds that requests named';
 COMMENT ON COLUMN run_forces.training_seed IS 'Of initialisation and data order';
 COMMENT ON COLUMN run_forces.dataset IS 'Name of the dataset';
 COMMENT ON COLUMN run_forces.data_fingerprint IS 'Of the training examples';
-COMMENT ON COLUMN run_forces.provocation IS 'The fault that was put in on purpose; NULL: none';
+COMMENT ON COLUMN run_forces.provocation IS 'The provoked fault; NULL: none';
 COMMENT ON COLUMN run_forces.origins IS 'Tags, each kind:name';
 COMMENT ON COLUMN run_forces.kept_out IS 'Those that are not admitted now';
-COMMENT ON COLUMN run_forces.withdrawn IS 'Whether one of them was admitted or refused once, and stands withdrawn';
+COMMENT ON COLUMN run_forces.withdrawn IS 'Whether one of them was admitted or refused before and is now withdrawn';
 COMMENT ON COLUMN run_forces.accuracy_score IS 'From 0 to 1, of the audit that counts';
 COMMENT ON COLUMN run_forces.process_score IS 'From 0 to 1, likewise';
 COMMENT ON COLUMN run_forces.validation_accuracy IS 'As the judge measured it in the audit that counts';
@@ -226,7 +226,7 @@ chained AS (
 
 SELECT run_id, epoch, measured, SHA256(CAST(ROW(measured, rules) AS VARCHAR)) AS state
 FROM chained;
-COMMENT ON VIEW decision_states IS 'What had been seen at the end of each epoch, as a hash: equal where everything measured is equal to the last bit';
+COMMENT ON VIEW decision_states IS 'A hash of all measurements up to the end of each epoch; equal only if they are equal bit for bit';
 COMMENT ON COLUMN decision_states.run_id IS 'The run';
 COMMENT ON COLUMN decision_states.epoch IS 'From 0';
 COMMENT ON COLUMN decision_states.measured IS 'SHA-256 over configuration, data, model and all measurements up to the epoch';
@@ -254,12 +254,12 @@ JOIN decisions AS d
         AND d.direction = (p.decision ->> '$.direction')
         AND d.justification = (p.decision ->> '$.justification')
 WHERE p.mark IS NOT NULL AND p.verdict = 'approve';
-COMMENT ON VIEW decision_marks IS 'Reviews of decisions by people that stand: in reviews, and when they approved them';
+COMMENT ON VIEW decision_marks IS 'Valid reviews of decisions by people: reviews, and approvals at decision time';
 COMMENT ON COLUMN decision_marks.run_id IS 'The run';
 COMMENT ON COLUMN decision_marks.number IS 'Of the decision, from 1 in each run';
 COMMENT ON COLUMN decision_marks.mark IS 'gold or bad';
-COMMENT ON COLUMN decision_marks.note IS 'In words';
-COMMENT ON COLUMN decision_marks.idx IS 'Ledger index of the word';
+COMMENT ON COLUMN decision_marks.note IS 'Explanation';
+COMMENT ON COLUMN decision_marks.idx IS 'Ledger index of the statement';
 COMMENT ON COLUMN decision_marks.vouched IS 'Signed by an operator, or said when it was approved; without it only bad counts';
 
 CREATE VIEW decision_rewards AS
@@ -331,16 +331,16 @@ LEFT JOIN against AS g USING (run_id)
 LEFT JOIN effects AS e ON e.run_id = d.run_id AND e.decision = d.number
 LEFT JOIN faults AS f ON f.run_id = d.run_id AND f.decision = d.number
 LEFT JOIN marks AS m ON m.run_id = d.run_id AND m.number = d.number;
-COMMENT ON VIEW decision_rewards IS 'What each decision is worth, and the parts of it; a model that is trained by reward takes it from here';
+COMMENT ON VIEW decision_rewards IS 'The reward of each decision and its parts, for training by reward';
 COMMENT ON COLUMN decision_rewards.run_id IS 'The run';
 COMMENT ON COLUMN decision_rewards.number IS 'Of the decision, from 1 in each run';
 COMMENT ON COLUMN decision_rewards.epoch IS 'The epoch whose evaluation is answered';
 COMMENT ON COLUMN decision_rewards.cites IS 'Rules, in the order of their names';
 COMMENT ON COLUMN decision_rewards.direction IS 'The remedy asked for, or defer';
 COMMENT ON COLUMN decision_rewards.outcome IS 'applied, refused, restart, deferred or open';
-COMMENT ON COLUMN decision_rewards.author IS 'Who decided; NULL: nobody did';
+COMMENT ON COLUMN decision_rewards.author IS 'Author of the decision; NULL: no decision';
 COMMENT ON COLUMN decision_rewards.advantage IS 'Validation accuracy of its run, above the mean of judged runs from the same start; NULL: there is no other';
-COMMENT ON COLUMN decision_rewards.effect IS '1: its remedy silenced the rules that it cites; -1: it did not; NULL: cannot be told';
+COMMENT ON COLUMN decision_rewards.effect IS '1: its remedy silenced the cited rules; -1: it did not; NULL: unknown';
 COMMENT ON COLUMN decision_rewards.violations IS 'That the audit that counts found in it; NULL: not audited';
 COMMENT ON COLUMN decision_rewards.mark IS 'gold or bad, as people said; NULL: unmarked';
 COMMENT ON COLUMN decision_rewards.reward IS 'advantage, and a tenth each: plus effect, minus violations, plus gold or minus bad; NULL: its run is not judged';
@@ -366,15 +366,15 @@ FROM decision_rewards AS r
 JOIN citations AS c USING (run_id, number)
 LEFT JOIN sides AS e ON e.run_id = r.run_id AND e.epoch = r.epoch AND e.rule = c.rule
 GROUP BY ALL;
-COMMENT ON VIEW rule_credit IS 'What came of each direction that was taken for each rule, by who took it';
+COMMENT ON VIEW rule_credit IS 'The outcome of each direction taken for each rule, by author';
 COMMENT ON COLUMN rule_credit.rule IS 'R1 to R7';
 COMMENT ON COLUMN rule_credit.side IS 'On which its signal had left the band';
 COMMENT ON COLUMN rule_credit.direction IS 'The remedy asked for, or defer';
-COMMENT ON COLUMN rule_credit.author IS 'Who decided; NULL: nobody did';
+COMMENT ON COLUMN rule_credit.author IS 'Author of the decision; NULL: no decision';
 COMMENT ON COLUMN rule_credit.decisions IS 'How often it was taken';
 COMMENT ON COLUMN rule_credit.applied IS 'How often it was carried out';
 COMMENT ON COLUMN rule_credit.silenced IS 'Of the applied: how many silenced it';
-COMMENT ON COLUMN rule_credit.not_silenced IS 'How many did not; of the rest it cannot be told';
+COMMENT ON COLUMN rule_credit.not_silenced IS 'How many did not; the others are unknown';
 COMMENT ON COLUMN rule_credit.violations IS 'That audits found in these decisions';
 COMMENT ON COLUMN rule_credit.gold IS 'How often people marked it so';
 COMMENT ON COLUMN rule_credit.bad IS 'Likewise';
@@ -423,7 +423,7 @@ SELECT
     ) AS why_not
 FROM run_standing AS s
 LEFT JOIN kept AS k USING (run_id);
-COMMENT ON VIEW curated_runs IS 'Which runs training data may be drawn from: nothing that is not spoken for by every condition';
+COMMENT ON VIEW curated_runs IS 'Runs that training data may come from: those that meet every condition';
 COMMENT ON COLUMN curated_runs.run_id IS 'The run';
 COMMENT ON COLUMN curated_runs.let_in IS 'Whether it may';
 COMMENT ON COLUMN curated_runs.tainted IS 'As run_standing says, or because an origin that it has something of was withdrawn';
@@ -479,14 +479,14 @@ SELECT
     LIST_CONCAT(COALESCE(c.why_not, ['its run is unknown']), d.faults) AS why_not
 FROM judged AS d
 LEFT JOIN curated_runs AS c USING (run_id);
-COMMENT ON VIEW curated_decisions IS 'Which decisions may be shown to a model as what to do';
+COMMENT ON VIEW curated_decisions IS 'Decisions that may be training examples';
 COMMENT ON COLUMN curated_decisions.run_id IS 'The run';
 COMMENT ON COLUMN curated_decisions.number IS 'Of the decision, from 1 in each run';
 COMMENT ON COLUMN curated_decisions.epoch IS 'The epoch whose evaluation is answered';
-COMMENT ON COLUMN curated_decisions.author IS 'Who decided; NULL: nobody did';
+COMMENT ON COLUMN curated_decisions.author IS 'Author of the decision; NULL: no decision';
 COMMENT ON COLUMN curated_decisions.call IS 'Number in the transcript; NULL: no model was asked';
 COMMENT ON COLUMN curated_decisions.request IS 'SHA-256 of the stored request; NULL: no model was asked';
-COMMENT ON COLUMN curated_decisions.gold IS 'Marked so by somebody who counts, and by nobody as bad';
+COMMENT ON COLUMN curated_decisions.gold IS 'Marked gold by a valid reviewer, and marked bad by none';
 COMMENT ON COLUMN curated_decisions.run_let_in IS 'Whether its run is let in';
 COMMENT ON COLUMN curated_decisions.faults IS 'What speaks against the decision itself';
 COMMENT ON COLUMN curated_decisions.let_in IS 'Its run is let in, and nothing speaks against it';
@@ -528,7 +528,7 @@ SELECT
     g.let_in AND whole AS let_in
 FROM grouped AS g
 LEFT JOIN asked AS a ON a.run_id = g.run_id AND a.call = g.call;
-COMMENT ON VIEW curated_answers IS 'Decisions that answer one question, together: what an example is made of';
+COMMENT ON VIEW curated_answers IS 'Decisions that answer the same question; an example is made of one group';
 COMMENT ON COLUMN curated_answers.run_id IS 'The run';
 COMMENT ON COLUMN curated_answers.epoch IS 'The epoch decided on';
 COMMENT ON COLUMN curated_answers.call IS 'Number of the call in the transcript; NULL: no model was asked';
@@ -537,7 +537,7 @@ COMMENT ON COLUMN curated_answers.numbers IS 'Of all of them';
 COMMENT ON COLUMN curated_answers.rules IS 'That they cite, in the order of their names';
 COMMENT ON COLUMN curated_answers.authors IS 'Who made them';
 COMMENT ON COLUMN curated_answers.request IS 'SHA-256 of the stored request; NULL: no model was asked';
-COMMENT ON COLUMN curated_answers.does IS 'What they do, without what was said about it';
+COMMENT ON COLUMN curated_answers.does IS 'The remedies and their arguments, without the justifications';
 COMMENT ON COLUMN curated_answers.gold IS 'Whether one of them is marked so';
 COMMENT ON COLUMN curated_answers.whole IS 'Whether they answer each rule that was asked about, and no other';
 COMMENT ON COLUMN curated_answers.usable IS 'Whole, and their run is let in: may be shown as what not to do';
@@ -575,7 +575,7 @@ JOIN answers AS r ON r.state = c.state AND r.rules = c.rules
 WHERE
     c.let_in AND c.does <> r.does AND c.followed IS DISTINCT FROM r.followed
     AND c.accuracy > r.accuracy;
-COMMENT ON VIEW preference_pairs IS 'Two answers to one state, after which two runs went apart and ended differently; an export asks for a difference above the noise';
+COMMENT ON VIEW preference_pairs IS 'Two answers to the same state, after which two runs diverged; an export requires a difference above the noise';
 COMMENT ON COLUMN preference_pairs.state IS 'As in decision_states';
 COMMENT ON COLUMN preference_pairs.epoch IS 'The last in which both runs were the same';
 COMMENT ON COLUMN preference_pairs.rules IS 'That both answer';

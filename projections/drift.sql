@@ -20,14 +20,14 @@ SELECT
 FROM numbered AS a
 JOIN events AS t ON t.idx = a.idx
 LEFT JOIN drift_answers AS r ON r.line_id = a.line_id AND r.alarm = a.number AND r.idx > a.idx;
-COMMENT ON VIEW alarms IS 'Each alarm with what an operator has said to it';
+COMMENT ON VIEW alarms IS 'Each alarm with the operator''s answer';
 COMMENT ON COLUMN alarms.line_id IS 'The line';
 COMMENT ON COLUMN alarms.number IS 'Of the alarm on its line, from 1';
 COMMENT ON COLUMN alarms.idx IS 'Ledger index';
 COMMENT ON COLUMN alarms.time IS 'When it was raised';
 COMMENT ON COLUMN alarms.checkpoint_id IS 'Active at the time';
 COMMENT ON COLUMN alarms.kind IS 'ratchet, decline, three sigma, circuit breaker, complexity, production, not promoted, worse; velocity is no alarm but a word to the operator';
-COMMENT ON COLUMN alarms.detail IS 'In words';
+COMMENT ON COLUMN alarms.detail IS 'Explanation';
 COMMENT ON COLUMN alarms.open IS 'Whether it waits for an operator';
 COMMENT ON COLUMN alarms.answered_idx IS 'Ledger index of the answer; NULL: there is none';
 COMMENT ON COLUMN alarms.note IS 'What the operator said';
@@ -61,7 +61,7 @@ FROM runs AS r
 LEFT JOIN latest AS l ON l.run_id = r.run_id
 ANTI JOIN provocations AS p ON p.run_id = r.run_id
 WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL;
-COMMENT ON VIEW production_runs IS 'Runs that have ended under a checkpoint; those with a fault on purpose are left out';
+COMMENT ON VIEW production_runs IS 'Finished runs under each checkpoint, without runs that have a provoked fault';
 COMMENT ON COLUMN production_runs.run_id IS 'The run';
 COMMENT ON COLUMN production_runs.checkpoint_id IS 'That it is labelled with';
 COMMENT ON COLUMN production_runs.started_idx IS 'Ledger index of its start';
@@ -152,7 +152,7 @@ COMMENT ON COLUMN checkpoint_metrics.rolled_back IS 'Whether it, or one that it 
 COMMENT ON COLUMN checkpoint_metrics.evaluations IS 'Without confirmations';
 COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference tasks that were answered rightly';
 COMMENT ON COLUMN checkpoint_metrics.budget_utilisation IS 'Mean share of the tokens that a model may answer with, over the calls of its runs';
-COMMENT ON COLUMN checkpoint_metrics.retrieval_precision IS 'Mean precision of what was chosen to be shown, over the reference tasks that tell';
+COMMENT ON COLUMN checkpoint_metrics.retrieval_precision IS 'Mean precision of the selected rows, over the reference tasks that measure it';
 COMMENT ON COLUMN checkpoint_metrics.production_runs IS 'Runs that have ended under it; those with a fault on purpose are left out';
 COMMENT ON COLUMN checkpoint_metrics.production_good IS 'Of these, completed with no audit against them';
 COMMENT ON COLUMN checkpoint_metrics.production_success IS 'Their share';
@@ -189,7 +189,7 @@ SELECT
     CASE WHEN COUNT(*) > 1 THEN REGR_SLOPE(value, place) END AS slope
 FROM measured
 GROUP BY line_id, metric;
-COMMENT ON VIEW metric_trends IS 'How each of the six measures moves along the checkpoints of each line that stand';
+COMMENT ON VIEW metric_trends IS 'The trend of each of the six measures over the valid checkpoints of each line';
 COMMENT ON COLUMN metric_trends.line_id IS 'The line';
 COMMENT ON COLUMN metric_trends.metric IS 'Column of checkpoint_metrics';
 COMMENT ON COLUMN metric_trends.checkpoints IS 'That have a value';

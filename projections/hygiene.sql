@@ -12,7 +12,7 @@ SELECT
     MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since
 FROM authority_events
 WHERE name = 'key.revoked';
-COMMENT ON VIEW revoked_keys IS 'Keys that are not to be trusted from some time on, which may lie before their revocation';
+COMMENT ON VIEW revoked_keys IS 'Keys that are not trusted from a given time on, which may be before their revocation';
 COMMENT ON COLUMN revoked_keys.idx IS 'Ledger index of the revocation';
 COMMENT ON COLUMN revoked_keys.role IS 'Of the key';
 COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadecimal, as in signed_by';
@@ -28,7 +28,7 @@ WITH RECURSIVE descent AS (
 )
 
 SELECT checkpoint_id, ancestor FROM descent;
-COMMENT ON VIEW checkpoint_descent IS 'Each checkpoint with itself and all that it descends from';
+COMMENT ON VIEW checkpoint_descent IS 'Each checkpoint with itself and its ancestors';
 COMMENT ON COLUMN checkpoint_descent.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_descent.ancestor IS 'Itself, or one before it in the chain';
 
@@ -65,7 +65,7 @@ SELECT
     ARG_MIN({'key': signed_by}, idx)['key'] AS signed_by
 FROM (FROM own UNION ALL FROM again)
 GROUP BY checkpoint_id, rolled_back_by;
-COMMENT ON VIEW checkpoint_reach IS 'What each rollback reaches: the checkpoint, lines that begin with its code, and all that descend from either';
+COMMENT ON VIEW checkpoint_reach IS 'What each rollback affects: the checkpoint, lines that start from its code, and all their descendants';
 COMMENT ON COLUMN checkpoint_reach.checkpoint_id IS 'A checkpoint that is reached';
 COMMENT ON COLUMN checkpoint_reach.rolled_back_by IS 'The checkpoint that was rolled back: it, one that it descends from, or one whose code a line begins with';
 COMMENT ON COLUMN checkpoint_reach.idx IS 'Ledger index of the rollback';
@@ -76,7 +76,7 @@ CREATE VIEW checkpoint_moves AS
 SELECT line_id, idx, checkpoint_id FROM checkpoint_starts
 UNION ALL
 SELECT line_id, idx, to_checkpoint FROM checkpoint_rollbacks;
-COMMENT ON VIEW checkpoint_moves IS 'Which checkpoint of each line became the active one, and when';
+COMMENT ON VIEW checkpoint_moves IS 'When each checkpoint became the active one of its line';
 COMMENT ON COLUMN checkpoint_moves.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_moves.idx IS 'Ledger index from which on it is active';
 COMMENT ON COLUMN checkpoint_moves.checkpoint_id IS 'The checkpoint';
@@ -106,10 +106,10 @@ SELECT
     COALESCE(BOOL_OR(before AND active = checkpoint), FALSE) AS label_active
 FROM known
 GROUP BY run_id;
-COMMENT ON VIEW run_labels IS 'Under which checkpoint each run says that it was made, and whether the ledger agrees';
+COMMENT ON VIEW run_labels IS 'The checkpoint that each run claims, and whether the ledger confirms it';
 COMMENT ON COLUMN run_labels.run_id IS 'The run';
 COMMENT ON COLUMN run_labels.idx IS 'Ledger index of its start';
-COMMENT ON COLUMN run_labels.checkpoint IS 'As its start says; NULL: it says none';
+COMMENT ON COLUMN run_labels.checkpoint IS 'As recorded at its start; NULL: none';
 COMMENT ON COLUMN run_labels.labelled IS 'Whether it says one';
 COMMENT ON COLUMN run_labels.label_known IS 'Whether that checkpoint was on record before the run began, which it did once';
 COMMENT ON COLUMN run_labels.label_matches IS 'Whether the code that ran is the code that is on record for the checkpoint';
@@ -178,7 +178,7 @@ SELECT run_id, audit_id, idx, held, exercised, signed
 FROM finished
 WHERE signed OR NOT wanted
 QUALIFY ROW_NUMBER() OVER (PARTITION BY run_id ORDER BY idx DESC) = 1;
-COMMENT ON VIEW counting_audits IS 'The audit of each run that counts: the latest that is finished, of all that is on record of the run, and, where a judge has a key, signed';
+COMMENT ON VIEW counting_audits IS 'The audit that counts for each run: the latest finished one of the complete run, signed if a judge has a key';
 COMMENT ON COLUMN counting_audits.run_id IS 'The run';
 COMMENT ON COLUMN counting_audits.audit_id IS 'The audit';
 COMMENT ON COLUMN counting_audits.idx IS 'Ledger index of its scores';
@@ -200,7 +200,7 @@ UNION ALL
 SELECT run_id, idx, 'model', COALESCE(policy ->> '$.model', policy ->> '$.name')
 FROM run_starts
 WHERE COALESCE(policy ->> '$.model', policy ->> '$.name') IS NOT NULL;
-COMMENT ON VIEW run_origins IS 'What each run was made of: the data that it was trained on, and who decided';
+COMMENT ON VIEW run_origins IS 'The data each run was trained on, and the authors of its decisions';
 COMMENT ON COLUMN run_origins.run_id IS 'The run';
 COMMENT ON COLUMN run_origins.idx IS 'Ledger index of its start';
 COMMENT ON COLUMN run_origins.kind IS 'data or model';
@@ -224,7 +224,7 @@ WHERE
         )
     )
 GROUP BY kind, name;
-COMMENT ON VIEW origin_standing IS 'Which origins may enter training data; what is missing here was never let in by an operator';
+COMMENT ON VIEW origin_standing IS 'Whether each origin may enter training data; an operator never admitted the origins that have no row';
 COMMENT ON COLUMN origin_standing.kind IS 'data or model';
 COMMENT ON COLUMN origin_standing.name IS 'As in run_origins';
 COMMENT ON COLUMN origin_standing.what IS 'admitted or withdrawn: the latest word that counts';
@@ -241,7 +241,7 @@ SELECT a.run_id, e.run_id, 'was told of'
 FROM feedback AS f
 JOIN attempts AS a ON a.campaign_id = f.campaign_id AND a.number = f.number
 JOIN judged_attempts AS e ON e.campaign_id = f.campaign_id AND e.number < f.number;
-COMMENT ON VIEW run_sources IS 'What each run has of earlier ones';
+COMMENT ON VIEW run_sources IS 'What each run takes from earlier runs';
 COMMENT ON COLUMN run_sources.run_id IS 'The run';
 COMMENT ON COLUMN run_sources.source IS 'The earlier run';
 COMMENT ON COLUMN run_sources.how IS 'goes on from (its restart, or as the attempt before it) or was told of (a campaign''s feedback)';
@@ -286,12 +286,12 @@ SELECT
 FROM reached AS r
 JOIN own AS o ON o.run_id = r.origin
 JOIN run_starts AS s ON s.run_id = r.run_id;
-COMMENT ON VIEW run_taints IS 'Why runs are tainted, reason by reason';
+COMMENT ON VIEW run_taints IS 'The reasons why runs are tainted';
 COMMENT ON COLUMN run_taints.run_id IS 'The run';
 COMMENT ON COLUMN run_taints.origin IS 'Where the taint comes from: itself, or a run that it has something of';
 COMMENT ON COLUMN run_taints.checkpoint_id IS 'The checkpoint that was rolled back; NULL: an origin was withdrawn';
 COMMENT ON COLUMN run_taints.idx IS 'Ledger index since which the run is tainted for this reason';
-COMMENT ON COLUMN run_taints.reason IS 'In words';
+COMMENT ON COLUMN run_taints.reason IS 'Explanation';
 
 CREATE VIEW run_standing AS
 WITH RECURSIVE taints AS (
@@ -387,23 +387,23 @@ SELECT
     LEN(why_not) = 0 AS eligible,
     why_not
 FROM reasoned;
-COMMENT ON VIEW run_standing IS 'Whether each run may be learned from, and why not';
+COMMENT ON VIEW run_standing IS 'Whether each run may enter training data, and why not';
 COMMENT ON COLUMN run_standing.run_id IS 'The run';
 COMMENT ON COLUMN run_standing.idx IS 'Ledger index of its start';
 COMMENT ON COLUMN run_standing.checkpoint IS 'Its label: the checkpoint that its start names; NULL: none';
 COMMENT ON COLUMN run_standing.labelled IS 'Whether its start names one';
 COMMENT ON COLUMN run_standing.label_known IS 'Whether that checkpoint was on record before the run began';
 COMMENT ON COLUMN run_standing.label_matches IS 'Whether the code that ran is the code that is on record for the checkpoint';
-COMMENT ON COLUMN run_standing.label_active IS 'Whether it was the active one of its line when the run began; told, and excludes nothing';
+COMMENT ON COLUMN run_standing.label_active IS 'Whether it was the active one of its line when the run started; information only, excludes nothing';
 COMMENT ON COLUMN run_standing.audit_id IS 'The audit that counts, see counting_audits; NULL: there is none';
 COMMENT ON COLUMN run_standing.judged IS 'Whether there is one';
 COMMENT ON COLUMN run_standing.held IS 'Whether all its gates passed, with every check in force';
 COMMENT ON COLUMN run_standing.audit_signed IS 'Whether a judge signed it; demanded wherever a judge has a key';
 COMMENT ON COLUMN run_standing.exercised IS 'Whether enough rules fired and were answered';
-COMMENT ON COLUMN run_standing.provoked IS 'Whether a fault was put into it; told, and excludes nothing';
+COMMENT ON COLUMN run_standing.provoked IS 'Whether a fault was provoked; information only, excludes nothing';
 COMMENT ON COLUMN run_standing.tainted IS 'Whether it descends from a checkpoint that was rolled back or from an origin that was withdrawn';
 COMMENT ON COLUMN run_standing.tainted_by IS 'The checkpoints whose rollback taints it; empty where only an origin does';
-COMMENT ON COLUMN run_standing.taint_reasons IS 'In words';
+COMMENT ON COLUMN run_standing.taint_reasons IS 'Explanation';
 COMMENT ON COLUMN run_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
 COMMENT ON COLUMN run_standing.eligible IS 'Whether it may enter training data, as far as the run itself goes';
 COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted';
@@ -448,7 +448,7 @@ SELECT DISTINCT n.proposal_id, s.source
 FROM named AS n
 JOIN streams AS s ON s.stream_id = n.stream_id
 WHERE s.source <> n.proposal_id;
-COMMENT ON VIEW proposal_sources IS 'The runs, and the earlier proposals, that the evidence of each proposal points to';
+COMMENT ON VIEW proposal_sources IS 'The runs and earlier proposals that the evidence of each proposal cites';
 COMMENT ON COLUMN proposal_sources.proposal_id IS 'The proposal';
 COMMENT ON COLUMN proposal_sources.source IS 'A run or a proposal';
 
@@ -502,16 +502,16 @@ SELECT
     CASE WHEN t.idx IS NOT NULL THEN GREATEST(t.idx, s.idx) END AS tainted_idx
 FROM infra_submissions AS s
 LEFT JOIN taints AS t USING (proposal_id);
-COMMENT ON VIEW proposal_standing IS 'Whether the evidence, or the base, of each proposal is tainted';
+COMMENT ON VIEW proposal_standing IS 'Whether the evidence or the base of each proposal is tainted';
 COMMENT ON COLUMN proposal_standing.proposal_id IS 'The proposal';
 COMMENT ON COLUMN proposal_standing.idx IS 'Ledger index of its submission';
 COMMENT ON COLUMN proposal_standing.line_id IS 'The line that it would change';
 COMMENT ON COLUMN proposal_standing.base IS 'Commit that it changes';
-COMMENT ON COLUMN proposal_standing.checkpoints IS 'That came with it; NULL: none';
+COMMENT ON COLUMN proposal_standing.checkpoints IS 'The checkpoints that contain it; NULL: none';
 COMMENT ON COLUMN proposal_standing.tainted IS 'Whether something that it rests on is';
 COMMENT ON COLUMN proposal_standing.tainted_sources IS 'The tainted runs, or the checkpoint that it changes';
 COMMENT ON COLUMN proposal_standing.tainted_by IS 'The checkpoints whose rollback taints it';
-COMMENT ON COLUMN proposal_standing.taint_reasons IS 'In words';
+COMMENT ON COLUMN proposal_standing.taint_reasons IS 'Explanation';
 COMMENT ON COLUMN proposal_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
 
 CREATE VIEW checkpoint_standing AS
@@ -576,7 +576,7 @@ FROM checkpoint_starts AS c
 LEFT JOIN reached AS r USING (checkpoint_id)
 LEFT JOIN active AS a ON a.line_id = c.line_id
 LEFT JOIN used AS u ON u.checkpoint_id = c.checkpoint_id;
-COMMENT ON VIEW checkpoint_standing IS 'Whether each checkpoint is to be trusted, and what was made under it';
+COMMENT ON VIEW checkpoint_standing IS 'Whether each checkpoint is trusted, and what was made under it';
 COMMENT ON COLUMN checkpoint_standing.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_standing.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_standing.idx IS 'Ledger index at which it was recorded';
@@ -586,7 +586,7 @@ COMMENT ON COLUMN checkpoint_standing.commit IS 'Its commit in the repository';
 COMMENT ON COLUMN checkpoint_standing.tree IS 'Its tree';
 COMMENT ON COLUMN checkpoint_standing.code IS 'SHA-256 over the files in it that decide a run; NULL: recorded before this existed';
 COMMENT ON COLUMN checkpoint_standing.origin IS 'opened, promoted or adopted (committed by people)';
-COMMENT ON COLUMN checkpoint_standing.proposals IS 'That it came with; NULL: none';
+COMMENT ON COLUMN checkpoint_standing.proposals IS 'The proposals that it contains; NULL: none';
 COMMENT ON COLUMN checkpoint_standing.active IS 'Whether it is the active one of its line';
 COMMENT ON COLUMN checkpoint_standing.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
 COMMENT ON COLUMN checkpoint_standing.rolled_back_idx IS 'Ledger index of that rollback, the first if there were several';
@@ -614,7 +614,7 @@ SELECT
 FROM checkpoint_standing AS c
 JOIN events AS t ON t.idx = c.idx
 LEFT JOIN events AS w ON w.idx = c.rolled_back_idx;
-COMMENT ON VIEW infra_checkpoints IS 'Each checkpoint in few words, with times; checkpoint_standing says more';
+COMMENT ON VIEW infra_checkpoints IS 'A summary of each checkpoint, with times; checkpoint_standing has more columns';
 COMMENT ON COLUMN infra_checkpoints.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN infra_checkpoints.line_id IS 'The line';
 COMMENT ON COLUMN infra_checkpoints.idx IS 'Ledger index';

@@ -9,7 +9,7 @@ CREATE TABLE position (
     last_hash VARCHAR,
     schema_hash VARCHAR NOT NULL
 );
-COMMENT ON TABLE position IS 'A single row: how far the ledger has been applied';
+COMMENT ON TABLE position IS 'A single row: the last ledger entry that was applied';
 COMMENT ON COLUMN position.next_idx IS 'Index of the next entry to apply';
 COMMENT ON COLUMN position.last_hash IS 'Entry hash of the last entry applied, hexadecimal; it fixes all before it';
 COMMENT ON COLUMN position.schema_hash IS 'SHA-256 over what these tables were made by; another one means a rebuild';
@@ -32,7 +32,7 @@ CREATE TABLE unreadable (
     idx BIGINT NOT NULL,
     reason VARCHAR NOT NULL
 );
-COMMENT ON TABLE unreadable IS 'Entries whose body does not fit the tables; of them only the row in events is there';
+COMMENT ON TABLE unreadable IS 'Entries whose body does not fit the tables; they have a row in events only';
 COMMENT ON COLUMN unreadable.idx IS 'Ledger index of the entry';
 COMMENT ON COLUMN unreadable.reason IS 'What is malformed, and where';
 
@@ -65,7 +65,7 @@ CREATE TABLE run_starts (
     campaign VARCHAR,
     checkpoint VARCHAR
 );
-COMMENT ON TABLE run_starts IS 'How each run began; the view runs is easier to ask';
+COMMENT ON TABLE run_starts IS 'The start of each run; the view runs is easier to query';
 COMMENT ON COLUMN run_starts.run_id IS 'The run';
 COMMENT ON COLUMN run_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN run_starts.config IS 'Configuration as recorded';
@@ -88,7 +88,7 @@ CREATE TABLE provocations (
     changes JSON NOT NULL,
     expects JSON NOT NULL
 );
-COMMENT ON TABLE provocations IS 'Faults that were put into runs on purpose; see provocation_outcomes for their effect';
+COMMENT ON TABLE provocations IS 'Faults that were provoked in runs; provocation_outcomes shows their effect';
 COMMENT ON COLUMN provocations.run_id IS 'The run';
 COMMENT ON COLUMN provocations.idx IS 'Ledger index';
 COMMENT ON COLUMN provocations.name IS 'Which of the catalogue';
@@ -103,7 +103,7 @@ CREATE TABLE run_ends (
     detail VARCHAR NOT NULL,
     deliverables JSON NOT NULL
 );
-COMMENT ON TABLE run_ends IS 'How each run ended; a run that goes on has no row';
+COMMENT ON TABLE run_ends IS 'The end of each run; an unfinished run has no row';
 COMMENT ON COLUMN run_ends.run_id IS 'The run';
 COMMENT ON COLUMN run_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN run_ends.reason IS 'completed, crashed, failed, interrupted, restart or stopped';
@@ -154,7 +154,7 @@ COMMENT ON COLUMN epochs.signal_to_noise_low IS 'Lower end of its 90% interval; 
 COMMENT ON COLUMN epochs.signal_to_noise_high IS 'Upper end of its 90% interval';
 COMMENT ON COLUMN epochs.norm_noise_scale IS 'Mean squared over variance of the total gradient norm between steps';
 COMMENT ON COLUMN epochs.noise_scale IS 'Gradient noise scale, examples';
-COMMENT ON COLUMN epochs.dead_share IS 'Share of units whose activation has no slope';
+COMMENT ON COLUMN epochs.dead_share IS 'Share of units whose activation has slope zero';
 COMMENT ON COLUMN epochs.sparsity IS 'Mean share of activations that are exactly zero';
 COMMENT ON COLUMN epochs.lr IS 'Learning rate in force';
 COMMENT ON COLUMN epochs.batch_size IS 'Examples';
@@ -246,7 +246,7 @@ CREATE TABLE decisions (
     deferred_to VARCHAR,
     justification VARCHAR NOT NULL
 );
-COMMENT ON TABLE decisions IS 'Answers to fired rules, as their author said them';
+COMMENT ON TABLE decisions IS 'Answers to fired rules, as the policy gave them';
 COMMENT ON COLUMN decisions.run_id IS 'The run';
 COMMENT ON COLUMN decisions.number IS 'From 1 in each run';
 COMMENT ON COLUMN decisions.epoch IS 'The epoch whose evaluation is answered';
@@ -302,7 +302,7 @@ CREATE TABLE weights (
     spec JSON NOT NULL,
     probe JSON NOT NULL
 );
-COMMENT ON TABLE weights IS 'Saved parameters; the newest of a kind is the one that counts';
+COMMENT ON TABLE weights IS 'Saved parameters; the newest of each kind counts';
 COMMENT ON COLUMN weights.run_id IS 'The run';
 COMMENT ON COLUMN weights.epoch IS 'The epoch behind which they were saved';
 COMMENT ON COLUMN weights.idx IS 'Ledger index';
@@ -321,7 +321,7 @@ CREATE TABLE campaign_starts (
     policy JSON NOT NULL,
     feedback BOOLEAN NOT NULL
 );
-COMMENT ON TABLE campaign_starts IS 'How each campaign began; the view campaigns is easier to ask';
+COMMENT ON TABLE campaign_starts IS 'The start of each campaign; the view campaigns is easier to query';
 COMMENT ON COLUMN campaign_starts.campaign_id IS 'The campaign';
 COMMENT ON COLUMN campaign_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN campaign_starts.mode IS 'What kind of improvement it is';
@@ -336,7 +336,7 @@ CREATE TABLE campaign_ends (
     reason VARCHAR NOT NULL,
     ranking JSON NOT NULL
 );
-COMMENT ON TABLE campaign_ends IS 'How each campaign ended; one that goes on has no row';
+COMMENT ON TABLE campaign_ends IS 'The end of each campaign; an unfinished campaign has no row';
 COMMENT ON COLUMN campaign_ends.campaign_id IS 'The campaign';
 COMMENT ON COLUMN campaign_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN campaign_ends.reason IS 'Why no attempt follows';
@@ -349,7 +349,7 @@ CREATE TABLE attempts (
     run_id VARCHAR NOT NULL,
     parent_run VARCHAR
 );
-COMMENT ON TABLE attempts IS 'The runs of each campaign, those that were abandoned too';
+COMMENT ON TABLE attempts IS 'The runs of each campaign, including abandoned ones';
 COMMENT ON COLUMN attempts.campaign_id IS 'The campaign';
 COMMENT ON COLUMN attempts.number IS 'From 1; the replacement of an abandoned attempt has the same number';
 COMMENT ON COLUMN attempts.idx IS 'Ledger index';
@@ -363,12 +363,12 @@ CREATE TABLE abandoned_attempts (
     run_id VARCHAR NOT NULL,
     reason VARCHAR NOT NULL
 );
-COMMENT ON TABLE abandoned_attempts IS 'Attempts that were cut off and do not count';
+COMMENT ON TABLE abandoned_attempts IS 'Attempts that were interrupted and do not count';
 COMMENT ON COLUMN abandoned_attempts.campaign_id IS 'The campaign';
 COMMENT ON COLUMN abandoned_attempts.number IS 'The attempt, which is made again';
 COMMENT ON COLUMN abandoned_attempts.idx IS 'Ledger index';
 COMMENT ON COLUMN abandoned_attempts.run_id IS 'The run that does not count';
-COMMENT ON COLUMN abandoned_attempts.reason IS 'In words';
+COMMENT ON COLUMN abandoned_attempts.reason IS 'Explanation';
 
 CREATE TABLE judged_attempts (
     campaign_id VARCHAR NOT NULL,
@@ -390,7 +390,7 @@ CREATE TABLE feedback (
     idx BIGINT NOT NULL,
     feedback JSON NOT NULL
 );
-COMMENT ON TABLE feedback IS 'The feedback that an attempt got on earlier ones';
+COMMENT ON TABLE feedback IS 'The feedback that each attempt received on earlier attempts';
 COMMENT ON COLUMN feedback.campaign_id IS 'The campaign';
 COMMENT ON COLUMN feedback.number IS 'The attempt that got the feedback';
 COMMENT ON COLUMN feedback.idx IS 'Ledger index';
@@ -443,7 +443,7 @@ CREATE TABLE audit_scores (
     decisions INTEGER NOT NULL,
     signed_by VARCHAR
 );
-COMMENT ON TABLE audit_scores IS 'How each audit came out; one that goes on has no row';
+COMMENT ON TABLE audit_scores IS 'The result of each audit; an unfinished audit has no row';
 COMMENT ON COLUMN audit_scores.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_scores.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_scores.hard_fail IS 'A gate failed, so both scores are zero';
@@ -476,7 +476,7 @@ COMMENT ON COLUMN audit_violations.rule IS 'R1 to R7';
 COMMENT ON COLUMN audit_violations.epoch IS 'From 0';
 COMMENT ON COLUMN audit_violations.decision IS 'Number of the decision';
 COMMENT ON COLUMN audit_violations.emitter IS 'driver, harness, human or policy';
-COMMENT ON COLUMN audit_violations.detail IS 'In words';
+COMMENT ON COLUMN audit_violations.detail IS 'Explanation';
 
 CREATE TABLE reviews (
     review_id VARCHAR NOT NULL,
@@ -491,11 +491,11 @@ CREATE TABLE reviews (
 COMMENT ON TABLE reviews IS 'Reviews of decisions by people';
 COMMENT ON COLUMN reviews.review_id IS 'The review';
 COMMENT ON COLUMN reviews.idx IS 'Ledger index';
-COMMENT ON COLUMN reviews.run_id IS 'The run whose decision it was, as the review says';
+COMMENT ON COLUMN reviews.run_id IS 'The run of the decision, as the review states';
 COMMENT ON COLUMN reviews.decision_idx IS 'Ledger index of the decision';
 COMMENT ON COLUMN reviews.entry_hash IS 'Hash of that entry, hexadecimal, as the reviewer saw it';
 COMMENT ON COLUMN reviews.mark IS 'gold or bad';
-COMMENT ON COLUMN reviews.note IS 'In words';
+COMMENT ON COLUMN reviews.note IS 'Explanation';
 COMMENT ON COLUMN reviews.signed_by IS 'Key id of the operator who signed it, hexadecimal; NULL if none did';
 
 CREATE TABLE transcripts (
@@ -540,7 +540,7 @@ CREATE TABLE calls (
     problem VARCHAR,
     cached BOOLEAN NOT NULL
 );
-COMMENT ON TABLE calls IS 'Requests to language models, and steps of agents that are none';
+COMMENT ON TABLE calls IS 'Requests to language models, and steps of other agents';
 COMMENT ON COLUMN calls.transcript_id IS 'The transcript';
 COMMENT ON COLUMN calls.number IS 'From 1 in each transcript';
 COMMENT ON COLUMN calls.idx IS 'Ledger index';
@@ -554,9 +554,9 @@ COMMENT ON COLUMN calls.rung IS 'How the form of the answer was asked for';
 COMMENT ON COLUMN calls.parameters IS 'Temperature, seed, bounds';
 COMMENT ON COLUMN calls.request IS 'SHA-256 of the stored request';
 COMMENT ON COLUMN calls.request_bytes IS 'Its size';
-COMMENT ON COLUMN calls.response IS 'SHA-256 of the stored response, secrets struck out; NULL: none came';
+COMMENT ON COLUMN calls.response IS 'SHA-256 of the stored response, secrets removed; NULL: no response';
 COMMENT ON COLUMN calls.response_bytes IS 'Its size';
-COMMENT ON COLUMN calls.status IS 'Of HTTP; NULL: none came';
+COMMENT ON COLUMN calls.status IS 'HTTP status; NULL: no response';
 COMMENT ON COLUMN calls.finish_reason IS 'As the server says';
 COMMENT ON COLUMN calls.prompt_tokens IS 'As the server counts';
 COMMENT ON COLUMN calls.completion_tokens IS 'Likewise';
@@ -565,7 +565,7 @@ COMMENT ON COLUMN calls.seconds IS 'With all retries';
 COMMENT ON COLUMN calls.cost IS 'US dollars; NULL: unknown';
 COMMENT ON COLUMN calls.retries IS 'Status, error and seconds waited of each attempt before the last';
 COMMENT ON COLUMN calls.outcome IS 'usable, or the kind of failure';
-COMMENT ON COLUMN calls.problem IS 'In words';
+COMMENT ON COLUMN calls.problem IS 'Explanation';
 COMMENT ON COLUMN calls.cached IS 'Whether an earlier call to the same effect was answered again';
 
 CREATE TABLE votes (
@@ -578,12 +578,12 @@ CREATE TABLE votes (
     agreement DOUBLE NOT NULL,
     calls JSON NOT NULL
 );
-COMMENT ON TABLE votes IS 'The votes of ensembles on single rules';
+COMMENT ON TABLE votes IS 'The votes of an ensemble''s members on each rule';
 COMMENT ON COLUMN votes.transcript_id IS 'The transcript';
 COMMENT ON COLUMN votes.idx IS 'Ledger index';
 COMMENT ON COLUMN votes.epoch IS 'The epoch decided on';
 COMMENT ON COLUMN votes.rule IS 'R1 to R7';
-COMMENT ON COLUMN votes.votes IS 'Ballots by direction; unusable where a ballot held no vote';
+COMMENT ON COLUMN votes.votes IS 'Ballots by direction; unusable counts ballots without a valid vote';
 COMMENT ON COLUMN votes.chosen IS 'The direction that was taken; NULL: no vote was usable';
 COMMENT ON COLUMN votes.agreement IS 'Share of the ballots that were for it';
 COMMENT ON COLUMN votes.calls IS 'Numbers of the calls that brought the ballots';
@@ -606,7 +606,7 @@ COMMENT ON COLUMN proposal_reviews.proposed IS 'The decision that was proposed';
 COMMENT ON COLUMN proposal_reviews.verdict IS 'approve, edit or reject';
 COMMENT ON COLUMN proposal_reviews.decision IS 'The decision that was said';
 COMMENT ON COLUMN proposal_reviews.mark IS 'gold or bad; NULL: unmarked';
-COMMENT ON COLUMN proposal_reviews.note IS 'In words';
+COMMENT ON COLUMN proposal_reviews.note IS 'Explanation';
 
 CREATE TABLE infra_submissions (
     proposal_id VARCHAR NOT NULL,
@@ -624,7 +624,7 @@ CREATE TABLE infra_submissions (
     proposer VARCHAR NOT NULL,
     evidence JSON NOT NULL
 );
-COMMENT ON TABLE infra_submissions IS 'Proposed changes, as they were handed in; the view infra_proposals is easier to ask';
+COMMENT ON TABLE infra_submissions IS 'Proposed changes, as submitted; the view infra_proposals is easier to query';
 COMMENT ON COLUMN infra_submissions.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_submissions.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_submissions.line_id IS 'The line that it would change';
@@ -649,7 +649,7 @@ CREATE TABLE infra_reviews (
     expires BIGINT NOT NULL,
     note VARCHAR NOT NULL
 );
-COMMENT ON TABLE infra_reviews IS 'Operators'' words on proposals';
+COMMENT ON TABLE infra_reviews IS 'Operators'' approvals and rejections of proposals';
 COMMENT ON COLUMN infra_reviews.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_reviews.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_reviews.verdict IS 'approve, reject or revise';
@@ -698,7 +698,7 @@ CREATE TABLE infra_validation_results (
     isolation JSON NOT NULL,
     leftovers INTEGER NOT NULL
 );
-COMMENT ON TABLE infra_validation_results IS 'How the whole test suite ended for each proposal';
+COMMENT ON TABLE infra_validation_results IS 'The result of the whole test suite for each proposal';
 COMMENT ON COLUMN infra_validation_results.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_validation_results.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_validation_results.passed IS 'Whether every case of the base passed';
@@ -726,7 +726,7 @@ CREATE TABLE infra_task_scores (
     cached BOOLEAN NOT NULL,
     isolation JSON NOT NULL
 );
-COMMENT ON TABLE infra_task_scores IS 'One arm''s answer to one reference task';
+COMMENT ON TABLE infra_task_scores IS 'The answer of one arm to one reference task';
 COMMENT ON COLUMN infra_task_scores.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_task_scores.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_task_scores.arm IS 'base or candidate';
@@ -750,7 +750,7 @@ CREATE TABLE infra_evaluations (
     reasons JSON NOT NULL,
     comparisons JSON NOT NULL
 );
-COMMENT ON TABLE infra_evaluations IS 'Both arms compared';
+COMMENT ON TABLE infra_evaluations IS 'Comparisons of candidate and base';
 COMMENT ON COLUMN infra_evaluations.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_evaluations.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_evaluations.verdict IS 'better, worse or cannot tell';
@@ -784,7 +784,7 @@ CREATE TABLE line_starts (
     root VARCHAR NOT NULL,
     branch VARCHAR NOT NULL
 );
-COMMENT ON TABLE line_starts IS 'Branches under the gauntlet';
+COMMENT ON TABLE line_starts IS 'Branches that the gauntlet manages';
 COMMENT ON COLUMN line_starts.line_id IS 'The line';
 COMMENT ON COLUMN line_starts.idx IS 'Ledger index';
 COMMENT ON COLUMN line_starts.root IS 'The repository''s first commit';
@@ -802,7 +802,7 @@ CREATE TABLE checkpoint_starts (
     code VARCHAR,
     origin VARCHAR NOT NULL
 );
-COMMENT ON TABLE checkpoint_starts IS 'Versions of the infrastructure; the view checkpoint_standing is easier to ask';
+COMMENT ON TABLE checkpoint_starts IS 'Versions of the infrastructure; the view checkpoint_standing is easier to query';
 COMMENT ON COLUMN checkpoint_starts.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_starts.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_starts.idx IS 'Ledger index';
@@ -819,7 +819,7 @@ CREATE TABLE checkpoint_proposals (
     proposal_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL
 );
-COMMENT ON TABLE checkpoint_proposals IS 'The proposals that each checkpoint came with';
+COMMENT ON TABLE checkpoint_proposals IS 'The proposals that each checkpoint contains';
 COMMENT ON COLUMN checkpoint_proposals.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_proposals.proposal_id IS 'The proposal';
 COMMENT ON COLUMN checkpoint_proposals.idx IS 'Ledger index';
@@ -832,7 +832,7 @@ CREATE TABLE checkpoint_rollbacks (
     reason VARCHAR NOT NULL,
     signed_by VARCHAR
 );
-COMMENT ON TABLE checkpoint_rollbacks IS 'Checkpoints that were rolled back, each with all that descend from it';
+COMMENT ON TABLE checkpoint_rollbacks IS 'Checkpoints that were rolled back, each with its descendants';
 COMMENT ON COLUMN checkpoint_rollbacks.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_rollbacks.checkpoint_id IS 'The checkpoint';
 COMMENT ON COLUMN checkpoint_rollbacks.idx IS 'Ledger index';
@@ -848,7 +848,7 @@ CREATE TABLE line_halts (
     reason VARCHAR,
     envelope VARCHAR
 );
-COMMENT ON TABLE line_halts IS 'Proposals that reached for the controller, and the operators'' answers';
+COMMENT ON TABLE line_halts IS 'Proposals that tried to change the controller, and the operators'' answers';
 COMMENT ON COLUMN line_halts.line_id IS 'The line';
 COMMENT ON COLUMN line_halts.idx IS 'Ledger index';
 COMMENT ON COLUMN line_halts.what IS 'halted or resumed';
@@ -883,7 +883,7 @@ CREATE TABLE admitted_tasks (
     sha256 VARCHAR NOT NULL,
     envelope VARCHAR NOT NULL
 );
-COMMENT ON TABLE admitted_tasks IS 'Tasks that an operator let into the reference set';
+COMMENT ON TABLE admitted_tasks IS 'Tasks that an operator added to the reference set';
 COMMENT ON COLUMN admitted_tasks.line_id IS 'The line';
 COMMENT ON COLUMN admitted_tasks.idx IS 'Ledger index';
 COMMENT ON COLUMN admitted_tasks.task IS 'The task';
@@ -900,7 +900,7 @@ CREATE TABLE drift_measurements (
     success DOUBLE NOT NULL,
     tasks JSON NOT NULL
 );
-COMMENT ON TABLE drift_measurements IS 'Measurements of the line outside of proposals';
+COMMENT ON TABLE drift_measurements IS 'Measurements of the line outside proposals';
 COMMENT ON COLUMN drift_measurements.line_id IS 'The line';
 COMMENT ON COLUMN drift_measurements.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_measurements.checkpoint_id IS 'Active when it was measured';
@@ -919,13 +919,13 @@ CREATE TABLE drift_alarms (
     detail VARCHAR NOT NULL,
     tasks JSON NOT NULL
 );
-COMMENT ON TABLE drift_alarms IS 'Alarms: the line was worse than the promoted commit, or was not that commit';
+COMMENT ON TABLE drift_alarms IS 'Alarms: the line scored worse than the promoted commit, or was another commit';
 COMMENT ON COLUMN drift_alarms.line_id IS 'The line';
 COMMENT ON COLUMN drift_alarms.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_alarms.checkpoint_id IS 'Active at the time';
 COMMENT ON COLUMN drift_alarms.commit IS 'What was found';
 COMMENT ON COLUMN drift_alarms.kind IS 'What kind of alarm';
-COMMENT ON COLUMN drift_alarms.detail IS 'In words';
+COMMENT ON COLUMN drift_alarms.detail IS 'Explanation';
 COMMENT ON COLUMN drift_alarms.tasks IS 'Tasks that speak for it';
 
 CREATE TABLE drift_answers (
@@ -940,7 +940,7 @@ COMMENT ON COLUMN drift_answers.line_id IS 'The line';
 COMMENT ON COLUMN drift_answers.idx IS 'Ledger index';
 COMMENT ON COLUMN drift_answers.alarm IS 'Number of the alarm on its line, from 1';
 COMMENT ON COLUMN drift_answers.kind IS 'Of the alarm';
-COMMENT ON COLUMN drift_answers.note IS 'What was said';
+COMMENT ON COLUMN drift_answers.note IS 'Text of the statement';
 
 CREATE TABLE checkpoint_evaluations (
     line_id VARCHAR NOT NULL,
@@ -961,7 +961,7 @@ CREATE TABLE checkpoint_evaluations (
     functions INTEGER,
     complexity INTEGER
 );
-COMMENT ON TABLE checkpoint_evaluations IS 'Evaluations of checkpoints on tasks made for the purpose';
+COMMENT ON TABLE checkpoint_evaluations IS 'Evaluations of checkpoints on generated tasks';
 COMMENT ON COLUMN checkpoint_evaluations.line_id IS 'The line';
 COMMENT ON COLUMN checkpoint_evaluations.idx IS 'Ledger index';
 COMMENT ON COLUMN checkpoint_evaluations.checkpoint_id IS 'What was evaluated';
@@ -985,7 +985,7 @@ CREATE TABLE evolutions (
     idx BIGINT NOT NULL,
     line_id VARCHAR NOT NULL
 );
-COMMENT ON TABLE evolutions IS 'Which line each evolution is of';
+COMMENT ON TABLE evolutions IS 'The line of each evolution';
 COMMENT ON COLUMN evolutions.evolution_id IS 'The evolution';
 COMMENT ON COLUMN evolutions.idx IS 'Ledger index';
 COMMENT ON COLUMN evolutions.line_id IS 'The line';
@@ -998,11 +998,11 @@ CREATE TABLE evolution_orders (
     proposer JSON,
     technique VARCHAR
 );
-COMMENT ON TABLE evolution_orders IS 'Orders to evolutions';
+COMMENT ON TABLE evolution_orders IS 'Orders to evolutions: begin, on, off or reset';
 COMMENT ON COLUMN evolution_orders.evolution_id IS 'The evolution';
 COMMENT ON COLUMN evolution_orders.idx IS 'Ledger index';
 COMMENT ON COLUMN evolution_orders.what IS 'begin, on, off or reset';
-COMMENT ON COLUMN evolution_orders.rounds IS 'That are to be gone through; NULL where none are';
+COMMENT ON COLUMN evolution_orders.rounds IS 'How many rounds to run; NULL: none';
 COMMENT ON COLUMN evolution_orders.proposer IS 'Who proposes, with settings; nothing secret';
 COMMENT ON COLUMN evolution_orders.technique IS 'The technique that was ordered; NULL: chosen by experience';
 
@@ -1048,9 +1048,9 @@ COMMENT ON COLUMN bisections.line_id IS 'The line';
 COMMENT ON COLUMN bisections.good IS 'The checkpoint before the first suspect';
 COMMENT ON COLUMN bisections.suspects IS 'Checkpoints in the order of the chain';
 COMMENT ON COLUMN bisections.oracle IS 'How a checkpoint is probed';
-COMMENT ON COLUMN bisections.error IS 'Believed share of wrong verdicts; 0: verdicts are sure';
+COMMENT ON COLUMN bisections.error IS 'Assumed share of wrong verdicts; 0: verdicts are certain';
 COMMENT ON COLUMN bisections.confidence IS 'At which the search ends';
-COMMENT ON COLUMN bisections.ends_believed IS 'The ends were not probed, but believed';
+COMMENT ON COLUMN bisections.ends_believed IS 'The endpoints were assumed, not tested';
 
 CREATE TABLE bisection_probes (
     bisection_id VARCHAR NOT NULL,
@@ -1060,7 +1060,7 @@ CREATE TABLE bisection_probes (
     verdict VARCHAR NOT NULL,
     evidence JSON NOT NULL
 );
-COMMENT ON TABLE bisection_probes IS 'Checkpoints that were put to the test';
+COMMENT ON TABLE bisection_probes IS 'Checkpoints that a search tested';
 COMMENT ON COLUMN bisection_probes.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_probes.idx IS 'Ledger index';
 COMMENT ON COLUMN bisection_probes.number IS 'From 1 in each search';
@@ -1082,7 +1082,7 @@ COMMENT ON COLUMN bisection_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN bisection_ends.culprit IS 'The checkpoint; NULL: none was found';
 COMMENT ON COLUMN bisection_ends.candidates IS 'Checkpoints that cannot be told apart';
 COMMENT ON COLUMN bisection_ends.posterior IS 'Probability that the culprit is among them';
-COMMENT ON COLUMN bisection_ends.reason IS 'In words';
+COMMENT ON COLUMN bisection_ends.reason IS 'Explanation';
 
 CREATE TABLE corpus_origins (
     idx BIGINT NOT NULL,
@@ -1092,7 +1092,7 @@ CREATE TABLE corpus_origins (
     note VARCHAR NOT NULL,
     signed_by VARCHAR
 );
-COMMENT ON TABLE corpus_origins IS 'Which data and models may enter training data, and which may not any more';
+COMMENT ON TABLE corpus_origins IS 'Data and models that an operator admitted to training data, or withdrew';
 COMMENT ON COLUMN corpus_origins.idx IS 'Ledger index';
 COMMENT ON COLUMN corpus_origins.what IS 'admitted or withdrawn';
 COMMENT ON COLUMN corpus_origins.kind IS 'data or model';
@@ -1113,7 +1113,7 @@ CREATE TABLE exports (
     sha256 VARCHAR NOT NULL,
     members VARCHAR NOT NULL
 );
-COMMENT ON TABLE exports IS 'Training data that was handed out';
+COMMENT ON TABLE exports IS 'Exports of training data';
 COMMENT ON COLUMN exports.export_id IS 'The export';
 COMMENT ON COLUMN exports.idx IS 'Ledger index of its seal';
 COMMENT ON COLUMN exports.kind IS 'preferences or sft';

@@ -16,18 +16,18 @@ __all__ = ["tables_page"]
 
 _HEAD = """# Tables and views
 
-Written by `python -m projections.tables_page` from the comments in `projections/schema.sql` and
-the files of views beside it; change those. How to ask: [query](../how-to/query.md).
+Written by `python -m projections.tables_page` from the comments in `projections/*.sql`. Edit the
+comments there. How to query: [query](../how-to/query.md).
 
-Tables lie in the schema `log`. Ask by their bare names: these are views that show what stands as of
-the entry whose index the variable `as_of` holds (`SET VARIABLE as_of = 120`), or everything where
-it is not set. All other views read those, and so follow it.
+The tables are in the schema `log`. Query them by their bare names: each bare name is a view that
+shows the state as of one ledger entry. Set that entry's index with `SET VARIABLE as_of = 120`;
+without it you see everything. All other views read these views, so `as_of` applies to them too.
 
-Epochs and layer places count from 0, decisions and steps from 1; runs, campaigns and audits are
+Epochs and layer positions count from 0, decisions and steps from 1. Runs, campaigns and audits are
 named by the UUID of their stream. Times are UTC. An `idx` is the ledger index of the event that a
-row comes from. A `DOUBLE` may be NaN or infinite; inside JSON these are the texts `"NaN"`,
-`"Infinity"` and `"-Infinity"`, and bytes are hexadecimal. A column of a view for which no meaning
-is given has the one of the table, or of the configuration, that it is taken from.
+row comes from. A `DOUBLE` can be NaN or infinite; inside JSON these values are the texts `"NaN"`,
+`"Infinity"` and `"-Infinity"`, and bytes are hexadecimal. If a column of a view has no description
+here, the description in its source table or in the configuration applies.
 """
 _COLUMNS = """
     SELECT column_name, data_type, is_nullable, COALESCE(comment, '')

@@ -49,7 +49,7 @@ COMMENT ON COLUMN runs.spec IS 'Model specification at the start';
 COMMENT ON COLUMN runs.policy IS 'The policy''s own description';
 COMMENT ON COLUMN runs.policy_name IS 'Who decided';
 COMMENT ON COLUMN runs.edits IS 'live, or restart: structural changes are left to a following run';
-COMMENT ON COLUMN runs.target_accuracy IS 'That the run is to reach; NULL: none';
+COMMENT ON COLUMN runs.target_accuracy IS 'Target of the run; NULL: none';
 COMMENT ON COLUMN runs.parent_run IS 'The run that this one restarts from';
 COMMENT ON COLUMN runs.campaign IS 'The campaign that this run is an attempt of';
 COMMENT ON COLUMN runs.checkpoint IS 'Version of the infrastructure that the run was made under';
@@ -171,7 +171,7 @@ COMMENT ON COLUMN violations.rule IS 'R1 to R7';
 COMMENT ON COLUMN violations.epoch IS 'From 0';
 COMMENT ON COLUMN violations.decision IS 'Number of the decision';
 COMMENT ON COLUMN violations.emitter IS 'driver, harness, human or policy';
-COMMENT ON COLUMN violations.detail IS 'In words';
+COMMENT ON COLUMN violations.detail IS 'Explanation';
 
 CREATE VIEW decision_outcomes AS
 WITH cited AS (
@@ -247,7 +247,7 @@ answered AS (
 )
 
 SELECT *, LEAST(silent_epoch, acted_epoch) AS cleared_epoch FROM answered;
-COMMENT ON VIEW deferrals IS 'Each rule that a decision put off, and when that was made good';
+COMMENT ON VIEW deferrals IS 'Each rule that a decision deferred, and when a later decision answered it';
 COMMENT ON COLUMN deferrals.run_id IS 'The run';
 COMMENT ON COLUMN deferrals.number IS 'The decision';
 COMMENT ON COLUMN deferrals.epoch IS 'The epoch decided on';
@@ -284,7 +284,7 @@ COMMENT ON COLUMN rule_heatmap.fired IS 'Whether the rule wants a decision';
 COMMENT ON COLUMN rule_heatmap.side IS 'high, low, plateau, stalled or not_finite; NULL while silent';
 COMMENT ON COLUMN rule_heatmap.streak IS 'Consecutive epochs in which the condition held';
 COMMENT ON COLUMN rule_heatmap.waived IS 'Whether the rule is advisory in the run';
-COMMENT ON COLUMN rule_heatmap.outcome IS 'Of the last decision in the epoch that cites the rule; NULL: none does';
+COMMENT ON COLUMN rule_heatmap.outcome IS 'Of the last decision in the epoch that cites the rule; NULL: no decision cites it';
 
 CREATE VIEW layer_extremes AS
 SELECT
@@ -317,7 +317,7 @@ WITH RECURSIVE lineage AS (
 )
 
 SELECT run_id, ancestor, distance FROM lineage;
-COMMENT ON VIEW run_lineage IS 'Each run with itself and all that it descends from';
+COMMENT ON VIEW run_lineage IS 'Each run with itself and its ancestors';
 COMMENT ON COLUMN run_lineage.run_id IS 'The run';
 COMMENT ON COLUMN run_lineage.ancestor IS 'A run; the nearest have the smallest distance';
 COMMENT ON COLUMN run_lineage.distance IS '0 is the run itself, 1 its parent';
@@ -385,7 +385,7 @@ LEFT JOIN measured AS m ON m.run_id = r.run_id
 LEFT JOIN firings AS f ON f.run_id = r.run_id
 LEFT JOIN answers AS a ON a.run_id = r.run_id
 LEFT JOIN latest AS l ON l.run_id = r.run_id;
-COMMENT ON VIEW run_summary IS 'One line for each run, with the scores of its latest finished audit';
+COMMENT ON VIEW run_summary IS 'One row for each run, with the scores of its latest finished audit';
 COMMENT ON COLUMN run_summary.run_id IS 'The run';
 COMMENT ON COLUMN run_summary.started_at IS 'When the ledger took its start';
 COMMENT ON COLUMN run_summary.ended_at IS 'NULL while the run goes on';
@@ -463,7 +463,7 @@ JOIN run_summary AS s ON s.run_id = p.run_id
 LEFT JOIN firings AS f ON f.run_id = p.run_id
 LEFT JOIN remedied AS m ON m.run_id = p.run_id
 LEFT JOIN ends AS e ON e.run_id = p.run_id;
-COMMENT ON VIEW provocation_outcomes IS 'The effect of each fault that was put into a run on purpose';
+COMMENT ON VIEW provocation_outcomes IS 'The effect of each provoked fault';
 COMMENT ON COLUMN provocation_outcomes.run_id IS 'The run';
 COMMENT ON COLUMN provocation_outcomes.name IS 'Which of the catalogue';
 COMMENT ON COLUMN provocation_outcomes.seed IS 'What its severity and its place are drawn from';
@@ -503,18 +503,18 @@ LEFT JOIN (
     SELECT *, action <> 'probe' AS decides FROM calls WHERE model IS NOT NULL
 ) AS c USING (transcript_id)
 GROUP BY ALL;
-COMMENT ON VIEW call_summary IS 'What the language models of each run were asked, and what it took; runs without a transcript have no row';
+COMMENT ON VIEW call_summary IS 'The requests of each run to language models, and their cost; a run without a transcript has no row';
 COMMENT ON COLUMN call_summary.run_id IS 'The run or the proposal; the id of the transcript is derived from it';
 COMMENT ON COLUMN call_summary.mode IS 'What kind of improvement it is';
-COMMENT ON COLUMN call_summary.model IS 'As the policy names it; NULL: it has none';
+COMMENT ON COLUMN call_summary.model IS 'The policy''s name for it; NULL: none';
 COMMENT ON COLUMN call_summary.rung IS 'How the form of answers is asked for';
 COMMENT ON COLUMN call_summary.calls IS 'To a model, probes too; steps of other agents are not counted';
 COMMENT ON COLUMN call_summary.cached IS 'Of these, answered from an earlier call';
 COMMENT ON COLUMN call_summary.retries IS 'Attempts before the last of each call';
 COMMENT ON COLUMN call_summary.asked IS 'Calls for decisions: all but probes';
 COMMENT ON COLUMN call_summary.usable IS 'Of these, answers that became decisions';
-COMMENT ON COLUMN call_summary.usable_share IS 'Of the calls for decisions; NULL: none was made';
-COMMENT ON COLUMN call_summary.prompt_tokens IS 'As far as servers count; NULL: none did';
+COMMENT ON COLUMN call_summary.usable_share IS 'Of the calls for decisions; NULL: no call';
+COMMENT ON COLUMN call_summary.prompt_tokens IS 'As reported by the servers; NULL: no server reported it';
 COMMENT ON COLUMN call_summary.completion_tokens IS 'Likewise';
 COMMENT ON COLUMN call_summary.cost IS 'US dollars, as far as it is known; NULL: of no call';
 COMMENT ON COLUMN call_summary.unpriced IS 'Calls of unknown cost';
@@ -558,7 +558,7 @@ LEFT JOIN judged_attempts AS j USING (campaign_id, run_id)
 LEFT JOIN run_summary AS s USING (run_id)
 LEFT JOIN audits AS u ON u.audit_id = j.audit_id AND u.run_id = j.run_id
 LEFT JOIN call_summary AS t USING (run_id);
-COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and what its calls took';
+COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and the cost of its calls';
 COMMENT ON COLUMN campaign_progress.campaign_id IS 'The campaign';
 COMMENT ON COLUMN campaign_progress.mode IS 'What kind of improvement it is';
 COMMENT ON COLUMN campaign_progress.number IS 'From 1; the replacement of an abandoned attempt has the same number';
@@ -577,8 +577,8 @@ COMMENT ON COLUMN campaign_progress.validation_accuracy IS 'The one that attempt
 COMMENT ON COLUMN campaign_progress.violations IS 'How many that audit found';
 COMMENT ON COLUMN campaign_progress.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN campaign_progress.calls IS 'NULL: no transcript, as all behind it';
-COMMENT ON COLUMN campaign_progress.usable_share IS 'Of the calls for decisions; NULL: none was made';
-COMMENT ON COLUMN campaign_progress.prompt_tokens IS 'As far as servers count; NULL: none did';
+COMMENT ON COLUMN campaign_progress.usable_share IS 'Of the calls for decisions; NULL: no call';
+COMMENT ON COLUMN campaign_progress.prompt_tokens IS 'As reported by the servers; NULL: no server reported it';
 COMMENT ON COLUMN campaign_progress.completion_tokens IS 'Likewise';
 COMMENT ON COLUMN campaign_progress.cost IS 'US dollars, as far as it is known; NULL: of no call';
 COMMENT ON COLUMN campaign_progress.unpriced IS 'Calls of unknown cost';
@@ -643,8 +643,8 @@ COMMENT ON COLUMN violation_causes.rule IS 'R1 to R7';
 COMMENT ON COLUMN violation_causes.epoch IS 'From 0';
 COMMENT ON COLUMN violation_causes.decision IS 'Number of the decision';
 COMMENT ON COLUMN violation_causes.emitter IS 'driver, harness, human or policy';
-COMMENT ON COLUMN violation_causes.detail IS 'In words';
-COMMENT ON COLUMN violation_causes.told IS 'Whether the attempt had been told of a violation of this kind and rule';
+COMMENT ON COLUMN violation_causes.detail IS 'Explanation';
+COMMENT ON COLUMN violation_causes.told IS 'Whether feedback told the attempt about a violation of this kind and rule';
 COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it repeated a violation after feedback, or no model was asked about the rule in that epoch; prompt: a different prompt may help';
 
 CREATE VIEW strategy_phases AS
@@ -703,7 +703,7 @@ SELECT
 FROM counted AS c
 JOIN classes AS k USING (class)
 GROUP BY ALL;
-COMMENT ON VIEW strategy_phases IS 'Which class of rule dominated which part of each run, of the parts that it has reached';
+COMMENT ON VIEW strategy_phases IS 'The class of rules that dominated each part that a run has reached';
 COMMENT ON COLUMN strategy_phases.run_id IS 'The run';
 COMMENT ON COLUMN strategy_phases.phase IS 'stabilise, capacity, tune or process';
 COMMENT ON COLUMN strategy_phases.first_epoch IS 'Of the part';
@@ -749,7 +749,7 @@ COMMENT ON COLUMN remedy_effects.run_id IS 'The run';
 COMMENT ON COLUMN remedy_effects.decision IS 'Number of the decision';
 COMMENT ON COLUMN remedy_effects.rule IS 'A rule that the decision cites';
 COMMENT ON COLUMN remedy_effects.epoch IS 'The epoch behind which the remedy took effect';
-COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later; false: it fires then, or was remedied again before; NULL: cannot be told yet';
+COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later; false: it fires then, or was remedied again before; NULL: not known yet';
 
 CREATE VIEW infra_proposals AS
 WITH reviewed AS (
@@ -797,7 +797,7 @@ LEFT JOIN infra_branches AS b USING (proposal_id)
 LEFT JOIN infra_validation_results AS v USING (proposal_id)
 LEFT JOIN infra_evaluations AS e USING (proposal_id)
 LEFT JOIN infra_conclusions AS c USING (proposal_id);
-COMMENT ON VIEW infra_proposals IS 'Each proposed change with how far it has come';
+COMMENT ON VIEW infra_proposals IS 'Each proposed change with its state';
 COMMENT ON COLUMN infra_proposals.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_proposals.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_proposals.line_id IS 'The line that it would change';
@@ -810,7 +810,7 @@ COMMENT ON COLUMN infra_proposals.rationale IS 'The proposer''s words';
 COMMENT ON COLUMN infra_proposals.trigger IS 'error_pattern, operator_request or performance_regression';
 COMMENT ON COLUMN infra_proposals.proposer IS 'Who proposes';
 COMMENT ON COLUMN infra_proposals.status IS 'proposed, approved, revise, testing, promoted, rejected, halted, superseded or withdrawn';
-COMMENT ON COLUMN infra_proposals.approved_by IS 'The vkey of the operator whose word is the latest, if it is an approval';
+COMMENT ON COLUMN infra_proposals.approved_by IS 'The vkey of the operator with the latest statement, if it is an approval';
 COMMENT ON COLUMN infra_proposals.approved_at IS 'When that was recorded';
 COMMENT ON COLUMN infra_proposals.commit IS 'The candidate; NULL: there is none yet';
 COMMENT ON COLUMN infra_proposals.tests_passed IS 'Whether the whole suite passed; NULL: it has not run';
