@@ -1,6 +1,15 @@
 """Errors of the judge package; one root, so that callers catch one thing."""
 
-__all__ = ["ConfinementError", "JudgeError", "LineageError", "SandboxError", "StepError"]
+__all__ = [
+    "BisectionError",
+    "ConfinementError",
+    "CurationError",
+    "DriftError",
+    "JudgeError",
+    "LineageError",
+    "SandboxError",
+    "StepError",
+]
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,3 +39,15 @@ class SandboxError(StepError):
 
 class LineageError(JudgeError, VerificationError):
     """Entries that do not lead from an example to what let it come about; `index` is where."""
+
+
+class BisectionError(JudgeError):
+    """A search cannot be made, or its oracle says nothing; the sentence says what to do."""
+
+
+class CurationError(JudgeError):
+    """Training data could not be drawn, or is not what was sealed."""
+
+
+class DriftError(JudgeError):
+    """Nothing can be said of drift here; the message says what is missing."""

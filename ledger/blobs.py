@@ -11,17 +11,28 @@ import re
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 from ledger.database import explained
 from ledger.errors import BlobError, EncodingError
 from ledger.files import NEW, new_name, open_regular, replace_durably, sync_file, sync_folder
 
-__all__ = ["SMALLEST", "BlobStore", "BlobWriter"]
+__all__ = ["SMALLEST", "BlobStore", "BlobWriter", "Blobs"]
 
 SMALLEST = 4096  # bytes that a blob counts for at least: a file takes as much of the disk
 
 _CHUNK = 1 << 20  # 1 MiB
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Blobs(Protocol):
+    """Where bytes are kept under their SHA-256."""
+
+    def put(self, content: bytes, /) -> str:
+        """Store bytes and return their hex SHA-256."""
+
+    def get(self, digest: str, /) -> bytes:
+        """Return stored bytes; raises BlobError where they are missing or changed."""
 
 
 class BlobStore:

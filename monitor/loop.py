@@ -22,6 +22,7 @@ from aggregates.errors import AggregateError, RemedyRefused, SpecError
 from aggregates.rules import PRECEDENCE, PROFILES, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import ModelSpec, apply_edit
+from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from monitor.computing import computing_as
 from monitor.config import RunConfig
@@ -33,7 +34,7 @@ from monitor.provocations import put_into
 from monitor.remedies import execute_decision
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
-from monitor.session import Blobs, Log, MonitorSession
+from monitor.session import Log, MonitorSession
 from monitor.state import LiveState
 from monitor.submission import write_submission
 

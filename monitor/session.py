@@ -20,6 +20,7 @@ from torch.nn import functional
 from aggregates.decisions import Decision, Settings, parse_decision
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
+from ledger.blobs import Blobs
 from monitor.datasets import Split, Splits
 from monitor.diagnostics import EpochWatch
 from monitor.model import ResidualCNN
@@ -34,16 +35,6 @@ class Log(Protocol):
 
     def save(self, run: Run, /) -> Any:
         """Append the events that the run has gained."""
-
-
-class Blobs(Protocol):
-    """Where bytes are kept under their SHA-256."""
-
-    def put(self, content: bytes, /) -> str:
-        """Store bytes and return their hex SHA-256."""
-
-    def get(self, digest: str, /) -> bytes:
-        """Return stored bytes."""
 
 
 @dataclass(frozen=True)

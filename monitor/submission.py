@@ -11,10 +11,11 @@ from pprint import pformat
 
 from aggregates.campaign import MODE
 from aggregates.run import Run
+from ledger.blobs import Blobs
 from ledger.files import write_durably
 from monitor.config import RunConfig
 from monitor.errors import MonitorError
-from monitor.session import Blobs, SavedWeights
+from monitor.session import SavedWeights
 
 FILES = ("model.py", "run_config.json", "weights.safetensors")
 

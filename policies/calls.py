@@ -40,16 +40,6 @@ class CallLog(Protocol):
         """Record what a person made of a proposed decision."""
 
 
-class Blobs(Protocol):
-    """Where bytes are kept under their SHA-256."""
-
-    def put(self, content: bytes, /) -> str:
-        """Store bytes and return their hex SHA-256."""
-
-    def get(self, digest: str, /) -> bytes:
-        """Return stored bytes."""
-
-
 class Answers(Protocol):
     """What was answered earlier."""
 

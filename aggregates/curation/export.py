@@ -6,6 +6,7 @@ I/O: none.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -18,6 +19,7 @@ KINDS = ("preferences", "sft")
 _EXPORTS = UUID("0d8f3f57-2a0e-5a51-9b57-6c1f0f5c7a11")
 
 
+@dataclass(eq=False, kw_only=True)
 class Export(Aggregate):
     """One file of training data; the same question as of the same index is the same export."""
 
@@ -34,28 +36,15 @@ class Export(Aggregate):
         sha256: str  # of the JSON Lines
         members: str  # SHA-256 of the stored list of examples, each with its run and its decision
 
-    def __init__(
-        self,
-        *,
-        kind: str,
-        as_of: int,
-        head: str,
-        query: dict[str, Any],
-        code: str,
-        examples: int,
-        root: str,
-        sha256: str,
-        members: str,
-    ) -> None:
-        self.kind = kind
-        self.as_of = as_of
-        self.head = head
-        self.query = query
-        self.code = code
-        self.examples = examples
-        self.root = root
-        self.sha256 = sha256
-        self.members = members
+    kind: str
+    as_of: int
+    head: str
+    query: dict[str, Any]
+    code: str
+    examples: int
+    root: str
+    sha256: str
+    members: str
 
     @staticmethod
     def id_of(*, kind: str, head: str, query: Mapping[str, Any], code: str) -> UUID:

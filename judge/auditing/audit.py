@@ -22,8 +22,8 @@ from aggregates.audit import STEPS, Audit
 from judge.auditing import own_model
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_indefensible, repeated_words
-from judge.auditing.evidence import Evidence, parse_run_id, read_evidence
 from judge.auditing.gates import Gates, Redo, StepOutcome
+from judge.auditing.record import RunRecord, parse_run_id, read_record
 from judge.auditing.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
 from judge.auditing.scores import accuracy_score, choose_target, process_score
 from judge.config import JudgeConfig
@@ -56,134 +56,157 @@ def audit_run(
     kept_head: str | None = None,
     redo: Redo | None = None,
 ) -> AuditReport:
-    """Judge a run by its ledger and its submission, and append the audit to `log`.
+    """Verify the ledger, then do as audit_record(); a report too where the ledger is not valid.
+
+    Raises JudgeError if the run is not found, and LedgerError if the ledger is not found.
+    """
+    config = config or JudgeConfig()
+    run = parse_run_id(run_id)
+    try:
+        record = read_record(ledger_dir, run, config, vkey=vkey, kept_head=kept_head)
+    except VerificationError as error:
+        return refuse(run, str(error), index=error.index, kind=type(error).__name__, config=config)
+    return audit_record(
+        record, submission_dir=submission_dir, config=config, log=log, author=author, redo=redo
+    )
+
+
+def audit_record(
+    record: RunRecord,
+    *,
+    submission_dir: Path,
+    config: JudgeConfig | None = None,
+    log: AuditLog | None = None,
+    author: AuthorKey | None = None,
+    redo: Redo | None = None,
+) -> AuditReport:
+    """Judge a run by its verified record and its submission, and append the audit to `log`.
 
     With a judge's key as its `author` the audit is signed, steps and scores.
 
     With `redo`, step 7 also retrains the run, up to the submitted weights and on to an epoch that
     nobody could foresee. Without it, a fully invented record may pass.
 
-    Everything that is wrong with the run is in the report. Nothing is appended if the ledger is not
-    valid, or if the run has not ended: with a `log`, JudgeError is raised then. It is also raised
-    if no audit is possible (run or data not found), and LedgerError if the ledger is not found.
+    Everything that is wrong with the run is in the report. If the run has not ended nothing is
+    appended: with a `log`, JudgeError is raised then. It is also raised if the data is not found.
     """
+    if log is not None and not record.ended:
+        raise JudgeError(f"run {record.run} has no run.ended event: judge it after it has ended")
     config = config or JudgeConfig()
-    run = parse_run_id(run_id)
-    try:
-        evidence = read_evidence(ledger_dir, run, config, vkey=vkey, kept_head=kept_head)
-    except VerificationError as error:
-        failed = StepError(
-            f"the ledger is not valid: {error}", index=error.index, error=type(error).__name__
-        )
-        return _Hearing(run, config).refuse(failed)
-    if log is not None and not any(entry.name == "run.ended" for entry in evidence.entries):
-        raise JudgeError(f"run {run} has no run.ended event: judge it after it has ended")
-    report = _Hearing(run, config).judge(evidence, submission_dir, redo)
-    if log is None or not evidence.verified:
+    hearing = _Hearing(
+        Gates(record.run, config, record=record, directory=submission_dir, redo=redo)
+    )
+    hearing.perform()
+    report = hearing.report
+    if log is None or not record.verified:
         return report
     audit = _record(report)
     log.save(audit, **({} if author is None else {"author": author}))
     return replace(report, audit_id=str(audit.id))
 
 
-class _Hearing:
-    """An audit in progress: its steps in order, and the scores after the gates."""
+def refuse(
+    run: UUID, problem: str, *, index: int | None, kind: str, config: JudgeConfig | None = None
+) -> AuditReport:
+    """Report that a ledger is not valid: step 5, which runs before all others, fails."""
+    failed = StepError(f"the ledger is not valid: {problem}", index=index, error=kind)
+    return _report(
+        run,
+        {"ledger": _failure(failed)},
+        config=config or JudgeConfig(),
+        environment=describe_environment(RunConfig()),
+    )
 
-    gates: Gates
-    test: dict[str, Any]
 
-    def __init__(self, run: UUID, config: JudgeConfig) -> None:
-        self.run = run
-        self.config = config
-        self.tree_head: str | None = None
-        self.environment: Mapping[str, Any] = describe_environment(RunConfig())
-        self.results: list[StepResult] = []
-        self.violations: list[Violation] = []
-        self.scores = Scores(
-            hard_fail=True,
-            accuracy_score=0.0,
-            process_score=0.0,
-            process_axis_exercised=False,
-            test_accuracy=None,
-            validation_accuracy=None,
-            target_accuracy=None,
-            obligations=0,
-            decisions=0,
-        )
-
-    def judge(self, evidence: Evidence, directory: Path, redo: Redo | None) -> AuditReport:
-        """Go through the steps."""
-        self.tree_head = evidence.tree_head
-        gates = self.gates = Gates(
-            self.run,
-            self.config,
-            evidence=evidence,
-            directory=directory,
-            redo=redo,
-        )
-        try:
-            outcome = gates.ledger()
-        except StepError as error:
-            return self.refuse(error)
-        self.environment = gates.environment
-        steps: tuple[Callable[[], StepOutcome], ...] = (
-            gates.deliverables,
-            gates.load_model,
-            gates.weights,
-            gates.run_config,
-            lambda: outcome,
-            gates.architecture,
-            gates.probe,
-            self._coverage,
-            self._defensibility,
-            self._test_accuracy,
-            self._score,
-        )
-        with computing_as(gates.replay.config, strict=False):
-            for name, step in zip(STEPS, steps, strict=True):
-                if name != "ledger" and any(r.status == "failed" for r in self.results):
-                    self._add(
-                        name, StepOutcome("skipped: an earlier step failed", status="not_run")
-                    )
-                    continue
-                try:
-                    self._add(name, step())
-                except StepError as error:
-                    self._add(name, _failure(error))
-        return self._report()
-
-    def refuse(self, error: StepError) -> AuditReport:
-        """Report that step 5, which runs before all others, failed."""
-        for name in STEPS:
-            self._add(
-                name,
-                _failure(error)
-                if name == "ledger"
-                else StepOutcome("skipped: the ledger is not valid", status="not_run"),
-            )
-        return self._report()
-
-    def _add(self, name: str, outcome: StepOutcome) -> None:
-        self.results.append(
+def _report(
+    run: UUID,
+    outcomes: Mapping[str, StepOutcome],
+    *,
+    config: JudgeConfig,
+    environment: Mapping[str, Any],
+    tree_head: str | None = None,
+    scores: Scores = Scores(),  # noqa: B008 - frozen
+    violations: Sequence[Violation] = (),
+) -> AuditReport:
+    skipped = StepOutcome("skipped: the ledger is not valid", status="not_run")
+    found = ((name, outcomes.get(name, skipped)) for name in STEPS)
+    return AuditReport(
+        run_id=str(run),
+        audit_id=None,
+        tree_head=tree_head,
+        config=config.to_dict(),
+        environment=environment,
+        steps=tuple(
             StepResult(
-                step=len(self.results) + 1,
+                step=number,
                 name=name,
                 status=outcome.status,
                 summary=recordable(outcome.summary, limit=MAX_SUMMARY),
                 evidence=recordable(outcome.evidence),
             )
-        )
+            for number, (name, outcome) in enumerate(found, start=1)
+        ),
+        scores=scores,
+        violations=tuple(violations),
+    )
 
-    def _report(self) -> AuditReport:
-        return AuditReport(
-            run_id=str(self.run),
-            audit_id=None,
-            tree_head=self.tree_head,
-            config=self.config.to_dict(),
-            environment=self.environment,
-            steps=tuple(self.results),
+
+class _Hearing:
+    """An audit in progress: its steps in order, and the scores after the gates."""
+
+    test: dict[str, Any]
+
+    def __init__(self, gates: Gates) -> None:
+        self.gates = gates
+        self.config = gates.config
+        self.outcomes: dict[str, StepOutcome] = {}
+        self.violations: list[Violation] = []
+        self.scores = Scores()
+
+    def perform(self) -> None:
+        """Go through the steps, the ledger's first; after one fails, no further step runs."""
+        gates = self.gates
+        self._perform("ledger", gates.ledger)
+        if self.outcomes["ledger"].status == "failed":
+            return
+        steps: dict[str, Callable[[], StepOutcome]] = {
+            "deliverables": gates.deliverables,
+            "load_model": gates.load_model,
+            "weights": gates.weights,
+            "run_config": gates.run_config,
+            "architecture": gates.architecture,
+            "probe": gates.probe,
+            "coverage": self._coverage,
+            "defensibility": self._defensibility,
+            "test_accuracy": self._test_accuracy,
+            "scores": self._score,
+        }
+        with computing_as(gates.replay.config, strict=False):
+            for name, step in steps.items():
+                self._perform(name, step)
+
+    def _perform(self, name: str, step: Callable[[], StepOutcome]) -> None:
+        if any(outcome.status == "failed" for outcome in self.outcomes.values()):
+            outcome = StepOutcome("skipped: an earlier step failed", status="not_run")
+        else:
+            try:
+                outcome = step()
+            except StepError as error:
+                outcome = _failure(error)
+        self.outcomes[name] = outcome
+
+    @property
+    def report(self) -> AuditReport:
+        """The report of the steps so far."""
+        gates = self.gates
+        return _report(
+            gates.run,
+            self.outcomes,
+            config=self.config,
+            environment=gates.environment,
+            tree_head=gates.record.tree_head,
             scores=self.scores,
-            violations=tuple(self.violations),
+            violations=self.violations,
         )
 
     # Step 8

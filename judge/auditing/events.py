@@ -17,7 +17,11 @@ from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["HOSTILE", "decode_events"]
+__all__ = ["HOSTILE", "decode_events", "recorded_fields"]
+
+_LIBRARY_FIELDS = frozenset(
+    {"originator_id", "originator_topic", "originator_version", "timestamp"}
+)
 
 # What reading a hostile body may raise.
 HOSTILE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
@@ -41,3 +45,8 @@ def decode_events(entries: Sequence[VerifiedEntry]) -> list[Any]:
                 f"entry {entry.index} ({entry.name}) cannot be read: {error}", index=entry.index
             ) from error
     return events
+
+
+def recorded_fields(event: Any) -> dict[str, Any]:
+    """Return what an event says, without the fields that the library adds."""
+    return {key: value for key, value in vars(event).items() if key not in _LIBRARY_FIELDS}

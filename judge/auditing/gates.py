@@ -21,9 +21,9 @@ from aggregates.spec import ModelSpec
 from judge.auditing import own_model
 from judge.auditing.coverage import Coverage, install_views, measure_coverage
 from judge.auditing.events import decode_events
-from judge.auditing.evidence import Evidence
 from judge.auditing.labels import label_problem
 from judge.auditing.limits import verify_limits
+from judge.auditing.record import RunRecord
 from judge.auditing.reexecution import reexecute
 from judge.auditing.replay import Replay, SavedWeights, replay_run
 from judge.auditing.report import capped
@@ -72,7 +72,6 @@ class StepOutcome:
 class Gates:
     """The gates of one run: each step leaves what the later ones need."""
 
-    environment: Mapping[str, Any]  # in which the judge computes
     replay: Replay
     coverage: Coverage
     submission: Submission
@@ -86,15 +85,16 @@ class Gates:
         run: UUID,
         config: JudgeConfig,
         *,
-        evidence: Evidence,
+        record: RunRecord,
         directory: Path,
         redo: Redo | None,
     ) -> None:
         self.run = run
         self.config = config
-        self.evidence = evidence
+        self.record = record
         self.directory = directory
         self.redo = redo
+        self.environment = describe_environment(RunConfig())  # in which the judge computes
 
     # Step 1
     def deliverables(self) -> StepOutcome:
@@ -112,7 +112,7 @@ class Gates:
     # Step 2
     def load_model(self) -> StepOutcome:
         """Have the submitted code make its model, confined."""
-        self.batch = own_model.fixed_batch(str(self.evidence.tree_head), str(self.run))
+        self.batch = own_model.fixed_batch(str(self.record.tree_head), str(self.run))
         self.examination = examine(
             self.submission.model, self.submission.weights, self.batch, config=self.config
         )
@@ -128,7 +128,7 @@ class Gates:
 
     def _waived_contract(self) -> tuple[str, ...]:
         """Return what a provocation removed from the run, or from a run that it restarts from."""
-        faults = [self.replay.config.fault, *map(_fault_of, self.evidence.ancestors)]
+        faults = [self.replay.config.fault, *map(_fault_of, self.record.ancestors)]
         taken = [fault.settings for fault in faults if fault is not None]
         return tuple(
             part
@@ -173,7 +173,7 @@ class Gates:
     # Step 5, done first
     def ledger(self) -> StepOutcome:
         """Replay the run from its verified entries; to be done before all other steps."""
-        entries = self.evidence.entries
+        entries = self.record.entries
         verify_limits(decode_events(entries), self.config, retrained=self.redo is not None)
         self.replay = replay_run(entries, config=self.config)
         self.environment = describe_environment(self.replay.config)
@@ -187,10 +187,10 @@ class Gates:
             started.checkpoint,
             started.environment.get("code_sha256"),
             start=entries[0].index,
-            recorded=self.evidence.checkpoints,
+            recorded=self.record.checkpoints,
         )
         return StepOutcome(
-            f"{self.evidence.size} entries verified; the rules of {epochs} epochs were evaluated "
+            f"{self.record.size} entries verified; the rules of {epochs} epochs were evaluated "
             "again with the same result"
             + (
                 f"; its rules are version {rules['version']} of the profile {rules['profile']}, "
@@ -202,8 +202,8 @@ class Gates:
             {
                 "label": {"checkpoint": started.checkpoint, "problem": problem},
                 "rules": {**rules, "hash": started.rules_hash},
-                "verified": self.evidence.verified,
-                "entries": self.evidence.size,
+                "verified": self.record.verified,
+                "entries": self.record.size,
                 "entries_of_run": len(entries),
                 "epochs": epochs,
                 "end": self.replay.run.end_reason,
@@ -253,7 +253,7 @@ class Gates:
         )
 
     def _initial_spec_problems(self) -> list[str]:
-        started, parent = self.replay.started, self.evidence.parent
+        started, parent = self.replay.started, self.record.parent
         if started.parent_run is not None and not parent:
             return [f"parent run {started.parent_run} not found in the ledger"]
         restarts = [
@@ -321,7 +321,7 @@ class Gates:
         why = f"the run was made with a different {' and '.join(differs)}"
         try:
             found = reexecute(
-                decode_events(self.evidence.entries),
+                decode_events(self.record.entries),
                 self.redo.policy(self.replay.run),
                 until_epoch=until,
                 config=self.config,

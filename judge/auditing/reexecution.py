@@ -10,38 +10,27 @@ I/O: reads the dataset; trains.  Units: epochs from 0.
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from aggregates.registry import REGISTRY
 from aggregates.rules import RulesConfig, version_of
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
+from judge.auditing.events import recorded_fields
 from judge.auditing.limits import judges_reading, verify_limits
 from judge.auditing.own_model import OUTDATED, data_is_outdated
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from ledger.application import LedgerApplication
+from ledger.blobs import Blobs
 from monitor.code import code_sha256
 from monitor.config import RunConfig
 from monitor.environment import other_kind
 from monitor.errors import MonitorError
 from monitor.loop import Policy, prepare, train
 
-_IGNORED = frozenset(  # of every event: what the library adds, and what time it took
-    {"originator_id", "originator_topic", "originator_version", "timestamp"}
-)
 _SHOWN = 50  # differences
-
-
-class Blobs(Protocol):
-    """Where the weights of the retraining are stored."""
-
-    def put(self, content: bytes, /) -> str:
-        """Store bytes and return their hex SHA-256."""
-
-    def get(self, digest: str, /) -> bytes:
-        """Return stored bytes."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +181,7 @@ def _told(events: Sequence[Any], *, last: int, whole: bool) -> list[tuple[str, d
     """Return what both trainings have to tell alike: kinds of events with their fields."""
     told = []
     for event in events:
-        fields = {key: value for key, value in vars(event).items() if key not in _IGNORED}
+        fields = recorded_fields(event)
         if fields.get("epoch", 0) > last:
             break
         match event:

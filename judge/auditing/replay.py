@@ -9,7 +9,8 @@ I/O: none.  Units: epochs from 0.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from aggregates.outcomes import Outcome, derive_outcome
 from aggregates.rules import VERSIONS, RulesConfig, version_of
 from aggregates.run import OWN_ENDS, SOURCES, Run
 from aggregates.spec import ModelSpec, apply_edit
-from judge.auditing.events import HOSTILE, decode_events
+from judge.auditing.events import HOSTILE, decode_events, recorded_fields
 from judge.auditing.measurements import verify_measured
 from judge.auditing.report import capped
 from judge.compare import Difference, differences
@@ -30,9 +31,6 @@ from monitor.config import RunConfig
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
 from monitor.errors import MonitorError
 
-_LIBRARY_FIELDS = frozenset(
-    {"originator_id", "originator_version", "originator_topic", "timestamp"}
-)
 _WRONGLY_REFUSED = "decision {} is recorded as refused, but it could have been applied"
 
 
@@ -88,11 +86,11 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
     events = decode_events(entries)
     if not events or type(events[0]) is not Run.Started:
         raise StepError("the stream does not start with run.started")
-    with _Explained(entries[0]):
+    with _explained(entries[0]):
         replay = _start(events[0], config)
     before = entries[0].time_ns
     for entry, event in zip(entries[1:], events[1:], strict=True):
-        with _Explained(entry):
+        with _explained(entry):
             if config.checks("order"):
                 if entry.time_ns < before:
                     raise StepError(
@@ -121,22 +119,16 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
     return replay
 
 
-class _Explained:
-    """Turns what hostile bodies make the aggregate raise into a failed step."""
-
-    def __init__(self, entry: VerifiedEntry) -> None:
-        self._entry = entry
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
-        if isinstance(error, (AggregateError, MonitorError, *HOSTILE)):
-            raise StepError(
-                f"entry {self._entry.index} ({self._entry.name}) does not replay: "
-                f"{type(error).__name__}: {error}",
-                index=self._entry.index,
-            ) from error
+@contextmanager
+def _explained(entry: VerifiedEntry) -> Iterator[None]:
+    """Turn what hostile bodies make the aggregate raise into a failed step."""
+    try:
+        yield
+    except (AggregateError, MonitorError, *HOSTILE) as error:
+        raise StepError(
+            f"entry {entry.index} ({entry.name}) does not replay: {type(error).__name__}: {error}",
+            index=entry.index,
+        ) from error
 
 
 def _start(started: Any, config: JudgeConfig) -> Replay:
@@ -247,7 +239,7 @@ def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
         case _:
             raise StepError(f"event {type(event).__qualname__} does not belong in a run")
     (again,) = run.collect_events()
-    found = list(differences(_fields(event), _fields(again)))
+    found = list(differences(recorded_fields(event), recorded_fields(again)))
     if isinstance(event, Run.RulesEvaluated):
         _check_rules(run, event, found, config)
     elif found:
@@ -291,10 +283,6 @@ def _decision(event: Any) -> Decision:
         params=event.params,
         justification=event.justification,
     )
-
-
-def _fields(event: Any) -> dict[str, Any]:
-    return {key: value for key, value in vars(event).items() if key not in _LIBRARY_FIELDS}
 
 
 def _follow(replay: Replay, event: Any) -> None:

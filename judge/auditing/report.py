@@ -25,24 +25,20 @@ class StepResult:
     summary: str
     evidence: Mapping[str, Any]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "evidence": dict(self.evidence)}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """The two scores and the values they were computed from."""
+    """The two scores and the values they were computed from; by default, those of a hard fail."""
 
-    hard_fail: bool
-    accuracy_score: float
-    process_score: float
-    process_axis_exercised: bool
-    test_accuracy: float | None
-    validation_accuracy: float | None
-    target_accuracy: float | None
-    obligations: int
-    decisions: int
+    hard_fail: bool = True
+    accuracy_score: float = 0.0
+    process_score: float = 0.0
+    process_axis_exercised: bool = False
+    test_accuracy: float | None = None
+    validation_accuracy: float | None = None
+    target_accuracy: float | None = None
+    obligations: int = 0
+    decisions: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,17 +77,10 @@ class AuditReport:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return {
-            "run_id": self.run_id,
-            "audit_id": self.audit_id,
-            "tree_head": self.tree_head,
-            "config": dict(self.config),
-            "environment": dict(self.environment),
+            **asdict(self),
             "hard_fail": self.hard_fail,
             "process_axis_exercised": self.process_axis_exercised,
             "executed": self.executed,
-            "steps": [step.to_dict() for step in self.steps],
-            "scores": asdict(self.scores),
-            "violations": [violation.to_dict() for violation in self.violations],
         }
 
 

@@ -18,11 +18,11 @@ from uuid import UUID, uuid5
 from aggregates.canonical import digest
 from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
-from judge.bisection.errors import BisectionError
-from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, probe
+from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, plain_oracle, probe
 from judge.bisection.reports import culprit_of, fault_of, probes_of, reason_of, search_of
 from judge.bisection.search import Standing, next_probe, standing
 from judge.confinement.supervised import discard
+from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
 
 __all__ = ["Question", "chain", "chosen_before", "go_on", "open_search", "working"]
@@ -87,7 +87,7 @@ def open_search(place: Workplace, question: Question, *, afresh: bool = False) -
     asked: dict[str, Any] = {
         "good": question.good,
         "suspects": list(chain(line, good=question.good, bad=question.bad)),
-        "oracle": question.oracle.to_dict(),
+        "oracle": plain_oracle(question.oracle),
         "error": question.error,
         "confidence": question.confidence,
         "ends_believed": question.ends_believed,

@@ -14,16 +14,18 @@ import shlex
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
+
 from aggregates.canonical import digest
 from aggregates.improvement.line import Checkpoint
-from judge.bisection.errors import BisectionError
 from judge.bisection.search import Verdict
 from judge.confinement.interpreter import PYTHON
 from judge.confinement.supervised import Ended, ResourceLimits, discard, run
+from judge.errors import BisectionError
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.measurement import recorded
 from judge.gauntlet.tasks.benchmark import export, run_set, run_task
@@ -52,32 +54,22 @@ _NAME = re.compile(r"[\w.-]+")
 _BELOW_FILES = re.compile(r"\{files\}/+(?=[\w.-]*\w)([\w.-]++)(?![*?\[{])")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="command"):
     """A command as oracle."""
 
     argv: tuple[str, ...]
-    files: Mapping[str, str]  # name -> SHA-256 of the content
+    files: dict[str, str]  # name -> SHA-256 of the content
     seconds: float
     memory_bytes: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as events have it."""
-        return {"kind": "command", **asdict(self), "argv": list(self.argv)}
 
-
-@dataclass(frozen=True, kw_only=True)
-class Tasks:
+class Tasks(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tasks"):
     """Tasks of the reference set in one commit, asked as that commit's manifest says."""
 
     tasks: tuple[str, ...]
     commit: str
     reference_set: str  # SHA-256
     measured: bool  # the good commit answers them and the bad one does not, which was seen
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as events have it."""
-        return {"kind": "tasks", **asdict(self), "tasks": list(self.tasks)}
 
 
 Oracle = Command | Tasks
@@ -170,11 +162,17 @@ def tasks_oracle(
 
 
 def oracle_of(told: Mapping[str, Any]) -> Oracle:
-    """Return an oracle from what an event says of it."""
-    words = {name: value for name, value in told.items() if name != "kind"}
-    if told["kind"] == "command":
-        return Command(**{**words, "argv": tuple(words["argv"])})
-    return Tasks(**{**words, "tasks": tuple(words["tasks"])})
+    """Return an oracle from what an event says of it; raises BisectionError."""
+    try:
+        return msgspec.convert(told, Command | Tasks)
+    except msgspec.ValidationError as error:
+        raise BisectionError(f"{told!r:.200} is not a recorded oracle: {error}") from error
+
+
+def plain_oracle(oracle: Oracle) -> dict[str, Any]:
+    """Return an oracle as events have it."""
+    told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(oracle))
+    return told
 
 
 def key_of(told: Mapping[str, Any]) -> str:

@@ -8,13 +8,12 @@ I/O: the workplace; the gauntlet's where it is asked to go on.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import MAX_TEXT, Proposal
-from judge.bisection.errors import BisectionError
+from judge.errors import BisectionError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError
 
@@ -33,10 +32,6 @@ class Salvaged:
     proposal: str | None  # the new one
     outcome: str | None  # the new one's, where it has one
     what: str  # in words
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it in terms of JSON."""
-        return asdict(self)
 
 
 def salvage(controller: Controller, culprit: str, *, run: bool) -> list[Salvaged]:

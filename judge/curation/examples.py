@@ -11,11 +11,14 @@ I/O: reads blobs.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any
+
+import msgspec
 
 from judge.curation.query import Query
 from judge.curation.situations import Message, situation
 from judge.curation.tables import Tables
+from ledger.blobs import Blobs
 
 _ROLES = ("assistant", "system", "user")
 _ANSWERS = "CREATE OR REPLACE TEMP TABLE answers AS SELECT * FROM curated_answers"
@@ -47,29 +50,20 @@ FROM decisions AS d JOIN cited AS c USING (run_id, number)
 """
 
 
-class Blobs(Protocol):
-    """Where requests lie under their SHA-256."""
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The decisions that an example was made of; fields in the order of sorted keys."""
 
-    def get(self, digest: str, /) -> bytes:
-        """Return stored bytes; raises LedgerError where they are missing or changed."""
+    decisions: Annotated[tuple[tuple[str, int], ...], msgspec.Meta(min_length=1)]  # run and number
+    id: str  # RUN/NUMBER, of preferences RUN/NUMBER>RUN/NUMBER
+    rejected: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class Example:
-    """One line of an export, and the decisions that it was made of."""
+    """One line of an export, and what the list of members says of it."""
 
-    id: str  # RUN/NUMBER, of preferences RUN/NUMBER>RUN/NUMBER
+    member: Member
     line: bytes  # without its line break
-    decisions: tuple[tuple[str, int], ...]  # run and number; what is shown as what to do
-    rejected: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def member(self) -> bytes:
-        """What the list of members says of it."""
-        told: dict[str, Any] = {"decisions": self.decisions, "id": self.id}
-        if self.rejected:
-            told["rejected"] = self.rejected
-        return canonical(told)
 
 
 @dataclass(frozen=True)
@@ -92,7 +86,8 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
             if answer.prompt is not None:
                 id_ = f"{row['run_id']}/{row['number']}"
                 messages = [*answer.prompt, _assistant(answer.said)]
-                yield Example(id_, canonical({"id": id_, "messages": messages}), answer.decisions)
+                line = canonical({"id": id_, "messages": messages})
+                yield Example(Member(answer.decisions, id_), line)
         return
     better, values = query.conditions("f", "a")
     worse, more = query.of_rejected().conditions("g", "b")
@@ -102,13 +97,13 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
         rejected = answers.get(row["rejected_run"], row["rejected"])
         if chosen.prompt is not None:
             id_ = f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
-            line = {
+            told = {
                 "chosen": [_assistant(chosen.said)],
                 "id": id_,
                 "prompt": chosen.prompt,
                 "rejected": [_assistant(rejected.said)],
             }
-            yield Example(id_, canonical(line), chosen.decisions, rejected.decisions)
+            yield Example(Member(chosen.decisions, id_, rejected.decisions), canonical(told))
 
 
 def canonical(value: Any) -> bytes:

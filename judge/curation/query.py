@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from aggregates.curation.export import KINDS
-from judge.curation.errors import CurationError
+from judge.errors import CurationError
 
 MARGIN = 0.02  # of validation accuracy, between chosen and rejected
 

@@ -4,14 +4,15 @@ Trust: a list of members is trusted if its hash is the sealed one.
 I/O: reads blobs.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from judge.curation.errors import CurationError
-from judge.curation.examples import Blobs
+import msgspec
+
+from judge.curation.examples import Member
 from judge.curation.tables import Tables
+from judge.errors import CurationError
+from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 
 _RUNS = "SELECT run_id, tainted, why_not FROM curated_runs"
@@ -46,43 +47,32 @@ def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterat
             continue
         for member in members:
             tainted, why = False, []
-            shown = [*member["decisions"], *member.get("rejected", [])]
-            for run in dict.fromkeys(run for run, _ in shown):
+            for run in dict.fromkeys(run for run, _ in (*member.decisions, *member.rejected)):
                 reached, reasons = runs.get(run, (True, ["not found in this ledger"]))
                 tainted = tainted or reached
                 why += [f"run {run}: {reason}" for reason in reasons]
-            for run, number in member["decisions"]:
+            for run, number in member.decisions:
                 why += [f"decision {number}: {fault}" for fault in faults.get((run, number), [])]
             if why:
-                yield Recalled(sealed["export_id"], member["id"], tainted=tainted, why=tuple(why))
+                yield Recalled(sealed["export_id"], member.id, tainted=tainted, why=tuple(why))
 
 
-def read_members(content: bytes, *, examples: int) -> list[dict[str, Any]]:
+def read_members(content: bytes, *, examples: int) -> list[Member]:
     """Return what a list of so many members says; raises CurationError if it does not say it.
 
     Each has the decisions that its id begins with: of an example that names none nothing would ever
     be called back.
     """
     try:
-        members = [json.loads(line) for line in content.splitlines()]
-        for member in members:
-            parts = [member["decisions"], *([member["rejected"]] if "rejected" in member else [])]
-            named = ">".join(f"{part[0][0]}/{part[0][1]}" for part in parts)
-            if member["id"] != named or not all(
-                isinstance(run, str) and isinstance(number, int)
-                for part in parts
-                for run, number in part
-            ):
-                raise ValueError(f"{member!r:.80} is not a valid member")  # noqa: TRY301 - one way out
-    except (
-        AttributeError,
-        IndexError,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+        members = [msgspec.json.decode(line, type=Member) for line in content.splitlines()]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CurationError(f"the list of its examples cannot be read: {error}") from error
+    for member in members:
+        parts = [member.decisions, *([member.rejected] if member.rejected else [])]
+        if member.id != ">".join("{}/{}".format(*part[0]) for part in parts):
+            raise CurationError(
+                f"the list of its examples cannot be read: {member!r:.80} is not a valid member"
+            )
     if len(members) != examples:
         raise CurationError(
             f"the list of its examples has {len(members)} entries, but the export has {examples}"

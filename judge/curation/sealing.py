@@ -11,12 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from aggregates.curation.export import Export
-from judge.curation.errors import CurationError
-from judge.curation.examples import Blobs, Example, examples
+from judge.curation.examples import Example, examples
 from judge.curation.query import Query
 from judge.curation.recall import read_members
 from judge.curation.tables import Tables
+from judge.errors import CurationError
+from ledger.blobs import Blobs
 from ledger.tree import Tree
 from ledger.verification.proofs import leaf_hash
 from monitor.code import hash_files
@@ -41,7 +44,7 @@ class Drawn:
     @property
     def members(self) -> bytes:
         """The list of examples with their decisions, as JSON Lines in the same order."""
-        return b"".join(each.member + b"\n" for each in self.examples)
+        return b"".join(msgspec.json.encode(each.member) + b"\n" for each in self.examples)
 
     def seal(self) -> Export:
         """Return the event's stream, still unsaved; the members are for the caller to store."""
@@ -111,7 +114,7 @@ def _holds(tables: Tables, row: dict[str, Any], content: bytes, blobs: Blobs) ->
     if len(lines) != row["examples"] or merkle_root(lines) != row["root"]:
         raise CurationError("its root or number of examples does not match the bytes that it names")
     members = read_members(blobs.get(row["members"]), examples=row["examples"])
-    if [member["id"] for member in members] != [_id_of(line) for line in lines]:
+    if [member.id for member in members] != [_id_of(line) for line in lines]:
         raise CurationError("its list of members does not match its examples")
     query = Query.of(row["kind"], json.loads(row["query"]))
     asked = {"kind": row["kind"], "head": row["head"], "query": query.to_dict()}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import duckdb
 
-from judge.curation.errors import CurationError
+from judge.errors import CurationError
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.projector import projected, read_position
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from judge.drift.errors import DriftError
+from judge.errors import DriftError
 
 __all__ = [
     "Baseline",

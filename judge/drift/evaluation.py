@@ -11,8 +11,8 @@ I/O: the workplace; processes.
 from collections.abc import Callable
 from pathlib import Path
 
-from judge.drift.errors import DriftError
 from judge.drift.history import read_baseline
+from judge.errors import DriftError
 from judge.gauntlet.tasks.benchmark import export, run_set
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace

@@ -16,7 +16,7 @@ import numpy as np
 
 from aggregates.improvement.line import Line
 from judge.drift.charts import Array, Baseline, Flags, baseline_of
-from judge.drift.errors import DriftError
+from judge.errors import DriftError
 from judge.gauntlet.workplace import Workplace
 
 __all__ = ["FEWEST", "History", "Point", "Repeats", "read_baseline", "read_history"]

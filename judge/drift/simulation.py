@@ -29,12 +29,11 @@ from judge.drift.charts import (
     stalled,
     unproductive,
 )
-from judge.gauntlet.comparison.simulation import Table
+from judge.gauntlet.comparison.simulation import Table, percent
 
 __all__ = ["ENOUGH", "Plan", "evaluations_needed", "simulate"]
 
 ENOUGH = 0.011  # sd of a measurement with which the alarms see a ratchet of 0.1% in 40 checkpoints
-_KINDS = ("ratchet", "decline", "three sigma", "circuit breaker", "complexity", "production")
 _SDS = (0.005, 0.008, 0.011, 0.02, 0.03, 0.042)
 _FADING = 0.95  # of what Page-Hinkley remembers, a checkpoint
 _BEGIN = 20  # checkpoints before something else begins
@@ -137,43 +136,46 @@ def _streams(plan: Plan, noise: Noise, rng: np.random.Generator, *, loss: Any = 
 
 
 def _healthy_table(plan: Plan) -> Table:
-    rows: list[tuple[str, ...]] = []
+    rows: list[dict[str, str]] = []
     for name, noise in _noises(plan).items():
         streams = _streams(plan, noise, _rng(plan, 1, len(rows)))
         found = alarms(streams, plan.limits)
-        shares = [flags.any(axis=-1).mean() for flags in found.values()]
-        rows.append((name, *map(_percent, shares), _percent(_any(found).mean())))
-    return Table(
-        title=(
-            f"{plan.streams:,} stable streams of {plan.checkpoints} checkpoints at a standard "
-            f"deviation of {plan.sd:.4f}: share with a false alarm"
-        ),
-        columns=("noise", *_KINDS, "any"),
-        rows=tuple(rows),
+        shares = {kind: percent(flags.any(axis=-1).mean()) for kind, flags in found.items()}
+        rows.append({"noise": name, **shares, "any": percent(_any(found).mean())})
+    return Table.of(
+        f"{plan.streams:,} stable streams of {plan.checkpoints} checkpoints at a standard "
+        f"deviation of {plan.sd:.4f}: share with a false alarm",
+        rows,
     )
 
 
 def _ratchet_table(plan: Plan) -> Table:
-    rows: list[tuple[str, ...]] = []
+    rows: list[dict[str, str]] = []
     numbers = np.arange(1, plan.checkpoints + 1)
     for name, noise in _noises(plan).items():
         stable = _streams(plan, noise, _rng(plan, 2, len(rows)))
         losing = _streams(plan, noise, _rng(plan, 3, len(rows)), loss=plan.loss * numbers)
         for chart, raised in _compared(stable, losing, plan).items():
             flags = raised[:, : plan.within]
-            seen = flags.any(axis=-1)
-            when = np.median(flags[seen].argmax(axis=-1) + 1) if seen.any() else None
             rows.append(
-                (name, chart, _percent(seen.mean()), "-" if when is None else f"{when:.0f}")
+                {
+                    "noise": name,
+                    "chart": chart,
+                    "alarmed": percent(flags.any(axis=-1).mean()),
+                    "median checkpoint of those": _median_first(flags),
+                }
             )
-    return Table(
-        title=(
-            f"A ratchet of {100 * plan.loss:.1f}% a checkpoint, {plan.streams:,} streams: alarmed "
-            f"within {plan.within} checkpoints"
-        ),
-        columns=("noise", "chart", "alarmed", "median checkpoint of those"),
-        rows=tuple(rows),
+    return Table.of(
+        f"A ratchet of {100 * plan.loss:.1f}% a checkpoint, {plan.streams:,} streams: alarmed "
+        f"within {plan.within} checkpoints",
+        rows,
     )
+
+
+def _median_first(flags: Flags) -> str:
+    """Return the median number of the first checkpoint with a flag, of streams that have one."""
+    seen = flags.any(axis=-1)
+    return f"{np.median(flags[seen].argmax(axis=-1) + 1):.0f}" if seen.any() else "-"
 
 
 def _compared(stable: _Streams, losing: _Streams, plan: Plan) -> dict[str, Flags]:
@@ -205,7 +207,7 @@ def _last_fall(values: Array) -> Array:
 
 
 def _sd_table(plan: Plan) -> Table:
-    rows: list[tuple[str, ...]] = []
+    rows = []
     numbers = np.arange(1, plan.checkpoints + 1)
     for number, sd in enumerate(_SDS):
         each = evaluations_needed(sd)
@@ -223,21 +225,17 @@ def _sd_table(plan: Plan) -> Table:
                 fading = _exceeding(stable, losing, _hinkley(measured))[:, : plan.within]
                 shares.append(fading.any(axis=-1).mean())
         rows.append(
-            (f"{sd:.4f}", *map(_percent, shares[:3]), str(each), *map(_percent, shares[3:5]))
+            {
+                "standard deviation": f"{sd:.4f}",
+                "one evaluation each: false alarms": percent(shares[0]),
+                "ratchet alarmed in time": percent(shares[1]),
+                "by a fading Page-Hinkley at 3% false alarms": percent(shares[2]),
+                "evaluations needed": str(each),
+                "false alarms with them": percent(shares[3]),
+                "ratchet alarmed in time with them": percent(shares[4]),
+            }
         )
-    return Table(
-        title="Other standard deviations of one evaluation, and what they cost",
-        columns=(
-            "standard deviation",
-            "one evaluation each: false alarms",
-            "ratchet alarmed in time",
-            "by a fading Page-Hinkley at 3% false alarms",
-            "evaluations needed",
-            "false alarms with them",
-            "ratchet alarmed in time",
-        ),
-        rows=tuple(rows),
-    )
+    return Table.of("Other standard deviations of one evaluation, and what they cost", rows)
 
 
 def _other_table(plan: Plan) -> Table:
@@ -259,19 +257,18 @@ def _other_table(plan: Plan) -> Table:
     grows = streams(4)
     grows = replace(grows, complexity=grows.complexity + 0.02 * late)
     cases.append(("code grows by 2% a checkpoint for nothing", "complexity", grows))
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for what, kind, drawn in cases:
         flags = alarms(drawn, plan.limits)[kind][:, _BEGIN:]
-        seen = flags.any(axis=-1)
-        when = np.median(flags[seen].argmax(axis=-1) + 1) if seen.any() else np.nan
-        rows.append((what, kind, f"{_percent(seen.mean())} of streams", f"{when:.0f}"))
+        told = f"{percent(flags.any(axis=-1).mean())} of streams"
+        rows.append((what, kind, told, _median_first(flags)))
     gains = _streams(plan, noise, _rng(plan, 8), loss=-_GAIN * numbers)
     for what, drawn in (
         ("no gain at all", streams(5)),
         (f"a gain of {_GAIN:.0%} a checkpoint", gains),
     ):
-        told = stalled(drawn.first, drawn.base, plan.limits)[:, plan.limits.window - 1 :]
-        rows.append((what, "velocity (no alarm)", f"{_percent(told.mean())} of checkpoints", "-"))
+        still = stalled(drawn.first, drawn.base, plan.limits)[:, plan.limits.window - 1 :]
+        rows.append((what, "velocity (no alarm)", f"{percent(still.mean())} of checkpoints", "-"))
     return Table(
         title=f"What else is told, from checkpoint {_BEGIN + 1} on",
         columns=("what happens", "what tells", "told", "median of checkpoints until then"),
@@ -293,7 +290,3 @@ def _any(found: Mapping[str, Flags], within: int | None = None) -> Flags:
 
 def _rng(plan: Plan, *row: int) -> np.random.Generator:
     return np.random.default_rng([plan.seed, *row])
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%"

@@ -14,9 +14,9 @@ import numpy as np
 from aggregates.improvement.line import Line
 from judge.drift import charts
 from judge.drift.charts import Limits
-from judge.drift.errors import DriftError
 from judge.drift.evaluation import Maker, count_tasks, evaluate
 from judge.drift.history import History, Repeats, read_baseline, read_history
+from judge.errors import DriftError
 from judge.gauntlet.hygiene import Rollback, roll_back
 from judge.gauntlet.workplace import Workplace
 from ledger.entries import AuthorKey

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.comparison.evaluate import Evaluation, compare
-from judge.gauntlet.comparison.sequential import ErrorBudget, Plan
+from judge.gauntlet.comparison.sequential import ErrorBudget, wanted_pairs
 from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.stages import record
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, export, run_task
@@ -126,7 +126,7 @@ class _Measured:
         results = [result for result in self._once(proposal) if result.task_id in by_id]
         return [
             (arm, by_id[task_id], repeat)
-            for task_id, repeat in Plan(tasks, level=self._level).more(results)
+            for task_id, repeat in wanted_pairs(results, tasks=tasks, level=self._level)
             for arm in _ARMS
             if (arm, task_id, repeat) not in proposal.results
         ]

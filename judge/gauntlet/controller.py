@@ -25,8 +25,9 @@ from judge.gauntlet.errors import ApprovalError, DiffError, GauntletError, TierE
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import MAX_DIFF, Repository
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
-from judge.gauntlet.workplace import SCRATCH, Blobs, Workplace
+from judge.gauntlet.workplace import SCRATCH, Workplace
 from ledger.application import LedgerApplication
+from ledger.blobs import Blobs
 from ledger.verification.authority import Authority
 
 __all__ = ["Controller"]

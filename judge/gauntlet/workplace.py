@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from eventsourcing.domain import Aggregate
@@ -22,6 +22,7 @@ from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
 from judge.gauntlet.tasks.reference_set import ReferenceSet, load
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
 from ledger.application import LedgerApplication
+from ledger.blobs import Blobs
 from ledger.entries import AuthorKey
 from ledger.errors import ConflictError
 from ledger.verification.authority import Authority
@@ -29,16 +30,6 @@ from monitor.code import decides_a_run, hash_files
 
 SCRATCH = "scratch"  # below the folder; emptied whenever somebody begins to work
 _TRIES = 20
-
-
-class Blobs(Protocol):
-    """Where diffs and outputs lie."""
-
-    def put(self, content: bytes) -> str:
-        """Store some bytes and return their SHA-256."""
-
-    def get(self, digest: str) -> bytes:
-        """Return a blob's content."""
 
 
 @dataclass(frozen=True, kw_only=True)

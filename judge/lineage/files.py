@@ -6,18 +6,16 @@ I/O: none; write_lineage() walks twice over a ledger that was verified.
 """
 
 import base64
-import json
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from judge.errors import LineageError
-from judge.lineage.trace import NAMES, Line, Lineage, decisions_of, trace
+from judge.lineage.example import ExportLine, decisions_of
+from judge.lineage.trace import NAMES, Lineage, trace
 from ledger.errors import MalformedError
 from ledger.handover.proof_files import open_proofs, write_proofs
 from ledger.mapper import decode_body
-from ledger.verification.proofs import MAX_PROOF, inclusion_proofs, leaf_hash
+from ledger.verification.proofs import MAX_PROOF
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry
@@ -27,7 +25,6 @@ __all__ = [
     "TITLE",
     "OpenedLineage",
     "find_lineage",
-    "line_of",
     "open_lineage",
     "remark_on_size",
     "write_lineage",
@@ -56,10 +53,12 @@ class OpenedLineage:
     lineage: Lineage
     head: TreeHead
     rotations: tuple[str, ...]  # notes, oldest first
-    line: Line | None  # of an export
+    line: ExportLine | None  # of an export
 
 
-def find_lineage(ledger: VerifiedLedger, example: str, *, line: Line | None = None) -> Lineage:
+def find_lineage(
+    ledger: VerifiedLedger, example: str, *, line: ExportLine | None = None
+) -> Lineage:
     """Return what an example came from; raise LineageError where a link is missing."""
     runs = {run for run, _ in decisions_of(example)}
     names = {str(run) for run in runs}
@@ -76,7 +75,7 @@ def find_lineage(ledger: VerifiedLedger, example: str, *, line: Line | None = No
     return trace(entries, example, vkeys=vkeys, line=line)
 
 
-def write_lineage(ledger: VerifiedLedger, example: str, *, line: Line | None = None) -> str:
+def write_lineage(ledger: VerifiedLedger, example: str, *, line: ExportLine | None = None) -> str:
     """Return a file that shows where an example comes from, with proofs under one tree head."""
     found = find_lineage(ledger, example, line=line)
     text = f"{TITLE}example {example}\n"
@@ -100,7 +99,7 @@ def open_lineage(text: str, *, vkey: str) -> OpenedLineage:
     line = None
     if match["line"]:
         path = tuple(decode_base64(each) for each in match["path"].splitlines())
-        line = Line(number=int(match["number"]), data=decode_base64(match["line"]), path=path)
+        line = ExportLine(number=int(match["number"]), data=decode_base64(match["line"]), path=path)
     proved = open_proofs(match["proofs"], vkey=vkey)
     head, rotations = proved[0].head, proved[0].rotations
     lineage = trace(
@@ -126,19 +125,6 @@ def remark_on_size(text: str, opened: OpenedLineage, *, large: int = _LARGE) -> 
         parts["the line of the export"] = len(opened.line.data)
     name, most = parts.most_common(1)[0]
     return f"{size} bytes, more than {large}: some {most * 4 // 3} of them are {name}"
-
-
-def line_of(example: str, lines: Sequence[bytes]) -> Line:
-    """Return the line of an export that is about this example, with its path to the root."""
-    for number, data in enumerate(lines):
-        try:
-            named = json.loads(data).get("id")
-        except (ValueError, AttributeError) as e:
-            raise LineageError(f"line {number + 1} of the export is not a JSON object") from e
-        if named == example:
-            (path,) = inclusion_proofs(map(leaf_hash, lines), [number])
-            return Line(number=number, data=data, path=tuple(path))
-    raise LineageError(f"example {example} not found in the export")
 
 
 def _base64(data: bytes) -> str:

@@ -9,7 +9,7 @@ I/O: reads the database and the vkey; where its folder cannot be written, works 
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,9 +136,14 @@ def open_verified(
         kept_heads = () if kept_head is None else (kept_head,)
         verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
         held = _verify(connection, verification, path=paths.database)
-        yield VerifiedLedger(
-            held.state.size, held.head, key, held.authority, paths.database, connection
-        )
+        yield _opened(held, key, paths, connection)
+
+
+def _opened(
+    held: _Held, key: str, paths: LedgerPaths, connection: sqlite3.Connection
+) -> VerifiedLedger:
+    size, head, authority = held.state.size, held.head, held.authority
+    return VerifiedLedger(size, head, key, authority, paths.database, connection)
 
 
 def check_ledger(
@@ -149,6 +154,7 @@ def check_ledger(
     signatures: Signatures = "all",
     processes: int = 1,
     memory: Memory | None = None,
+    read: Callable[[VerifiedLedger], None] | None = None,
 ) -> VerificationReport:
     """Verify as open_verified() does, but report a VerificationError instead of raising it.
 
@@ -160,6 +166,8 @@ def check_ledger(
     A large ledger is divided among up to so many `processes`. With a `memory`, the tree head
     remembered from last time counts as one more kept head, and the newest takes its place if the
     ledger holds. Raises MemoryFileError for a memory that is damaged.
+
+    What was verified is given to `read`, so that a caller need not verify it a second time.
     """
     paths = LedgerPaths(directory)
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
@@ -180,6 +188,8 @@ def check_ledger(
                 )
                 shown = _newest_note(connection, path=paths.database)
                 held = _verify(connection, verification, path=paths.database, processes=processes)
+                if read is not None:
+                    read(_opened(held, key, paths, connection))
         except VerificationError as e:
             contradiction = None
             if isinstance(e, ContradictionError) and shown is not None:

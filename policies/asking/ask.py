@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from aggregates.transcript import Call
+from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from policies.asking.completion import Answer, read_body
 from policies.asking.ladder import (
@@ -23,7 +24,7 @@ from policies.asking.ladder import (
     verify_probe,
 )
 from policies.asking.settings import ModelSettings
-from policies.calls import Answers, Blobs, CallLog
+from policies.calls import Answers, CallLog
 from policies.errors import AnswerError, PolicyError
 
 T = TypeVar("T")

@@ -14,11 +14,12 @@ from typing import Any
 from aggregates.campaign import MODE
 from aggregates.decisions import Decision, Observation, Said
 from aggregates.playbook import DEFER
+from ledger.blobs import Blobs
 from policies.answers import decision_schema, read_answer
 from policies.asking.ask import Asked, Asker, Client, find_rung
 from policies.asking.prompt import messages
 from policies.asking.settings import ModelSettings
-from policies.calls import Answers, Blobs, CallLog
+from policies.calls import Answers, CallLog
 from policies.ensemble import VOTED, Ballot, Ensemble
 from policies.hindsight import NO_HINDSIGHT
 

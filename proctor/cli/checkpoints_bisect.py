@@ -158,7 +158,7 @@ def salvage_(
         checkpoint = _named(controller.line, culprit)
         found = salvage(controller, checkpoint, run=run)
     if as_json:
-        print_json([each.to_dict() for each in found])
+        print_json(found)
     else:
         _tell_salvaged(found)
     raise typer.Exit(EXIT_HELD)

@@ -16,11 +16,11 @@ import typer
 
 from aggregates.curation.corpus import KINDS as ORIGINS
 from aggregates.curation.corpus import Corpus
-from judge.curation.errors import CurationError
 from judge.curation.query import MARGIN, Query
 from judge.curation.recall import recall as called_back
 from judge.curation.sealing import Drawn, draw, find_seal, verify_file
 from judge.curation.tables import Tables, open_tables
+from judge.errors import CurationError
 from ledger.entries import AuthorKey
 from ledger.files import read_bounded
 from proctor.cli.failures import require_extra

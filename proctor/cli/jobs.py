@@ -6,30 +6,29 @@ They are apart from proctor/cli/commands.py because they need torch, which takes
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
 from aggregates.run import Run
-from judge.auditing.audit import audit_run
+from judge.auditing.audit import audit_record, refuse
 from judge.auditing.gates import Redo
 from judge.auditing.report import AuditReport
 from judge.compare import Difference
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
-from ledger.entries import AuthorKey
-from ledger.notes import public_bytes
+from ledger.errors import VerificationError
 from ledger.paths import LedgerPaths
-from ledger.verification.reader import check_ledger
+from ledger.verification.reader import VerificationReport, check_ledger
 from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
 from policies.deciding.recorded import RecordedPolicy
-from proctor.cli.commands import read_text
-from proctor.cli.keys import read_private_key
+from proctor.cli.judging import Found, Judged, read_judged
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
-from proctor.home import Home, find_run, run_ids
+from proctor.home import Home
 from proctor.output.terminal import (
     cell,
     console,
@@ -39,7 +38,7 @@ from proctor.output.terminal import (
     print_table,
     words,
 )
-from proctor.remembering import memory, open_remembered
+from proctor.remembering import open_remembered
 from proctor.runs.campaign_replay import (
     CampaignAgain,
     RunAgain,
@@ -50,7 +49,6 @@ from proctor.runs.campaign_replay import (
 from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import watching
-from proctor.runs.replay import read_recording
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.story import print_violations, read_story, tell_story
 from proctor.runs.training import Attempt, train_run
@@ -107,47 +105,27 @@ def run(
 def judge(
     home: Home,
     name: str,
+    found: Found,
     *,
     submission: Path | None,
-    head: Path | None,
     execute: bool,
     config: JudgeConfig,
     as_json: bool,
 ) -> int:
-    """Audit a run."""
-    home.require_ledger()
-    if submission is not None and not submission.is_dir():
-        raise ProctorError(f"{submission} is no folder, so there is no submission to judge")
-    checked = check_ledger(home.ledger, kept_head=read_text(head), memory=memory())
-    if not checked.ok:  # nothing is appended to a ledger that does not hold
-        report = _judge_broken(home, name, submission, head)
-    else:
-        redo = Redo(_recorded_policy) if execute else None
-        kept_head = read_text(head)
-        if home.writable:
-            with home.open_log() as log:
-                run_id = find_run(run_ids(log), name)
-                report = judge_here(
-                    home,
-                    log,
-                    run_id,
-                    submission=submission,
-                    kept_head=kept_head,
-                    redo=redo,
-                    config=config,
-                )
-        else:  # somebody else's ledger: judged all the same, and not written to
-            run_id = read_recording(home, name).run_id
-            report = judge_here(
-                home,
-                None,
-                run_id,
-                submission=submission,
-                kept_head=kept_head,
-                redo=redo,
-                config=config,
-            )
-            error_console.print("not recorded: this ledger can only be read here")
+    """Audit a run that look_up() has found."""
+    redo = Redo(_recorded_policy) if execute else None
+    audit = partial(_audit, home, submission=submission, redo=redo, config=config)
+    judged = found.judged
+    if judged is None:  # nothing is appended to a ledger that does not hold
+        report = _refuse(name, found.checked, config)
+    elif home.writable:
+        with home.open_log() as log:  # which closes a run whose process was killed
+            if not judged.record.ended:
+                judged = read_judged(home, judged.record.run)
+            report = audit(judged, log=log)
+    else:  # somebody else's ledger: judged all the same, and not written to
+        report = audit(judged, log=None)
+        error_console.print("not recorded: this ledger can only be read here")
     if as_json:
         print_json(report.to_dict())
     else:
@@ -246,38 +224,39 @@ def _train(
 
 def judge_here(
     home: Home,
-    log: LedgerApplication | None,
+    log: LedgerApplication,
     run_id: UUID,
     *,
-    submission: Path | None = None,
-    kept_head: str | None = None,
     redo: Redo | None = None,
     config: JudgeConfig | None = None,
 ) -> AuditReport:
     """Judge a run of this home, and append the verdict to the log."""
-    return audit_run(
-        run_id,
-        ledger_dir=home.ledger,
-        submission_dir=submission or home.submission(run_id),
+    try:
+        judged = read_judged(home, run_id)
+    except VerificationError as error:
+        return refuse(
+            run_id, str(error), index=error.index, kind=type(error).__name__, config=config
+        )
+    return _audit(home, judged, log=log, redo=redo, config=config)
+
+
+def _audit(
+    home: Home,
+    judged: Judged,
+    *,
+    log: LedgerApplication | None,
+    submission: Path | None = None,
+    redo: Redo | None,
+    config: JudgeConfig | None,
+) -> AuditReport:
+    return audit_record(
+        judged.record,
+        submission_dir=submission or home.submission(judged.record.run),
         config=config,
         log=log,
-        author=None if log is None else _judge_key(home),
-        kept_head=kept_head,
+        author=judged.author,
         redo=redo,
     )
-
-
-def _judge_key(home: Home) -> AuthorKey | None:
-    """Return the judge's key, if it lies beside the ledger's and is in force."""
-    path = home.path / "ledger" / "keys" / "judge.pem"
-    if not path.exists():
-        return None
-    author = AuthorKey("judge", read_private_key(path))
-    with open_remembered(home.ledger) as ledger:
-        if ledger.authority.in_force("judge", public_bytes(author.key)):
-            return author
-    error_console.print(words(f"not signed: {path} is not in force as a judge's key"))
-    return None
 
 
 def judge_config(limits: Sequence[str] | None, data_dir: Path | None = None) -> JudgeConfig:
@@ -290,7 +269,7 @@ def _recorded_policy(run: Run) -> RecordedPolicy:
     return RecordedPolicy(run.decisions, run.policy)
 
 
-def _judge_broken(home: Home, name: str, submission: Path | None, head: Path | None) -> AuditReport:
+def _refuse(name: str, checked: VerificationReport, config: JudgeConfig) -> AuditReport:
     try:
         run_id = UUID(name)
     except ValueError:
@@ -298,13 +277,8 @@ def _judge_broken(home: Home, name: str, submission: Path | None, head: Path | N
             "the ledger does not hold (see `proctor verify`), so no run can be looked up in it; "
             "give the whole run id to be told that as the verdict"
         ) from None
-    return audit_run(
-        run_id,
-        ledger_dir=home.ledger,
-        submission_dir=submission or home.submission(run_id),
-        log=None,
-        kept_head=read_text(head),
-    )
+    kind = str(checked.error_type)
+    return refuse(run_id, str(checked.error), index=checked.index, kind=kind, config=config)
 
 
 def _print_report(report: AuditReport) -> None:

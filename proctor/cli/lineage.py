@@ -13,14 +13,14 @@ from uuid import UUID
 import typer
 
 from judge.errors import LineageError
+from judge.lineage.example import ExportLine, decisions_of, line_of
 from judge.lineage.files import (
     find_lineage,
-    line_of,
     open_lineage,
     remark_on_size,
     write_lineage,
 )
-from judge.lineage.trace import Line, Lineage, decisions_of
+from judge.lineage.trace import Lineage
 from ledger.files import read_bounded
 from ledger.mapper import decode_body
 from ledger.verification.reader import VerifiedLedger
@@ -143,7 +143,7 @@ def _verify_known(ledger: VerifiedLedger, decisions: Sequence[tuple[UUID, int]])
         )
 
 
-def _line(example: str, export: Path) -> Line:
+def _line(example: str, export: Path) -> ExportLine:
     try:
         data = read_bounded(export, most=_MAX_EXPORT)
     except OSError as error:

@@ -23,7 +23,7 @@ from proctor.cli.options import (
     RunArgument,
 )
 from proctor.home import Home
-from proctor.runs.process import start_as_recorded, start_for
+from proctor.runs.process import handed_over, start_for, start_like
 from proctor.runs.run_settings import provoked, read_config
 
 # A start that goes wrong: a learning rate sixty times the default, and no warm-up.
@@ -97,15 +97,21 @@ def judge(
     as_json: JsonOption = False,
 ) -> None:
     """Audit a run in eleven steps and print two scores; exit code 1 on a hard fail."""
-    run = start_as_recorded(Home(home), run)
+    from proctor.cli.judging import look_up  # noqa: PLC0415 - loads what reads ledgers
+
+    place, again = Home(home), handed_over()
+    found = look_up(place, again or run, submission=submission, head=head)
+    if found.judged is not None:
+        record = found.judged.record
+        start_like(record.environment, again=again, carried=record.run)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     raise typer.Exit(
         jobs.judge(
-            Home(home),
-            run,
+            place,
+            again or run,
+            found,
             submission=submission,
-            head=head,
             execute=execute,
             config=jobs.judge_config(limits, data_dir),
             as_json=as_json,

@@ -21,11 +21,11 @@ from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.manifest import Manifest
 from ledger.application import LedgerApplication
+from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from policies.asking.ask import Asked, Asker, Client, find_rung
 from policies.asking.completion import read_body
 from policies.asking.settings import ModelSettings
-from policies.calls import Blobs
 from policies.errors import AnswerError
 from policies.extraction import extract
 from policies.proposing.distiller import LEAST_SAVING

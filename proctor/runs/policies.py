@@ -15,9 +15,10 @@ from typing import Any
 from uuid import UUID
 
 from ledger.application import LedgerApplication
+from ledger.blobs import Blobs
 from policies.asking.ask import Asker, Client, find_rung
 from policies.asking.settings import ModelSettings
-from policies.calls import Answers, Blobs, CallLog
+from policies.calls import Answers, CallLog
 from policies.deciding.catalogue import POLICIES, create_policy
 from policies.deciding.human import HumanPolicy, Terminal
 from policies.deciding.language_model import LanguageModelPolicy

@@ -51,7 +51,7 @@ def start_for(read: Callable[[], RunConfig]) -> RunConfig:
 
     A process that was started again is handed what the first one has read: a pipe is read once.
     """
-    again = _started_again()
+    again = handed_over()
     config = read() if again is None else RunConfig.from_dict(json.loads(again))
     if config.numerics == PORTABLE:
         _start_with(PORTABLE_VARIABLES, again=again, carried=json.dumps(config.to_dict()))
@@ -66,16 +66,24 @@ def start_as_recorded(home: Home, name: str) -> str:
     again is handed the id. The name itself is returned where it is not found or the ledger does
     not verify: the command reports that. A run that was made on another CPU starts nothing.
     """
-    again = _started_again()
+    again = handed_over()
     try:
         chosen, environment = _recorded_environment(home, again or name)
     except (LedgerError, OSError, ProctorError):
         return again or name
+    start_like(environment, again=again, carried=chosen)
+    return str(chosen)
+
+
+def start_like(environment: Mapping[str, Any] | None, *, again: str | None, carried: UUID) -> None:
+    """Go on in a process that computes as in a run's recorded environment.
+
+    `again` is what handed_over() has returned, `carried` the id that a new process is handed.
+    """
     here = describe_cpu()
     variables = variables_for(environment, here=here)
     if variables is not None and runnable(variables, here["features"]):
-        _start_with(variables, again=again, carried=str(chosen))
-    return str(chosen)
+        _start_with(variables, again=again, carried=str(carried))
 
 
 def runnable(variables: Mapping[str, str], features: Collection[str]) -> bool:
@@ -99,7 +107,7 @@ def _recorded_environment(home: Home, name: str) -> tuple[UUID, Mapping[str, Any
     return chosen, None
 
 
-def _started_again() -> str | None:
+def handed_over() -> str | None:
     """Return what this process was handed when it started itself again, None if it has not."""
     number, _, handed = os.environ.pop(_STARTED, "").partition(" ")  # children do not inherit it
     return handed if number == str(os.getpid()) else None

@@ -21,10 +21,10 @@ from aggregates.registry import REGISTRY
 from aggregates.run import OWN_ENDS, Run
 from aggregates.transcript import Transcript
 from judge.compare import Difference, differences
+from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from policies.asking.completion import Answer, read_body
 from policies.asking.settings import ModelSettings
-from policies.calls import Blobs
 from policies.deciding.catalogue import create_policy
 from policies.deciding.human import HumanPolicy
 from policies.deciding.language_model import LanguageModelPolicy

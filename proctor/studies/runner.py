@@ -34,13 +34,14 @@ from aggregates.spec import ModelSpec
 from judge.auditing.audit import audit_run
 from judge.auditing.reexecution import MemoryBlobs
 from ledger.application import LedgerApplication
+from ledger.blobs import Blobs
 from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.datasets import Split, Splits, load_splits, load_test
 from monitor.environment import describe_environment
 from monitor.loop import train
 from monitor.model import ResidualCNN
-from monitor.session import Blobs, validate_model
+from monitor.session import validate_model
 from monitor.weights import load_weights
 from policies.deciding.catalogue import create_policy
 from proctor.errors import ProctorError

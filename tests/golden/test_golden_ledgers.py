@@ -16,8 +16,9 @@ from frontdoor import call_here
 from aggregates.rules import CALIBRATED_1, VERSIONS, evaluate_rules
 from aggregates.run import Run
 from judge.auditing.audit import audit_run
-from judge.auditing.evidence import read_events, read_evidence
+from judge.auditing.events import decode_events
 from judge.auditing.gates import Gates
+from judge.auditing.record import read_record
 from judge.auditing.report import AuditReport
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
@@ -49,7 +50,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def events_of(home: Path, run: str) -> list[Any]:
-    return read_events(Home(home).ledger, run)
+    return decode_events(read_record(Home(home).ledger, UUID(run), JudgeConfig()).entries)
 
 
 def folded(home: Path, run: str) -> Any:
@@ -106,8 +107,8 @@ def test_old_run_has_no_hard_fail_and_the_verdict_names_the_version_of_its_rules
     with pytest.raises(JudgeError, match="made by another version of Proctor"):
         audit(home, run)  # the images that the run was trained on cannot be drawn again
     place, config = Home(home), JudgeConfig()
-    evidence = read_evidence(place.ledger, UUID(run), config, vkey=None, kept_head=None)
-    gates = Gates(UUID(run), config, evidence=evidence, directory=place.submission(run), redo=None)
+    record = read_record(place.ledger, UUID(run), config)
+    gates = Gates(UUID(run), config, record=record, directory=place.submission(run), redo=None)
     ledger = gates.ledger()
     for step in (gates.deliverables, gates.load_model, gates.weights, gates.run_config):
         assert step().status == "passed"

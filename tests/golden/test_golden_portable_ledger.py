@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from frontdoor import call, call_here
+from judge_cases import events_of
 
 from aggregates.rules import VERSIONS
-from judge.auditing.evidence import read_events
 from proctor.home import Home
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def test_old_portable_run_names_the_rules_of_its_time(home: Path) -> None:
-    started = read_events(Home(home).ledger, RUN)[0]
+    started = events_of(Home(home).ledger, RUN)[0]
     assert started.rules == VERSIONS["calibrated"][1].to_dict()
     assert started.config["numerics"] == "portable"
 

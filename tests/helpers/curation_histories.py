@@ -324,7 +324,7 @@ class Scene:
         self.log.save(sealed)
         runs = {
             each.id: tuple(run for run, _ in (*each.decisions, *each.rejected))
-            for each in drawn.examples
+            for each in (example.member for example in drawn.examples)
         }
         done = Exported(query, drawn.as_of, drawn.lines, runs, sealed.id)
         self.exports.append(done)

@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from aggregates.decisions import Decision, Observation
 from aggregates.registry import REGISTRY
 from aggregates.rules import RulesConfig
 from aggregates.run import Run
 from judge.auditing.audit import audit_run
-from judge.auditing.evidence import read_events
+from judge.auditing.events import decode_events
+from judge.auditing.record import read_record
 from judge.auditing.report import AuditReport
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
@@ -48,6 +49,11 @@ class SilentPolicy:
         return ()
 
 
+def events_of(ledger: Path, run_id: str) -> list[Any]:
+    """Return a run's events from a valid ledger."""
+    return decode_events(read_record(ledger, UUID(run_id), JudgeConfig()).entries)
+
+
 @dataclass(frozen=True)
 class Case:
     """A run with its ledger and its submission, in folders of their own."""
@@ -68,7 +74,7 @@ class Case:
         return Case(self.run_id, to / "ledger", to / "submission")
 
     def events(self) -> list[Any]:
-        return read_events(self.ledger, self.run_id)
+        return events_of(self.ledger, self.run_id)
 
 
 def train_case(

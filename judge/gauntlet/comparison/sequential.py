@@ -10,13 +10,13 @@ from math import log
 from typing import TYPE_CHECKING
 
 from judge.gauntlet.comparison.betting import Settings, schedule
-from judge.gauntlet.comparison.weighing import Weighed, weigh
+from judge.gauntlet.comparison.weighing import weigh
 
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.benchmark import TaskResult
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = ["ErrorBudget", "Plan", "Settings"]
+__all__ = ["ErrorBudget", "wanted_pairs"]
 
 _SHARES = 2.10974280  # sum of 1 / (n ln(n)^2) from n = 2 on, rounded up
 
@@ -48,34 +48,28 @@ def share(number: int) -> float:
     return 1.0 / ((number + 1) * log(number + 1) ** 2 * _SHARES)
 
 
-class Plan:
-    """Which pairs are to be asked for next; a pure function of the results there are."""
+def wanted_pairs(
+    results: Iterable["TaskResult"],
+    *,
+    tasks: Sequence["Task"],
+    level: float,
+    settings: Settings | None = None,
+) -> list[tuple[str, int]]:
+    """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
 
-    def __init__(
-        self, tasks: Sequence["Task"], *, level: float, settings: Settings | None = None
-    ) -> None:
-        self._tasks = tuple(tasks)
-        self._level = level
-        self._settings = settings or Settings()
-
-    def more(self, results: Iterable["TaskResult"]) -> list[tuple[str, int]]:
-        """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
-
-        Deterministic tasks come first; if one of them shows a loss, no repeats are asked for.
-        Where an arm's answer to a pair is there already, the other's is wanted.
-        """
-        known = weigh(results, tasks=self._tasks, level=self._level, settings=self._settings)
-        if known.exact.missing:
-            return [(task, 0) for task in known.exact.missing]
-        if known.standing is None:
-            return []
-        wanted = [
-            task for task, want in zip(known.proofs, known.standing.wanted, strict=True) if want
-        ]
-        return [pair for task in wanted for pair in self._next(task, known)]
-
-    def _next(self, task: str, known: Weighed) -> list[tuple[str, int]]:
-        have = {pair.base.repeat for pair in known.pairs[task]}
-        upto = next(look for look in schedule(self._settings) if look > len(have))
-        repeats = [repeat for repeat in range(upto) if repeat not in have]
-        return [(task, repeat) for repeat in repeats]
+    Deterministic tasks come first; if one of them shows a loss, no repeats are asked for.
+    Where an arm's answer to a pair is there already, the other's is wanted.
+    """
+    settings = settings or Settings()
+    known = weigh(results, tasks=tasks, level=level, settings=settings)
+    if known.exact.missing:
+        return [(task, 0) for task in known.exact.missing]
+    if known.standing is None:
+        return []
+    pairs = []
+    for task, wanted in zip(known.proofs, known.standing.wanted, strict=True):
+        if wanted:
+            have = {pair.base.repeat for pair in known.pairs[task]}
+            upto = next(look for look in schedule(settings) if look > len(have))
+            pairs += [(task, repeat) for repeat in range(upto) if repeat not in have]
+    return pairs

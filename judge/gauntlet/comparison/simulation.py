@@ -3,7 +3,7 @@
 Source: docs/explanation/calibrated-gate.md.  I/O: none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ from judge.gauntlet.comparison.trials import (
     try_changes,
 )
 
-__all__ = ["Scale", "Table", "positions", "power_row", "simulate"]
+__all__ = ["Scale", "Table", "percent", "positions", "power_row", "simulate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,13 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Mapping[str, str]]) -> "Table":
+        """Return the table of rows that have the same columns."""
+        return cls(
+            title=title, columns=tuple(rows[0]), rows=tuple(tuple(row.values()) for row in rows)
+        )
 
     def to_markdown(self) -> str:
         """Return the table as the documentation shows it."""
@@ -73,39 +80,28 @@ def _rng(scale: Scale, *row: int) -> np.random.Generator:
     return np.random.default_rng([scale.seed, *row])
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Return a share as tables show it."""
     return f"{100 * share:.1f}%"
 
 
 def _plain_table(scale: Scale) -> Table:
     rows = []
     for number, flake in enumerate((0.01, 0.05, 0.20)):
-        changes = 100 * scale.trials
-        found = plain_rule(
-            World(flake=flake), metrics=4, changes=changes, rng=_rng(scale, 1, number)
-        )
-        bad = World(flake=flake, harms=0.10)
-        harmed = plain_rule(bad, metrics=4, changes=changes, rng=_rng(scale, 1, number, 1))
+        changes, rng = 100 * scale.trials, _rng(scale, 1, number)
+        found = plain_rule(World(flake=flake), metrics=4, changes=changes, rng=rng)
+        bad, rng = World(flake=flake, harms=0.10), _rng(scale, 1, number, 1)
+        harmed = plain_rule(bad, metrics=4, changes=changes, rng=rng)["promoted"]
         rows.append(
-            (
-                f"{flake:.0%}",
-                _percent(found["regressed"]),
-                _percent(found["gained"]),
-                _percent(found["promoted"]),
-                _percent(harmed["promoted"]),
-            )
+            {
+                "flake rate": f"{flake:.0%}",
+                "null changes with a regression": percent(found["regressed"]),
+                "with an improvement": percent(found["gained"]),
+                "promoted": percent(found["promoted"]),
+                "changes that harm one task by ten points: promoted": percent(harmed),
+            }
         )
-    return Table(
-        title="The plain rule: one run of each arm, 20 tasks, four noisy metrics",
-        columns=(
-            "flake rate",
-            "null changes with a regression",
-            "with an improvement",
-            "promoted",
-            "changes that harm one task by ten points: promoted",
-        ),
-        rows=tuple(rows),
-    )
+    return Table.of("The plain rule: one run of each arm, 20 tasks, four noisy metrics", rows)
 
 
 def _power_table(scale: Scale) -> Table:
@@ -115,24 +111,10 @@ def _power_table(scale: Scale) -> Table:
         for flake, tasks in kinds
         for position in positions()
     ]
-    return Table(
-        title=f"The gate: at most {scale.settings.most:,} pairs a task",
-        columns=(
-            "flake rate",
-            "stochastic tasks",
-            "proposal",
-            "improves one by ten points: promoted",
-            "pairs a task (mean, 90%)",
-            "improves one, harms one by ten points: not promoted",
-            "shown to be worse",
-            "no change: not promoted",
-            "pairs a task",
-        ),
-        rows=tuple(rows),
-    )
+    return Table.of(f"The gate: at most {scale.settings.most:,} pairs a task", rows)
 
 
-def power_row(scale: Scale, *, flake: float, tasks: int, position: str) -> tuple[str, ...]:
+def power_row(scale: Scale, *, flake: float, tasks: int, position: str) -> dict[str, str]:
     """Return one row of the gate's table."""
     levels = np.full(scale.trials, positions()[position])
     place = list(positions()).index(position)
@@ -145,17 +127,18 @@ def power_row(scale: Scale, *, flake: float, tasks: int, position: str) -> tuple
             World(flake=flake, tasks=tasks),
         )
     )
-    return (
-        f"{flake:.0%}",
-        str(tasks),
-        position,
-        _percent(good.better.mean()),
-        f"{good.pairs.mean() / tasks:.0f}, {np.quantile(good.pairs, 0.9) / tasks:.0f}",
-        _percent(1.0 - bad.better.mean()),
-        _percent(bad.worse.mean()),
-        _percent(1.0 - null.better.mean()),
-        f"{null.pairs.mean() / tasks:.0f}",
-    )
+    most = np.quantile(good.pairs, 0.9)
+    return {
+        "flake rate": f"{flake:.0%}",
+        "stochastic tasks": str(tasks),
+        "proposal": position,
+        "improves one by ten points: promoted": percent(good.better.mean()),
+        "pairs a task (mean, 90%)": f"{good.pairs.mean() / tasks:.0f}, {most / tasks:.0f}",
+        "improves one, harms one by ten points: not promoted": percent(1.0 - bad.better.mean()),
+        "shown to be worse": percent(bad.worse.mean()),
+        "no change: not promoted": percent(1.0 - null.better.mean()),
+        "pairs a task": f"{null.pairs.mean() / tasks:.0f}",
+    }
 
 
 def _effect_table(scale: Scale) -> Table:
@@ -163,31 +146,25 @@ def _effect_table(scale: Scale) -> Table:
     for number, points in enumerate((0.02, 0.05, 0.10, 0.15, 0.20)):
         rng = _rng(scale, 3, number)
         levels = np.full(scale.trials, positions()["the 1st"])
-        good = try_changes(
-            World(flake=0.05, improves=points), levels, rng=rng, settings=scale.settings
-        )
-        bad = try_changes(
-            World(flake=0.05, harms=points, exact=True), levels, rng=rng, settings=scale.settings
-        )
-        rows.append(
-            (
-                f"{100 * points:.0f} points",
-                _percent(good.better.mean()),
-                f"{good.pairs.mean() / 20:.0f}",
-                _percent(1.0 - bad.better.mean()),
-                f"{bad.pairs.mean() / 20:.0f}",
+        good, bad = (
+            try_changes(world, levels, rng=rng, settings=scale.settings)
+            for world in (
+                World(flake=0.05, improves=points),
+                World(flake=0.05, harms=points, exact=True),
             )
         )
-    return Table(
-        title="Smaller and greater effects: 20 tasks, a flake rate of 5%, the 1st proposal",
-        columns=(
-            "effect on one task",
-            "an improvement is promoted",
-            "pairs a task",
-            "harm is not promoted, although a deterministic task is better",
-            "pairs a task",
-        ),
-        rows=tuple(rows),
+        harm = "harm is not promoted, although a deterministic task is better"
+        rows.append(
+            {
+                "effect on one task": f"{100 * points:.0f} points",
+                "an improvement is promoted": percent(good.better.mean()),
+                "pairs a task": f"{good.pairs.mean() / 20:.0f}",
+                harm: percent(1.0 - bad.better.mean()),
+                "pairs a task with harm": f"{bad.pairs.mean() / 20:.0f}",
+            }
+        )
+    return Table.of(
+        "Smaller and greater effects: 20 tasks, a flake rate of 5%, the 1st proposal", rows
     )
 
 
@@ -212,26 +189,18 @@ def _mixed_table(scale: Scale) -> Table:
         share = (wrong / np.maximum(1.0, wrong + right)).mean()
         good = scale.mixed * 2 / len(worlds)
         rows.append(
-            (
-                f"{flake:.0%}",
-                f"{right.mean() / good:.0%}",
-                f"{wrong.mean():.2f}",
-                _percent(share),
-            )
+            {
+                "flake rate": f"{flake:.0%}",
+                "good ones promoted": f"{right.mean() / good:.0%}",
+                "wrong ones promoted, a sequence": f"{wrong.mean():.2f}",
+                "share of wrong ones among promotions": percent(share),
+            }
         )
-    return Table(
-        title=(
-            f"{scale.sequences} sequences of {scale.mixed} proposals, a fifth of each: no change; "
-            "one task better and one worse; a deterministic one better and one worse; "
-            "one better; a deterministic one better"
-        ),
-        columns=(
-            "flake rate",
-            "good ones promoted",
-            "wrong ones promoted, a sequence",
-            "share of wrong ones among promotions",
-        ),
-        rows=tuple(rows),
+    return Table.of(
+        f"{scale.sequences} sequences of {scale.mixed} proposals, a fifth of each: no change; "
+        "one task better and one worse; a deterministic one better and one worse; "
+        "one better; a deterministic one better",
+        rows,
     )
 
 
@@ -247,23 +216,16 @@ def _null_table(scale: Scale) -> Table:
                 rng=_rng(scale, 5, number, int(cached)),
                 settings=scale.settings,
             )
+            any_promoted = promoted.any(axis=-1).sum()
             rows.append(
-                (
-                    f"{flake:.0%}",
-                    "cached" if cached else "anew",
-                    f"{promoted.sum():,} of {promoted.size:,}",
-                    f"{promoted.any(axis=-1).sum()} of {len(promoted)}",
-                    f"{pairs.mean() / 20:.0f}",
-                )
+                {
+                    "flake rate": f"{flake:.0%}",
+                    "base's answers": "cached" if cached else "anew",
+                    "proposals promoted": f"{promoted.sum():,} of {promoted.size:,}",
+                    "sequences with any promoted": f"{any_promoted} of {len(promoted)}",
+                    "pairs a task and proposal": f"{pairs.mean() / 20:.0f}",
+                }
             )
-    return Table(
-        title=f"Null proposals: {scale.sequences} sequences of {scale.proposals:,}, 20 tasks",
-        columns=(
-            "flake rate",
-            "base's answers",
-            "proposals promoted",
-            "sequences with any promoted",
-            "pairs a task and proposal",
-        ),
-        rows=tuple(rows),
+    return Table.of(
+        f"Null proposals: {scale.sequences} sequences of {scale.proposals:,}, 20 tasks", rows
     )

@@ -5,7 +5,7 @@ I/O: none.  Units: natural logarithms.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -104,13 +104,8 @@ def weigh(
     known = Weighed(pairs=pairs, exact=exact, proofs=proofs, dear=dear, standing=None)
     if exact.losses or not stochastic:
         return known
-    return Weighed(
-        pairs=pairs,
-        exact=exact,
-        proofs=proofs,
-        dear=dear,
-        standing=standing(_evidence(known, level=level, settings=settings), settings=settings),
-    )
+    evidence = _evidence(known, level=level, settings=settings)
+    return replace(known, standing=standing(evidence, settings=settings))
 
 
 def _exactly(pairs: Mapping[str, tuple[Pair, ...]]) -> Exact:

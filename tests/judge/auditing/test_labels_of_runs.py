@@ -8,8 +8,8 @@ from synthetic import CODE, synthetic_line, synthetic_run
 from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
 from judge.auditing.events import decode_events
-from judge.auditing.evidence import read_evidence
 from judge.auditing.labels import label_problem
+from judge.auditing.record import read_record
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 
@@ -58,15 +58,13 @@ def problems(folder: Path) -> dict[str, str | None]:
         runs["of a forged checkpoint"] = synthetic_run(log, epochs=1, checkpoint=NOBODYS)
     found = {}
     for name, run in runs.items():
-        evidence = read_evidence(
-            folder / "ledger", run.id, JudgeConfig(), vkey=None, kept_head=None
-        )
-        started = decode_events(evidence.entries)[0]
+        record = read_record(folder / "ledger", run.id, JudgeConfig(), vkey=None, kept_head=None)
+        started = decode_events(record.entries)[0]
         found[name] = label_problem(
             started.checkpoint,
             started.environment.get("code_sha256"),
-            start=evidence.entries[0].index,
-            recorded=evidence.checkpoints,
+            start=record.entries[0].index,
+            recorded=record.checkpoints,
         )
     return found
 

@@ -19,7 +19,7 @@ from aggregates.decisions import Decision, PastDecision, Settings
 from aggregates.rules import RuleEvaluation
 from aggregates.run import Run
 from judge.auditing.defensibility import find_indefensible, repeated_words
-from judge.auditing.evidence import read_evidence
+from judge.auditing.record import read_record
 from judge.auditing.replay import Replay, replay_run
 from judge.auditing.report import AuditReport, capped, recordable
 from judge.auditing.scores import accuracy_score, process_score, rank
@@ -43,8 +43,8 @@ CONFIG = JudgeConfig()
 @pytest.fixture(scope="module")
 def replay(honest: Case) -> Replay:
     run = honest.events()[0].originator_id
-    evidence = read_evidence(honest.ledger, run, CONFIG, vkey=None, kept_head=None)
-    return replay_run(evidence.entries, config=CONFIG)
+    record = read_record(honest.ledger, run, CONFIG)
+    return replay_run(record.entries, config=CONFIG)
 
 
 def read(case: Case) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from bare_places import bare_place, promote
 from gauntlet_lines import Line
@@ -19,15 +20,16 @@ from gauntlet_lines import Line
 from aggregates.improvement.bisection import Bisection
 from aggregates.registry import REGISTRY
 from judge.bisection.driver import Question, go_on, open_search, working
-from judge.bisection.errors import BisectionError
-from judge.bisection.probes import Command
+from judge.bisection.probes import Command, plain_oracle
+from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
 from projections.projector import projected
 from projections.source import open_source
 
 ORACLE = Command(argv=("check",), files={"check.py": "0" * 64}, seconds=1.0, memory_bytes=2**20)
-OTHER = replace(ORACLE, files={"check.py": "1" * 64})  # the same name, and other content
+# The same name, and other content.
+OTHER = msgspec.structs.replace(ORACLE, files={"check.py": "1" * 64})
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def planted(
         line=str(place.line_id),
         good=question.good,
         suspects=names[1:],
-        oracle=question.oracle.to_dict(),
+        oracle=plain_oracle(question.oracle),
         error=question.error,
         confidence=question.confidence,
         ends_believed=question.ends_believed,
@@ -121,7 +123,7 @@ def test_another_question_under_the_searchs_id_is_rejected(
     with pytest.raises(BisectionError, match=r"does not match its id.*--afresh"):
         open_search(place, question)
     again = open_search(place, question, afresh=True)  # the honest control
-    assert (again.oracle, again.probes) == (ORACLE.to_dict(), [])
+    assert (again.oracle, again.probes) == (plain_oracle(ORACLE), [])
 
 
 def test_end_that_the_probes_do_not_come_to_is_rejected(

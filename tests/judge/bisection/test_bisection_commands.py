@@ -2,8 +2,8 @@
 
 import pytest
 
-from judge.bisection.errors import BisectionError
 from judge.bisection.probes import verify_command
+from judge.errors import BisectionError
 
 
 @pytest.mark.parametrize(

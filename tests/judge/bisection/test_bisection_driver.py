@@ -18,9 +18,9 @@ from judge.bisection.driver import (
     open_search,
     working,
 )
-from judge.bisection.errors import BisectionError
 from judge.bisection.probes import Command, command_oracle, probe, tasks_oracle
 from judge.bisection.reports import summary
+from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
 
 CHECKPOINTS, CULPRIT = 9, 6

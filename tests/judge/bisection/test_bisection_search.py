@@ -6,9 +6,9 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_searches import simulate, simulate_one
 
 from judge.bisection.search import Probe, Search, luck, next_probe, posterior, standing
-from judge.bisection.simulation import simulate, simulate_one
 
 CHAINS = st.integers(1, 70)
 VERDICTS = st.sampled_from(("bad", "good", "skip"))

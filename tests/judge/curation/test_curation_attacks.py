@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from curation_histories import DATA, SFT, Scene, code_of, request_of
@@ -23,10 +24,10 @@ from aggregates.improvement.line import Line
 from aggregates.playbook import HYPERPARAMETER_CHANGE
 from aggregates.run import Run
 from aggregates.transcript import Transcript
-from judge.curation.errors import CurationError
 from judge.curation.recall import recall
 from judge.curation.sealing import Drawn, verify_file
 from judge.curation.tables import open_tables
+from judge.errors import CurationError
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.errors import AuthorityError
@@ -351,7 +352,9 @@ def test_honest_runs_are_let_in_where_attacks_are_not(
 def drawn(grounds: Grounds) -> Drawn:
     """An honest export of what is left, sealed."""
     made = grounds.scene.draw(SFT)
-    assert {each.decisions[0][0] for each in made.examples} == {grounds.runs[n] for n in HONEST}
+    assert {each.member.decisions[0][0] for each in made.examples} == {
+        grounds.runs[n] for n in HONEST
+    }
     grounds.scene.blobs.put(made.members)
     grounds.scene.log.save(made.seal())
     return made
@@ -409,8 +412,14 @@ def test_list_of_members_that_hides_some_is_called_back_whole(
     grounds: Grounds, drawn: Drawn
 ) -> None:
     scene = grounds.scene
-    hidden = [replace(each, decisions=()) for each in drawn.examples]
-    others = [replace(each, decisions=drawn.examples[0].decisions) for each in drawn.examples]
+    first = drawn.examples[0].member.decisions
+    hidden, others = (
+        [
+            replace(each, member=msgspec.structs.replace(each.member, decisions=decisions))
+            for each in drawn.examples
+        ]
+        for decisions in ((), first)
+    )
     for code, members in (("a", hidden), ("b", drawn.examples[1:]), ("c", others)):
         forged = replace(drawn, code=code * 64, examples=tuple(members))
         scene.blobs.put(forged.members)

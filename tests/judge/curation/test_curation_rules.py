@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from curation_histories import DATA, PREFERENCES, SFT, Scene, request_of
 
-from judge.curation.errors import CurationError
 from judge.curation.query import Query
 from judge.curation.sealing import find_seal, merkle_root
 from judge.curation.tables import open_tables
+from judge.errors import CurationError
 from ledger.bodies import encode_body
 from ledger.errors import BlobError
 from ledger.verification.reader import open_verified
@@ -63,7 +63,7 @@ def test_example_is_what_was_asked_and_what_was_decided(
     drawn: tuple[Scene, dict[str, str]],
 ) -> None:
     scene, runs = drawn
-    found = {each.decisions[0][0]: each for each in scene.draw(SFT).examples}
+    found = {each.member.decisions[0][0]: each for each in scene.draw(SFT).examples}
     names = ("playbook", "repaired", "low", "near", "far", "no effect True", "no effect False")
     assert set(found) == {runs[name] for name in names}
     line = json.loads(found[runs["repaired"]].line)
@@ -76,7 +76,8 @@ def test_example_is_what_was_asked_and_what_was_decided(
 def test_pair_needs_an_effect_and_more_than_noise(drawn: tuple[Scene, dict[str, str]]) -> None:
     scene, runs = drawn
     found = [
-        (each.decisions[0][0], each.rejected[0][0]) for each in scene.draw(PREFERENCES).examples
+        (each.member.decisions[0][0], each.member.rejected[0][0])
+        for each in scene.draw(PREFERENCES).examples
     ]
     assert found == [
         (runs["far"], runs["low"])

@@ -19,9 +19,9 @@ from synthetic import synthetic_audit, synthetic_line, synthetic_run
 from aggregates.audit import Audit
 from aggregates.improvement.line import Line as Chain
 from aggregates.registry import REGISTRY
-from judge.drift.errors import DriftError
 from judge.drift.history import read_baseline, read_history
 from judge.drift.watch import answer, is_due, measure_baseline, watch
+from judge.errors import DriftError
 from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey

@@ -8,8 +8,8 @@ from scipy import stats
 
 from judge.drift import charts
 from judge.drift.charts import Baseline, Limits, baseline_of
-from judge.drift.errors import DriftError
 from judge.drift.simulation import Plan, evaluations_needed, simulate
+from judge.errors import DriftError
 
 BASE = Baseline(mean=np.array(0.9), reference=np.array(0.9), sd=np.array(0.01))
 LIMITS = Limits()

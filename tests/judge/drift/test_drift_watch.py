@@ -9,9 +9,9 @@ from gauntlet_lines import SELECTION, UNSORTED, Line, renamed
 from aggregates.errors import InvariantError
 from aggregates.improvement.line import Line as Chain
 from judge.drift.charts import Limits, baseline_of
-from judge.drift.errors import DriftError
 from judge.drift.history import History, Point, read_history
 from judge.drift.watch import look, measure_baseline, watch
+from judge.errors import DriftError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.workplace import Workplace
 from proctor.sample.drift_tasks import maker_of

@@ -1,12 +1,13 @@
 """Results of reference tasks for both arms, made by hand or drawn at random."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from made_tasks import made_task
 
-from judge.gauntlet.comparison.sequential import Plan
+from judge.gauntlet.comparison.betting import Settings
+from judge.gauntlet.comparison.sequential import wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
 
@@ -55,11 +56,16 @@ def pair(
 
 
 def asked(
-    plan: Plan, answer: Callable[[str, Arm, int], bool], results: Iterable[TaskResult] = ()
+    tasks: Sequence[Task],
+    answer: Callable[[str, Arm, int], bool],
+    results: Iterable[TaskResult] = (),
+    *,
+    level: float,
+    settings: Settings | None = None,
 ) -> list[TaskResult]:
-    """Return all results once the plan wants no more; `answer` gives each success."""
+    """Return all results once no more are wanted; `answer` gives each success."""
     found = list(results)
-    while wanted := plan.more(found):
+    while wanted := wanted_pairs(found, tasks=tasks, level=level, settings=settings):
         have = {(each.task_id, each.arm, each.repeat) for each in found}
         arms: tuple[Arm, Arm] = ("base", "candidate")
         for task_id, repeat in wanted:

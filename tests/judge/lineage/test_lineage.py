@@ -20,9 +20,9 @@ from synthetic import synthetic_run
 
 from aggregates.registry import REGISTRY
 from judge.errors import LineageError
+from judge.lineage.example import line_of
 from judge.lineage.files import (
     find_lineage,
-    line_of,
     open_lineage,
     remark_on_size,
     write_lineage,

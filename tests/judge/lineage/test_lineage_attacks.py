@@ -27,7 +27,8 @@ from aggregates.playbook import HYPERPARAMETER_CHANGE
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.errors import LineageError
-from judge.lineage.files import TITLE, find_lineage, line_of, open_lineage, write_lineage
+from judge.lineage.example import line_of
+from judge.lineage.files import TITLE, find_lineage, open_lineage, write_lineage
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.handover.proof_files import write_proofs

@@ -13,12 +13,14 @@ from typer.testing import CliRunner
 from aggregates.errors import AggregateError
 from ledger.errors import AuthorityError, KeyFileError, LedgerError
 from ledger.paths import LedgerPaths
+from ledger.verification import reader
 from ledger.verification.reader import check_ledger
-from proctor.cli import jobs
+from proctor.cli import judging
 from proctor.cli import keys as keys_cli
 from proctor.cli import review as review_cli
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.remembering import open_remembered
 
 
 @pytest.fixture
@@ -192,10 +194,26 @@ def test_review_is_signed_by_an_operator_in_force(home: Path, tmp_path: Path) ->
     ]
 
 
+def test_judge_verifies_the_ledger_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = LedgerPaths(home / "ledger").key.with_name("judge.pem")
+    keys("new", "judge", judge)
+    keys("grant", "judge", f"{judge}.vkey", home=home)
+    verified, verify = [], reader._verify
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        verified.append(options["path"])
+        return verify(*arguments, **options)
+
+    monkeypatch.setattr(reader, "_verify", counted)
+    assert call_here(["judge", "--no-execute"], home=home).returncode == 0
+    assert verified == [home / "ledger" / "ledger.sqlite"]
+
+
 def test_audit_is_signed_once_the_judges_key_is_in_force(home: Path) -> None:
     judge = LedgerPaths(home / "ledger").key.with_name("judge.pem")
     keys("new", "judge", judge)
-    assert jobs._judge_key(Home(home)) is None
+    with open_remembered(home / "ledger") as ledger:
+        assert judging.judge_key(Home(home), ledger) is None
     keys("grant", "judge", f"{judge}.vkey", home=home)
     done = call(["judge", "--no-execute"], home=home)
     assert "not signed" not in done.stderr

@@ -39,7 +39,7 @@ def exported(line: LearningLine) -> set[str]:
     """Return the runs that an export made now would hold."""
     with open_verified(line.home.ledger) as ledger, open_tables(ledger) as tables:
         drawn = draw(tables, Query(kind="sft"), blobs=line.home.blobs)
-    return {run for each in drawn.examples for run, _ in each.decisions}
+    return {run for each in drawn.examples for run, _ in each.member.decisions}
 
 
 def names(*runs: Run) -> set[str]:

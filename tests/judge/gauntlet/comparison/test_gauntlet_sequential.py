@@ -11,7 +11,7 @@ from paired_results import asked, flaky, pair, result, task
 from judge.gauntlet.comparison import trials
 from judge.gauntlet.comparison.betting import Evidence, Floats, Settings, log_e, schedule, standing
 from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.comparison.sequential import ErrorBudget, Plan, share
+from judge.gauntlet.comparison.sequential import ErrorBudget, share, wanted_pairs
 from judge.gauntlet.comparison.simulation import Scale, power_row
 from judge.gauntlet.comparison.trials import (
     World,
@@ -117,32 +117,32 @@ def counted(results: list[TaskResult], task_id: str) -> int:
 
 
 def test_plan_asks_deterministic_tasks_first() -> None:
-    assert Plan(TASKS, level=LEVEL).more([]) == [("exact", 0)]
+    assert wanted_pairs([], tasks=TASKS, level=LEVEL) == [("exact", 0)]
     half = [result("exact", "base", True)]
-    assert Plan(TASKS, level=LEVEL).more(half) == [("exact", 0)]
+    assert wanted_pairs(half, tasks=TASKS, level=LEVEL) == [("exact", 0)]
 
 
 def test_plan_asks_for_no_repeats_when_a_deterministic_task_is_lost() -> None:
-    results = asked(Plan(TASKS, level=LEVEL), lambda t, arm, _: t != "exact" or arm == "base")
+    results = asked(TASKS, lambda t, arm, _: t != "exact" or arm == "base", level=LEVEL)
     assert counted(results, "one") == 0
     assert evaluated(results) == "worse"
 
 
 def test_plan_gives_up_soon_when_nothing_is_improved() -> None:
-    results = asked(Plan(TASKS, level=LEVEL), lambda *_: True)
+    results = asked(TASKS, lambda *_: True, level=LEVEL)
     assert (counted(results, "one"), counted(results, "two")) == (40, 40)
     assert evaluated(results) == "cannot tell"
 
 
 def test_plan_shows_harmlessness_when_a_deterministic_task_is_won() -> None:
-    results = asked(Plan(TASKS, level=LEVEL), lambda t, arm, _: t != "exact" or arm != "base")
+    results = asked(TASKS, lambda t, arm, _: t != "exact" or arm != "base", level=LEVEL)
     assert (counted(results, "one"), counted(results, "two")) == (50, 50)
     assert evaluated(results) == "better"
 
 
 def test_plan_follows_the_task_that_may_be_improved() -> None:
     answer = flaky({("one", "base"): 0.3}, seed=1)
-    results = asked(Plan(TASKS, level=LEVEL), answer)
+    results = asked(TASKS, answer, level=LEVEL)
     assert evaluated(results) == "better"
     assert counted(results, "one") < 100
 
@@ -152,7 +152,7 @@ def test_plan_stops_at_the_budget_when_a_task_stays_open() -> None:
         [("one", "base"), ("one", "candidate"), ("two", "base"), ("two", "candidate")], 0.5
     )
     settings = Settings(most=60)
-    results = asked(Plan(TASKS, level=LEVEL, settings=settings), flaky(rates, seed=2))
+    results = asked(TASKS, flaky(rates, seed=2), level=LEVEL, settings=settings)
     assert counted(results, "one") == counted(results, "two") == 60
     assert evaluated(results, settings=settings) == "cannot tell"
 
@@ -160,8 +160,8 @@ def test_plan_stops_at_the_budget_when_a_task_stays_open() -> None:
 @pytest.mark.parametrize("cut", [1, 17, 60, 131])
 def test_plan_goes_on_as_before_when_it_was_cut_off(cut: int) -> None:
     answer = flaky({("one", "base"): 0.2, ("one", "candidate"): 0.05}, seed=3)
-    whole = asked(Plan(TASKS, level=LEVEL), answer)
-    again = asked(Plan(TASKS, level=LEVEL), answer, whole[:cut])
+    whole = asked(TASKS, answer, level=LEVEL)
+    again = asked(TASKS, answer, whole[:cut], level=LEVEL)
 
     def told(results: list[TaskResult]) -> set[tuple[str, str, int]]:
         return {(each.task_id, each.arm, each.repeat) for each in results}
@@ -255,4 +255,4 @@ def test_plain_rule_rejects_harmless_changes_and_promotes_useless_ones() -> None
 def test_table_in_the_documentation_is_what_the_simulation_gives() -> None:
     row = power_row(Scale(), flake=0.01, tasks=20, position="the 1st")
     page = Path(__file__).parents[4] / "docs" / "explanation" / "calibrated-gate.md"
-    assert "| " + " | ".join(row) + " |" in page.read_text(encoding="utf-8")
+    assert "| " + " | ".join(row.values()) + " |" in page.read_text(encoding="utf-8")

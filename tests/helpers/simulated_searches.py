@@ -25,7 +25,7 @@ class Simulated:
 
 def simulate(search: Search, *, error: float, trials: int, seed: int) -> Simulated:
     """Search for culprits drawn evenly, where verdicts are wrong with a probability of `error`."""
-    rng = random.Random(seed)  # noqa: S311 - a simulation
+    rng = random.Random(seed)
     right, claimed, counts = 0, 0.0, []
     for _ in range(trials):
         culprit = rng.randint(1, search.suspects)
@@ -52,7 +52,7 @@ def simulate_one(
     untestable: Collection[int] = (),
 ) -> list[Probe]:
     """Return the probes of one search, to its end."""
-    rng = rng or random.Random(0)  # noqa: S311 - a simulation
+    rng = rng or random.Random(0)
     probes: list[Probe] = []
     while not standing(search, probes).over:
         number = next_probe(search, probes)

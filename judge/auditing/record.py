@@ -1,95 +1,95 @@
 """The entries of a run: verified first, then used.
 
-Trust: the ledger is hostile until read_evidence() returns; vkey and kept head are the caller's.
+Trust: the ledger is hostile until read_record() returns; vkey and kept head are the caller's.
 I/O: reads the ledger.
 """
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
-from judge.auditing.events import decode_events
 from judge.auditing.labels import CHECKPOINTS
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.paths import LedgerPaths
-from ledger.verification.reader import open_verified
+from ledger.verification.reader import VerifiedLedger, open_verified
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
 _START = "run.started"
 _RESTART = "run.restart_scheduled"
 
 
-@dataclass(frozen=True)
-class Evidence:
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
     """The entries of a run as of one tree head."""
 
-    verified: bool
+    run: UUID
+    verified: bool = True
     tree_head: str | None  # the signed note
     size: int  # entries in the ledger
     entries: tuple[VerifiedEntry, ...]  # of the run
-    parent: tuple[VerifiedEntry, ...]  # of the run that this one restarts from
+    parent: tuple[VerifiedEntry, ...] = ()  # of the run that this one restarts from
     checkpoints: tuple[VerifiedEntry, ...] = ()  # that record one
     ancestors: tuple[VerifiedEntry, ...] = ()  # first entries of the runs it descends from
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return any(entry.name == "run.ended" for entry in self.entries)
+
+    @property
+    def environment(self) -> Mapping[str, object] | None:
+        """The recorded environment of the run, hostile; None where there is none."""
+        try:
+            found = decode_body(self.entries[0].body)["environment"]
+        except (LedgerError, KeyError, TypeError):
+            return None
+        return found if isinstance(found, Mapping) else None
 
 
 def parse_run_id(run_id: UUID | str) -> UUID:
     """Return a run's id; raises JudgeError if it is not one."""
-    if isinstance(run_id, UUID):
-        return run_id
     try:
-        return UUID(run_id)
+        return run_id if isinstance(run_id, UUID) else UUID(run_id)
     except ValueError:
         raise JudgeError(f"{run_id!r} is not a run id: a run id is a UUID") from None
 
 
-def read_events(
-    directory: Path, run_id: UUID | str, *, vkey: str | None = None, kept_head: str | None = None
-) -> list[Any]:
-    """Return a run's events from a valid ledger.
-
-    Raises JudgeError if the run is not found, VerificationError if the ledger is not valid.
-    """
-    run = parse_run_id(run_id)
-    evidence = read_evidence(directory, run, JudgeConfig(), vkey=vkey, kept_head=kept_head)
-    return decode_events(evidence.entries)
-
-
-def read_evidence(
-    directory: Path, run: UUID, config: JudgeConfig, *, vkey: str | None, kept_head: str | None
-) -> Evidence:
+def read_record(
+    directory: Path,
+    run: UUID,
+    config: JudgeConfig,
+    *,
+    vkey: str | None = None,
+    kept_head: str | None = None,
+) -> RunRecord:
     """Verify the ledger and return what it says of the run and its parent, from one snapshot.
 
     Raises VerificationError, StorageError or KeyFileError from the ledger, JudgeError if it does
     not know the run.
     """
-    if not config.checks("ledger_verification"):
-        everything = _read_unverified(directory)
-        own, parent, checkpoints, ancestors = _pick(lambda: everything, run)
-        head, size, verified = None, len(everything), False
-    else:
+    if config.checks("ledger_verification"):
         with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:
-            own, parent, checkpoints, ancestors = _pick(ledger.entries, run)
-            head = None if ledger.head is None else ledger.head.note
-            size, verified = ledger.size, True
-    if not own:
-        raise JudgeError(f"run {run} not found in {directory}")
-    return Evidence(verified, head, size, own, parent, checkpoints, ancestors)
+            return record_of(ledger, run)
+    everything = _read_unverified(directory)
+    found = _pick(lambda: everything, run, tree_head=None, size=len(everything))
+    return replace(found, verified=False)
 
 
-_Entries = tuple[VerifiedEntry, ...]
+def record_of(ledger: VerifiedLedger, run: UUID) -> RunRecord:
+    """Return what a verified ledger says of a run; raises JudgeError if it does not know it."""
+    head = None if ledger.head is None else ledger.head.note
+    return _pick(ledger.entries, run, tree_head=head, size=ledger.size)
 
 
 def _pick(
-    entries: Callable[[], Iterable[VerifiedEntry]], run: UUID
-) -> tuple[_Entries, _Entries, _Entries, _Entries]:
-    """Return the entries of the run, of its parent, those of checkpoints, and its ancestors'."""
+    entries: Callable[[], Iterable[VerifiedEntry]], run: UUID, *, tree_head: str | None, size: int
+) -> RunRecord:
     own: list[VerifiedEntry] = []
     checkpoints: list[VerifiedEntry] = []
     starts: dict[UUID, VerifiedEntry] = {}  # by run
@@ -103,13 +103,19 @@ def _pick(
             starts.setdefault(entry.stream_id, entry)
         elif entry.name == _RESTART:
             restarted.add(entry.stream_id)
-    parent = _parent_of(own[0]) if own else None
-    if parent is None:
-        return tuple(own), (), tuple(checkpoints), ()
-    parents = tuple(each for each in entries() if each.stream_id == parent)
+    if not own:
+        raise JudgeError(f"run {run} not found in the ledger")
+    parent = _parent_of(own[0])
     followed = {each: start for each, start in starts.items() if each in restarted}
-    ancestors = tuple(_ancestors(parent, followed, seen={run}))
-    return tuple(own), parents, tuple(checkpoints), ancestors
+    return RunRecord(
+        run=run,
+        tree_head=tree_head,
+        size=size,
+        entries=tuple(own),
+        parent=tuple(each for each in entries() if each.stream_id == parent) if parent else (),
+        checkpoints=tuple(checkpoints),
+        ancestors=tuple(_ancestors(parent, followed, seen={run})),
+    )
 
 
 def _ancestors(

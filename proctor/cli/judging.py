@@ -1,0 +1,77 @@
+"""What an audit reads of a ledger: one verification, before torch is loaded.
+
+I/O: reads the ledger and the judge's key.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from judge.auditing.record import RunRecord, record_of
+from ledger.entries import AuthorKey
+from ledger.notes import public_bytes
+from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger
+from proctor.cli.commands import read_text
+from proctor.cli.keys import read_private_key
+from proctor.errors import ProctorError
+from proctor.home import Home, find_run
+from proctor.output.terminal import error_console, words
+from proctor.remembering import memory, open_remembered
+from proctor.runs.replay import verified_runs
+
+__all__ = ["Found", "Judged", "judge_key", "look_up", "read_judged"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run's verified record, and the judge's key if it is in force."""
+
+    record: RunRecord
+    author: AuthorKey | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a verification has found; no run where the ledger does not hold."""
+
+    checked: VerificationReport
+    judged: Judged | None
+
+
+def look_up(home: Home, name: str, *, submission: Path | None, head: Path | None) -> Found:
+    """Verify the ledger and find the run that `name` means."""
+    home.require_ledger()
+    if submission is not None and not submission.is_dir():
+        raise ProctorError(f"{submission} is no folder, so there is no submission to judge")
+    found: list[Judged] = []
+    checked = check_ledger(
+        home.ledger,
+        kept_head=read_text(head),
+        memory=memory(),
+        read=lambda ledger: found.append(
+            _judged(home, ledger, find_run(verified_runs(ledger), name))
+        ),
+    )
+    return Found(checked, found[-1] if checked.ok else None)
+
+
+def read_judged(home: Home, run: UUID) -> Judged:
+    """Verify the ledger and read a run from it; raises VerificationError."""
+    with open_remembered(home.ledger) as ledger:
+        return _judged(home, ledger, run)
+
+
+def judge_key(home: Home, ledger: VerifiedLedger) -> AuthorKey | None:
+    """Return the judge's key, if it lies beside the ledger's and is in force."""
+    path = home.path / "ledger" / "keys" / "judge.pem"
+    if not path.exists() or not home.writable:
+        return None
+    author = AuthorKey("judge", read_private_key(path))
+    if ledger.authority.in_force("judge", public_bytes(author.key)):
+        return author
+    error_console.print(words(f"not signed: {path} is not in force as a judge's key"))
+    return None
+
+
+def _judged(home: Home, ledger: VerifiedLedger, run: UUID) -> Judged:
+    return Judged(record_of(ledger, run), judge_key(home, ledger))
