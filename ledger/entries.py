@@ -1,9 +1,8 @@
 """Entries: the bytes that are stored, hashed and linked.
 
 Source: docs/reference/ledger-format.md, "Entry" and "Hashes".
-Trust: decode_entry() takes hostile bytes and raises MalformedError only.
 I/O: none.  Units: nanoseconds since the POSIX epoch.
-Not covered: verification, which has a parser of its own (verified_entries.py).
+Not covered: decoding, which is the verifier's (verification/verified_entries.py) for every reader.
 """
 
 import hashlib
@@ -13,18 +12,16 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ledger.errors import EncodingError, MalformedError
+from ledger.errors import EncodingError
 
 __all__ = [
     "MAX_ENTRY_SIZE",
     "NO_PREVIOUS",
     "Author",
     "AuthorKey",
-    "Entry",
     "EntryChain",
     "author_statement",
-    "decode_entry",
-    "encode_entry",
+    "encode_event",
     "entry_hash",
 ]
 
@@ -34,7 +31,6 @@ MAX_INTEGER = 2**63 - 1  # SQLite's integers are signed
 NO_PREVIOUS = bytes(32)
 
 _HEADER = struct.Struct(">BQ16sQQ32s")  # format, index, stream id, stream version, time, previous
-_KEY_AND_SIGNATURE = 32 + 64  # bytes
 
 
 @dataclass(frozen=True)
@@ -67,20 +63,6 @@ class AuthorKey:
         )
         public_key = self.key.public_key().public_bytes_raw()
         return Author(self.role, hashlib.sha256(public_key).digest(), self.key.sign(statement))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One event in its place: see the format page for the fields."""
-
-    index: int
-    stream_id: UUID
-    stream_version: int
-    time_ns: int
-    previous: bytes  # (32,) entry hash of the entry before
-    name: str
-    body: bytes
-    author: Author | None = None
 
 
 def entry_hash(entry: bytes) -> bytes:
@@ -157,51 +139,12 @@ class EntryChain:
         return entry
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """Return the entry's bytes; raise EncodingError for what the format cannot hold."""
-    chain = EntryChain(index=entry.index, previous=entry.previous, time_ns=entry.time_ns)
-    return chain.append(
-        entry.stream_id.bytes, entry.stream_version, entry.name, entry.body, entry.author
-    )
-
-
-def decode_entry(data: bytes) -> Entry:
-    """Return the entry that these bytes hold; raise MalformedError if they are not exactly one."""
-    try:
-        return _decode_entry(data)
-    except (struct.error, IndexError, UnicodeDecodeError) as e:
-        raise MalformedError(f"entry of {len(data):,} bytes is cut short or not text: {e}") from e
-
-
-def _decode_entry(data: bytes) -> Entry:
-    if len(data) > MAX_ENTRY_SIZE:
-        raise MalformedError(f"entry has {len(data):,} bytes; the limit is {MAX_ENTRY_SIZE:,}")
-    version, index, stream_id, stream_version, time_ns, previous = _HEADER.unpack_from(data)
-    if version != FORMAT:
-        raise MalformedError(
-            f"entry has format {version}, but this program supports format {FORMAT}"
-        )
-    if max(index, stream_version, time_ns) > MAX_INTEGER:
-        raise MalformedError("entry has an integer above 2^63 - 1")
-    at = _HEADER.size
-    author_end = at + 1 + data[at]
-    author = _decode_author(data[at + 1 : author_end]) if data[at] else None
-    name_end = author_end + 1 + data[author_end]
-    name = data[author_end + 1 : name_end].decode()
-    (body_size,) = struct.unpack_from(">H", data, name_end)
-    body = data[name_end + 2 :]
-    if not name or len(body) != body_size:
-        raise MalformedError(f"entry's lengths do not add up to its {len(data):,} bytes")
-    return Entry(
-        index=index,
-        stream_id=UUID(bytes=stream_id),
-        stream_version=stream_version,
-        time_ns=time_ns,
-        previous=previous,
-        name=name,
-        body=body,
-        author=author,
-    )
+def encode_event(
+    stream_id: bytes, version: int, name: str, body: bytes, author: Author | None
+) -> bytes:
+    """Return an event as an entry without what the recorder adds: index, time, previous hash."""
+    chain = EntryChain(index=0, previous=NO_PREVIOUS, time_ns=0)
+    return chain.append(stream_id, version, name, body, author)
 
 
 def _check_integer(field: str, value: int) -> None:
@@ -223,15 +166,3 @@ def _encode_author(author: Author) -> bytes:
     if len(author.key_id) != 32 or len(author.signature) != 64:
         raise EncodingError("an author needs a key id of 32 bytes and a signature of 64")
     return _short_text("author role", author.role, limit=64) + author.key_id + author.signature
-
-
-def _decode_author(block: bytes) -> Author:
-    role_size = block[0]
-    if not 1 <= role_size <= 64 or len(block) != 1 + role_size + _KEY_AND_SIGNATURE:
-        raise MalformedError(f"author block has {len(block)} bytes for a role of {role_size}")
-    key_at = 1 + role_size
-    return Author(
-        role=block[1:key_at].decode(),
-        key_id=block[key_at : key_at + 32],
-        signature=block[key_at + 32 :],
-    )

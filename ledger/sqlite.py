@@ -14,54 +14,48 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
 from threading import Lock
-from typing import Any, NoReturn
-from uuid import UUID
+from typing import Any
 
-from eventsourcing import persistence
-from eventsourcing.persistence import Notification, StoredEvent
+from eventsourcing.persistence import StoredEvent
 from eventsourcing.utils import Environment, EnvType
 
 from ledger.database import Database
-from ledger.entries import Author, AuthorKey, Entry, decode_entry
+from ledger.entries import Author, AuthorKey
 from ledger.errors import (
     ConsistencyError,
-    EncodingError,
     ReadOnlyError,
     StorageError,
-    UnsupportedError,
 )
 from ledger.paths import LedgerPaths
-from ledger.recording import factories
-from ledger.recording.batch import Batch, Event
+from ledger.recording import recorders
+from ledger.recording.batch import Batch
 from ledger.recording.clocks import BOOT_CLOCK, Clocks
 from ledger.recording.newest import Newest, read_newest
 from ledger.recording.opening import Signer, open_ledger
 from ledger.tree import Tree
 from ledger.verification.authority import Authority
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.witnessing.head_lines import add_line
 
-__all__ = ["LedgerFactory", "SignedSQLiteRecorder"]
+__all__ = ["ENTRIES", "STREAM_DOWN", "STREAM_UP", "LedgerFactory", "SignedSQLiteRecorder"]
 
-_MAX_INTEGER = 2**63 - 1
 _MAX_VERSIONS = 10_000  # streams whose last version is remembered
 _NEVER = (-1, -1)
 
-_SELECT_STREAM = """
+_STREAM = """
     SELECT idx, stream_id, stream_version, name, entry FROM entries
     WHERE stream_id = ? AND stream_version > ? AND stream_version <= ?
     ORDER BY stream_version {order} LIMIT ?"""
-_SELECT_STREAM_UP = _SELECT_STREAM.format(order="ASC")
-_SELECT_STREAM_DOWN = _SELECT_STREAM.format(order="DESC")
-_SELECT_NOTIFICATIONS = """
+STREAM_UP, STREAM_DOWN = _STREAM.format(order="ASC"), _STREAM.format(order="DESC")
+ENTRIES = """
     SELECT idx, stream_id, stream_version, name, entry FROM entries
     WHERE idx >= ?1 AND idx <= ?2 AND (?3 IS NULL OR name IN (SELECT value FROM json_each(?3)))
     ORDER BY idx LIMIT ?4"""
 
 
-class SignedSQLiteRecorder(persistence.ApplicationRecorder):
+class SignedSQLiteRecorder(recorders.EntryRecorder):
     """Appends batches of events, each linked, and closed by a signed tree head.
 
     `clock` gives POSIX nanoseconds, `steady_clock` nanoseconds that nobody sets, if there is
@@ -99,10 +93,14 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
         for each event. Raises AuthorityError, ConflictError, EncodingError, ReadOnlyError or
         StorageError; ConsistencyError if the ledger has been changed below its end.
         """
-        if kwargs.get("tracking") is not None:
-            raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
         signer = self._writer()
-        events = _signed(stored_events, origin=self._origin, author=author, authors=authors)
+        events = recorders.signed_events(
+            stored_events,
+            origin=self._origin,
+            tracking=kwargs.get("tracking"),
+            author=author,
+            authors=authors,
+        )
         if not events:
             return []
         with self._append(signer) as batch:
@@ -197,64 +195,31 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
             )
         return self._signer
 
-    def select_events(
-        self,
-        originator_id: UUID | str,
-        *,
-        gt: int | None = None,
-        lte: int | None = None,
-        desc: bool = False,
-        limit: int | None = None,
-    ) -> Sequence[StoredEvent]:
-        """Return events of one stream, in the order of their versions."""
-        parameters = (
-            _stream(originator_id),
-            -1 if gt is None else gt,
-            _MAX_INTEGER if lte is None else lte,
-            -1 if limit is None else limit,
+    def stream_entries(
+        self, stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
+    ) -> list[VerifiedEntry]:
+        """Return entries of one stream, in the order of their versions."""
+        return self._entries(
+            STREAM_DOWN if desc else STREAM_UP,
+            (
+                stream,
+                -1 if gt is None else gt,
+                recorders.MAX_INTEGER if lte is None else lte,
+                -1 if limit is None else limit,
+            ),
         )
-        statement = _SELECT_STREAM_DOWN if desc else _SELECT_STREAM_UP
-        with self._database.transaction(write=False) as c:
-            rows = c.execute(statement, parameters).fetchall()
-        return [
-            StoredEvent(
-                originator_id=entry.stream_id,
-                originator_version=entry.stream_version,
-                topic=entry.name,
-                state=entry.body,
-            )
-            for entry in map(_checked, rows)
-        ]
 
-    def select_notifications(
-        self,
-        start: int | None,
-        limit: int,
-        stop: int | None = None,
-        topics: Sequence[str] = (),
-        *,
-        inclusive_of_start: bool = True,
-    ) -> Sequence[Notification]:
-        """Return events in the ledger's order, from notification id `start` to `stop`."""
-        first = 0 if start is None else start - (1 if inclusive_of_start else 0)
-        parameters = (
-            first,
-            _MAX_INTEGER if stop is None else stop - 1,
-            json.dumps(list(topics)) if topics else None,
-            limit,
+    def entries_between(
+        self, first: int, last: int, *, limit: int, topics: Sequence[str]
+    ) -> list[VerifiedEntry]:
+        """Return entries from one index to another; of these names, if any are given."""
+        return self._entries(
+            ENTRIES, (first, last, json.dumps(list(topics)) if topics else None, limit)
         )
+
+    def _entries(self, statement: str, parameters: tuple[object, ...]) -> list[VerifiedEntry]:
         with self._database.transaction(write=False) as c:
-            rows = c.execute(_SELECT_NOTIFICATIONS, parameters).fetchall()
-        return [
-            Notification(
-                id=entry.index + 1,
-                originator_id=entry.stream_id,
-                originator_version=entry.stream_version,
-                topic=entry.name,
-                state=entry.body,
-            )
-            for entry in map(_checked, rows)
-        ]
+            return list(map(_checked, c.execute(statement, parameters).fetchall()))
 
     def max_notification_id(self) -> int | None:
         """Return the last notification id, or None in an empty ledger."""
@@ -268,16 +233,8 @@ class SignedSQLiteRecorder(persistence.ApplicationRecorder):
             row = c.execute("SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1").fetchone()
         return None if row is None else str(row[0])
 
-    def subscribe(
-        self,
-        gt: int | None = None,  # noqa: ARG002  (the interface's)
-        topics: Sequence[str] = (),  # noqa: ARG002  (the interface's)
-    ) -> NoReturn:
-        """Not offered: SQLite cannot tell another process that something is new."""
-        raise UnsupportedError("a ledger has no subscriptions; ask select_notifications() again")
 
-
-class LedgerFactory(factories.EventsOnlyFactory):
+class LedgerFactory(recorders.EventsOnlyFactory):
     """Builds the recorder for the directory named by LEDGER_DIRECTORY.
 
     LEDGER_KEY_PASSPHRASE, if set, is the private key's passphrase.
@@ -312,48 +269,10 @@ def _stamp(c: sqlite3.Connection) -> tuple[int, int]:
     return others, c.total_changes
 
 
-def _signed(
-    stored_events: Sequence[StoredEvent],
-    *,
-    origin: str,
-    author: AuthorKey | None,
-    authors: Sequence[Author | None] | None,
-) -> list[Event]:
-    """Return the events with their streams' bytes and their authors' signatures."""
-    streams = [_stream(stored.originator_id) for stored in stored_events]
-    if author is not None:
-        if authors is not None:
-            raise EncodingError("give either a key that signs or signatures, not both")
-        authors = [
-            author.author(
-                origin=origin,
-                stream_id=UUID(bytes=stream),
-                stream_version=stored.originator_version,
-                name=stored.topic,
-                body=stored.state,
-            )
-            for stream, stored in zip(streams, stored_events, strict=True)
-        ]
-    if authors is not None and len(authors) != len(streams):
-        raise EncodingError(f"there are {len(authors)} authors for {len(streams)} events")
-    return [
-        (stream, stored.originator_version, stored.topic, stored.state, signed)
-        for stream, stored, signed in zip(
-            streams, stored_events, authors or repeat(None), strict=False
-        )
-    ]
-
-
-def _stream(originator_id: UUID | str) -> bytes:
-    if not isinstance(originator_id, UUID):
-        raise EncodingError(f"originator_id {originator_id!r} is not a UUID")
-    return originator_id.bytes
-
-
-def _checked(row: tuple[int, bytes, int, str, bytes]) -> Entry:
+def _checked(row: tuple[int, bytes, int, str, bytes]) -> VerifiedEntry:
     """Return a row's entry; raise if the columns that found it say something else."""
     index, stream_id, stream_version, name, data = row
-    entry = decode_entry(data)
+    entry = parse_entry(data, index=index)
     if (entry.index, entry.stream_id.bytes, entry.stream_version, entry.name) != (
         index,
         stream_id,

@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
-from ledger.entries import entry_hash
+from ledger.entries import Author, entry_hash
 from ledger.errors import LedgerError
 from ledger.verification.authority import AUTHORITY_EVENTS
-from ledger.verification.verified_entries import AuthorBlock, parse_entry, split_entry
+from ledger.verification.verified_entries import parse_entry, split_entry
 from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError
 from projections.mapping import TABLES, Body, Rows
@@ -65,7 +65,7 @@ class _Kind:
     bodies: list[Body] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
     indices: list[int] = field(default_factory=list)
-    authors: list[AuthorBlock | None] = field(default_factory=list)
+    authors: list[Author | None] = field(default_factory=list)
 
 
 class _OddError(Exception):

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ledger.verification.verified_entries import AuthorBlock
+from ledger.entries import Author
 
 __all__ = ["SCHEMA", "TABLES", "Body", "Columns", "Row", "Rows", "named", "rows"]
 
@@ -53,7 +53,7 @@ class Rows:
     always: Mapping[str, Any]  # column -> value
     signer: str | None  # the role that may sign; `signed_by` takes its key
 
-    def of(self, body: Body, stream: str, idx: int, author: AuthorBlock | None) -> Iterator[Row]:
+    def of(self, body: Body, stream: str, idx: int, author: Author | None) -> Iterator[Row]:
         """Yield an event's rows."""
         outer = {"idx": idx, **self.always, **named(body, self.body)}
         if self.stream is not None:
@@ -69,7 +69,7 @@ class Rows:
                 row[self.place] = place
             yield self.table, row
 
-    def signed_by(self, author: AuthorBlock | None) -> str | None:
+    def signed_by(self, author: Author | None) -> str | None:
         """Return the key that an event was signed with, if it was by who may."""
         return author.key_id.hex() if author is not None and author.role == self.signer else None
 

@@ -15,7 +15,7 @@ from aggregates.improvement.line import Line
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import signals_of
 from aggregates.transcript import Transcript
-from ledger.verification.verified_entries import AuthorBlock
+from ledger.entries import Author
 from projections.mapping import Body, Row, Rows, rows
 
 __all__ = ["ROWS", "rows_of"]
@@ -27,7 +27,7 @@ _WEIGHED = ("files", "lines", "functions", "complexity")
 
 
 def rows_of(
-    name: str, body: Body, *, stream: str, idx: int, author: AuthorBlock | None = None
+    name: str, body: Body, *, stream: str, idx: int, author: Author | None = None
 ) -> Iterator[Row]:
     """Yield the rows of one event; raises KeyError for a kind that has no rows defined."""
     for told in ROWS[name]:

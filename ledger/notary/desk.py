@@ -20,7 +20,7 @@ from eventsourcing.persistence import StoredEvent
 
 from ledger.blobs import SMALLEST, BlobStore, BlobWriter
 from ledger.database import Database
-from ledger.entries import NO_PREVIOUS, Author, decode_entry
+from ledger.entries import NO_PREVIOUS, Author
 from ledger.errors import (
     EncodingError,
     ForbiddenError,
@@ -41,8 +41,9 @@ from ledger.notary.wire import (
 )
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.sqlite import ENTRIES, STREAM_DOWN, STREAM_UP, SignedSQLiteRecorder
 from ledger.verification.authority import authority_stream
+from ledger.verification.verified_entries import parse_entry
 
 __all__ = ["PROTOCOL", "WRITES", "Desk", "Session"]
 
@@ -54,14 +55,6 @@ _PAGE = 2 << 20  # bytes of an answer: half of what a frame may have
 _PIECE = 1 << 20  # bytes of a blob in one answer
 _FREE = 1 << 30  # bytes of the disk that blobs leave for events
 
-_STREAM = """
-    SELECT entry FROM entries WHERE stream_id = ? AND stream_version > ? AND stream_version <= ?
-    ORDER BY stream_version {order} LIMIT ?"""
-_STREAM_UP, _STREAM_DOWN = _STREAM.format(order="ASC"), _STREAM.format(order="DESC")
-_ENTRIES = """
-    SELECT entry FROM entries
-    WHERE idx >= ?1 AND idx <= ?2 AND (?3 IS NULL OR name IN (SELECT value FROM json_each(?3)))
-    ORDER BY idx LIMIT ?4"""
 _HEADS = "SELECT size, note, edge FROM tree_heads WHERE size > ? AND size <= ? ORDER BY size"
 
 
@@ -179,7 +172,7 @@ class Desk:
 
     def _begun(self, stream: bytes) -> bool:
         with self._database.transaction(write=False) as c:
-            return bool(c.execute(_STREAM_UP, (stream, -1, 2**63 - 1, 1)).fetchall())
+            return bool(c.execute(STREAM_UP, (stream, -1, 2**63 - 1, 1)).fetchall())
 
     def _add_line(self, session: Session, frame: Frame) -> bytes:
         check_fields(frame.header, size=int, line=str)
@@ -204,21 +197,21 @@ class Desk:
             2**63 - 1 if lte is None else lte,
             -1 if limit is None else limit,
         )
-        return self._page(_STREAM_DOWN if desc else _STREAM_UP, parameters)
+        return self._page(STREAM_DOWN if desc else STREAM_UP, parameters)
 
     def _notifications(self, _session: Session, frame: Frame) -> bytes:
         check_fields(frame.header, first=int, last=int, limit=int, topics=list)
         first, last, limit, topics = _values(frame, "first", "last", "limit", "topics")
         if len(topics) > _MAX_NAMES or not all(isinstance(topic, str) for topic in topics):
             raise MalformedError(f"at most {_MAX_NAMES} topics are allowed")
-        return self._page(_ENTRIES, (first, last, json.dumps(topics) if topics else None, limit))
+        return self._page(ENTRIES, (first, last, json.dumps(topics) if topics else None, limit))
 
     def _page(self, statement: str, parameters: tuple[object, ...]) -> bytes:
         """Answer with as many entries as fit, and tell whether there are more."""
         entries: list[bytes] = []
         size, more = 0, False
         with self._reading.transaction(write=False) as c:
-            for (entry,) in c.execute(statement, parameters):
+            for *_, entry in c.execute(statement, parameters):
                 if size + len(entry) > _PAGE:
                     more = True
                     break
@@ -315,7 +308,7 @@ def _values(frame: Frame, *names: str) -> list[Any]:
 
 def _events(payload: bytes) -> tuple[list[StoredEvent], list[Author | None]]:
     """Return the events of a batch: entries without index, time and previous hash."""
-    entries = [decode_entry(data) for data in parse_entries(payload, limit=MAX_EVENTS)]
+    entries = list(map(parse_entry, parse_entries(payload, limit=MAX_EVENTS)))
     if not entries:
         raise MalformedError("a batch must have at least one event")
     for entry in entries:

@@ -16,11 +16,11 @@ from contextlib import closing
 from pathlib import Path
 
 from ledger.database import Database, create_database, explained
-from ledger.entries import decode_entry
 from ledger.errors import ConsistencyError, KeyFileError, MalformedError
 from ledger.files import create_exclusively, read_text
 from ledger.notary.remote import RemoteRecorder
 from ledger.paths import MAX_VKEY, LedgerPaths
+from ledger.verification.verified_entries import parse_entry
 
 __all__ = ["refresh_mirror"]
 
@@ -62,7 +62,7 @@ def _grow(c: sqlite3.Connection, recorder: RemoteRecorder, *, path: Path) -> Non
             index=upto,
         )
     if upto > size:
-        entries = recorder.entries(size, upto - 1)
+        entries = recorder.raw_entries(size, upto - 1)
         c.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", map(_row, entries))
     after, notes = c.execute(
         "SELECT COALESCE(MAX(size), 0), COALESCE(SUM(LENGTH(note)), 0) FROM tree_heads"
@@ -107,7 +107,7 @@ def _heads(
 
 
 def _row(data: bytes) -> tuple[int, bytes, int, str, bytes]:
-    entry = decode_entry(data)
+    entry = parse_entry(data)
     return entry.index, entry.stream_id.bytes, entry.stream_version, entry.name, data
 
 

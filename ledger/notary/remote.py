@@ -11,31 +11,28 @@ I/O: the notary's socket.
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
-from uuid import UUID
+from typing import Any
 
-from eventsourcing import persistence
-from eventsourcing.persistence import Notification, StoredEvent
+from eventsourcing.persistence import StoredEvent
 from eventsourcing.utils import Environment, EnvType
 
-from ledger.entries import NO_PREVIOUS, Author, AuthorKey, Entry, decode_entry, encode_entry
+from ledger.entries import encode_event
 from ledger.errors import (
     ConflictError,
     EncodingError,
     MalformedError,
     StorageError,
-    UnsupportedError,
 )
 from ledger.notary.client import NotaryClient
 from ledger.notary.wire import MAX_EVENTS, pack_entries, parse_entries
-from ledger.recording import factories
+from ledger.recording import recorders
+from ledger.recording.batch import Event
+from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
 __all__ = ["RemoteFactory", "RemoteRecorder"]
 
-_MAX_INTEGER = 2**63 - 1
 
-
-class RemoteRecorder(persistence.ApplicationRecorder):
+class RemoteRecorder(recorders.EntryRecorder):
     """Appends through a notary what the recorder of sqlite.py would append itself."""
 
     def __init__(self, client: NotaryClient) -> None:
@@ -46,83 +43,31 @@ class RemoteRecorder(persistence.ApplicationRecorder):
 
         Raises ConflictError, EncodingError, ForbiddenError, ReadOnlyError or StorageError.
         """
-        if kwargs.get("tracking") is not None:
-            raise UnsupportedError("a ledger does not record tracking; keep positions elsewhere")
-        if not stored_events:
+        events = recorders.signed_events(
+            stored_events, origin=self.client.greeting.origin, **kwargs
+        )
+        if not events:
             return []
-        if len(stored_events) > MAX_EVENTS:
+        if len(events) > MAX_EVENTS:
             raise EncodingError(
-                f"{len(stored_events):,} events are more than a notary accepts at once "
+                f"{len(events):,} events are more than a notary accepts at once "
                 f"({MAX_EVENTS:,}); append fewer"
             )
-        authors = _authors(stored_events, kwargs, origin=self.client.greeting.origin)
-        entries = [
-            _entry(stored, author=author)
-            for stored, author in zip(stored_events, authors, strict=True)
-        ]
         losses: list[None] = []
         try:
             answer = self.client.ask(
                 {"op": "insert"},
-                pack_entries(map(encode_entry, entries)),
+                pack_entries(encode_event(*event) for event in events),
                 on_loss=lambda: losses.append(None),
             )
         except ConflictError:
-            ids = self._recorded(entries) if losses else None
+            ids = self._recorded(events) if losses else None
             if ids is None:
                 raise
             return ids  # the first time it was sent, only the answer was lost
-        if len(answer.payload) != 8 * len(entries):
+        if len(answer.payload) != 8 * len(events):
             raise MalformedError("the notary did not answer with one id for each event")
-        return list(struct.unpack(f">{len(entries)}Q", answer.payload))
-
-    def select_events(
-        self,
-        originator_id: UUID | str,
-        *,
-        gt: int | None = None,
-        lte: int | None = None,
-        desc: bool = False,
-        limit: int | None = None,
-    ) -> Sequence[StoredEvent]:
-        """Return events of one stream, in the order of their versions."""
-        return [
-            StoredEvent(
-                originator_id=entry.stream_id,
-                originator_version=entry.stream_version,
-                topic=entry.name,
-                state=entry.body,
-            )
-            for entry in self._stream(
-                _stream(originator_id), gt=gt, lte=lte, desc=desc, limit=limit
-            )
-        ]
-
-    def select_notifications(
-        self,
-        start: int | None,
-        limit: int,
-        stop: int | None = None,
-        topics: Sequence[str] = (),
-        *,
-        inclusive_of_start: bool = True,
-    ) -> Sequence[Notification]:
-        """Return events in the ledger's order, from notification id `start` to `stop`."""
-        first = 0 if start is None else start - (1 if inclusive_of_start else 0)
-        last = _MAX_INTEGER if stop is None else stop - 1
-        found = []
-        for data in self.entries(first, last, limit=limit, topics=topics):
-            entry = decode_entry(data)
-            found.append(
-                Notification(
-                    id=entry.index + 1,
-                    originator_id=entry.stream_id,
-                    originator_version=entry.stream_version,
-                    topic=entry.name,
-                    state=entry.body,
-                )
-            )
-        return found
+        return list(struct.unpack(f">{len(events)}Q", answer.payload))
 
     def max_notification_id(self) -> int | None:
         """Return the last notification id, or None in an empty ledger."""
@@ -138,25 +83,28 @@ class RemoteRecorder(persistence.ApplicationRecorder):
         """Add a witness's line to the note of the tree head of this size."""
         self.client.ask({"op": "add_line", "size": size, "line": line})
 
-    def subscribe(
-        self,
-        gt: int | None = None,  # noqa: ARG002  (the interface's)
-        topics: Sequence[str] = (),  # noqa: ARG002  (the interface's)
-    ) -> NoReturn:
-        """Not offered, as by the recorder behind the notary."""
-        raise UnsupportedError("a ledger has no subscriptions; ask select_notifications() again")
+    def entries_between(
+        self, first: int, last: int, *, limit: int, topics: Sequence[str]
+    ) -> Iterator[VerifiedEntry]:
+        """Yield entries from one index to another; of these names, if any are given."""
+        return map(parse_entry, self.raw_entries(first, last, limit=limit, topics=topics))
 
-    def entries(
-        self, first: int, last: int, *, limit: int = _MAX_INTEGER, topics: Sequence[str] = ()
+    def raw_entries(
+        self,
+        first: int,
+        last: int,
+        *,
+        limit: int = recorders.MAX_INTEGER,
+        topics: Sequence[str] = (),
     ) -> Iterator[bytes]:
-        """Yield the entries from one index to another, as they stand."""
+        """Yield the same entries as they are stored and hashed."""
         while limit > 0 and first <= last:
             answer = self.client.ask(
                 {
                     "op": "notifications",
                     "first": max(first, 0),
                     "last": last,
-                    "limit": min(limit, _MAX_INTEGER),
+                    "limit": min(limit, recorders.MAX_INTEGER),
                     "topics": list(topics),
                 }
             )
@@ -164,12 +112,13 @@ class RemoteRecorder(persistence.ApplicationRecorder):
             yield from page
             if not answer.header["more"] or not page:
                 return
-            first, limit = decode_entry(page[-1]).index + 1, limit - len(page)
+            first, limit = parse_entry(page[-1]).index + 1, limit - len(page)
 
-    def _stream(
+    def stream_entries(
         self, stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
-    ) -> Iterator[Entry]:
-        left = _MAX_INTEGER if limit is None else limit
+    ) -> Iterator[VerifiedEntry]:
+        """Yield entries of one stream, in the order of their versions."""
+        left = recorders.MAX_INTEGER if limit is None else limit
         while left > 0:
             answer = self.client.ask(
                 {
@@ -181,7 +130,7 @@ class RemoteRecorder(persistence.ApplicationRecorder):
                     "limit": left,
                 }
             )
-            page = [decode_entry(data) for data in parse_entries(answer.payload, limit=left)]
+            page = list(map(parse_entry, parse_entries(answer.payload, limit=left)))
             yield from page
             if not answer.header["more"] or not page:
                 return
@@ -191,28 +140,20 @@ class RemoteRecorder(persistence.ApplicationRecorder):
             else:
                 gt = page[-1].stream_version
 
-    def _recorded(self, entries: Sequence[Entry]) -> list[int] | None:
+    def _recorded(self, events: Sequence[Event]) -> list[int] | None:
         """Return the ids of a batch that is in the ledger already, exactly as it was sent."""
         ids = []
-        for entry in entries:
-            version = entry.stream_version
+        for stream, version, *said in events:
             found = next(
-                self._stream(
-                    entry.stream_id.bytes, gt=version - 1, lte=version, desc=False, limit=1
-                ),
-                None,
+                self.stream_entries(stream, gt=version - 1, lte=version, desc=False, limit=1), None
             )
-            if found is None or (found.name, found.body, found.author) != (
-                entry.name,
-                entry.body,
-                entry.author,
-            ):
+            if found is None or [found.name, found.body, found.author] != said:
                 return None
             ids.append(found.index + 1)
         return ids
 
 
-class RemoteFactory(factories.EventsOnlyFactory):
+class RemoteFactory(recorders.EventsOnlyFactory):
     """Builds the recorder for the notary that listens at LEDGER_SOCKET."""
 
     LEDGER_SOCKET = "LEDGER_SOCKET"
@@ -231,46 +172,3 @@ class RemoteFactory(factories.EventsOnlyFactory):
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
-
-
-def _authors(
-    stored_events: Sequence[StoredEvent], kwargs: dict[str, Any], *, origin: str
-) -> Sequence[Author | None]:
-    key: AuthorKey | None = kwargs.get("author")
-    authors: Sequence[Author | None] | None = kwargs.get("authors")
-    if key is not None:
-        return [
-            key.author(
-                origin=origin,
-                stream_id=UUID(bytes=_stream(stored.originator_id)),
-                stream_version=stored.originator_version,
-                name=stored.topic,
-                body=stored.state,
-            )
-            for stored in stored_events
-        ]
-    if authors is None:
-        return [None] * len(stored_events)
-    if len(authors) != len(stored_events):
-        raise EncodingError(f"{len(authors)} authors were given for {len(stored_events)} events")
-    return list(authors)
-
-
-def _stream(originator_id: UUID | str) -> bytes:
-    if not isinstance(originator_id, UUID):
-        raise EncodingError(f"originator_id {originator_id!r} is not a UUID")
-    return originator_id.bytes
-
-
-def _entry(stored: StoredEvent, *, author: Author | None) -> Entry:
-    """Return an event as an entry without what the recorder has to say."""
-    return Entry(
-        index=0,
-        stream_id=UUID(bytes=_stream(stored.originator_id)),
-        stream_version=stored.originator_version,
-        time_ns=0,
-        previous=NO_PREVIOUS,
-        name=stored.topic,
-        body=stored.state,
-        author=author,
-    )

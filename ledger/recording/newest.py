@@ -11,7 +11,7 @@ import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ledger.entries import NO_PREVIOUS, decode_entry, entry_hash
+from ledger.entries import NO_PREVIOUS, entry_hash
 from ledger.errors import ConsistencyError, VerificationError
 from ledger.tree import Tree
 from ledger.verification.authority import Authority
@@ -66,9 +66,8 @@ def read_newest(c: sqlite3.Connection, *, path: Path, known: Newest) -> Newest:
             )
     newest = replace(known, tree=tree)
     if last is not None:
-        newest = replace(
-            newest, previous=entry_hash(last[1]), time_ns=decode_entry(last[1]).time_ns
-        )
+        entry = parse_entry(last[1], index=last[0])
+        newest = replace(newest, previous=entry.entry_hash, time_ns=entry.time_ns)
     authority, version = read_authority(
         c, known.authority, after=known.authority_version, path=path
     )

@@ -1,7 +1,7 @@
-"""The verifier's parser for entries.
+"""The decoder of entries, for verifiers and all other readers.
 
-Written from docs/reference/ledger-format.md and not from the writer (entries.py), with which
-it shares nothing but the errors.
+Written from docs/reference/ledger-format.md and not from the encoder (entries.py), with which it
+shares nothing but the record of an author.
 
 Trust: every argument but a public key is hostile; what is refused raises VerificationError.
 I/O: none.  Units: nanoseconds since the POSIX epoch.
@@ -15,22 +15,14 @@ from uuid import UUID
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from ledger.entries import Author
 from ledger.errors import MalformedError, SignatureError
 
-__all__ = ["AuthorBlock", "VerifiedEntry", "parse_entry", "split_entry", "verify_author"]
+__all__ = ["VerifiedEntry", "parse_entry", "split_entry", "verify_author"]
 
 _LIMIT = 2**63  # integers stay below it
 _ROLE = 64  # bytes of a role, at most
 _HEAD = struct.Struct(">BQ16sQQ32s")
-
-
-@dataclass(frozen=True)
-class AuthorBlock:
-    """Who vouches for an event; see verify_author()."""
-
-    role: str
-    key_id: bytes  # (32,)
-    signature: bytes  # (64,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +35,13 @@ class VerifiedEntry:
     stream_version: int
     name: str
     body: bytes
-    author: AuthorBlock | None
+    author: Author | None
     previous: bytes  # (32,)
     entry_hash: bytes  # (32,)
 
 
-def parse_entry(data: bytes, *, index: int) -> VerifiedEntry:
-    """Take an entry's bytes apart; `index` is where they lie, for the error message."""
+def parse_entry(data: bytes, *, index: int | None = None) -> VerifiedEntry:
+    """Take an entry's bytes apart; `index` is where they lie, if known, for the error message."""
     parts = split_entry(data, index=index)
     return VerifiedEntry(
         index=parts[0],
@@ -65,7 +57,7 @@ def parse_entry(data: bytes, *, index: int) -> VerifiedEntry:
 
 
 def split_entry(
-    data: bytes, *, index: int
+    data: bytes, *, index: int | None = None
 ) -> tuple[int, bytes, int, int, bytes, bytes, str, bytes]:
     """Return an entry's index, stream, version, time, previous hash, author block, name and body.
 
@@ -73,23 +65,23 @@ def split_entry(
     """
     if not isinstance(data, bytes) or not 77 <= len(data) <= 65_535:
         raise MalformedError(
-            f"entry {index} is not a byte string of a possible length", index=index
+            f"{_where(index)} is not a byte string of a possible length", index=index
         )
     version, own_index, stream_id, stream_version, time_ns, previous = _HEAD.unpack_from(data)
     if version != 1:
-        raise MalformedError(f"entry {index} has format {version}, not 1", index=index)
+        raise MalformedError(f"{_where(index)} has format {version}, not 1", index=index)
     if own_index >= _LIMIT or stream_version >= _LIMIT or time_ns >= _LIMIT:
-        raise MalformedError(f"entry {index} has an integer of 2^63 or more", index=index)
+        raise MalformedError(f"{_where(index)} has an integer of 2^63 or more", index=index)
     try:
         author_end = 74 + data[73]
         name_end = author_end + 1 + data[author_end]
         body_end = name_end + 2 + (data[name_end] << 8 | data[name_end + 1])
         name = data[author_end + 1 : name_end].decode("utf-8")
     except (IndexError, UnicodeDecodeError) as e:
-        raise MalformedError(f"entry {index} is malformed: {e}", index=index) from e
+        raise MalformedError(f"{_where(index)} is malformed: {e}", index=index) from e
     if body_end != len(data) or not name:
         raise MalformedError(
-            f"entry {index} is malformed: the lengths of its parts do not add up, or it has no "
+            f"{_where(index)} is malformed: the lengths of its parts do not add up, or it has no "
             "name",
             index=index,
         )
@@ -126,14 +118,18 @@ def verify_author(entry: VerifiedEntry, *, origin: str, public_key: bytes) -> No
         ) from e
 
 
-def _author(block: bytes, *, index: int) -> AuthorBlock | None:
+def _where(index: int | None) -> str:
+    return "the entry" if index is None else f"entry {index}"
+
+
+def _author(block: bytes, *, index: int | None) -> Author | None:
     if not block:
         return None
     length = block[0]
     if length == 0 or length > _ROLE or len(block) != 1 + length + 96:
-        raise MalformedError(f"entry {index} is malformed: its author block", index=index)
+        raise MalformedError(f"{_where(index)} is malformed: its author block", index=index)
     try:
         role = block[1 : 1 + length].decode("utf-8")
     except UnicodeDecodeError as e:
-        raise MalformedError(f"entry {index} is malformed: {e}", index=index) from e
-    return AuthorBlock(role=role, key_id=block[1 + length :][:32], signature=block[-64:])
+        raise MalformedError(f"{_where(index)} is malformed: {e}", index=index) from e
+    return Author(role=role, key_id=block[1 + length :][:32], signature=block[-64:])

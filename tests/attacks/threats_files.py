@@ -10,10 +10,11 @@ from pathlib import Path
 from uuid import UUID
 
 from circular_pages import repeat_first_row
+from loose_entries import Entry, decode_entry, encode_entry
 from threat_scene import STRANGER, WITNESSES, Scene
 from threats import threat
 
-from ledger.entries import Entry, decode_entry, encode_entry, entry_hash
+from ledger.entries import entry_hash
 from ledger.files import create_exclusively
 from ledger.notes import public_bytes, sign_tree_head, vkey
 from ledger.paths import LedgerPaths

@@ -23,8 +23,9 @@ from uuid import UUID, uuid4
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
+from loose_entries import Entry, encode_entry
 
-from ledger.entries import AuthorKey, Entry, encode_entry
+from ledger.entries import AuthorKey
 from ledger.errors import LedgerError
 from ledger.notary.client import NotaryClient
 from ledger.notary.remote import RemoteRecorder

@@ -11,9 +11,10 @@ from uuid import UUID
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from loose_entries import Entry, decode_entry, encode_entry
 
 from ledger.database import create_database
-from ledger.entries import Entry, decode_entry, encode_entry, entry_hash
+from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, KeptHeadError, MalformedError, SignatureError
 from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
 from ledger.paths import LedgerPaths

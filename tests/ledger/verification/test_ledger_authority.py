@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from loose_entries import Entry, encode_entry
 
-from ledger.entries import Author, AuthorKey, Entry, encode_entry
+from ledger.entries import Author, AuthorKey
 from ledger.errors import MalformedError, SignatureError, VerificationError
 from ledger.notes import public_bytes, sign_note, sign_rotation, vkey
 from ledger.verification.authority import Authority, authority_stream, parse_rotation, suspects

@@ -21,9 +21,10 @@ from circular_pages import repeat_first_row
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from loose_entries import Entry, encode_entry
 
 from ledger.database import create_database
-from ledger.entries import AuthorKey, Entry, encode_entry, entry_hash
+from ledger.entries import AuthorKey, entry_hash
 from ledger.errors import StorageError, VerificationError
 from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
 from ledger.paths import LedgerPaths

@@ -6,16 +6,10 @@ from uuid import UUID
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from loose_entries import Entry, decode_entry, encode_entry
 
 from ledger.bodies import decode_body, encode_body
-from ledger.entries import (
-    Author,
-    Entry,
-    author_statement,
-    decode_entry,
-    encode_entry,
-    entry_hash,
-)
+from ledger.entries import Author, author_statement, entry_hash
 from ledger.errors import MalformedError, SignatureError
 from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
 from ledger.tree import Tree

@@ -8,8 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from loose_entries import Entry, decode_entry, encode_entry
 
-from ledger.entries import Entry, decode_entry, encode_entry, entry_hash
+from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, VerificationError
 from ledger.paths import LedgerPaths
 from ledger.verification.bulk import BulkMismatchError, verify_stretch

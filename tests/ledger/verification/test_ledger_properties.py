@@ -9,16 +9,10 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loose_entries import Entry, decode_entry, encode_entry
 
 from ledger.bodies import decode_body, encode_body
-from ledger.entries import (
-    MAX_ENTRY_SIZE,
-    Author,
-    Entry,
-    decode_entry,
-    encode_entry,
-    entry_hash,
-)
+from ledger.entries import MAX_ENTRY_SIZE, Author, entry_hash
 from ledger.errors import EncodingError, LedgerError, MalformedError, VerificationError
 from ledger.tree import Tree
 from ledger.verification.verified_entries import parse_entry

@@ -7,9 +7,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from loose_entries import Entry, encode_entry
 
 from ledger.bodies import encode_body
-from ledger.entries import AuthorKey, Entry, encode_entry
+from ledger.entries import AuthorKey
 from ledger.errors import MalformedError, QuorumError, QuorumFileError, StorageError
 from ledger.notes import public_bytes, sign_tree_head, vkey
 from ledger.verification.authority import Authority, authority_stream

@@ -1,0 +1,161 @@
+"""What the two persistence modules share: events out of entries, and what neither offers.
+
+Import this module and not its factory by name: the library takes the one factory class that it
+finds in a persistence module.
+
+Source: eventsourcing 9.5, persistence.py.
+Trust: entries are hostile until parse_entry() returns.
+I/O: none; the subclasses read and write.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import NoReturn
+from uuid import UUID
+
+from eventsourcing import persistence
+from eventsourcing.persistence import Notification, StoredEvent
+
+from ledger.entries import Author, AuthorKey
+from ledger.errors import EncodingError, UnsupportedError
+from ledger.recording.batch import Event
+from ledger.verification.verified_entries import VerifiedEntry
+
+__all__ = ["MAX_INTEGER", "EntryRecorder", "EventsOnlyFactory", "signed_events"]
+
+MAX_INTEGER = 2**63 - 1
+_NO_TRACKING = "a ledger does not record tracking; keep positions elsewhere"
+
+
+class EntryRecorder(persistence.ApplicationRecorder):
+    """Makes the library's events and notifications of entries."""
+
+    @abstractmethod
+    def stream_entries(
+        self, stream: bytes, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
+    ) -> Iterable[VerifiedEntry]:
+        """Return entries of one stream, in the order of their versions."""
+
+    @abstractmethod
+    def entries_between(
+        self, first: int, last: int, *, limit: int, topics: Sequence[str]
+    ) -> Iterable[VerifiedEntry]:
+        """Return entries from one index to another; of these names, if any are given."""
+
+    def select_events(
+        self,
+        originator_id: UUID | str,
+        *,
+        gt: int | None = None,
+        lte: int | None = None,
+        desc: bool = False,
+        limit: int | None = None,
+    ) -> Sequence[StoredEvent]:
+        """Return events of one stream, in the order of their versions."""
+        found = self.stream_entries(_stream(originator_id), gt=gt, lte=lte, desc=desc, limit=limit)
+        return [
+            StoredEvent(
+                originator_id=entry.stream_id,
+                originator_version=entry.stream_version,
+                topic=entry.name,
+                state=entry.body,
+            )
+            for entry in found
+        ]
+
+    def select_notifications(
+        self,
+        start: int | None,
+        limit: int,
+        stop: int | None = None,
+        topics: Sequence[str] = (),
+        *,
+        inclusive_of_start: bool = True,
+    ) -> Sequence[Notification]:
+        """Return events in the ledger's order, from notification id `start` to `stop`."""
+        first = 0 if start is None else start - (1 if inclusive_of_start else 0)
+        last = MAX_INTEGER if stop is None else stop - 1
+        return [
+            Notification(
+                id=entry.index + 1,
+                originator_id=entry.stream_id,
+                originator_version=entry.stream_version,
+                topic=entry.name,
+                state=entry.body,
+            )
+            for entry in self.entries_between(first, last, limit=limit, topics=topics)
+        ]
+
+    def subscribe(
+        self,
+        gt: int | None = None,  # noqa: ARG002  (the interface's)
+        topics: Sequence[str] = (),  # noqa: ARG002  (the interface's)
+    ) -> NoReturn:
+        """Not offered: SQLite cannot tell another process that something is new."""
+        raise UnsupportedError("a ledger has no subscriptions; ask select_notifications() again")
+
+
+class EventsOnlyFactory(persistence.InfrastructureFactory[persistence.TrackingRecorder]):
+    """Builds recorders of events and nothing else."""
+
+    def aggregate_recorder(self, purpose: str = "events") -> NoReturn:
+        """Not offered: snapshots would be trusted on reading without being in the ledger."""
+        raise UnsupportedError(f"a ledger does not store {purpose} beside its entries")
+
+    def tracking_recorder(
+        self,
+        tracking_recorder_class: type | None = None,  # noqa: ARG002  (the interface's)
+    ) -> NoReturn:
+        """Not offered: positions of projections belong to the projections."""
+        raise UnsupportedError(_NO_TRACKING)
+
+    def process_recorder(self) -> NoReturn:
+        """Not offered: positions of projections belong to the projections."""
+        raise UnsupportedError(_NO_TRACKING)
+
+
+def signed_events(
+    stored_events: Sequence[StoredEvent],
+    *,
+    origin: str,
+    tracking: object = None,
+    author: AuthorKey | None = None,
+    authors: Sequence[Author | None] | None = None,
+) -> list[Event]:
+    """Return the events of a batch with their authors' signatures.
+
+    `author` signs each of the events; `authors` are signatures that were made before, one for
+    each event. Raises UnsupportedError for `tracking`, which the library may pass, EncodingError
+    for what does not fit together.
+    """
+    if tracking is not None:
+        raise UnsupportedError(_NO_TRACKING)
+    streams = [_stream(stored.originator_id) for stored in stored_events]
+    if author is not None:
+        if authors is not None:
+            raise EncodingError("give either a key that signs or signatures, not both")
+        authors = [
+            author.author(
+                origin=origin,
+                stream_id=UUID(bytes=stream),
+                stream_version=stored.originator_version,
+                name=stored.topic,
+                body=stored.state,
+            )
+            for stream, stored in zip(streams, stored_events, strict=True)
+        ]
+    if authors is not None and len(authors) != len(streams):
+        raise EncodingError(f"there are {len(authors)} authors for {len(streams)} events")
+    return [
+        (stream, stored.originator_version, stored.topic, stored.state, signed)
+        for stream, stored, signed in zip(
+            streams, stored_events, authors or repeat(None), strict=False
+        )
+    ]
+
+
+def _stream(originator_id: UUID | str) -> bytes:
+    if not isinstance(originator_id, UUID):
+        raise EncodingError(f"originator_id {originator_id!r} is not a UUID")
+    return originator_id.bytes

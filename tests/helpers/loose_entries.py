@@ -1,0 +1,38 @@
+"""Single entries, outside of any ledger: for tests that forge, replace and misplace them."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from ledger.entries import Author, EntryChain
+from ledger.verification.verified_entries import parse_entry
+
+__all__ = ["Entry", "decode_entry", "encode_entry"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What an entry says."""
+
+    index: int
+    stream_id: UUID
+    stream_version: int
+    time_ns: int
+    previous: bytes
+    name: str
+    body: bytes
+    author: Author | None = None
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the entry's bytes."""
+    chain = EntryChain(index=entry.index, previous=entry.previous, time_ns=entry.time_ns)
+    return chain.append(
+        entry.stream_id.bytes, entry.stream_version, entry.name, entry.body, entry.author
+    )
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Return what an entry says, to be changed and encoded again."""
+    found = vars(parse_entry(data)).copy()
+    del found["entry_hash"]
+    return Entry(**found)
