@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
+from ledger.bodies import decode_body
 from ledger.entries import Author, entry_hash
 from ledger.errors import LedgerError
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import parse_entry, split_entry
-from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError
 from projections.mapping import TABLES, Body, Rows
 from projections.projector import TYPES, json_text, rows_of_entry, transaction
@@ -115,7 +115,7 @@ def _tables(page: Page, *, start: int) -> Iterable[tuple[str, pa.Table]]:
         stream = texts.get(stream_id)
         if stream is None:
             stream = texts[stream_id] = str(UUID(bytes=stream_id))
-        body = read_body(encoded)
+        body = decode_body(encoded)
         newest = body.get("v")
         if type(newest) is not int or newest != _NEWEST.get(name):
             body = REGISTRY.upcast(name, body)

@@ -24,10 +24,10 @@ import orjson
 from aggregates import signals
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
+from ledger import bodies
 from ledger.errors import LedgerError, UnknownEventError
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
-from projections.bodies import read_body
 from projections.errors import ProjectionError, TableError, UnknownNameError
 from projections.mapping import SCHEMA, TABLES, Row
 from projections.rows import rows_of
@@ -53,7 +53,7 @@ _VIEWS = tuple(
     for name in ("views", "hygiene", "curation", "drift", "bisection")
 )
 _CODE = tuple(
-    SCHEMA.with_name(f"{name}.py") for name in ("bodies", "columns", "mapping", "projector", "rows")
+    SCHEMA.with_name(f"{name}.py") for name in ("columns", "mapping", "projector", "rows")
 )
 _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
@@ -72,7 +72,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 def schema_hash() -> str:
     """Return the SHA-256 over everything that decides what the tables hold."""
-    sources = (SCHEMA, *_VIEWS, *_CODE, Path(signals.__file__))
+    sources = (SCHEMA, *_VIEWS, *_CODE, Path(bodies.__file__), Path(signals.__file__))
     texts = [source.read_text(encoding="utf-8") for source in sources]
     versions = {event_type.name: event_type.version for event_type in REGISTRY}
     return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()
@@ -266,7 +266,7 @@ def rows_of_entry(entry: VerifiedEntry) -> list[Row]:
     """Return the rows of an entry; raises ProjectionError for one that is unknown or malformed."""
     stream = str(entry.stream_id)
     try:
-        body = read_body(entry.body)
+        body = bodies.decode_body(entry.body)
         if entry.name in AUTHORITY_EVENTS:
             return [("events", _event(entry)), ("authority_events", _authority_event(entry, body))]
         body = REGISTRY.upcast(entry.name, body)

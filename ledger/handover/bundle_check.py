@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ledger.errors import (
     ConsistencyError,
-    ContradictionError,
     MalformedError,
     SignatureError,
     StorageError,
@@ -23,7 +22,7 @@ from ledger.errors import (
 )
 from ledger.handover.bundle_files import CHECKPOINT, HEADS, VKEY, check_blobs, names_in, read_file
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
-from ledger.verification.reader import VerificationReport
+from ledger.verification.reader import VerificationReport, Verified
 from ledger.verification.states import Signatures
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import parse_tree_head
@@ -53,27 +52,11 @@ def check_bundle(
         bundle.run()
         check_blobs(folder)
     except VerificationError as e:
-        verification = bundle.verification if bundle else None
-        contradiction = None
-        if isinstance(e, ContradictionError) and bundle:
-            contradiction = (e.kept, bundle.newest.note)
-        return VerificationReport(
-            ok=False,
-            size=verification.size if verification else 0,
-            head=verification.head if verification else None,
-            error=str(e),
-            error_type=type(e).__name__,
-            index=e.index,
-            contradiction=contradiction,
-        )
-    verification = bundle.verification
-    return VerificationReport(
-        ok=True,
-        size=verification.size,
-        head=verification.head,
-        authority=verification.authority,
-        state=verification.state,
-    )
+        if bundle is None:
+            return VerificationReport.failed(e, None, shown=None)
+        return VerificationReport.failed(e, bundle.verification, shown=bundle.newest.note)
+    found = bundle.verification
+    return VerificationReport.passed(Verified(found.state, found.head, found.authority))
 
 
 def is_bundle(folder: Path) -> bool:

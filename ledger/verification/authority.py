@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 from uuid import UUID
 
-import msgpack
-
+from ledger.bodies import decode_body
 from ledger.errors import MalformedError, SignatureError, VerificationError
 from ledger.verification.verified_entries import VerifiedEntry, verify_author
 from ledger.verification.verified_notes import (
@@ -368,20 +367,17 @@ def _fields(entry: VerifiedEntry) -> dict[str, Any]:
     """ "Body": the keys of the table and `v`, no others, in the only permitted encoding."""
     wanted = {"v": int, **AUTHORITY_EVENTS[entry.name]}
     try:
-        body = msgpack.unpackb(entry.body, raw=False)
-        fits = {key: type(value) for key, value in body.items()} == wanted
-        fits = fits and msgpack.packb(body) == entry.body and body.pop("v") == 1
-    except Exception as e:  # the C parser raises half a dozen unrelated types
+        body = decode_body(entry.body)
+    except MalformedError as e:
         raise MalformedError(
-            f"entry {entry.index}: the body of {entry.name} is malformed: {type(e).__name__}",
-            index=entry.index,
+            f"entry {entry.index}: the body of {entry.name} is malformed: {e}", index=entry.index
         ) from e
-    if not fits:
+    if {key: type(value) for key, value in body.items()} != wanted or body.pop("v") != 1:
         raise MalformedError(
             f"entry {entry.index}: the body of {entry.name} is not `v` 1 and {list(wanted)[1:]}",
             index=entry.index,
         )
-    return dict(body)
+    return body
 
 
 def _check_jump(*, by: int, clock: int) -> None:

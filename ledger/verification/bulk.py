@@ -14,7 +14,7 @@ I/O: none.  Memory: one chunk of entries, and a number for each of up to 100,000
 import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -66,13 +66,13 @@ class Stretch:
     authority: Authority  # as of its end
 
 
+@dataclass
 class Versions:
     """The first and the last version of each stream in a stretch; nothing if they are too many."""
 
-    def __init__(self) -> None:
-        self.first: dict[bytes, int] = {}
-        self.last: dict[bytes, int] = {}
-        self.overflowed = False
+    first: dict[bytes, int] = field(default_factory=dict)
+    last: dict[bytes, int] = field(default_factory=dict)
+    overflowed: bool = False
 
     def add(self, streams: Sequence[bytes], versions: Sequence[int]) -> None:
         """Take in the next entries; raise unless each is the next of its stream."""

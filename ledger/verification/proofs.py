@@ -46,32 +46,7 @@ def inclusion_proofs(leaf_hashes: Iterable[bytes], indexes: Iterable[int]) -> li
 
     Raises InclusionError if one of them is not there.
     """
-    wanted = sorted(set(indexes))
-    paths: list[list[bytes]] = [[] for _ in wanted]
-    edge: list[tuple[int, int, bytes]] = []  # start, width and root of perfect subtrees
-    size = 0
-
-    def join(left: tuple[int, int, bytes], right: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
-        end = right[0] + right[1]
-        at = bisect_left(wanted, left[0])
-        while at < len(wanted) and wanted[at] < end:
-            paths[at].append(right[2] if wanted[at] < right[0] else left[2])
-            at += 1
-        return left[0], left[1] + right[1], _node_hash(left[2], right[2])
-
-    for leaf in leaf_hashes:
-        tree = (size, 1, leaf)
-        while edge and edge[-1][1] == tree[1]:
-            tree = join(edge.pop(), tree)
-        edge.append(tree)
-        size += 1
-    if wanted and not 0 <= wanted[0] <= wanted[-1] < size:
-        missing = wanted[0] if wanted[0] < 0 else wanted[-1]
-        raise InclusionError(f"entry {missing} not found: it cannot be proved")
-    while len(edge) > 1:
-        right = edge.pop()
-        edge.append(join(edge.pop(), right))
-    return paths
+    return [path for path, _ in _paths(leaf_hashes, indexes)[0]]
 
 
 def consistency_proof(
@@ -85,14 +60,20 @@ def consistency_proof(
     """
     if old_size < 1:
         raise ConsistencyError(f"no proof is possible from size {old_size}; the smallest size is 1")
-    width = old_size & -old_size  # of the last perfect subtree of the old tree
-    found = _path(leaf_hashes, start=old_size - width, width=width)
-    if found is None:
-        raise ConsistencyError(f"there are fewer than {old_size} entries")
-    node, path, root, size = found
+    try:
+        ((path, node),), size = _paths(leaf_hashes, [old_size - 1])
+    except InclusionError:
+        raise ConsistencyError(f"there are fewer than {old_size} entries") from None
+    # The last leaf's siblings, below the last perfect subtree of the old tree, all lie in it.
+    power = (old_size & -old_size).bit_length() - 1
+    for sibling in path[:power]:
+        node = _node_hash(sibling, node)
+    path = path[power:]
     if size == old_size:
-        return [root] if with_old_root else []
-    return [node, *path] if with_old_root or width != old_size else path
+        for sibling in path:
+            node = _node_hash(sibling, node)
+        return [node] if with_old_root else []
+    return [node, *path] if with_old_root or old_size != 1 << power else path
 
 
 def root_from_inclusion(leaf: bytes, *, index: int, size: int, proof: Sequence[bytes]) -> bytes:
@@ -100,22 +81,7 @@ def root_from_inclusion(leaf: bytes, *, index: int, size: int, proof: Sequence[b
     if not 0 <= index < size < _LIMIT:
         raise InclusionError(f"entry {index} is out of range: the tree has {size} entries")
     _check_hashes([leaf, *proof], error=InclusionError)
-    node, place, last = leaf, index, size - 1
-    for sibling in proof:
-        if last == 0:
-            raise InclusionError("the inclusion proof is too long")
-        if place & 1 or place == last:
-            node = _node_hash(sibling, node)
-            while not place & 1 and place:  # subtrees without a right part have no sibling
-                place >>= 1
-                last >>= 1
-        else:
-            node = _node_hash(node, sibling)
-        place >>= 1
-        last >>= 1
-    if last:
-        raise InclusionError("the inclusion proof is too short")
-    return node
+    return _climb(leaf, index, size - 1, proof, error=InclusionError)[1]
 
 
 def verify_inclusion(
@@ -146,22 +112,7 @@ def roots_from_consistency(
     place, last = (old - width) // width, (new - 1) // width
     if old == new:  # both trees are one: the only hash is its root
         place = last = 0
-    before = after = proof[0]
-    for sibling in proof[1:]:
-        if last == 0:
-            raise ConsistencyError("the consistency proof is too long")
-        if place & 1 or place == last:
-            before, after = _node_hash(sibling, before), _node_hash(sibling, after)
-            while not place & 1 and place:
-                place >>= 1
-                last >>= 1
-        else:
-            after = _node_hash(after, sibling)
-        place >>= 1
-        last >>= 1
-    if last:
-        raise ConsistencyError("the consistency proof is too short")
-    return before, after
+    return _climb(proof[0], place, last, proof[1:], error=ConsistencyError)
 
 
 def verify_consistency(
@@ -175,41 +126,68 @@ def verify_consistency(
         raise ConsistencyError(f"the consistency proof does not lead to the root of size {new}")
 
 
-def _path(
-    leaf_hashes: Iterable[bytes], *, start: int, width: int
-) -> tuple[bytes, list[bytes], bytes, int] | None:
-    """Return the perfect subtree's root over these leaves, its siblings from there up, root, size.
+def _climb(
+    node: bytes, place: int, last: int, proof: Sequence[bytes], *, error: type[VerificationError]
+) -> tuple[bytes, bytes]:
+    """Return the roots to which a proof leads from a node: of its own siblings on the left, of all.
 
-    None if the tree ends before the subtree does.
+    `place` is the node's on its level, `last` that of the level's last node.
     """
+    kind = "consistency" if error is ConsistencyError else "inclusion"
+    before = after = node
+    for sibling in proof:
+        if last == 0:
+            raise error(f"the {kind} proof is too long")
+        if place & 1 or place == last:
+            before, after = _node_hash(sibling, before), _node_hash(sibling, after)
+            while not place & 1 and place:  # subtrees without a right part have no sibling
+                place >>= 1
+                last >>= 1
+        else:
+            after = _node_hash(after, sibling)
+        place >>= 1
+        last >>= 1
+    if last:
+        raise error(f"the {kind} proof is too short")
+    return before, after
+
+
+def _paths(
+    leaf_hashes: Iterable[bytes], indexes: Iterable[int]
+) -> tuple[list[tuple[list[bytes], bytes]], int]:
+    """Return siblings from the leaf up, and the leaf, for each index, ascending; and the size.
+
+    One walk; raises InclusionError if one of them is not there.
+    """
+    wanted = sorted(set(indexes))
+    paths: list[list[bytes]] = [[] for _ in wanted]
+    leaves: list[bytes] = []
     edge: list[tuple[int, int, bytes]] = []  # start, width and root of perfect subtrees
-    node: bytes | None = None
-    path: list[bytes] = []
-    at = -1
+    size = 0
 
     def join(left: tuple[int, int, bytes], right: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
-        if node is not None:
-            if left[0] <= start < right[0] and left[1] >= width:
-                path.append(right[2])
-            elif right[0] <= start < right[0] + right[1] and right[1] >= width:
-                path.append(left[2])
+        end = right[0] + right[1]
+        at = bisect_left(wanted, left[0])
+        while at < len(wanted) and wanted[at] < end:
+            paths[at].append(right[2] if wanted[at] < right[0] else left[2])
+            at += 1
         return left[0], left[1] + right[1], _node_hash(left[2], right[2])
 
-    for at, leaf in enumerate(leaf_hashes):
-        tree = (at, 1, leaf)
-        if node is None and (at, 1) == (start, width):
-            node = leaf
+    for leaf in leaf_hashes:
+        if len(leaves) < len(wanted) and wanted[len(leaves)] == size:
+            leaves.append(leaf)
+        tree = (size, 1, leaf)
         while edge and edge[-1][1] == tree[1]:
             tree = join(edge.pop(), tree)
-            if node is None and tree[:2] == (start, width):
-                node = tree[2]
         edge.append(tree)
-    if node is None:
-        return None
+        size += 1
+    if wanted and not 0 <= wanted[0] <= wanted[-1] < size:
+        missing = wanted[0] if wanted[0] < 0 else wanted[-1]
+        raise InclusionError(f"entry {missing} not found: it cannot be proved")
     while len(edge) > 1:
         right = edge.pop()
         edge.append(join(edge.pop(), right))
-    return node, path, edge[0][2], at + 1
+    return list(zip(paths, leaves, strict=True)), size
 
 
 def _check_hashes(hashes: Sequence[bytes], *, error: type[VerificationError]) -> None:

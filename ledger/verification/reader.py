@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self, TypeVar
 
 from ledger.database import explained
 from ledger.errors import (
@@ -32,10 +33,11 @@ from ledger.verification.states import Signatures, State, root_of
 from ledger.verification.stretches import first_version_out_of_step, verify_new, verify_whole
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead, open_tree_head
-from ledger.verification.verify import Verification
+from ledger.verification.verify import EntryRow, HeadRow, Verification
 
 __all__ = [
     "VerificationReport",
+    "Verified",
     "VerifiedLedger",
     "check_ledger",
     "check_new",
@@ -44,7 +46,17 @@ __all__ = [
     "read_vkey",
 ]
 
+_Row = TypeVar("_Row", EntryRow, HeadRow)
 _NEWEST_HEAD = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the verification of a ledger came to."""
+
+    state: State
+    head: TreeHead | None
+    authority: Authority
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +74,36 @@ class VerificationReport:
     authority: Authority | None = None  # which keys stand, if the ledger holds
     state: State | None = None  # what the verification of further entries needs, if it holds
     unread: int = 0  # entries at its beginning that were verified before, and not read this time
+
+    @classmethod
+    def passed(cls, found: Verified, *, unread: int = 0) -> Self:
+        """Return the report of what holds."""
+        return cls(
+            ok=True,
+            size=found.state.size,
+            head=found.head,
+            authority=found.authority,
+            state=found.state,
+            unread=unread,
+        )
+
+    @classmethod
+    def failed(
+        cls, error: VerificationError, verification: Verification | None, *, shown: str | None
+    ) -> Self:
+        """Return the report of what does not hold; `shown` is the newest tree head's note."""
+        contradiction = None
+        if isinstance(error, ContradictionError) and shown is not None:
+            contradiction = (error.kept, shown)
+        return cls(
+            ok=False,
+            size=verification.size if verification else 0,
+            head=verification.head if verification else None,
+            error=str(error),
+            error_type=type(error).__name__,
+            index=error.index,
+            contradiction=contradiction,
+        )
 
 
 @dataclass(frozen=True)
@@ -82,37 +124,24 @@ class VerifiedLedger:
 
     def raw_entries(self, *, start: int = 0) -> Iterator[bytes]:
         """Yield the same entries as they are stored and hashed."""
-        with explained(self._path):
-            rows = entries_from_top(self._connection, skip=start)
-        while True:
-            with explained(self._path):  # around each step, so as not to explain a caller's errors
-                row = next(rows, None)
-            if row is None:
-                return
-            yield row[4]
+        return (row[4] for row in self._rows(entries_from_top, skip=start))
 
     def head_notes(self) -> Iterator[str]:
         """Yield the tree heads' notes in the order of their sizes.
 
         Of their signatures, those were checked that open_verified() was asked to check.
         """
+        return (row[1] for row in self._rows(heads_from_top))
+
+    def _rows(self, select: Callable[..., Iterator[_Row]], **arguments: int) -> Iterator[_Row]:
         with explained(self._path):
-            rows = heads_from_top(self._connection)
+            rows = select(self._connection, **arguments)
         while True:
-            with explained(self._path):
+            with explained(self._path):  # around each step, so as not to explain a caller's errors
                 row = next(rows, None)
             if row is None:
                 return
-            yield row[1]
-
-
-@dataclass(frozen=True)
-class _Held:
-    """What the verification of a ledger came to."""
-
-    state: State
-    head: TreeHead | None
-    authority: Authority
+            yield row
 
 
 @contextmanager
@@ -191,26 +220,9 @@ def check_ledger(
                 if read is not None:
                     read(_opened(held, key, paths, connection))
         except VerificationError as e:
-            contradiction = None
-            if isinstance(e, ContradictionError) and shown is not None:
-                contradiction = (e.kept, shown)
-            return VerificationReport(
-                ok=False,
-                size=verification.size if verification else 0,
-                head=verification.head if verification else None,
-                error=str(e),
-                error_type=type(e).__name__,
-                index=e.index,
-                contradiction=contradiction,
-            )
+            return VerificationReport.failed(e, verification, shown=shown)
         if _is_kept(memory, key, held, after=recalled):
-            return VerificationReport(
-                ok=True,
-                size=held.state.size,
-                head=held.head,
-                authority=held.authority,
-                state=held.state,
-            )
+            return VerificationReport.passed(held)
 
 
 def check_new(
@@ -228,14 +240,7 @@ def check_new(
     if recalled is not None and recalled.vkey == key:
         held = _verify_new(paths.database, recalled, signatures=signatures)
         if held is not None and _is_kept(memory, key, held, after=recalled):
-            return VerificationReport(
-                ok=True,
-                size=held.state.size,
-                head=held.head,
-                authority=held.authority,
-                state=held.state,
-                unread=recalled.state.size,
-            )
+            return VerificationReport.passed(held, unread=recalled.state.size)
     return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)
 
 
@@ -261,7 +266,7 @@ def read_vkey(path: Path) -> str:
             raise KeyFileError(f"{path}: public key not found; give the ledger's vkey") from None
 
 
-def _is_kept(memory: Memory | None, vkey: str, held: _Held, *, after: Remembered | None) -> bool:
+def _is_kept(memory: Memory | None, vkey: str, held: Verified, *, after: Remembered | None) -> bool:
     """Remember what was verified; tell whether it was verified against the latest memory."""
     if memory is None or held.head is None:
         return True
@@ -269,7 +274,7 @@ def _is_kept(memory: Memory | None, vkey: str, held: _Held, *, after: Remembered
     return memory.keep(new, after=after)
 
 
-def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> _Held | None:
+def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> Verified | None:
     """Return what the ledger has come to since, or None if something does not fit."""
     start = recalled.state
     with snapshot(path) as connection, explained(path):
@@ -283,7 +288,7 @@ def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> 
             return None
     if (head.size, head.root) != (new.end.size, root_of(new.end.edge)):
         return None
-    return _Held(new.end, head, new.authority)
+    return Verified(new.end, head, new.authority)
 
 
 def _check_meta(connection: sqlite3.Connection, *, path: Path, vkey: str) -> None:
@@ -294,7 +299,7 @@ def _check_meta(connection: sqlite3.Connection, *, path: Path, vkey: str) -> Non
 
 def _verify(
     connection: sqlite3.Connection, verification: Verification, *, path: Path, processes: int = 1
-) -> _Held:
+) -> Verified:
     vkey = verification.vkey
     with explained(path):
         _check_meta(connection, path=path, vkey=vkey)
@@ -306,7 +311,7 @@ def _verify(
                 signatures=verification.signatures,
                 processes=processes,
             )
-            return _Held(whole.end, whole.head, whole.authority)
+            return Verified(whole.end, whole.head, whole.authority)
         except (BulkMismatchError, VerificationError, sqlite3.Error):
             pass  # one entry after the other, it will be told what is wrong, and where
         verification.run(entries_from_top(connection), heads_from_top(connection))
@@ -314,4 +319,4 @@ def _verify(
         bad = first_version_out_of_step(connection)
     if bad is not None:
         raise ConsistencyError(f"entry {bad} is not the next version of its stream", index=bad)
-    return _Held(verification.state, verification.head, verification.authority)
+    return Verified(verification.state, verification.head, verification.authority)

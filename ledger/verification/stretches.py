@@ -20,9 +20,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import msgpack
+import msgspec
 
 from ledger.errors import VerificationError
 from ledger.verification.authority import authority_stream
@@ -91,6 +90,18 @@ class _Task:
                 signatures=self.signatures,
                 whole=self.limit < 0,
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Result:
+    """What another process's stretch comes to; the keys that stand follow from its end."""
+
+    start: State
+    end: State
+    head: TreeHead | None
+    heads: int
+    versions: Versions
+    last_jump: tuple[int, int] | None
 
 
 def verify_whole(
@@ -264,7 +275,7 @@ def _working(tasks: Sequence[_Task], *, path: Path) -> Iterator[list["subprocess
                 stack.callback(worker.kill)
                 assert worker.stdin is not None
                 with worker.stdin as pipe:
-                    pipe.write(_packed({**vars(task), "path": os.fsencode(path)}))
+                    pipe.write(msgspec.msgpack.encode((os.fsencode(path), task)))
             except (OSError, TypeError, ValueError, OverflowError) as e:
                 # No process can be had, it is dead already, or a claim is of another type.
                 raise BulkMismatchError from e
@@ -277,44 +288,34 @@ def _result(worker: "subprocess.Popen[bytes]", *, vkey: str) -> Stretch:
     output = worker.stdout.read()
     if worker.wait() != 0:
         raise BulkMismatchError
-    fields = _unpacked(output)
-    end = State(**fields["end"])
-    authority = end.stands(vkey)
-    authority.last_jump = fields["last_jump"]
-    versions = Versions()
-    vars(versions).update(fields["versions"])
+    found = msgspec.msgpack.decode(output, type=_Result)
+    authority = found.end.stands(vkey)
+    authority.last_jump = found.last_jump
     return Stretch(
-        start=State(**fields["start"]),
-        end=end,
-        head=None if fields["head"] is None else TreeHead(**fields["head"]),
-        heads=fields["heads"],
-        versions=versions,
+        start=found.start,
+        end=found.end,
+        head=found.head,
+        heads=found.heads,
+        versions=found.versions,
         authority=authority,
     )
 
 
 def work() -> int:
     """Do the task on standard input; the other end of verify_whole()."""
-    fields = _unpacked(sys.stdin.buffer.read())
-    path = Path(os.fsdecode(fields.pop("path")))
-    fields["start"] = State(**fields["start"])
-    fields["kept_heads"] = tuple(TreeHead(**head) for head in fields["kept_heads"])
+    path, task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=tuple[bytes, _Task])
     try:
-        with connected(path) as connection:
-            stretch = _Task(**fields).do(connection)
+        with connected(Path(os.fsdecode(path))) as connection:
+            found = task.do(connection)
     except (BulkMismatchError, VerificationError, sqlite3.Error):
         return 1
-    last_jump = stretch.authority.last_jump
-    sys.stdout.buffer.write(_packed({**vars(stretch), "authority": None, "last_jump": last_jump}))
+    result = _Result(
+        start=found.start,
+        end=found.end,
+        head=found.head,
+        heads=found.heads,
+        versions=found.versions,
+        last_jump=found.authority.last_jump,
+    )
+    sys.stdout.buffer.write(msgspec.msgpack.encode(result))
     return 0
-
-
-def _packed(fields: dict[str, Any]) -> bytes:
-    """Return values for another process; an object becomes the table of its attributes."""
-    packed: bytes = msgpack.packb(fields, default=vars, unicode_errors="surrogatepass")
-    return packed
-
-
-def _unpacked(data: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = msgpack.unpackb(data, use_list=False, unicode_errors="surrogatepass")
-    return fields

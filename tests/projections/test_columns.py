@@ -1,4 +1,4 @@
-"""Tables made by columns, beside the same made entry by entry; bodies read fast, and as ever."""
+"""Tables made by columns, beside the same made entry by entry."""
 
 import subprocess
 import sys
@@ -8,16 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import duckdb
-import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.bodies import MAX_DEPTH, decode_body, encode_body
-from ledger.errors import MalformedError
+from ledger.bodies import decode_body, encode_body
 from ledger.verification.verified_entries import VerifiedEntry
 from projections import bulk
-from projections.bodies import read_body
 from projections.columns import stretch_of, unpacked, write_stretch
 from projections.projector import project, table_digests
 from projections.source import open_source
@@ -118,83 +115,3 @@ def test_entry_out_of_its_place_is_left_to_the_projector(page: Page) -> None:
 def test_writer_of_a_few_entries_loads_no_arrow() -> None:
     code = "import sys, projections.cache; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-_PLAIN = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats()
-    | st.text(max_size=40)
-    | st.binary(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
-    ),
-)
-_ODD = st.dictionaries(st.text(max_size=3) | st.binary(max_size=3), _PLAIN, max_size=3)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    data=st.binary(max_size=20)
-    | st.dictionaries(st.text(max_size=4), _PLAIN | _ODD, max_size=4).map(msgpack.packb)
-    | _PLAIN.map(msgpack.packb),
-    tail=st.sampled_from([b"", b"\xc0"]),
-)
-def test_body_is_read_as_the_ledger_reads_it(data: bytes, tail: bytes) -> None:
-    def told(read: Callable[[bytes], object]) -> str:
-        try:
-            return repr(read(data + tail))
-        except MalformedError as e:
-            return f"refused: {e}"
-
-    assert told(read_body) == told(decode_body)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        msgpack.Timestamp(1, 1),
-        msgpack.ExtType(5, b"x"),
-        {b"key": 1},
-        {"deep": [{b"key": 1}]},
-    ],
-)
-def test_body_that_msgpack_alone_would_pass_is_rejected(value: object) -> None:
-    assert read_body(msgpack.packb({"v": 1, "honest": [{"key": 1}]})) == {
-        "v": 1,
-        "honest": [{"key": 1}],
-    }
-    with pytest.raises(MalformedError):
-        read_body(msgpack.packb({"v": 1, "value": value}))
-
-
-@pytest.mark.parametrize(
-    ("honest", "other"),
-    [
-        (b"\x01", b"\xcc\x01"),
-        (b"\x01", b"\xd0\x01"),
-        (b"\xff", b"\xd0\xff"),
-        (b"\xcf" + (2**40).to_bytes(8, "big"), b"\xd3" + (2**40).to_bytes(8, "big")),
-        (b"\xcb" + bytes(8), b"\xca" + bytes(4)),
-        (b"\xa1a", b"\xd9\x01a"),
-        (b"\xd9\x20" + b"a" * 32, b"\xda\x00\x20" + b"a" * 32),
-        (b"\xc4\x01a", b"\xc5\x00\x01a"),
-        (b"\x91\x01", b"\xdc\x00\x01\x01"),
-        (b"\x81\xa1k\x01", b"\xde\x00\x01\xa1k\x01"),
-        (b"\x81\xa1k\x01", b"\x82\xa1k\x02\xa1k\x01"),
-    ],
-)
-def test_body_in_another_encoding_is_rejected(honest: bytes, other: bytes) -> None:
-    assert read_body(b"\x81\xa1v" + honest) == decode_body(b"\x81\xa1v" + honest)
-    with pytest.raises(MalformedError, match="only permitted encoding"):
-        read_body(b"\x81\xa1v" + other)
-
-
-def test_body_deeper_than_allowed_is_rejected() -> None:
-    value: object = 1
-    for _ in range(MAX_DEPTH - 1):
-        value = [value]
-    assert read_body(msgpack.packb({"value": value})) == {"value": value}
-    with pytest.raises(MalformedError, match="deeper than"):
-        read_body(msgpack.packb({"value": [value]}))
