@@ -13,29 +13,18 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from ledger.errors import MalformedError, StorageError
-from ledger.notary.wire import PREFIX, Frame, frame_length, pack_frame, parse_frame, raise_error
+from ledger.notary.messages import PROTOCOL, Greeting, M, Request, pack_message, read_message
+from ledger.notary.wire import PREFIX, Frame, frame_length, parse_frame, raise_error
 
-__all__ = ["Greeting", "NotaryClient"]
+__all__ = ["NotaryClient"]
 
-_PROTOCOL = 1
 _ANSWER_SECONDS = 120.0  # a notary waits 30 s itself for whoever holds the ledger
 _PATIENCE = 30.0  # seconds in which a notary that went away may come back
-
-
-@dataclass(frozen=True)
-class Greeting:
-    """Whose ledger this is, and what this user may do."""
-
-    origin: str
-    vkey: str
-    append: tuple[str, ...]
-    roles: tuple[str, ...]
 
 
 class NotaryClient:
@@ -51,18 +40,23 @@ class NotaryClient:
 
     def ask(
         self,
-        header: dict[str, Any],
+        request: Request,
+        answer: type[M],
         payload: bytes = b"",
         *,
         on_loss: Callable[[], None] = lambda: None,
-    ) -> Frame:
-        """Return the answer, or raise the error that the notary reports.
+    ) -> tuple[M, bytes]:
+        """Return the answer and its payload, or raise the error that the notary reports.
 
         `on_loss` is called when an answer did not come, before the request is sent again.
         Raises StorageError if the notary cannot be reached for too long; then what was asked
         for may have been done.
         """
-        data = pack_frame(header, payload)
+        frame = self.exchange(pack_message(request, payload), on_loss=on_loss)
+        return read_message(frame.header, answer), frame.payload
+
+    def exchange(self, data: bytes, *, on_loss: Callable[[], None] = lambda: None) -> Frame:
+        """Send a frame and return the answer's, as ask() does."""
         with self._lock:
             answer = self._exchange(data, on_loss)
         raise_error(answer.header)
@@ -157,16 +151,10 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 
 def _greeting(header: dict[str, Any]) -> Greeting:
+    protocol = header.get("protocol", PROTOCOL)
+    if protocol != PROTOCOL:
+        raise StorageError(f"the notary uses protocol {protocol}, this program protocol {PROTOCOL}")
     try:
-        if header["protocol"] != _PROTOCOL:
-            raise StorageError(
-                f"the notary uses protocol {header['protocol']}, this program protocol {_PROTOCOL}"
-            )
-        return Greeting(
-            origin=str(header["origin"]),
-            vkey=str(header["vkey"]),
-            append=tuple(map(str, header["append"])),
-            roles=tuple(map(str, header["roles"])),
-        )
-    except (KeyError, TypeError) as e:
-        raise MalformedError("the process at this socket is not a notary") from e
+        return read_message(header, Greeting)
+    except MalformedError as e:
+        raise MalformedError(f"the process at this socket is not a notary: {e}") from e

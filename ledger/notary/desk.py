@@ -11,9 +11,8 @@ I/O: the ledger's directory.  Units: bytes; notification ids from 1.
 import json
 import shutil
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from eventsourcing.persistence import StoredEvent
@@ -29,28 +28,38 @@ from ledger.errors import (
     ReadOnlyError,
     StorageError,
 )
+from ledger.notary.messages import (
+    PROTOCOL,
+    AddLine,
+    Done,
+    GetBlob,
+    Greeting,
+    Heads,
+    HeadsPage,
+    Insert,
+    Newest,
+    NewestFound,
+    Notifications,
+    Page,
+    Piece,
+    PutBlob,
+    Request,
+    Stream,
+    pack_message,
+)
 from ledger.notary.rules import User
 from ledger.notary.state import NotaryState
-from ledger.notary.wire import (
-    MAX_EVENTS,
-    Frame,
-    check_fields,
-    pack_entries,
-    pack_frame,
-    parse_entries,
-)
+from ledger.notary.wire import MAX_EVENTS, pack_entries, parse_entries
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.sqlite import ENTRIES, STREAM_DOWN, STREAM_UP, SignedSQLiteRecorder
 from ledger.verification.authority import authority_stream
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["PROTOCOL", "WRITES", "Desk", "Session"]
+__all__ = ["WRITES", "ClientConnection", "Desk"]
 
-PROTOCOL = 1
-WRITES = frozenset({"insert", "add_line"})  # what takes the ledger's write lock
+WRITES = (Insert, AddLine)  # what takes the ledger's write lock
 MAX_BLOB = 4 << 30  # 4 GiB
-_MAX_NAMES = 64  # event names in one question
 _PAGE = 2 << 20  # bytes of an answer: half of what a frame may have
 _PIECE = 1 << 20  # bytes of a blob in one answer
 _FREE = 1 << 30  # bytes of the disk that blobs leave for events
@@ -59,8 +68,8 @@ _HEADS = "SELECT size, note, edge FROM tree_heads WHERE size > ? AND size <= ? O
 
 
 @dataclass
-class Session:
-    """One connection of a user."""
+class ClientConnection:
+    """One connection of a user, and the blob that arrives over it."""
 
     user: User
     upload: BlobWriter | None = None
@@ -85,57 +94,58 @@ class Desk:
         self._blobs.clean()
         self._uploading: dict[int, int] = {}  # bytes announced, by user
         self._authority = authority_stream(self.origin).bytes
-        self._operations: dict[str, Callable[[Session, Frame], bytes]] = {
-            "add_line": self._add_line,
-            "get_blob": self._get_blob,
-            "heads": self._heads,
-            "insert": self._insert,
-            "newest": self._newest,
-            "notifications": self._notifications,
-            "put_blob": self._put_blob,
-            "stream": self._stream,
-        }
 
     def greeting(self, user: User) -> bytes:
         """Return the frame that opens a connection."""
-        return pack_frame(
-            {
-                "protocol": PROTOCOL,
-                "origin": self.origin,
-                "vkey": self.vkey,
-                "uid": user.uid,
-                "append": list(user.append),
-                "roles": list(user.roles),
-            }
+        return pack_message(
+            Greeting(
+                protocol=PROTOCOL,
+                origin=self.origin,
+                vkey=self.vkey,
+                uid=user.uid,
+                append=user.append,
+                roles=user.roles,
+            )
         )
 
-    def answer(self, session: Session, frame: Frame) -> bytes:
+    def answer(self, client: ClientConnection, request: Request, payload: bytes) -> bytes:
         """Return the answer's frame; raise LedgerError for what is refused."""
-        name = frame.header.get("op")
-        operation = self._operations.get(name) if isinstance(name, str) else None
-        if operation is None:
-            raise MalformedError("unknown request; is the notary an older version?")
-        if frame.payload and name not in ("insert", "put_blob"):
-            raise MalformedError(f"{name} has no payload")
-        return operation(session, frame)
+        match request:
+            case Insert():
+                return self._insert(client.user, payload)
+            case AddLine():
+                return self._add_line(client.user, request)
+            case Stream():
+                return self._stream(request)
+            case Notifications():
+                return self._notifications(request)
+            case Newest():
+                return self._newest()
+            case Heads():
+                return self._heads(request)
+            case PutBlob():
+                return self._put_blob(client, request, payload)
+            case GetBlob():
+                piece, size = self._blobs.piece(request.sha256, offset=request.offset, limit=_PIECE)
+                return pack_message(Piece(size=size), piece)
+        raise AssertionError(f"no answer is defined for {request}")
 
-    def end(self, session: Session) -> None:
+    def end(self, client: ClientConnection) -> None:
         """Forget what a connection left unfinished."""
-        if session.upload is not None:
-            session.upload.close()
-            session.upload = None
-            self._uploading[session.user.uid] -= session.announced
+        if client.upload is not None:
+            client.upload.close()
+            client.upload = None
+            self._uploading[client.user.uid] -= client.announced
 
     def close(self) -> None:
         """Close the files."""
         for each in (self._database, self._reading, self._state):
             each.close()
 
-    def _insert(self, session: Session, frame: Frame) -> bytes:
-        check_fields(frame.header)
-        events, authors = _events(frame.payload)
-        new = self._check_rights(session.user, events, authors)
-        self._state.claim(new, uid=session.user.uid)  # durable before there is an event in it
+    def _insert(self, user: User, payload: bytes) -> bytes:
+        events, authors = _events(payload)
+        new = self._check_rights(user, events, authors)
+        self._state.claim(new, uid=user.uid)  # durable before there is an event in it
         try:
             ids = self._recorder.insert_events(events, authors=authors)
         except StorageError:
@@ -143,7 +153,7 @@ class Desk:
         except Exception:
             self._state.release(new)
             raise
-        return pack_frame({}, struct.pack(f">{len(ids)}Q", *ids))
+        return pack_message(Done(), struct.pack(f">{len(ids)}Q", *ids))
 
     def _check_rights(
         self, user: User, events: Sequence[StoredEvent], authors: Sequence[Author | None]
@@ -174,37 +184,24 @@ class Desk:
         with self._database.transaction(write=False) as c:
             return bool(c.execute(STREAM_UP, (stream, -1, 2**63 - 1, 1)).fetchall())
 
-    def _add_line(self, session: Session, frame: Frame) -> bytes:
-        check_fields(frame.header, size=int, line=str)
-        if not session.user.cosign:
-            raise ForbiddenError(f"user {session.user.uid} may not add lines to tree heads")
-        self._recorder.add_signature_line(
-            frame.header["size"], frame.header["line"], witnesses=session.user.witnesses
-        )
-        return pack_frame({})
+    def _add_line(self, user: User, request: AddLine) -> bytes:
+        if not user.cosign:
+            raise ForbiddenError(f"user {user.uid} may not add lines to tree heads")
+        self._recorder.add_signature_line(request.size, request.line, witnesses=user.witnesses)
+        return pack_message(Done())
 
-    def _stream(self, _session: Session, frame: Frame) -> bytes:
-        optional = (int, type(None))
-        check_fields(
-            frame.header, stream=bytes, gt=optional, lte=optional, desc=bool, limit=optional
-        )
-        _, stream, gt, lte, desc, limit = _values(
-            frame, "op", "stream", "gt", "lte", "desc", "limit"
-        )
+    def _stream(self, request: Stream) -> bytes:
         parameters = (
-            stream,
-            -1 if gt is None else gt,
-            2**63 - 1 if lte is None else lte,
-            -1 if limit is None else limit,
+            request.stream,
+            -1 if request.gt is None else request.gt,
+            2**63 - 1 if request.lte is None else request.lte,
+            -1 if request.limit is None else request.limit,
         )
-        return self._page(STREAM_DOWN if desc else STREAM_UP, parameters)
+        return self._page(STREAM_DOWN if request.desc else STREAM_UP, parameters)
 
-    def _notifications(self, _session: Session, frame: Frame) -> bytes:
-        check_fields(frame.header, first=int, last=int, limit=int, topics=list)
-        first, last, limit, topics = _values(frame, "first", "last", "limit", "topics")
-        if len(topics) > _MAX_NAMES or not all(isinstance(topic, str) for topic in topics):
-            raise MalformedError(f"at most {_MAX_NAMES} topics are allowed")
-        return self._page(ENTRIES, (first, last, json.dumps(topics) if topics else None, limit))
+    def _notifications(self, request: Notifications) -> bytes:
+        topics = json.dumps(request.topics) if request.topics else None
+        return self._page(ENTRIES, (request.first, request.last, topics, request.limit))
 
     def _page(self, statement: str, parameters: tuple[object, ...]) -> bytes:
         """Answer with as many entries as fit, and tell whether there are more."""
@@ -217,31 +214,31 @@ class Desk:
                     break
                 entries.append(entry)
                 size += 2 + len(entry)
-        return pack_frame({"more": more}, pack_entries(entries))
+        return pack_message(Page(more=more), pack_entries(entries))
 
-    def _newest(self, _session: Session, frame: Frame) -> bytes:
-        check_fields(frame.header)
+    def _newest(self) -> bytes:
         with self._reading.transaction(write=False) as c:
             (last,) = c.execute("SELECT MAX(idx) FROM entries").fetchone()
             head = c.execute("SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1").fetchone()
-        return pack_frame(
-            {"last": None if last is None else last + 1, "head": None if head is None else head[0]}
+        return pack_message(
+            NewestFound(
+                last=None if last is None else last + 1, head=None if head is None else head[0]
+            )
         )
 
-    def _heads(self, _session: Session, frame: Frame) -> bytes:
+    def _heads(self, request: Heads) -> bytes:
         """Answer with tree heads, and with how long the notes up to `after` are by now.
 
         From the length a mirror sees that lines were added to notes that it has.
         """
-        check_fields(frame.header, after=int, upto=int)
-        after, upto = _values(frame, "after", "upto")
         rows: list[bytes] = []
         size, more = 0, False
         with self._reading.transaction(write=False) as c:
             (known,) = c.execute(
-                "SELECT COALESCE(SUM(LENGTH(note)), 0) FROM tree_heads WHERE size <= ?", (after,)
+                "SELECT COALESCE(SUM(LENGTH(note)), 0) FROM tree_heads WHERE size <= ?",
+                (request.after,),
             ).fetchone()
-            for at, note, edge in c.execute(_HEADS, (after, upto)):
+            for at, note, edge in c.execute(_HEADS, (request.after, request.upto)):
                 text = note.encode()
                 row = struct.pack(">QHH", at, len(text), len(edge)) + text + edge
                 if size + len(row) > _PAGE:
@@ -249,36 +246,35 @@ class Desk:
                     break
                 rows.append(row)
                 size += len(row)
-        return pack_frame({"more": more, "known": known}, b"".join(rows))
+        return pack_message(HeadsPage(more=more, known=known), b"".join(rows))
 
-    def _put_blob(self, session: Session, frame: Frame) -> bytes:
+    def _put_blob(self, client: ClientConnection, request: PutBlob, payload: bytes) -> bytes:
         """Take a piece of a blob; the last one makes it appear."""
-        check_fields(frame.header, sha256=str, size=int, offset=int)
-        sha256, size, offset = _values(frame, "sha256", "size", "offset")
+        sha256, size, offset = request.sha256, request.size, request.offset
         self._blobs.path(sha256)  # raises for what is no hash
         if offset == 0:
-            self._begin_upload(session, size)
-        upload = session.upload
-        if upload is None or (offset, size) != (upload.size, session.announced):
+            self._begin_upload(client, size)
+        upload = client.upload
+        if upload is None or (offset, size) != (upload.size, client.announced):
             raise MalformedError("the pieces of a blob must arrive in order; start the blob again")
-        if offset + len(frame.payload) > size or (not frame.payload and size):
-            self.end(session)
+        if offset + len(payload) > size or (not payload and size):
+            self.end(client)
             raise MalformedError("a piece of a blob is empty, or larger than announced")
         try:
-            upload.add(frame.payload)
+            upload.add(payload)
             if upload.size < size:
-                return pack_frame({})
+                return pack_message(Done())
             upload.finish(expected=sha256)
         except LedgerError:
-            self.end(session)
+            self.end(client)
             raise
-        self.end(session)
-        self._state.add_blob(sha256, uid=session.user.uid, size=size)
-        return pack_frame({})
+        self.end(client)
+        self._state.add_blob(sha256, uid=client.user.uid, size=size)
+        return pack_message(Done())
 
-    def _begin_upload(self, session: Session, size: int) -> None:
-        self.end(session)
-        user = session.user
+    def _begin_upload(self, client: ClientConnection, size: int) -> None:
+        self.end(client)
+        user = client.user
         if not user.append:
             raise ReadOnlyError(f"user {user.uid} may only read here; the notary's rules say so")
         if not 0 <= size <= MAX_BLOB:
@@ -292,18 +288,8 @@ class Desk:
         free = shutil.disk_usage(self._blobs.directory).free
         if free - sum(self._uploading.values()) - size < _FREE:
             raise StorageError("the notary's disk is too full for blobs; free some space there")
-        session.upload, session.announced = self._blobs.write(), size
+        client.upload, client.announced = self._blobs.write(), size
         self._uploading[user.uid] = pending + size
-
-    def _get_blob(self, _session: Session, frame: Frame) -> bytes:
-        check_fields(frame.header, sha256=str, offset=int)
-        sha256, offset = _values(frame, "sha256", "offset")
-        piece, size = self._blobs.piece(sha256, offset=offset, limit=_PIECE)
-        return pack_frame({"size": size}, piece)
-
-
-def _values(frame: Frame, *names: str) -> list[Any]:
-    return [frame.header[name] for name in names]
 
 
 def _events(payload: bytes) -> tuple[list[StoredEvent], list[Author | None]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from ledger.database import Database, create_database, explained
 from ledger.errors import ConsistencyError, KeyFileError, MalformedError
 from ledger.files import create_exclusively, read_text
+from ledger.notary.messages import Heads, HeadsPage
 from ledger.notary.remote import RemoteRecorder
 from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.verification.verified_entries import parse_entry
@@ -93,17 +94,18 @@ def _heads(
     recorder: RemoteRecorder, *, after: int, upto: int
 ) -> tuple[int, Iterator[tuple[int, str, bytes]]]:
     """Return how long the notes up to `after` are at the notary, and the tree heads behind it."""
-    first = recorder.client.ask({"op": "heads", "after": after, "upto": upto})
+    first, start = recorder.client.ask(Heads(after=after, upto=upto), HeadsPage)
 
     def rows() -> Iterator[tuple[int, str, bytes]]:
-        answer = first
-        while page := list(_parse_heads(answer.payload)):
+        answer, payload = first, start
+        while page := list(_parse_heads(payload)):
             yield from page
-            if not answer.header["more"]:
+            if not answer.more:
                 return
-            answer = recorder.client.ask({"op": "heads", "after": page[-1][0], "upto": upto})
+            following = Heads(after=page[-1][0], upto=upto)
+            answer, payload = recorder.client.ask(following, HeadsPage)
 
-    return int(first.header["known"]), rows()
+    return first.known, rows()
 
 
 def _row(data: bytes) -> tuple[int, bytes, int, str, bytes]:

@@ -24,6 +24,16 @@ from ledger.errors import (
     StorageError,
 )
 from ledger.notary.client import NotaryClient
+from ledger.notary.messages import (
+    AddLine,
+    Done,
+    Insert,
+    Newest,
+    NewestFound,
+    Notifications,
+    Page,
+    Stream,
+)
 from ledger.notary.wire import MAX_EVENTS, pack_entries, parse_entries
 from ledger.recording import recorders
 from ledger.recording.batch import Event
@@ -55,8 +65,9 @@ class RemoteRecorder(recorders.EntryRecorder):
             )
         losses: list[None] = []
         try:
-            answer = self.client.ask(
-                {"op": "insert"},
+            _, payload = self.client.ask(
+                Insert(),
+                Done,
                 pack_entries(encode_event(*event) for event in events),
                 on_loss=lambda: losses.append(None),
             )
@@ -65,23 +76,21 @@ class RemoteRecorder(recorders.EntryRecorder):
             if ids is None:
                 raise
             return ids  # the first time it was sent, only the answer was lost
-        if len(answer.payload) != 8 * len(events):
+        if len(payload) != 8 * len(events):
             raise MalformedError("the notary did not answer with one id for each event")
-        return list(struct.unpack(f">{len(events)}Q", answer.payload))
+        return list(struct.unpack(f">{len(events)}Q", payload))
 
     def max_notification_id(self) -> int | None:
         """Return the last notification id, or None in an empty ledger."""
-        last: int | None = self.client.ask({"op": "newest"}).header["last"]
-        return last
+        return self.client.ask(Newest(), NewestFound)[0].last
 
     def tree_head(self) -> str | None:
         """Return the newest tree head's signed note, or None in an empty ledger."""
-        head: str | None = self.client.ask({"op": "newest"}).header["head"]
-        return head
+        return self.client.ask(Newest(), NewestFound)[0].head
 
     def add_signature_line(self, size: int, line: str) -> None:
         """Add a witness's line to the note of the tree head of this size."""
-        self.client.ask({"op": "add_line", "size": size, "line": line})
+        self.client.ask(AddLine(size=size, line=line), Done)
 
     def entries_between(
         self, first: int, last: int, *, limit: int, topics: Sequence[str]
@@ -99,18 +108,16 @@ class RemoteRecorder(recorders.EntryRecorder):
     ) -> Iterator[bytes]:
         """Yield the same entries as they are stored and hashed."""
         while limit > 0 and first <= last:
-            answer = self.client.ask(
-                {
-                    "op": "notifications",
-                    "first": max(first, 0),
-                    "last": last,
-                    "limit": min(limit, recorders.MAX_INTEGER),
-                    "topics": list(topics),
-                }
+            request = Notifications(
+                first=max(first, 0),
+                last=last,
+                limit=min(limit, recorders.MAX_INTEGER),
+                topics=list(topics),
             )
-            page = parse_entries(answer.payload, limit=limit)
+            answer, payload = self.client.ask(request, Page)
+            page = parse_entries(payload, limit=limit)
             yield from page
-            if not answer.header["more"] or not page:
+            if not answer.more or not page:
                 return
             first, limit = parse_entry(page[-1]).index + 1, limit - len(page)
 
@@ -120,19 +127,11 @@ class RemoteRecorder(recorders.EntryRecorder):
         """Yield entries of one stream, in the order of their versions."""
         left = recorders.MAX_INTEGER if limit is None else limit
         while left > 0:
-            answer = self.client.ask(
-                {
-                    "op": "stream",
-                    "stream": stream,
-                    "gt": gt,
-                    "lte": lte,
-                    "desc": desc,
-                    "limit": left,
-                }
-            )
-            page = list(map(parse_entry, parse_entries(answer.payload, limit=left)))
+            request = Stream(stream=stream, gt=gt, lte=lte, desc=desc, limit=left)
+            answer, payload = self.client.ask(request, Page)
+            page = list(map(parse_entry, parse_entries(payload, limit=left)))
             yield from page
-            if not answer.header["more"] or not page:
+            if not answer.more or not page:
                 return
             left -= len(page)
             if desc:

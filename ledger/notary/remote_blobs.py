@@ -13,6 +13,7 @@ from ledger.database import explained
 from ledger.errors import BlobError, MalformedError, StorageError
 from ledger.files import open_regular
 from ledger.notary.client import NotaryClient
+from ledger.notary.messages import Done, GetBlob, Piece, PutBlob
 
 __all__ = ["RemoteBlobs"]
 
@@ -47,9 +48,10 @@ class RemoteBlobs:
         """Return a blob's content; raise BlobError if it is missing or not what its name says."""
         content = bytearray()
         while True:
-            answer = self._client.ask({"op": "get_blob", "sha256": digest, "offset": len(content)})
-            content += answer.payload
-            if len(content) >= answer.header["size"] or not answer.payload:
+            request = GetBlob(sha256=digest, offset=len(content))
+            answer, payload = self._client.ask(request, Piece)
+            content += payload
+            if len(content) >= answer.size or not payload:
                 break
         if hashlib.sha256(content).hexdigest() != digest:
             raise BlobError(f"{digest}: the notary's blob was changed; restore it from a copy")
@@ -61,7 +63,8 @@ class RemoteBlobs:
             try:
                 for at in range(0, max(size, 1), _PIECE):
                     self._client.ask(
-                        {"op": "put_blob", "sha256": digest, "size": size, "offset": at},
+                        PutBlob(sha256=digest, size=size, offset=at),
+                        Done,
                         piece(at),
                         on_loss=lambda losses=losses: losses.append(None),  # type: ignore[misc]
                     )

@@ -25,10 +25,11 @@ from pathlib import Path
 
 from ledger.database import explained
 from ledger.errors import ForbiddenError, LedgerError, MalformedError, StorageError
-from ledger.notary.desk import WRITES, Desk, Session
+from ledger.notary.desk import WRITES, ClientConnection, Desk
 from ledger.notary.lanes import Lane
+from ledger.notary.messages import Request, parse_request
 from ledger.notary.rules import User
-from ledger.notary.wire import PREFIX, Frame, error_frame, frame_length, parse_frame
+from ledger.notary.wire import PREFIX, error_frame, frame_length
 
 __all__ = ["Notary", "listening", "only_notary", "peer_uid"]
 
@@ -113,27 +114,27 @@ class Notary:
     async def _serve_client(self, client: socket.socket, user: User) -> None:
         client.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=client)
-        session = Session(user)
+        connection = ClientConnection(user)
         try:
-            await self._converse(session, reader, writer)
+            await self._converse(connection, reader, writer)
         except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
             pass  # gone, stuck, or told to go: nobody but this client has lost anything
         finally:
             with contextlib.suppress(LedgerError):
-                await self._reads.do(user.uid, lambda: self._end(session))
+                await self._reads.do(user.uid, lambda: self._end(connection))
             await _close(writer, within=self._frame_seconds)
 
     async def _converse(
-        self, session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, client: ClientConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        await self._send(writer, self._desk.greeting(session.user))
+        await self._send(writer, self._desk.greeting(client.user))
         while not self._stopping.is_set():
             try:
                 data = await self._receive(reader)
             except MalformedError as e:  # where the next frame begins is unknown by now
                 await self._send(writer, error_frame(e))
                 return
-            await self._send(writer, await self._answer(session, data))
+            await self._send(writer, await self._answer(client, data))
 
     async def _receive(self, reader: asyncio.StreamReader) -> bytes:
         task = asyncio.current_task()
@@ -148,20 +149,22 @@ class Notary:
         finally:
             self._between_requests.discard(task)
 
-    async def _answer(self, session: Session, data: bytes) -> bytes:
+    async def _answer(self, client: ClientConnection, data: bytes) -> bytes:
         try:
-            frame: Frame | MalformedError = parse_frame(data)
+            asked: tuple[Request, bytes] | MalformedError = parse_request(data)
         except MalformedError as e:
-            frame = e  # said by _work(), in turn: nonsense takes turns like everything else
-        writes = isinstance(frame, Frame) and str(frame.header.get("op")) in WRITES
+            asked = e  # said by _work(), in turn: nonsense takes turns like everything else
+        writes = isinstance(asked, tuple) and isinstance(asked[0], WRITES)
         lane = self._writes if writes else self._reads
-        return await lane.do(session.user.uid, lambda: self._work(session, frame))
+        return await lane.do(client.user.uid, lambda: self._work(client, asked))
 
-    def _work(self, session: Session, frame: Frame | MalformedError) -> bytes:
-        if isinstance(frame, MalformedError):
-            return error_frame(frame)
+    def _work(
+        self, client: ClientConnection, asked: tuple[Request, bytes] | MalformedError
+    ) -> bytes:
+        if isinstance(asked, MalformedError):
+            return error_frame(asked)
         try:
-            return self._desk.answer(session, frame)
+            return self._desk.answer(client, *asked)
         except LedgerError as e:
             return error_frame(e)
         except Exception:  # ours to mend; the client and all others go on
@@ -170,8 +173,8 @@ class Notary:
                 StorageError("the notary failed to carry out the request; see its output")
             )
 
-    def _end(self, session: Session) -> bytes:
-        self._desk.end(session)
+    def _end(self, client: ClientConnection) -> bytes:
+        self._desk.end(client)
         return b""
 
     async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:

@@ -24,7 +24,6 @@ __all__ = [
     "MAX_FRAME",
     "PREFIX",
     "Frame",
-    "check_fields",
     "error_frame",
     "frame_length",
     "pack_entries",
@@ -96,20 +95,6 @@ def parse_entries(payload: bytes, *, limit: int) -> list[bytes]:
         entries.append(payload[at + 2 : end])
         at = end
     return entries
-
-
-def check_fields(header: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
-    """Raise MalformedError unless the header has exactly these fields beside `op`."""
-    if header.keys() != kinds.keys() | {"op"}:
-        raise MalformedError(
-            f"{header.get('op')!r} must have exactly the fields {', '.join(sorted(kinds))}"
-        )
-    for name, kind in kinds.items():
-        value = header[name]
-        if type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
-            raise MalformedError(f"field {name} is of type {type(value).__name__}")
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise MalformedError(f"field {name} does not fit into 63 bits")
 
 
 def error_frame(error: LedgerError) -> bytes:

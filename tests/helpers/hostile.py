@@ -28,6 +28,7 @@ from loose_entries import Entry, encode_entry
 from ledger.entries import AuthorKey
 from ledger.errors import LedgerError
 from ledger.notary.client import NotaryClient
+from ledger.notary.messages import Done, Insert, PutBlob
 from ledger.notary.remote import RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
 from ledger.notary.wire import MAX_FRAME, Frame, pack_entries, pack_frame, parse_frame
@@ -228,7 +229,7 @@ def recorder(path: str) -> RemoteRecorder:
 def send_a_path_for_a_hash(path: str) -> list[str]:
     return asked(
         lambda: recorder(path).client.ask(
-            {"op": "put_blob", "sha256": "../../../../tmp/x", "size": 1, "offset": 0}, b"x"
+            PutBlob(sha256="../../../../tmp/x", size=1, offset=0), Done, b"x"
         )
     )
 
@@ -260,7 +261,7 @@ def choose_index_and_time(path: str) -> list[str]:
         body=b"",
     )
     payload = pack_entries([encode_entry(entry)])
-    return asked(lambda: recorder(path).client.ask({"op": "insert"}, payload))
+    return asked(lambda: recorder(path).client.ask(Insert(), Done, payload))
 
 
 def act_as_judge(path: str) -> list[str]:
@@ -301,8 +302,8 @@ def keep_more_blobs_than_allowed(path: str) -> list[str]:
 
 
 def send_another_blob_than_announced(path: str) -> list[str]:
-    header = {"op": "put_blob", "sha256": "0" * 64, "size": 1, "offset": 0}
-    return asked(lambda: recorder(path).client.ask(header, b"x"))
+    request = PutBlob(sha256="0" * 64, size=1, offset=0)
+    return asked(lambda: recorder(path).client.ask(request, Done, b"x"))
 
 
 def replay(path: str, frame: str, times: int) -> dict[str, Any]:

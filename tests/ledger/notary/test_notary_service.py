@@ -38,6 +38,7 @@ from ledger.errors import (
     UnsupportedError,
 )
 from ledger.notary.client import NotaryClient
+from ledger.notary.messages import Done, PutBlob
 from ledger.notary.mirror import refresh_mirror
 from ledger.notary.remote import RemoteFactory, RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
@@ -271,7 +272,7 @@ def test_request_of_another_form_is_rejected(
     recorder: RemoteRecorder, header: dict[str, object]
 ) -> None:
     with pytest.raises(MalformedError):
-        recorder.client.ask(header)
+        recorder.client.exchange(pack_frame(header))
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\5\x80", b"\0\1\xc0", b"\xff\xff\x80"])
@@ -349,8 +350,8 @@ def test_upload_that_was_left_half_done_leaves_nothing(fresh_notary: RunningNota
     notary = fresh_notary
     for kill in (False, True):
         client = NotaryClient(notary.socket)
-        header = {"op": "put_blob", "sha256": "0" * 64, "size": 9, "offset": 0}
-        client.ask(header, b"half")
+        request = PutBlob(sha256="0" * 64, size=9, offset=0)
+        client.ask(request, Done, b"half")
         assert len(list((notary.ledger / "blobs").iterdir())) == 1
         if kill:
             notary.stop(signal.SIGKILL)
