@@ -20,6 +20,7 @@ __all__ = [
     "APPLICATION_ID",
     "SCHEMA_VERSION",
     "Database",
+    "SQLiteFile",
     "check_file",
     "check_regular",
     "check_schema",
@@ -58,46 +59,48 @@ _REMEDIES = {
 }
 
 
-class Database:
-    """One connection to a ledger's file, shared by the threads of this process."""
+class SQLiteFile:
+    """One connection to a file, shared by the threads of this process; every commit is synced."""
 
-    def __init__(self, path: Path) -> None:
+    _unsynced: tuple[str, ...] = ("SQLITE_BUSY",)  # errors with which the log may stay as it is
+
+    def __init__(self, path: Path, *, mode: str = "rw") -> None:
         self.path = path
         self._lock = Lock()  # held through a transaction: threads take turns
-        check_file(path)
         with explained(path):
             self._connection = sqlite3.connect(
-                f"{path.resolve().as_uri()}?mode=rw",
+                f"{path.resolve().as_uri()}?mode={mode}",
                 uri=True,
                 timeout=_LOCK_TIMEOUT,
                 isolation_level=None,
-                cached_statements=128,
                 check_same_thread=False,
             )
         try:
             with explained(path):
-                self._file = _identity(path)
-                check_schema(self._connection, path)  # before what makes SQLite read it whole
+                self._prepare(self._connection)
                 self._connection.execute("PRAGMA synchronous = FULL")
-                self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
-                self._connection.execute("PRAGMA trusted_schema = OFF")
                 self._empty_log()
         except BaseException:
             self._connection.close()
             raise
 
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Look at the file before anything else does, or fill it."""
+
+    def _check_unchanged(self) -> None:
+        """Raise StorageError if nothing may be written any more."""
+
     def _empty_log(self) -> None:
         """Copy the log of whoever was here last into the database, and sync that.
 
         After a sync that failed, the log may look whole to this process and be lost on the disk:
-        nothing may be built on it. Where another process is at work, it has seen to that; who may
-        not write builds nothing.
+        nothing may be built on it. Where another process is at work, it has seen to that.
         """
         self._connection.execute("PRAGMA busy_timeout = 0")
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.OperationalError as e:
-            if not e.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_READONLY")):
+            if not e.sqlite_errorname.startswith(self._unsynced):
                 raise
         self._connection.execute(f"PRAGMA busy_timeout = {_LOCK_TIMEOUT * 1_000:.0f}")
 
@@ -105,11 +108,8 @@ class Database:
     def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
         """Run a block all or nothing; a writer keeps other writers out from its first line."""
         with self._lock, explained(self.path):
-            if write and _identity(self.path) != self._file:
-                raise StorageError(
-                    f"{self.path}: the file was replaced by another one; nothing was written, "
-                    "open the ledger again"
-                )
+            if write:
+                self._check_unchanged()
             self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 yield self._connection
@@ -119,6 +119,34 @@ class Database:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    def close(self) -> None:
+        """Close the connection; a second time does nothing."""
+        with self._lock:
+            self._connection.close()
+
+
+class Database(SQLiteFile):
+    """A ledger's file."""
+
+    _unsynced = ("SQLITE_BUSY", "SQLITE_READONLY")  # who may not write builds nothing
+
+    def __init__(self, path: Path) -> None:
+        check_file(path)
+        super().__init__(path)
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        self._file = _identity(self.path)
+        check_schema(connection, self.path)  # before what makes SQLite read it whole
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
+        connection.execute("PRAGMA trusted_schema = OFF")
+
+    def _check_unchanged(self) -> None:
+        if _identity(self.path) != self._file:
+            raise StorageError(
+                f"{self.path}: the file was replaced by another one; nothing was written, "
+                "open the ledger again"
+            )
+
     def meta(self, key: str) -> str:
         """Return a row of the meta table."""
         with self.transaction(write=False) as c:
@@ -126,11 +154,6 @@ class Database:
         if row is None:
             raise StorageError(f"{self.path}: the {key} is missing; restore the file from a copy")
         return str(row[0])
-
-    def close(self) -> None:
-        """Close the connection; a second time does nothing."""
-        with self._lock:
-            self._connection.close()
 
 
 def _identity(path: Path) -> tuple[int, int]:

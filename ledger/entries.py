@@ -7,12 +7,13 @@ Not covered: decoding, which is the verifier's (verification/verified_entries.py
 
 import hashlib
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ledger.errors import EncodingError
+from ledger.errors import EncodingError, MalformedError
 
 __all__ = [
     "MAX_ENTRY_SIZE",
@@ -23,6 +24,8 @@ __all__ = [
     "author_statement",
     "encode_event",
     "entry_hash",
+    "join_sized",
+    "split_sized",
 ]
 
 FORMAT = 1
@@ -145,6 +148,24 @@ def encode_event(
     """Return an event as an entry without what the recorder adds: index, time, previous hash."""
     chain = EntryChain(index=0, previous=NO_PREVIOUS, time_ns=0)
     return chain.append(stream_id, version, name, body, author)
+
+
+def join_sized(parts: Iterable[bytes]) -> bytes:
+    """Return byte strings one behind the other, each with its u16 length before it."""
+    return b"".join(len(part).to_bytes(2, "big") + part for part in parts)
+
+
+def split_sized(data: bytes, *, limit: int) -> list[bytes]:
+    """Return what join_sized() was given, at most `limit` byte strings; raise MalformedError."""
+    parts: list[bytes] = []
+    at = 0
+    while at < len(data):
+        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        if end > len(data) or len(parts) == limit:
+            raise MalformedError(f"the data must hold complete parts, at most {limit:,}")
+        parts.append(data[at + 2 : end])
+        at = end
+    return parts
 
 
 def _check_integer(field: str, value: int) -> None:

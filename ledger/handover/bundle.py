@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ledger.blobs import BlobStore
 from ledger.database import explained
+from ledger.entries import join_sized
 from ledger.errors import BundleError, MalformedError
 from ledger.files import sync_folders
 from ledger.handover.bundle_files import (
@@ -134,16 +135,16 @@ def _write_tree(out: Path, ledger: VerifiedLedger) -> None:
     entries: list[bytes] = []
     count = 0
     for data in ledger.raw_entries():
-        entries.append(len(data).to_bytes(2, "big") + data)
+        entries.append(data)
         count += 1
         if len(entries) == TILE_WIDTH:
-            publish(out, tile_path("entries", count // TILE_WIDTH - 1), b"".join(entries))
+            publish(out, tile_path("entries", count // TILE_WIDTH - 1), join_sized(entries))
             entries = []
         for tile in tiler.add(leaf_hash(data)):
             publish(out, tile.path, tile.hashes)
     if entries:
         path = tile_path("entries", count // TILE_WIDTH, width=len(entries))
-        publish(out, path, b"".join(entries))
+        publish(out, path, join_sized(entries))
     for tile in tiler.rest():
         publish(out, tile.path, tile.hashes)
 

@@ -7,7 +7,6 @@ I/O: none.
 Not covered: thresholds of several signers, and keys of other kinds than Ed25519.
 """
 
-import base64
 import hashlib
 import json
 from typing import Any
@@ -18,7 +17,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ledger.errors import MalformedError, SignatureError
 from ledger.strict_json import JSONError, read_json
-from ledger.verification.verified_notes import ED25519, decode_base64, parse_tree_head, parse_vkey
+from ledger.verification.verified_notes import (
+    ED25519,
+    decode_base64,
+    encode_base64,
+    parse_tree_head,
+    parse_vkey,
+)
 
 __all__ = [
     "IN_TOTO",
@@ -46,10 +51,10 @@ def seal(payload: bytes, *, payload_type: str, key: Ed25519PrivateKey) -> str:
     """Return the envelope, one line of JSON, that says: this key's holder has signed this."""
     signature = {
         "keyid": envelope_key_id(key.public_key().public_bytes_raw()),
-        "sig": _encode_base64(key.sign(_signed_bytes(payload, payload_type))),
+        "sig": encode_base64(key.sign(_signed_bytes(payload, payload_type))),
     }
     envelope = {
-        "payload": _encode_base64(payload),
+        "payload": encode_base64(payload),
         "payloadType": payload_type,
         "signatures": [signature],
     }
@@ -127,7 +132,3 @@ def _decode(value: Any) -> bytes:
     if not isinstance(value, str):
         raise MalformedError("the envelope contains a value that is not base64")
     return decode_base64(value)
-
-
-def _encode_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

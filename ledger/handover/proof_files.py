@@ -7,12 +7,12 @@ Not covered: whether the author's key was in force, which other entries say; who
 the tree head, which the quorum says of `ProvedEntry.head.note`.
 """
 
-import base64
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
+from ledger.entries import join_sized, split_sized
 from ledger.errors import ConsistencyError, InclusionError, MalformedError
 from ledger.verification.proofs import MAX_PROOF, inclusion_proofs, leaf_hash, verify_inclusion
 from ledger.verification.reader import VerifiedLedger
@@ -21,6 +21,7 @@ from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import (
     TreeHead,
     decode_base64,
+    encode_base64,
     open_tree_head,
     parse_tree_head,
 )
@@ -96,9 +97,9 @@ def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
 
     proofs = inclusion_proofs(leaf_hashes(), wanted)
     rotations = rotations_up_to(head.size, authority=ledger.authority, vkey=ledger.vkey)
-    tail = b"".join(_sized(each.encode()) for each in rotations)
+    tail = [each.encode() for each in rotations]
     text = "".join(
-        format_proof(note, index=index, proof=proof, extra=_sized(found[index]) + tail)
+        format_proof(note, index=index, proof=proof, extra=join_sized([found[index], *tail]))
         for index, proof in zip(wanted, proofs, strict=True)
     )
     open_proofs(text, vkey=ledger.vkey)  # what is handed out holds
@@ -107,8 +108,8 @@ def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
 
 def format_proof(note: str, *, index: int, proof: Sequence[bytes], extra: bytes) -> str:
     """Return a tlog-proof file."""
-    hashes = "".join(f"{_base64(each)}\n" for each in proof)
-    return f"{_TITLE}\nextra {_base64(extra)}\nindex {index}\n{hashes}\n{note}"
+    hashes = "".join(f"{encode_base64(each)}\n" for each in proof)
+    return f"{_TITLE}\nextra {encode_base64(extra)}\nindex {index}\n{hashes}\n{note}"
 
 
 def open_proof(text: str, *, vkey: str) -> ProvedEntry:
@@ -121,7 +122,10 @@ def open_proof(text: str, *, vkey: str) -> ProvedEntry:
     if match is None:
         raise MalformedError("the file is not a tlog-proof with extra data, index and tree head")
     index = int(match["index"])
-    data, *notes = _parts(decode_base64(match["extra"]))
+    parts = split_sized(decode_base64(match["extra"]), limit=_MAX_FILE)
+    if not parts:
+        raise MalformedError("the extra data in the file is empty")
+    data, *notes = parts
     # 1. The leaf: the entry, which bears its own index too.
     entry = parse_entry(data, index=index)
     if entry.index != index:
@@ -167,28 +171,5 @@ def open_proofs(text: str, *, vkey: str) -> tuple[ProvedEntry, ...]:
     return proved
 
 
-def _parts(extra: bytes) -> list[bytes]:
-    """Take byte strings apart that each have their length before them; one at least."""
-    parts = []
-    at = 0
-    while at < len(extra):
-        end = at + 2 + int.from_bytes(extra[at : at + 2], "big")
-        if end > len(extra):
-            raise MalformedError("the extra data in the file is cut short")
-        parts.append(extra[at + 2 : end])
-        at = end
-    if not parts:
-        raise MalformedError("the extra data in the file is empty")
-    return parts
-
-
 def _is_cosigned(note: str) -> bool:
     return note.count("\n\u2014 ") > 1
-
-
-def _sized(data: bytes) -> bytes:
-    return len(data).to_bytes(2, "big") + data
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

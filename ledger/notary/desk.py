@@ -19,7 +19,7 @@ from eventsourcing.persistence import StoredEvent
 
 from ledger.blobs import SMALLEST, BlobStore, BlobWriter
 from ledger.database import Database
-from ledger.entries import NO_PREVIOUS, Author
+from ledger.entries import NO_PREVIOUS, Author, join_sized, split_sized
 from ledger.errors import (
     EncodingError,
     ForbiddenError,
@@ -49,7 +49,7 @@ from ledger.notary.messages import (
 )
 from ledger.notary.rules import User
 from ledger.notary.state import NotaryState
-from ledger.notary.wire import MAX_EVENTS, pack_entries, parse_entries
+from ledger.notary.wire import MAX_EVENTS
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.sqlite import ENTRIES, STREAM_DOWN, STREAM_UP, SignedSQLiteRecorder
@@ -214,7 +214,7 @@ class Desk:
                     break
                 entries.append(entry)
                 size += 2 + len(entry)
-        return pack_message(Page(more=more), pack_entries(entries))
+        return pack_message(Page(more=more), join_sized(entries))
 
     def _newest(self) -> bytes:
         with self._reading.transaction(write=False) as c:
@@ -294,7 +294,7 @@ class Desk:
 
 def _events(payload: bytes) -> tuple[list[StoredEvent], list[Author | None]]:
     """Return the events of a batch: entries without index, time and previous hash."""
-    entries = list(map(parse_entry, parse_entries(payload, limit=MAX_EVENTS)))
+    entries = list(map(parse_entry, split_sized(payload, limit=MAX_EVENTS)))
     if not entries:
         raise MalformedError("a batch must have at least one event")
     for entry in entries:

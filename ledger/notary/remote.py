@@ -16,7 +16,7 @@ from typing import Any
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.utils import Environment, EnvType
 
-from ledger.entries import encode_event
+from ledger.entries import encode_event, join_sized, split_sized
 from ledger.errors import (
     ConflictError,
     EncodingError,
@@ -34,7 +34,7 @@ from ledger.notary.messages import (
     Page,
     Stream,
 )
-from ledger.notary.wire import MAX_EVENTS, pack_entries, parse_entries
+from ledger.notary.wire import MAX_EVENTS
 from ledger.recording import recorders
 from ledger.recording.batch import Event
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
@@ -68,7 +68,7 @@ class RemoteRecorder(recorders.EntryRecorder):
             _, payload = self.client.ask(
                 Insert(),
                 Done,
-                pack_entries(encode_event(*event) for event in events),
+                join_sized(encode_event(*event) for event in events),
                 on_loss=lambda: losses.append(None),
             )
         except ConflictError:
@@ -115,7 +115,7 @@ class RemoteRecorder(recorders.EntryRecorder):
                 topics=list(topics),
             )
             answer, payload = self.client.ask(request, Page)
-            page = parse_entries(payload, limit=limit)
+            page = split_sized(payload, limit=limit)
             yield from page
             if not answer.more or not page:
                 return
@@ -129,7 +129,7 @@ class RemoteRecorder(recorders.EntryRecorder):
         while left > 0:
             request = Stream(stream=stream, gt=gt, lte=lte, desc=desc, limit=left)
             answer, payload = self.client.ask(request, Page)
-            page = list(map(parse_entry, parse_entries(payload, limit=left)))
+            page = list(map(parse_entry, split_sized(payload, limit=left)))
             yield from page
             if not answer.more or not page:
                 return

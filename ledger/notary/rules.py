@@ -9,9 +9,10 @@ import os
 import pwd
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from ledger.errors import MalformedError, RulesError, StorageError
 from ledger.files import open_regular
@@ -24,8 +25,7 @@ _MAX_FILE = 1_000_000  # bytes
 _BLOB_BYTES = 10 << 30  # 10 GiB
 
 
-@dataclass(frozen=True, kw_only=True)
-class User:
+class User(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"uid": "user"}):
     """What one user id may do; everybody listed may read."""
 
     uid: int
@@ -34,7 +34,18 @@ class User:
     others: bool = False  # may append to streams that another user began
     cosign: bool = False  # may add witnesses' lines to tree heads
     witnesses: tuple[str, ...] = ()  # vkeys of those who need not be granted in the ledger
-    blob_bytes: int = _BLOB_BYTES  # of all their blobs together
+    blob_bytes: Annotated[int, Meta(ge=0)] = _BLOB_BYTES  # of all their blobs together
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a name or a vkey of another form."""
+        for name in (*self.append, *self.roles):
+            if not name or "*" in name[:-1]:
+                raise ValueError(f"invalid event name {name!r}; a * is allowed only at the end")
+        for vkey in self.witnesses:
+            try:
+                parse_vkey(vkey, type=COSIGNATURE)
+            except MalformedError as e:
+                raise ValueError(f"witnesses: {vkey!r}: {e}") from e
 
     def may_append(self, name: str) -> bool:
         """Tell whether this user may append events of this name."""
@@ -83,40 +94,12 @@ def parse_rules(text: str, *, where: str = "rules") -> Mapping[int, User]:
 def _user(table: object, *, where: str) -> User:
     if not isinstance(table, dict):
         raise RulesError(f"{where}: this is not a table")
-    kinds: dict[str, type] = {
-        "append": list,
-        "roles": list,
-        "others": bool,
-        "cosign": bool,
-        "witnesses": list,
-        "blob_bytes": int,
-    }
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        if key == "user":
-            continue
-        if key not in kinds:
-            raise RulesError(f"{where}: unknown key {key!r}; known keys: user, {', '.join(kinds)}")
-        if type(value) is not kinds[key]:
-            raise RulesError(f"{where}: {key} must be a {kinds[key].__name__}")
-        found[key] = _names(value, f"{where}: {key}") if isinstance(value, list) else value
-    for vkey in found.get("witnesses", ()):
-        try:
-            parse_vkey(vkey, type=COSIGNATURE)
-        except MalformedError as e:
-            raise RulesError(f"{where}: witnesses: {vkey!r}: {e}") from e
-    if found.get("blob_bytes", 0) < 0:
-        raise RulesError(f"{where}: blob_bytes must be at least 0")
-    return User(uid=_uid(table.get("user"), where=where), **found)
-
-
-def _names(value: list[Any], where: str) -> tuple[str, ...]:
-    for name in value:
-        if not isinstance(name, str) or not name or "*" in name[:-1]:
-            raise RulesError(
-                f"{where}: invalid event name {name!r}; a * is allowed only at the end"
-            )
-    return tuple(value)
+    uid = _uid(table.get("user"), where=where)
+    try:
+        return convert({**table, "user": uid}, User)
+    except ValidationError as e:
+        known = ", ".join(User.__struct_encode_fields__)
+        raise RulesError(f"{where}: {e}; known keys: {known}") from e
 
 
 def _uid(user: object, *, where: str) -> int:

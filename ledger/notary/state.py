@@ -8,35 +8,32 @@ I/O: one SQLite file.
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
-from threading import Lock
 
 from ledger.blobs import SMALLEST
-from ledger.database import explained
+from ledger.database import SQLiteFile
 
 __all__ = ["NotaryState"]
 
 
-class NotaryState:
+class NotaryState(SQLiteFile):
     """Durable; shared by the notary's threads."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, Lock()
-        with explained(path):
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.executescript(
-                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
-                "CREATE TABLE IF NOT EXISTS streams ("
-                " stream_id BLOB PRIMARY KEY, uid INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
-                "CREATE TABLE IF NOT EXISTS blobs (sha256 TEXT PRIMARY KEY,"
-                " uid INTEGER NOT NULL, size INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
-            )
+        super().__init__(path, mode="rwc")
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.executescript(
+            "PRAGMA journal_mode = WAL;"
+            "CREATE TABLE IF NOT EXISTS streams ("
+            " stream_id BLOB PRIMARY KEY, uid INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+            "CREATE TABLE IF NOT EXISTS blobs (sha256 TEXT PRIMARY KEY,"
+            " uid INTEGER NOT NULL, size INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+        )
 
     def owner(self, stream: bytes) -> int | None:
         """Return the user who began a stream, None if none did here."""
-        with self._lock, explained(self._path):
-            row = self._connection.execute(
-                "SELECT uid FROM streams WHERE stream_id = ?", (stream,)
-            ).fetchone()
+        with self.transaction(write=False) as c:
+            row = c.execute("SELECT uid FROM streams WHERE stream_id = ?", (stream,)).fetchone()
         return None if row is None else int(row[0])
 
     def claim(self, streams: Iterable[bytes], *, uid: int) -> None:
@@ -49,8 +46,8 @@ class NotaryState:
 
     def blob_bytes(self, uid: int) -> int:
         """Return what all blobs that a user stored first take of the disk."""
-        with self._lock, explained(self._path):
-            (size,) = self._connection.execute(
+        with self.transaction(write=False) as c:
+            (size,) = c.execute(
                 "SELECT COALESCE(SUM(MAX(size, ?)), 0) FROM blobs WHERE uid = ?", (SMALLEST, uid)
             ).fetchone()
         return int(size)
@@ -59,17 +56,6 @@ class NotaryState:
         """Put a blob down to a user, unless somebody stored it before."""
         self._all("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", [(sha256, uid, size)])
 
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._connection.close()
-
     def _all(self, statement: str, rows: list[tuple[object, ...]]) -> None:
-        with self._lock, explained(self._path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._connection.executemany(statement, rows)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
+        with self.transaction(write=True) as c:
+            c.executemany(statement, rows)

@@ -11,7 +11,6 @@ I/O: none.  Units: bytes.
 """
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +25,7 @@ __all__ = [
     "Frame",
     "error_frame",
     "frame_length",
-    "pack_entries",
     "pack_frame",
-    "parse_entries",
     "parse_frame",
     "raise_error",
 ]
@@ -77,24 +74,6 @@ def parse_frame(data: bytes) -> Frame:
     if len(data) < 2 + size or size > MAX_HEADER:
         raise MalformedError("a frame's header is too long")
     return Frame(decode_body(data[2 : 2 + size]), data[2 + size :])
-
-
-def pack_entries(entries: Iterable[bytes]) -> bytes:
-    """Return entries one behind the other, each with its length before it."""
-    return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
-
-
-def parse_entries(payload: bytes, *, limit: int) -> list[bytes]:
-    """Return the entries that a payload holds, at most `limit`."""
-    entries: list[bytes] = []
-    at = 0
-    while at < len(payload):
-        end = at + 2 + int.from_bytes(payload[at : at + 2], "big")
-        if end > len(payload) or len(entries) == limit:
-            raise MalformedError(f"a payload must hold complete entries, at most {limit:,}")
-        entries.append(payload[at + 2 : end])
-        at = end
-    return entries
 
 
 def error_frame(error: LedgerError) -> bytes:

@@ -8,7 +8,6 @@ it is still checked against itself, to tell damage from a ledger that fails.
 I/O: one file for each origin, exchanged whole and under a lock.
 """
 
-import base64
 import fcntl
 import hashlib
 import json
@@ -17,25 +16,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, convert, to_builtins
 
 from ledger.database import explained
 from ledger.errors import MalformedError, MemoryFileError, VerificationError
 from ledger.files import read_text, sync_folder, write_durably
+from ledger.strict_json import read_json
 from ledger.verification.states import State, root_of
 from ledger.verification.verified_notes import (
     TreeHead,
-    decode_base64,
     open_tree_head,
     parse_tree_head,
 )
 
 __all__ = ["Memory", "Remembered"]
 
-_FORMAT = "ledger/memory/v1"
 _MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was ever let in
-_KEYS = {"format": str, "vkey": str, "note": str, "last_hash": str, "time_ns": int}
-_LISTS = ("edge", "authority")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +83,7 @@ class Memory:
             remembered = _parse(text)
             if remembered.open().origin != origin:
                 raise MalformedError("it is for a different ledger")
-        except (VerificationError, ValueError, RecursionError) as e:
+        except (VerificationError, ValueError) as e:  # JSON or fields of another form
             raise MemoryFileError(
                 f"{path}: the remembered tree head cannot be used: {e}; restore the file from a "
                 "copy, or remove it to trust the ledger as it is now"
@@ -120,42 +118,38 @@ class Memory:
             os.close(lock)
 
 
+class _File(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a file says; bytes are base64 there."""
+
+    format: Literal["ledger/memory/v1"] = "ledger/memory/v1"
+    vkey: str
+    note: str
+    last_hash: bytes
+    time_ns: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    edge: tuple[bytes, ...]
+    authority: tuple[bytes, ...]
+
+
 def _text(remembered: Remembered) -> str:
     state = remembered.state
-    fields = {
-        "format": _FORMAT,
-        "vkey": remembered.vkey,
-        "note": remembered.note,
-        "last_hash": _base64(state.last_hash),
-        "time_ns": state.time_ns,
-        "edge": [_base64(node) for node in state.edge],
-        "authority": [_base64(entry) for entry in state.authority],
-    }
-    return json.dumps(fields, indent=1) + "\n"
+    file = _File(
+        vkey=remembered.vkey,
+        note=remembered.note,
+        last_hash=state.last_hash,
+        time_ns=state.time_ns,
+        edge=state.edge,
+        authority=state.authority,
+    )
+    return json.dumps(to_builtins(file), indent=1) + "\n"
 
 
 def _parse(text: str) -> Remembered:
-    fields: Any = json.loads(text)
-    wanted = {**_KEYS, **dict.fromkeys(_LISTS, list)}
-    if not isinstance(fields, dict) or {key: type(v) for key, v in fields.items()} != wanted:
-        raise MalformedError(f"it must have exactly the keys {', '.join(wanted)}")
-    if fields["format"] != _FORMAT or not 0 <= fields["time_ns"] < 2**63:
-        raise MalformedError("its format or time is not supported")
-    if not all(isinstance(item, str) for name in _LISTS for item in fields[name]):
-        raise MalformedError("its lists must hold text")
-    edge, authority = (tuple(map(decode_base64, fields[name])) for name in _LISTS)
-    return Remembered(
-        vkey=fields["vkey"],
-        note=fields["note"],
-        state=State(
-            size=parse_tree_head(fields["note"]).size,
-            last_hash=decode_base64(fields["last_hash"]),
-            time_ns=fields["time_ns"],
-            edge=edge,
-            authority=authority,
-        ),
+    file = convert(read_json(text), _File)
+    state = State(
+        size=parse_tree_head(file.note).size,
+        last_hash=file.last_hash,
+        time_ns=file.time_ns,
+        edge=file.edge,
+        authority=file.authority,
     )
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+    return Remembered(vkey=file.vkey, note=file.note, state=state)

@@ -27,6 +27,7 @@ __all__ = [
     "TreeHead",
     "VerifierKey",
     "decode_base64",
+    "encode_base64",
     "open_tree_head",
     "parse_note",
     "parse_tree_head",
@@ -59,6 +60,9 @@ class NoteSignature:
     name: str
     key_id: bytes  # (4,)
     signature: bytes
+
+    def __str__(self) -> str:
+        return f"\u2014 {self.name} {encode_base64(self.key_id + self.signature)}\n"
 
 
 @dataclass(frozen=True)
@@ -146,13 +150,18 @@ def parse_vkey(vkey: str, *, type: int) -> VerifierKey:  # noqa: A002  (the spec
     return VerifierKey(name=name, key_id=right_id, type=type, public_key=material[1:])
 
 
+def encode_base64(data: bytes) -> str:
+    """Encode base64 in its canonical form."""
+    return base64.b64encode(data).decode()
+
+
 def decode_base64(text: str) -> bytes:
     """Decode base64 in its only canonical form."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as e:
         raise MalformedError("base64 is malformed") from e
-    if base64.b64encode(data).decode() != text:
+    if encode_base64(data) != text:
         raise MalformedError("base64 is not canonical")
     return data
 

@@ -5,7 +5,6 @@ Trust: a witness's answer is hostile until its line has been verified with the w
 I/O: post() speaks HTTP; the rest is pure.  Units: sizes in entries; seconds.
 """
 
-import base64
 import http.client
 import re
 import socket
@@ -18,7 +17,13 @@ from urllib.parse import urlsplit
 
 from ledger.errors import SignatureError, VerificationError
 from ledger.verification.proofs import consistency_proof
-from ledger.verification.verified_notes import COSIGNATURE, parse_note, parse_tree_head, parse_vkey
+from ledger.verification.verified_notes import (
+    COSIGNATURE,
+    encode_base64,
+    parse_note,
+    parse_tree_head,
+    parse_vkey,
+)
 from ledger.witnessing.cosignatures import cosigned_at, open_cosignature
 
 __all__ = [
@@ -65,7 +70,7 @@ def build_request(note: str, *, old_size: int, leaf_hashes: Iterable[bytes]) -> 
     `leaf_hashes` are those of all entries that the tree head covers.
     """
     proof = consistency_proof(leaf_hashes, old_size) if old_size else []
-    lines = "".join(f"{base64.b64encode(each).decode()}\n" for each in proof)
+    lines = "".join(f"{encode_base64(each)}\n" for each in proof)
     return f"old {old_size}\n{lines}\n{note}"
 
 
@@ -91,8 +96,7 @@ def own_line(answer: str, *, vkey: str) -> str:
         raise SignatureError(
             f"the answer has {len(found)} signature lines by {key.name}, expected one"
         )
-    encoded = base64.b64encode(found[0].key_id + found[0].signature).decode()
-    return f"\u2014 {key.name} {encoded}\n"
+    return str(found[0])
 
 
 def place_line(line: str, notes: Iterable[str], *, vkey: str) -> Cosigned:

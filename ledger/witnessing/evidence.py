@@ -8,7 +8,6 @@ Not covered: when the first note of a rollback was shown, which is the word of t
 when a note was signed, so that signers() has to say which key may have been stolen by then.
 """
 
-import base64
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from ledger.verification.verified_notes import (
     ED25519,
     TreeHead,
     decode_base64,
+    encode_base64,
     open_tree_head,
     parse_vkey,
 )
@@ -101,10 +101,10 @@ def format_evidence(evidence: Evidence) -> str:
         _TITLE,
         f"kind {evidence.kind}",
         f"vkey {evidence.vkey}",
-        *(f"rotation {_base64(note.encode())}" for note in evidence.rotations),
-        f"first {_base64(evidence.first.encode())}",
-        f"second {_base64(evidence.second.encode())}",
-        *(f"proof {_base64(each)}" for each in evidence.proof),
+        *(f"rotation {encode_base64(note.encode())}" for note in evidence.rotations),
+        f"first {encode_base64(evidence.first.encode())}",
+        f"second {encode_base64(evidence.second.encode())}",
+        *(f"proof {encode_base64(each)}" for each in evidence.proof),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -231,7 +231,3 @@ def _parse(text: str) -> Evidence:
 
 def _note(encoded: str) -> str:
     return decode_base64(encoded).decode()
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

@@ -7,7 +7,6 @@ I/O: none.  Units: sizes in entries.
 Not covered: extension lines in tree heads, which our ledgers do not have.
 """
 
-import base64
 import hashlib
 import re
 from dataclasses import dataclass, replace
@@ -249,5 +248,4 @@ def _vkeys(known: KnownLog) -> list[str]:
 def _bare_note(note: SignedNote, key: VerifierKey) -> str:
     """Return a verified note with the ledger's line only: the others may say anything."""
     (line,) = [s for s in note.signatures if (s.name, s.key_id) == (key.name, key.key_id)]
-    encoded = base64.b64encode(line.key_id + line.signature).decode()
-    return f"{note.text}\n\u2014 {line.name} {encoded}\n"
+    return f"{note.text}\n{line}"

@@ -25,13 +25,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from loose_entries import Entry, encode_entry
 
-from ledger.entries import AuthorKey
+from ledger.entries import AuthorKey, join_sized
 from ledger.errors import LedgerError
 from ledger.notary.client import NotaryClient
 from ledger.notary.messages import Done, Insert, PutBlob
 from ledger.notary.remote import RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
-from ledger.notary.wire import MAX_FRAME, Frame, pack_entries, pack_frame, parse_frame
+from ledger.notary.wire import MAX_FRAME, Frame, pack_frame, parse_frame
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder
@@ -148,7 +148,7 @@ def batch(*, stream: UUID | None = None, first: int = 1, events: int = 1, size: 
     stream = stream or uuid4()
     return pack_frame(
         {"op": "insert"},
-        pack_entries(
+        join_sized(
             encode_entry(
                 Entry(
                     index=0,
@@ -260,7 +260,7 @@ def choose_index_and_time(path: str) -> list[str]:
         name="run.x",
         body=b"",
     )
-    payload = pack_entries([encode_entry(entry)])
+    payload = join_sized([encode_entry(entry)])
     return asked(lambda: recorder(path).client.ask(Insert(), Done, payload))
 
 
