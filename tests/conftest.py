@@ -33,7 +33,7 @@ _DEAR = (
     "test_ten_seeds.py",
     "test_live_rules.py",
     "test_notary_privilege.py",
-    "test_ledger_bulk.py",
+    "test_ledger_vectorized.py",
     "test_gauntlet_controller.py",
     "test_infra_evolve.py",
     "test_campaign_cli.py",

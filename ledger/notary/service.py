@@ -26,7 +26,7 @@ from pathlib import Path
 from ledger.database import explained
 from ledger.errors import ForbiddenError, LedgerError, MalformedError, StorageError
 from ledger.notary.desk import WRITES, ClientConnection, Desk
-from ledger.notary.lanes import Lane
+from ledger.notary.fair_queue import FairQueue
 from ledger.notary.messages import Request, parse_request
 from ledger.notary.rules import User
 from ledger.notary.wire import PREFIX, error_frame, frame_length
@@ -66,7 +66,7 @@ class Notary:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        self._writes, self._reads = Lane[bytes]("writes"), Lane[bytes]("reads")
+        self._writes, self._reads = FairQueue[bytes]("writes"), FairQueue[bytes]("reads")
         workers = [asyncio.create_task(lane.run()) for lane in (self._writes, self._reads)]
         door = asyncio.create_task(self._accept(listener))
         await self._stopping.wait()

@@ -26,11 +26,11 @@ from ledger.errors import (
 from ledger.files import read_text
 from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.verification.authority import Authority
-from ledger.verification.bulk import BulkMismatchError
 from ledger.verification.memory import Memory, Remembered
+from ledger.verification.parallel import first_version_out_of_step, verify_new, verify_whole
 from ledger.verification.snapshots import entries_from_top, heads_from_top, snapshot
 from ledger.verification.states import Signatures, State, root_of
-from ledger.verification.stretches import first_version_out_of_step, verify_new, verify_whole
+from ledger.verification.vectorized import MismatchError
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead, open_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
@@ -284,7 +284,7 @@ def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> 
             new = verify_new(connection, vkey=recalled.vkey, start=start, signatures=signatures)
             vkey = new.authority.ledger_vkey_at(new.end.size)
             head = new.head or open_tree_head(note, vkey=vkey)  # without news, the remembered one
-        except (BulkMismatchError, VerificationError, sqlite3.Error):
+        except (MismatchError, VerificationError, sqlite3.Error):
             return None
     if (head.size, head.root) != (new.end.size, root_of(new.end.edge)):
         return None
@@ -312,7 +312,7 @@ def _verify(
                 processes=processes,
             )
             return Verified(whole.end, whole.head, whole.authority)
-        except (BulkMismatchError, VerificationError, sqlite3.Error):
+        except (MismatchError, VerificationError, sqlite3.Error):
             pass  # one entry after the other, it will be told what is wrong, and where
         verification.run(entries_from_top(connection), heads_from_top(connection))
         # Here and not there, because it takes memory or a sort: the columns are verified by now.

@@ -7,7 +7,7 @@ Source: the format page; RFC 6962 section 2.1; C2SP signed-note and tlog-checkpo
 Trust: every argument but the vkey is hostile; nothing is good before verify_entries() returns.
 I/O: none.  Memory: one hash for each doubling of the ledger's size, and the keys that it names.
 Not covered: the streams' version numbers (reader.py asks the database), meaning of bodies.
-See bulk.py for the same in a fraction of the time, which says only whether a ledger holds.
+See vectorized.py for the same in a fraction of the time, which says only whether a ledger holds.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -26,7 +26,7 @@ from ledger.verification.verified_notes import (
 )
 
 __all__ = [
-    "Evidence",
+    "Contradiction",
     "Signer",
     "find_contradiction",
     "format_evidence",
@@ -43,7 +43,7 @@ Kind = Literal["fork", "rollback"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class Contradiction:
     """Two tree heads of one ledger that do not go together, and what shows it."""
 
     kind: Kind
@@ -71,7 +71,7 @@ class Signer:
 
 def find_contradiction(
     leaf_hashes: Iterable[bytes], *, vkey: str, rotations: Sequence[str], newest: str, kept: str
-) -> Evidence | None:
+) -> Contradiction | None:
     """Return evidence if a ledger does not continue a tree head that somebody kept.
 
     The ledger has to be verified: `leaf_hashes` are those of all its entries, `newest` is the
@@ -80,7 +80,7 @@ def find_contradiction(
     """
     vkeys = vkeys_along(rotations, vkey=vkey)
     old, new = (open_head_by_any(note, vkeys=vkeys) for note in (kept, newest))
-    evidence = Evidence(
+    evidence = Contradiction(
         kind="fork", vkey=vkeys[0], rotations=tuple(rotations), first=kept, second=newest
     )
     if old.size > new.size:
@@ -95,7 +95,7 @@ def find_contradiction(
     return open_evidence(format_evidence(evidence))  # what is handed out holds
 
 
-def format_evidence(evidence: Evidence) -> str:
+def format_evidence(evidence: Contradiction) -> str:
     """Return the file's text; whether it shows anything is for open_evidence() to say."""
     lines = [
         _TITLE,
@@ -109,7 +109,7 @@ def format_evidence(evidence: Evidence) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def open_evidence(text: str) -> Evidence:
+def open_evidence(text: str) -> Contradiction:
     """Return what a file shows against the key that it names; raise EvidenceError if nothing."""
     evidence = _parse(text)
     try:
@@ -124,7 +124,7 @@ def open_evidence(text: str) -> Evidence:
     return evidence
 
 
-def signers(evidence: Evidence, *, rotations: Sequence[str] = ()) -> tuple[Signer, Signer]:
+def signers(evidence: Contradiction, *, rotations: Sequence[str] = ()) -> tuple[Signer, Signer]:
     """Return who signed the two tree heads of evidence that open_evidence() returned.
 
     `rotations` are those that the reader knows of; without them a key that was rotated out may
@@ -139,7 +139,7 @@ def signers(evidence: Evidence, *, rotations: Sequence[str] = ()) -> tuple[Signe
     return first, second
 
 
-def verify_signers(evidence: Evidence, *, rotations: Sequence[str] = ()) -> None:
+def verify_signers(evidence: Contradiction, *, rotations: Sequence[str] = ()) -> None:
     """Raise EvidenceError unless both tree heads are by the key in force; as signers().
 
     What a key has signed that was rotated out may be older than the rotation or made yesterday, by
@@ -174,7 +174,7 @@ def _signer(note: str, *, vkeys: Sequence[str]) -> Signer:
     return Signer(vkey=vkeys[0], first=True, in_force=len(vkeys) == 1)
 
 
-def _check_contradiction(evidence: Evidence, first: TreeHead, second: TreeHead) -> None:
+def _check_contradiction(evidence: Contradiction, first: TreeHead, second: TreeHead) -> None:
     if evidence.kind == "rollback":
         if evidence.proof or first.size >= second.size:
             raise EvidenceError(
@@ -194,7 +194,7 @@ def _check_contradiction(evidence: Evidence, first: TreeHead, second: TreeHead) 
         raise EvidenceError("the second tree head continues the first: this is not a fork")
 
 
-def _parse(text: str) -> Evidence:
+def _parse(text: str) -> Contradiction:
     """Take a file apart: these lines in this order, and nothing else."""
     if len(text) > _MAX_FILE or not text.endswith("\n"):
         raise EvidenceError("the evidence must be text of a valid length that ends with a newline")
@@ -217,7 +217,7 @@ def _parse(text: str) -> Evidence:
     if kind is None:
         raise EvidenceError(f"the evidence is of an unknown kind, {found['kind'][0][:40]!r}")
     try:
-        return Evidence(
+        return Contradiction(
             kind=kind,
             vkey=found["vkey"][0],
             rotations=tuple(map(_note, found["rotation"])),

@@ -25,13 +25,13 @@ from ledger.verification.verified_notes import (
     parse_vkey,
     verify_note,
 )
-from ledger.witnessing.evidence import Evidence, Kind
+from ledger.witnessing.evidence import Contradiction, Kind
 
 __all__ = [
-    "Answer",
     "KnownLog",
     "RefusalError",
     "Request",
+    "Response",
     "accepted_note",
     "follow_rotations",
     "parse_request",
@@ -57,7 +57,7 @@ class KnownLog:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Response:
     """What a witness says to a request, in the terms of HTTP."""
 
     status: int
@@ -84,10 +84,10 @@ class RefusalError(LedgerError):
         message: str,
         *,
         content_type: str = _TEXT,
-        evidence: Evidence | None = None,
+        evidence: Contradiction | None = None,
     ) -> None:
         super().__init__(message)
-        self.answer = Answer(status=status, body=f"{message}\n", content_type=content_type)
+        self.answer = Response(status=status, body=f"{message}\n", content_type=content_type)
         self.evidence = evidence
 
 
@@ -146,7 +146,7 @@ def _signing_key(known: KnownLog, note: SignedNote) -> tuple[VerifierKey, bool]:
     return key, key == keys[-1]
 
 
-def _contradiction(known: KnownLog, head: TreeHead, note: str) -> Evidence | None:
+def _contradiction(known: KnownLog, head: TreeHead, note: str) -> Contradiction | None:
     """Return what a tree head shows beside the latest one, without any proof."""
     if known.note is None or head.size == 0:
         return None
@@ -160,15 +160,15 @@ def _contradiction(known: KnownLog, head: TreeHead, note: str) -> Evidence | Non
 
 def _evidence(
     kind: Kind, known: KnownLog, *, first: str, second: str, proof: tuple[bytes, ...] = ()
-) -> Evidence:
+) -> Contradiction:
     rotations = tuple(_rotations(known))
-    return Evidence(
+    return Contradiction(
         kind=kind, vkey=known.vkey, rotations=rotations, first=first, second=second, proof=proof
     )
 
 
 def _check_consistency(
-    known: KnownLog, request: Request, note: str, *, contradiction: Evidence | None
+    known: KnownLog, request: Request, note: str, *, contradiction: Contradiction | None
 ) -> None:
     head, old = request.head, request.old_size
     latest = None if known.note is None else parse_tree_head(known.note)

@@ -17,7 +17,7 @@ from waitress.channel import HTTPChannel
 from waitress.server import BaseWSGIServer, create_server
 
 from ledger.errors import LedgerError
-from ledger.witnessing.rules import Answer
+from ledger.witnessing.rules import Response
 from ledger.witnessing.witness import MAX_REQUEST, Witness
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class WitnessApplication:
             answer = self._answer(environ)
         except LedgerError as e:  # what is wrong with us is none of a client's business
             _log.error("%s", e)
-            answer = Answer(status=503, body="the witness cannot answer now; try again later\n")
+            answer = Response(status=503, body="the witness cannot answer now; try again later\n")
         body = answer.body.encode()
         start_response(
             f"{answer.status} {HTTPStatus(answer.status).phrase}",
@@ -54,7 +54,7 @@ class WitnessApplication:
         )
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
-    def _answer(self, environ: "WSGIEnvironment") -> Answer:
+    def _answer(self, environ: "WSGIEnvironment") -> Response:
         method = "GET" if environ["REQUEST_METHOD"] == "HEAD" else environ["REQUEST_METHOD"]
         match method, environ["PATH_INFO"].split("/"):
             case "POST", ["", "add-checkpoint"]:
@@ -64,8 +64,8 @@ class WitnessApplication:
             case "GET", ["", log, "checkpoint"]:
                 return self._witness.checkpoint(log)
             case _, ["", "add-checkpoint" | "add-rotations"] | ["", _, "checkpoint"]:
-                return Answer(status=405, body=f"{method} is not possible here\n")
-        return Answer(status=404, body="there is nothing here\n")
+                return Response(status=405, body=f"{method} is not possible here\n")
+        return Response(status=404, body="there is nothing here\n")
 
 
 class _Channel(HTTPChannel):

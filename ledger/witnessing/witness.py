@@ -28,12 +28,12 @@ from ledger.notes import public_bytes
 from ledger.paths import MAX_VKEY
 from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_vkey
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature
-from ledger.witnessing.evidence import Evidence, format_evidence
+from ledger.witnessing.evidence import Contradiction, format_evidence
 from ledger.witnessing.rules import (
-    Answer,
     KnownLog,
     RefusalError,
     Request,
+    Response,
     accepted_note,
     follow_rotations,
     parse_request,
@@ -136,21 +136,24 @@ class Witness:
         self._store.update(origin_hash(origin), register)
         return origin
 
-    def add_rotations(self, request: bytes) -> Answer:
+    def add_rotations(self, request: bytes) -> Response:
         """Follow a ledger's rotations, given oldest first; those known already change nothing."""
         try:
             notes = split_rotations(_text(request))
             origin = notes[0].split("\n")[1]
             return self._store.update(
                 origin_hash(origin),
-                lambda known: (follow_rotations(known, notes, origin), Answer(status=200, body="")),
+                lambda known: (
+                    follow_rotations(known, notes, origin),
+                    Response(status=200, body=""),
+                ),
             )
         except MalformedError as e:
-            return Answer(status=400, body=f"{e}\n")
+            return Response(status=400, body=f"{e}\n")
         except RefusalError as e:
             return e.answer
 
-    def add_checkpoint(self, request: bytes) -> Answer:
+    def add_checkpoint(self, request: bytes) -> Response:
         """Answer a request to cosign."""
         try:
             parsed = parse_request(_text(request))
@@ -158,20 +161,20 @@ class Witness:
                 origin_hash(parsed.head.origin), lambda known: self._cosign(known, parsed)
             )
         except MalformedError as e:
-            return Answer(status=400, body=f"{e}\n")
+            return Response(status=400, body=f"{e}\n")
         except RefusalError as e:
             if e.evidence is not None:
                 self._keep(e.evidence)
             return e.answer
 
-    def checkpoint(self, log: str) -> Answer:
+    def checkpoint(self, log: str) -> Response:
         """Answer with the latest cosigned tree head of a ledger, named by its origin's hash."""
         known = self._store.get(log) if _ORIGIN_HASH.fullmatch(log) else None
         if known is None or known.note is None:
-            return Answer(status=404, body="no tree head of this ledger was cosigned here\n")
-        return Answer(status=200, body=known.note)
+            return Response(status=404, body="no tree head of this ledger was cosigned here\n")
+        return Response(status=200, body=known.note)
 
-    def _cosign(self, known: KnownLog | None, request: Request) -> tuple[KnownLog, Answer]:
+    def _cosign(self, known: KnownLog | None, request: Request) -> tuple[KnownLog, Response]:
         """Return what to remember and what to answer; raise RefusalError."""
         if known is None:
             raise RefusalError(404, f"the ledger {request.head.origin} is not known here")
@@ -179,9 +182,9 @@ class Witness:
         seconds = max(self._clock(), known.seconds)  # a clock set back must not show
         line = sign_cosignature(request.note.text, name=self.name, key=self._key, seconds=seconds)
         # "... MUST persist the new checkpoint before responding": update() does, then answers.
-        return replace(known, note=note + line, seconds=seconds), Answer(status=200, body=line)
+        return replace(known, note=note + line, seconds=seconds), Response(status=200, body=line)
 
-    def _keep(self, evidence: Evidence) -> None:
+    def _keep(self, evidence: Contradiction) -> None:
         """Write evidence down, once."""
         text = format_evidence(evidence)
         folder = self.folder / "evidence"

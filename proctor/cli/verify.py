@@ -27,7 +27,7 @@ from ledger.verification.reader import VerificationReport, check_ledger, check_n
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import open_tree_head, parse_tree_head
 from ledger.witnessing.evidence import (
-    Evidence,
+    Contradiction,
     find_contradiction,
     format_evidence,
     open_evidence,
@@ -377,7 +377,7 @@ def _to_whom(path: Path) -> str:
     return "to anyone"
 
 
-def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Evidence | None:
+def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Contradiction | None:
     leaf_hashes: list[bytes] = []
     vkey, authority, _ = check.walk(lambda entry: leaf_hashes.append(entry.entry_hash))
     rotations = authority.rotations

@@ -31,7 +31,7 @@ from ledger.witnessing.client import (
     place_line,
 )
 from ledger.witnessing.quorum import Quorum, read_quorum
-from ledger.witnessing.rules import Answer, parse_request
+from ledger.witnessing.rules import Response, parse_request
 from ledger.witnessing.witness import MAX_REQUEST, Witness
 from proctor.cli.commands import read_text
 from proctor.cli.keys import open_vkey
@@ -314,7 +314,7 @@ def _placed(answer: str, vkeys: list[str], notes: list[str]) -> Cosigned:
     )
 
 
-def _granted(answer: Answer, source: Path) -> None:
+def _granted(answer: Response, source: Path) -> None:
     if answer.status != 200:
         raise ProctorError(f"{source}: not accepted ({answer.status}): {answer.body.strip()}")
 

@@ -16,7 +16,7 @@ from ledger.verification.memory import Memory
 from ledger.verification.proofs import consistency_proof
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 from ledger.verification.verified_notes import parse_tree_head
-from ledger.witnessing.evidence import Evidence, format_evidence, open_evidence
+from ledger.witnessing.evidence import Contradiction, format_evidence, open_evidence
 
 AT = 20
 
@@ -252,7 +252,7 @@ def proof_fork(scene: Scene) -> None:
 
 def forge_evidence(scene: Scene, **changes: object) -> None:
     fields = open_evidence(scene.evidence.read_text()).__dict__ | changes
-    scene.evidence.write_text(format_evidence(Evidence(**fields)))
+    scene.evidence.write_text(format_evidence(Contradiction(**fields)))
 
 
 @threat("evidence: of a fork, out of two honest tree heads", target="evidence")

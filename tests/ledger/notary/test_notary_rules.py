@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import PrivilegeError, RulesError
-from ledger.notary.lanes import Lane
+from ledger.notary.fair_queue import FairQueue
 from ledger.notary.privileges import become, find_account, give_folder
 from ledger.notary.rules import User, parse_rules, read_rules
 from ledger.notary.service import MAX_CONNECTIONS
@@ -101,7 +101,7 @@ def test_rules_that_others_could_write_are_rejected(tmp_path: Path) -> None:
 
 def test_user_with_small_requests_waits_for_one_large_one_at_most_at_a_time() -> None:
     async def measure() -> tuple[float, int]:
-        lane = Lane[None]("test")
+        lane = FairQueue[None]("test")
         worker = asyncio.create_task(lane.run())
         large = 0
 
@@ -129,7 +129,7 @@ def test_user_with_small_requests_waits_for_one_large_one_at_most_at_a_time() ->
 
 def test_user_who_is_alone_never_rests() -> None:
     async def measure() -> float:
-        lane = Lane[None]("test")
+        lane = FairQueue[None]("test")
         worker = asyncio.create_task(lane.run())
         started = time.monotonic()
         for _ in range(20):
@@ -147,7 +147,7 @@ def test_error_of_one_request_is_its_own() -> None:
         raise ValueError("mine")
 
     async def ask() -> int:
-        lane = Lane[int]("test")
+        lane = FairQueue[int]("test")
         worker = asyncio.create_task(lane.run())
         with pytest.raises(ValueError, match="mine"):
             await lane.do(1, fail)

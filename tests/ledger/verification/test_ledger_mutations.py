@@ -13,9 +13,9 @@ from loose_entries import Entry, decode_entry, encode_entry
 from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, VerificationError
 from ledger.paths import LedgerPaths
-from ledger.verification.bulk import BulkMismatchError, verify_stretch
 from ledger.verification.reader import check_ledger
 from ledger.verification.states import State
+from ledger.verification.vectorized import MismatchError, verify_segment
 from ledger.verification.verify import EntryRow, HeadRow, verify_entries
 
 Rows = tuple[list[EntryRow], list[HeadRow], str]
@@ -110,14 +110,14 @@ def test_mutation_of_stored_events_is_rejected(mutate: Mutation, ledger_rows: Ro
     for trial in range(-(-MUTATIONS // len(KINDS))):
         if trial % 10 == 0:
             verify_entries(honest, heads, vkey=vkey)
-            verify_stretch(iter(honest), iter(heads), vkey=vkey, start=State())
+            verify_segment(iter(honest), iter(heads), vkey=vkey, start=State())
         rows = list(honest)
         expected = mutate(rows, rng)
         with pytest.raises(VerificationError, match=r"entr|tree head") as caught:
             verify_entries(rows, heads, vkey=vkey)
         assert caught.value.index == expected, caught.value
-        with pytest.raises((BulkMismatchError, VerificationError)):
-            verify_stretch(iter(rows), iter(heads), vkey=vkey, start=State())
+        with pytest.raises((MismatchError, VerificationError)):
+            verify_segment(iter(rows), iter(heads), vkey=vkey, start=State())
 
 
 @pytest.mark.parametrize("mutate", [flip, delete, swap], ids=lambda kind: str(kind.__name__))

@@ -14,7 +14,7 @@ from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
 from ledger.verification.proofs import consistency_proof, leaf_hash
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 from ledger.witnessing.evidence import (
-    Evidence,
+    Contradiction,
     find_contradiction,
     format_evidence,
     open_evidence,
@@ -40,7 +40,7 @@ def head(hashes: list[bytes], *, key: Ed25519PrivateKey = KEY, origin: str = ORI
 
 def contradiction(
     hashes: list[bytes], kept: str, *, rotations: tuple[str, ...] = (), key: str = VKEY
-) -> Evidence | None:
+) -> Contradiction | None:
     newest = head(hashes, key=NEW_KEY if rotations else KEY)
     return find_contradiction(hashes, vkey=key, rotations=rotations, newest=newest, kept=kept)
 
@@ -141,16 +141,16 @@ def honest_notes() -> tuple[str, str]:
     return head(HONEST[:13]), head(HONEST)
 
 
-def refused(evidence: Evidence, message: str) -> None:
+def refused(evidence: Contradiction, message: str) -> None:
     with pytest.raises(EvidenceError, match=message):
         open_evidence(format_evidence(evidence))
 
 
-def forged(**changes: object) -> Evidence:
+def forged(**changes: object) -> Contradiction:
     """Evidence against an honest ledger, with the proof that it continues its own beginning."""
     first, second = honest_notes()
     proof = tuple(consistency_proof(HONEST, 13))
-    honest = Evidence(kind="fork", vkey=VKEY, first=first, second=second, proof=proof)
+    honest = Contradiction(kind="fork", vkey=VKEY, first=first, second=second, proof=proof)
     return replace(honest, **changes)  # type: ignore[arg-type]
 
 
@@ -273,7 +273,7 @@ def test_no_mutation_of_honest_material_becomes_evidence(data: st.DataObject) ->
     for size in sizes:
         pool += consistency_proof(HONEST, size, with_old_root=True)
     proof = data.draw(st.lists(st.sampled_from(pool), max_size=8))
-    made = Evidence(
+    made = Contradiction(
         kind="fork",
         vkey=VKEY,
         first=head(HONEST[: sizes[0]]),

@@ -21,7 +21,7 @@ from ledger.notes import sign_tree_head
 from ledger.verification.verified_notes import open_tree_head, parse_note, parse_tree_head
 from ledger.witnessing.cosignatures import open_cosignature
 from ledger.witnessing.evidence import open_evidence
-from ledger.witnessing.rules import Answer, parse_request
+from ledger.witnessing.rules import Response, parse_request
 from ledger.witnessing.store import origin_hash
 from ledger.witnessing.witness import MAX_REQUEST, Witness
 
@@ -57,7 +57,7 @@ def witness(folder: Path) -> Iterator[Witness]:
         yield witness
 
 
-def cosigned_time(answer: Answer, note: str, witness: Witness) -> int:
+def cosigned_time(answer: Response, note: str, witness: Witness) -> int:
     assert answer.status == 200, answer.body
     assert answer.body.startswith("\u2014 ")
     text = note.rpartition("\n\n")[0]

@@ -1,13 +1,13 @@
 """Verification in bulk: what verify.py checks one by one, checked in columns.
 
-It reports only that a stretch of the ledger is valid. If it raises, the caller runs verify.py,
+It reports only that a segment of the ledger is valid. If it raises, the caller runs verify.py,
 which decides and names the first bad entry. So it may refuse too much, but it must never accept
 what verify.py refuses.
 
 Written from docs/reference/ledger-format.md and not from the writer, with which it shares
 nothing but the errors.
 
-Trust: the rows are hostile; a stretch is as good as the state that it began with.
+Trust: the rows are hostile; a segment is as good as the state that it began with.
 I/O: none.  Memory: one chunk of entries, and a number for each of up to 100,000 streams.
 """
 
@@ -27,7 +27,7 @@ from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import TreeHead, open_tree_head
 from ledger.verification.verify import EntryRow, HeadRow
 
-__all__ = ["BulkMismatchError", "Stretch", "Versions", "verify_stretch"]
+__all__ = ["MismatchError", "Segment", "Versions", "verify_segment"]
 
 _CHUNK = 512  # entries at a time, for a core's cache; 0.1 GB if all are as long as they may be
 _MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
@@ -50,17 +50,17 @@ Integers = npt.NDArray[np.integer]
 _sha256 = hashlib.sha256
 
 
-class BulkMismatchError(Exception):
+class MismatchError(Exception):
     """Something does not fit; verify.py knows what."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class Segment:
     """Entries that hold, if those before them do."""
 
     start: State
     end: State
-    head: TreeHead | None  # the newest in the stretch; its signature was checked
+    head: TreeHead | None  # the newest in the segment; its signature was checked
     heads: int  # how many tree heads are in it
     versions: "Versions"
     authority: Authority  # as of its end
@@ -68,7 +68,7 @@ class Stretch:
 
 @dataclass
 class Versions:
-    """The first and the last version of each stream in a stretch; nothing if they are too many."""
+    """The first and the last version of each stream in a segment; nothing if they are too many."""
 
     first: dict[bytes, int] = field(default_factory=dict)
     last: dict[bytes, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Versions:
             if before is None:
                 self.first[stream] = version
             elif version != before + 1:
-                raise BulkMismatchError
+                raise MismatchError
             last[stream] = version
         if len(last) > _MAX_STREAMS:
             self.overflowed = True
@@ -96,11 +96,11 @@ class Versions:
         for stream, version in self.first.items():
             last = before.last.get(stream)
             if version not in ((0, 1) if last is None else (last + 1,)):
-                raise BulkMismatchError
+                raise MismatchError
         before.last.update(self.last)
 
 
-def verify_stretch(
+def verify_segment(
     entries: Iterator[EntryRow],
     heads: Iterator[HeadRow],
     *,
@@ -109,22 +109,22 @@ def verify_stretch(
     kept_heads: Sequence[TreeHead] = (),
     signatures: Signatures = "all",
     whole: bool = True,
-) -> Stretch:
+) -> Segment:
     """Return what these entries come to; `whole` if nothing may be left after their last head.
 
-    Heads are those of sizes beyond the start; in a stretch that is not whole, they may go on
-    after the last entry. Raises BulkMismatchError or VerificationError.
+    Heads are those of sizes beyond the start; in a segment that is not whole, they may go on
+    after the last entry. Raises MismatchError or VerificationError.
     """
     try:
         return _Pass(
             vkey=vkey, start=start, kept_heads=kept_heads, signatures=signatures, whole=whole
         ).run(entries, heads)
     except (TypeError, ValueError, OverflowError) as e:  # a column of another type or length
-        raise BulkMismatchError from e
+        raise MismatchError from e
 
 
 class _Pass:
-    """One walk over a stretch; see the steps of verify.Verification for their sources."""
+    """One walk over a segment; see the steps of verify.Verification for their sources."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _Pass:
         self._head: TreeHead | None = None
         self._heads = 0
 
-    def run(self, entries: Iterator[EntryRow], heads: Iterator[HeadRow]) -> Stretch:
+    def run(self, entries: Iterator[EntryRow], heads: Iterator[HeadRow]) -> Segment:
         self._check_kept(_Growth(self._start, []), after=self._start.size - 1)
         head = next(heads, None)
         while rows := list(islice(entries, _CHUNK)):
@@ -156,7 +156,7 @@ class _Pass:
                 head = next(heads, None)
             self._check_kept(growth, after=before)
         self._check_end(head)
-        return Stretch(
+        return Segment(
             start=self._start,
             end=self._state,
             head=self._head,
@@ -304,10 +304,10 @@ def _chosen(authors: Integers, streams: Sequence[bytes], authority: bytes) -> li
 
 def _is_within(head_size: object, size: int) -> bool:
     if type(head_size) is not int:
-        raise BulkMismatchError
+        raise MismatchError
     return head_size <= size
 
 
 def _hold(*facts: bool) -> None:
     if not all(facts):
-        raise BulkMismatchError
+        raise MismatchError

@@ -1,8 +1,8 @@
 """A whole ledger verified in bulk, by this process and others beside it.
 
-Each process takes a stretch of its own. What a stretch begins with (the tree's edge, the last
+Each process takes a segment of its own. What a segment begins with (the tree's edge, the last
 entry's hash and time, the keys that stand) is looked up in the file, and is no more than a claim
-until it equals what the stretch before has come to. So it does not matter where a process has
+until it equals what the segment before has come to. So it does not matter where a process has
 read: whatever was hashed leads to the root that the newest tree head signs.
 
 Trust: the file is hostile, the other processes are this program's own.
@@ -25,7 +25,6 @@ import msgspec
 
 from ledger.errors import VerificationError
 from ledger.verification.authority import authority_stream
-from ledger.verification.bulk import BulkMismatchError, Stretch, Versions, verify_stretch
 from ledger.verification.snapshots import (
     connected,
     entries_after,
@@ -36,6 +35,7 @@ from ledger.verification.snapshots import (
     in_bulk,
 )
 from ledger.verification.states import Signatures, State, decides_keys
+from ledger.verification.vectorized import MismatchError, Segment, Versions, verify_segment
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead
 
@@ -56,7 +56,7 @@ _MOST_KEY_ENTRIES = 1_000  # with more of them, one process has to do
 _CHILD = """
 import sys
 sys.path[:] = sys.argv[1:]
-from ledger.verification.stretches import work
+from ledger.verification.parallel import work
 sys.exit(work())"""
 _FIRST_VERSION_OUT_OF_STEP = """
     SELECT idx FROM (
@@ -70,7 +70,7 @@ _KeyEntries = Sequence[tuple[bytes, VerifiedEntry]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """A stretch to be verified."""
+    """A segment to be verified."""
 
     vkey: str
     start: State
@@ -79,9 +79,9 @@ class _Task:
     kept_heads: tuple[TreeHead, ...]
     signatures: Signatures
 
-    def do(self, connection: sqlite3.Connection) -> Stretch:
+    def do(self, connection: sqlite3.Connection) -> Segment:
         with in_bulk(connection), _uncollected():
-            return verify_stretch(
+            return verify_segment(
                 entries_from_top(connection, skip=self.start.size, limit=self.limit),
                 heads_from_top(connection, skip=self.skipped_heads),
                 vkey=self.vkey,
@@ -94,7 +94,7 @@ class _Task:
 
 @dataclass(frozen=True, kw_only=True)
 class _Result:
-    """What another process's stretch comes to; the keys that stand follow from its end."""
+    """What another process's segment comes to; the keys that stand follow from its end."""
 
     start: State
     end: State
@@ -111,15 +111,15 @@ def verify_whole(
     kept_heads: Sequence[TreeHead] = (),
     signatures: Signatures = "all",
     processes: int = 1,
-) -> Stretch:
-    """Return what the whole ledger comes to; the last of several processes' stretches.
+) -> Segment:
+    """Return what the whole ledger comes to; the last of several processes' segments.
 
-    Raises BulkMismatchError, VerificationError or sqlite3.Error: ask verify.py then.
+    Raises MismatchError, VerificationError or sqlite3.Error: ask verify.py then.
     """
     try:
         starts = _starts(connection, vkey=vkey, signatures=signatures, processes=processes)
     except (TypeError, ValueError, OSError) as e:  # a claim of another type
-        raise BulkMismatchError from e
+        raise MismatchError from e
     ends = [start.size for start, _ in starts[1:]]
     tasks = [
         _Task(
@@ -133,44 +133,44 @@ def verify_whole(
         for (start, skipped), end in zip(starts, [*ends, None], strict=True)
     ]
     with _working(tasks[1:], path=file_of(connection)) as workers:
-        stretches = [tasks[0].do(connection)]
-        stretches += [_result(worker, vkey=vkey) for worker in workers]
+        segments = [tasks[0].do(connection)]
+        segments += [_result(worker, vkey=vkey) for worker in workers]
     heads = 0
-    for (one, other), task in zip(pairwise(stretches), tasks[1:], strict=True):
+    for (one, other), task in zip(pairwise(segments), tasks[1:], strict=True):
         heads += one.heads
         if one.end != other.start or heads != task.skipped_heads:
-            raise BulkMismatchError
-    _check_versions(connection, [each.versions for each in stretches])
-    return stretches[-1]
+            raise MismatchError
+    _check_versions(connection, [each.versions for each in segments])
+    return segments[-1]
 
 
 def verify_new(
     connection: sqlite3.Connection, *, vkey: str, start: State, signatures: Signatures = "all"
-) -> Stretch:
+) -> Segment:
     """Return what the entries after a state come to; those before it are not read.
 
     Whether a stream's first new version follows its last old one is asked of the columns of
-    old entries. Raises BulkMismatchError, VerificationError or sqlite3.Error.
+    old entries. Raises MismatchError, VerificationError or sqlite3.Error.
     """
     with in_bulk(connection), _uncollected():
-        stretch = verify_stretch(
+        segment = verify_segment(
             entries_after(connection, start.size),
             heads_after(connection, start.size),
             vkey=vkey,
             start=start,
             signatures=signatures,
         )
-    if stretch.versions.overflowed:
-        raise BulkMismatchError
+    if segment.versions.overflowed:
+        raise MismatchError
     known = Versions()
-    for stream, first in stretch.versions.first.items():
+    for stream, first in segment.versions.first.items():
         before, index = connection.execute(_AROUND_VERSION, (stream, first)).fetchone()
         if type(index) is not int or index < start.size:
-            raise BulkMismatchError
+            raise MismatchError
         if type(before) is int:
             known.last[stream] = before
-    stretch.versions.follow(known)
-    return stretch
+    segment.versions.follow(known)
+    return segment
 
 
 def first_version_out_of_step(connection: sqlite3.Connection) -> int | None:
@@ -195,7 +195,7 @@ def _uncollected() -> Iterator[None]:
 def _check_versions(connection: sqlite3.Connection, parts: Sequence[Versions]) -> None:
     if any(part.overflowed for part in parts):
         if first_version_out_of_step(connection) is not None:
-            raise BulkMismatchError
+            raise MismatchError
         return
     known = Versions()
     for part in parts:
@@ -205,7 +205,7 @@ def _check_versions(connection: sqlite3.Connection, parts: Sequence[Versions]) -
 def _starts(
     connection: sqlite3.Connection, *, vkey: str, signatures: Signatures, processes: int
 ) -> list[tuple[State, int]]:
-    """Return where stretches begin and how many tree heads lie before, as the file claims it.
+    """Return where segments begin and how many tree heads lie before, as the file claims it.
 
     Pages that refer to each other in circles could keep a query busy for ever: each of these has
     a limit, by what the file can hold.
@@ -278,20 +278,20 @@ def _working(tasks: Sequence[_Task], *, path: Path) -> Iterator[list["subprocess
                     pipe.write(msgspec.msgpack.encode((os.fsencode(path), task)))
             except (OSError, TypeError, ValueError, OverflowError) as e:
                 # No process can be had, it is dead already, or a claim is of another type.
-                raise BulkMismatchError from e
+                raise MismatchError from e
             workers.append(worker)
         yield workers
 
 
-def _result(worker: "subprocess.Popen[bytes]", *, vkey: str) -> Stretch:
+def _result(worker: "subprocess.Popen[bytes]", *, vkey: str) -> Segment:
     assert worker.stdout is not None
     output = worker.stdout.read()
     if worker.wait() != 0:
-        raise BulkMismatchError
+        raise MismatchError
     found = msgspec.msgpack.decode(output, type=_Result)
     authority = found.end.stands(vkey)
     authority.last_jump = found.last_jump
-    return Stretch(
+    return Segment(
         start=found.start,
         end=found.end,
         head=found.head,
@@ -307,7 +307,7 @@ def work() -> int:
     try:
         with connected(Path(os.fsdecode(path))) as connection:
             found = task.do(connection)
-    except (BulkMismatchError, VerificationError, sqlite3.Error):
+    except (MismatchError, VerificationError, sqlite3.Error):
         return 1
     result = _Result(
         start=found.start,

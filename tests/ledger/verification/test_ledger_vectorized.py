@@ -29,13 +29,13 @@ from ledger.errors import StorageError, VerificationError
 from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
-from ledger.verification import bulk, stretches
+from ledger.verification import parallel, vectorized
 from ledger.verification.authority import authority_stream
-from ledger.verification.bulk import BulkMismatchError, Stretch, Versions, verify_stretch
+from ledger.verification.parallel import verify_whole
 from ledger.verification.reader import check_ledger, open_verified
 from ledger.verification.snapshots import snapshot
 from ledger.verification.states import Signatures, State
-from ledger.verification.stretches import verify_whole
+from ledger.verification.vectorized import MismatchError, Segment, Versions, verify_segment
 from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
@@ -123,8 +123,8 @@ def sealed(entries: Sequence[bytes], *, batch: int = 4, unlinked: int | None = N
 
 def in_bulk(
     rows: Rows, *, start: State | None = None, signatures: Signatures = "all", whole: bool = True
-) -> Stretch:
-    return verify_stretch(
+) -> Segment:
+    return verify_segment(
         iter(rows[0]),
         iter(rows[1]),
         vkey=VKEY,
@@ -143,7 +143,7 @@ def one_by_one(rows: Rows, *, signatures: Signatures = "all") -> Verification:
 def bulk_holds(rows: Rows, **options: Any) -> bool:
     try:
         in_bulk(rows, **options).versions.follow(Versions())
-    except (BulkMismatchError, VerificationError):
+    except (MismatchError, VerificationError):
         return False
     return True
 
@@ -168,7 +168,7 @@ HONEST = honest_entries()
 @pytest.fixture(scope="module", autouse=True)
 def small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk, "_CHUNK", 16)
+        patch.setattr(vectorized, "_CHUNK", 16)
         yield
 
 
@@ -177,13 +177,13 @@ def small_chunks() -> Iterator[None]:
 def test_both_verifiers_come_to_the_same_state(
     chunk: int, signatures: Signatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "_CHUNK", chunk)
+    monkeypatch.setattr(vectorized, "_CHUNK", chunk)
     for size in (0, 1, 2, 5, 29, 30, 31, 32, 59, 60):
         rows = sealed(HONEST[:size])
-        stretch = in_bulk(rows, signatures=signatures)
+        segment = in_bulk(rows, signatures=signatures)
         expected = one_by_one(rows, signatures=signatures)
-        assert (stretch.end, stretch.head) == (expected.state, expected.head)
-        assert stretch.authority.keys == expected.authority.keys
+        assert (segment.end, segment.head) == (expected.state, expected.head)
+        assert segment.authority.keys == expected.authority.keys
         assert all_hold(rows)
 
 
@@ -235,7 +235,7 @@ def test_time_that_runs_backwards_is_rejected_though_its_owner_signs_it(place: i
 def test_last_entry_cut_anywhere_is_rejected() -> None:
     for size in range(len(HONEST[SIZE - 1])):
         rows = sealed([*HONEST[:-1], HONEST[-1][:size]])
-        with pytest.raises(BulkMismatchError):
+        with pytest.raises(MismatchError):
             in_bulk(rows)
 
 
@@ -245,7 +245,7 @@ def test_length_that_leads_beyond_the_end_is_rejected(at: int, place: int) -> No
     entries = list(HONEST)
     data = unsigned(entries[place])
     entries[place] = data[:at] + b"\xff" + data[at + 1 :]
-    with pytest.raises(BulkMismatchError):
+    with pytest.raises(MismatchError):
         in_bulk(sealed(entries))
 
 
@@ -376,14 +376,14 @@ def test_kept_heads_are_checked_in_bulk() -> None:
     for notes, right in ((rows[1], True), (other[2:], False), (longer[-1:], False)):
         for _, note, _ in notes:
             try:
-                verify_stretch(
+                verify_segment(
                     iter(rows[0]),
                     iter(rows[1]),
                     vkey=VKEY,
                     start=State(),
                     kept_heads=[parse_tree_head(note)],
                 )
-            except BulkMismatchError:
+            except MismatchError:
                 assert not right
             else:
                 assert right
@@ -456,11 +456,11 @@ def test_text_of_an_inner_head_is_checked_though_its_signature_is_not() -> None:
 
 
 def test_memory_does_not_grow_with_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "_CHUNK", 256)
+    monkeypatch.setattr(vectorized, "_CHUNK", 256)
 
     def peak(size: int) -> int:
-        stretch = verify_stretch(long_ledger(size), iter([]), vkey=VKEY, start=State(), whole=False)
-        assert stretch.end.size == size
+        segment = verify_segment(long_ledger(size), iter([]), vkey=VKEY, start=State(), whole=False)
+        assert segment.end.size == size
         return tracemalloc.get_traced_memory()[1]
 
     tracemalloc.start()
@@ -504,7 +504,7 @@ def written(directory: Path, rows: Rows) -> Path:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Divide even the smallest ledger."""
-    monkeypatch.setattr(stretches, "_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(parallel, "_WORTH_A_PROCESS", 1)
 
 
 @pytest.mark.usefixtures("eager")
@@ -529,7 +529,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger that several processes have seen to hold; what is changed is a copy."""
     directory = written(tmp_path_factory.mktemp("held") / "ledger", sealed(HONEST))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretches, "_WORTH_A_PROCESS", 1)
+        patch.setattr(parallel, "_WORTH_A_PROCESS", 1)
         assert check_ledger(directory, processes=2).ok
     return directory
 
@@ -607,7 +607,7 @@ def unsigned(data: bytes) -> bytes:
 def test_versions_of_more_streams_than_fit_are_asked_of_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "_MAX_STREAMS", 2)
+    monkeypatch.setattr(vectorized, "_MAX_STREAMS", 2)
     directory = written(tmp_path / "honest", sealed(HONEST))
     with snapshot(LedgerPaths(directory).database) as connection:
         assert verify_whole(connection, vkey=VKEY).versions.overflowed

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-__all__ = ["Lane"]
+__all__ = ["FairQueue"]
 
 T = TypeVar("T")
 _ABOUT = 1.0  # seconds: who asked within them is about
 
 
-class Lane(Generic[T]):
+class FairQueue(Generic[T]):
     """Runs requests one at a time, in one thread; users take turns, each in their own order."""
 
     def __init__(self, name: str) -> None:

@@ -15,14 +15,14 @@ from threat_scene import make_scene
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder
-from ledger.verification import stretches
-from ledger.verification.bulk import Stretch
+from ledger.verification import parallel
+from ledger.verification.parallel import verify_whole
 from ledger.verification.reader import read_vkey
 from ledger.verification.snapshots import snapshot
 from ledger.verification.states import State
-from ledger.verification.stretches import verify_whole
+from ledger.verification.vectorized import Segment
 
-ROOT = Path(stretches.__file__).parents[2]
+ROOT = Path(parallel.__file__).parents[2]
 HOUSE = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 
 
@@ -41,13 +41,13 @@ def jump_backwards(paths: LedgerPaths) -> None:
 def test_ledger_with_rotation_in_a_folder_that_is_no_text_is_divided_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stretches, "_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(parallel, "_WORTH_A_PROCESS", 1)
     scene = make_scene(tmp_path / "scene")
     directory = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     shutil.copytree(scene.ledger, directory)
     jump_backwards(LedgerPaths(directory))
     key = read_vkey(LedgerPaths(directory).vkey)
-    done: list[Stretch] = []
+    done: list[Segment] = []
     for processes in (1, 3):
         with snapshot(LedgerPaths(directory).database) as connection:
             done.append(verify_whole(connection, vkey=key, processes=processes))
