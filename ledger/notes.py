@@ -11,15 +11,7 @@ from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = [
-    "NoteKey",
-    "key_id",
-    "public_bytes",
-    "sign_note",
-    "sign_rotation",
-    "sign_tree_head",
-    "vkey",
-]
+__all__ = ["NoteKey", "public_bytes", "vkey"]
 
 _ED25519 = b"\x01"  # signature type of the signed-note specification
 
@@ -64,18 +56,3 @@ class NoteKey:
         """Return the note by which this key hands over to another; both sign it."""
         text = f"ledger/rotation/v1\n{self.name}\n{self.vkey}\n{new.vkey}\n"
         return f"{text}\n{self.line(text)}{new.line(text)}"
-
-
-def sign_note(text: str, *, name: str, key: Ed25519PrivateKey) -> str:
-    """Return the signed note for a text that ends with a newline."""
-    return f"{text}\n{NoteKey(name, key).line(text)}"
-
-
-def sign_rotation(*, origin: str, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> str:
-    """Return the note by which the ledger's key hands over to another."""
-    return NoteKey(origin, old).rotation_to(NoteKey(origin, new))
-
-
-def sign_tree_head(*, origin: str, size: int, root: bytes, key: Ed25519PrivateKey) -> str:
-    """Return the signed note that says: at this size, the tree has this root."""
-    return NoteKey(origin, key).tree_head(size=size, root=root)

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
+from signed_notes import sign_tree_head
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
@@ -24,7 +25,7 @@ from ledger.handover.bundle import export_bundle
 from ledger.handover.proof_files import write_proof
 from ledger.keys import load_key
 from ledger.mapper import EventRegistry
-from ledger.notes import public_bytes, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.memory import Memory

@@ -5,12 +5,12 @@ import re
 import shutil
 from pathlib import Path
 
+from signed_notes import sign_tree_head
 from threat_scene import STRANGER, Scene
 from threats import threat
 
 from ledger.handover.bundle import export_bundle
 from ledger.handover.proof_files import write_proof
-from ledger.notes import sign_tree_head
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory
 from ledger.verification.proofs import consistency_proof

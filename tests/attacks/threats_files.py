@@ -11,12 +11,13 @@ from uuid import UUID
 
 from circular_pages import repeat_first_row
 from loose_entries import Entry, decode_entry, encode_entry
+from signed_notes import sign_tree_head
 from threat_scene import STRANGER, WITNESSES, Scene
 from threats import threat
 
 from ledger.entries import entry_hash
 from ledger.files import create_exclusively
-from ledger.notes import public_bytes, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.witnessing.cosignatures import sign_cosignature

@@ -11,13 +11,14 @@ from uuid import UUID
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from loose_entries import Entry, decode_entry, encode_entry
+from signed_notes import sign_note, sign_tree_head
 from threat_scene import JUDGE, OPERATOR, REVIEWED, ROTATED, STRANGER, WITNESSES, Scene
 from threats import threat
 from threats_files import AT, Tables, row_of, rows_of, tables
 
 from ledger.bodies import encode_body
 from ledger.entries import AuthorKey, entry_hash
-from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder

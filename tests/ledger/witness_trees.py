@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from signed_notes import sign_note, sign_tree_head
 
-from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.verification.proofs import consistency_proof
 from ledger.witnessing.client import post
 from ledger.witnessing.witness import Witness

@@ -16,6 +16,7 @@ from eventsourcing.persistence import StoredEvent
 from handmade_ledgers import HandmadeLedger, Signer, busy_ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from signed_notes import sign_tree_head
 from threat_scene import STRANGER, Scene, Writer, cosign, make_scene, recorder
 
 from ledger.errors import (
@@ -34,7 +35,6 @@ from ledger.handover.bundle import export_bundle
 from ledger.handover.bundle_check import check_bundle
 from ledger.handover.bundle_files import strangers
 from ledger.handover.bundle_import import import_bundle
-from ledger.notes import sign_tree_head
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 from ledger.verification.verified_notes import parse_tree_head

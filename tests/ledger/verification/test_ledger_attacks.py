@@ -12,11 +12,12 @@ from uuid import UUID
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from loose_entries import Entry, decode_entry, encode_entry
+from signed_notes import sign_note, sign_tree_head
 
 from ledger.database import create_database
 from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, KeptHeadError, MalformedError, SignatureError
-from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head

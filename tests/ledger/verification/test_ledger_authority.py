@@ -13,10 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from loose_entries import Entry, encode_entry
+from signed_notes import sign_note, sign_rotation
 
 from ledger.entries import Author, AuthorKey
 from ledger.errors import MalformedError, SignatureError, VerificationError
-from ledger.notes import public_bytes, sign_note, sign_rotation, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.verification.authority import Authority, authority_stream, parse_rotation, suspects
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.witnessing.cosignatures import cosignature_vkey

@@ -7,11 +7,12 @@ from uuid import UUID
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from loose_entries import Entry, decode_entry, encode_entry
+from signed_notes import sign_note, sign_tree_head
 
 from ledger.bodies import decode_body, encode_body
 from ledger.entries import Author, author_statement, entry_hash
 from ledger.errors import MalformedError, SignatureError
-from ledger.notes import public_bytes, sign_note, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.tree import Tree
 from ledger.verification.verified_entries import parse_entry, verify_author
 from ledger.verification.verified_notes import open_tree_head

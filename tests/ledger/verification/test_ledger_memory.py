@@ -12,11 +12,12 @@ from uuid import UUID
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
+from signed_notes import sign_tree_head
 
 from ledger.entries import AuthorKey
 from ledger.errors import MemoryFileError, VerificationError
 from ledger.keys import load_key
-from ledger.notes import public_bytes, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder

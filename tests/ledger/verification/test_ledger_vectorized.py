@@ -22,11 +22,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from loose_entries import Entry, encode_entry
+from signed_notes import sign_rotation, sign_tree_head
 
 from ledger.database import create_database
 from ledger.entries import AuthorKey, entry_hash
 from ledger.errors import StorageError, VerificationError
-from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification import parallel, vectorized

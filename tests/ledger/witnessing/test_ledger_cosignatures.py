@@ -6,9 +6,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from signed_notes import sign_tree_head
 
 from ledger.errors import EncodingError, MalformedError, SignatureError
-from ledger.notes import public_bytes, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.verification.verified_notes import COSIGNATURE, open_tree_head, parse_note, parse_vkey
 from ledger.witnessing.cosignatures import (
     cosignature_vkey,

@@ -7,10 +7,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_trees import leaves, root
+from signed_notes import sign_rotation, sign_tree_head
 from threat_scene import Scene, make_scene
 
 from ledger.errors import EvidenceError, MalformedError, SignatureError
-from ledger.notes import public_bytes, sign_rotation, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.verification.proofs import consistency_proof, leaf_hash
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 from ledger.witnessing.evidence import (

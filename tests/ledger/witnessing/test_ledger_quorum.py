@@ -8,11 +8,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from loose_entries import Entry, encode_entry
+from signed_notes import sign_tree_head
 
 from ledger.bodies import encode_body
 from ledger.entries import AuthorKey
 from ledger.errors import MalformedError, QuorumError, QuorumFileError, StorageError
-from ledger.notes import public_bytes, sign_tree_head, vkey
+from ledger.notes import public_bytes, vkey
 from ledger.verification.authority import Authority, authority_stream
 from ledger.verification.verified_entries import parse_entry
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature

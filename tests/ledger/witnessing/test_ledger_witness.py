@@ -14,10 +14,10 @@ from threading import Event
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from signed_notes import sign_tree_head
 from witness_trees import NAME, ORIGIN, Log, request_of, root_of, submit_at_random
 
 from ledger.errors import ConflictError, KeyFileError, MalformedError, StorageError
-from ledger.notes import sign_tree_head
 from ledger.verification.verified_notes import open_tree_head, parse_note, parse_tree_head
 from ledger.witnessing.cosignatures import open_cosignature
 from ledger.witnessing.evidence import open_evidence
