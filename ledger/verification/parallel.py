@@ -92,18 +92,6 @@ class _Task:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Result:
-    """What another process's segment comes to; the keys that stand follow from its end."""
-
-    start: State
-    end: State
-    head: TreeHead | None
-    heads: int
-    versions: Versions
-    last_jump: tuple[int, int] | None
-
-
 def verify_whole(
     connection: sqlite3.Connection,
     *,
@@ -134,7 +122,7 @@ def verify_whole(
     ]
     with _working(tasks[1:], path=file_of(connection)) as workers:
         segments = [tasks[0].do(connection)]
-        segments += [_result(worker, vkey=vkey) for worker in workers]
+        segments += [_result(worker) for worker in workers]
     heads = 0
     for (one, other), task in zip(pairwise(segments), tasks[1:], strict=True):
         heads += one.heads
@@ -283,22 +271,12 @@ def _working(tasks: Sequence[_Task], *, path: Path) -> Iterator[list["subprocess
         yield workers
 
 
-def _result(worker: "subprocess.Popen[bytes]", *, vkey: str) -> Segment:
+def _result(worker: "subprocess.Popen[bytes]") -> Segment:
     assert worker.stdout is not None
     output = worker.stdout.read()
     if worker.wait() != 0:
         raise MismatchError
-    found = msgspec.msgpack.decode(output, type=_Result)
-    authority = found.end.stands(vkey)
-    authority.last_jump = found.last_jump
-    return Segment(
-        start=found.start,
-        end=found.end,
-        head=found.head,
-        heads=found.heads,
-        versions=found.versions,
-        authority=authority,
-    )
+    return msgspec.msgpack.decode(output, type=Segment)
 
 
 def work() -> int:
@@ -309,13 +287,5 @@ def work() -> int:
             found = task.do(connection)
     except (MismatchError, VerificationError, sqlite3.Error):
         return 1
-    result = _Result(
-        start=found.start,
-        end=found.end,
-        head=found.head,
-        heads=found.heads,
-        versions=found.versions,
-        last_jump=found.authority.last_jump,
-    )
-    sys.stdout.buffer.write(msgspec.msgpack.encode(result))
+    sys.stdout.buffer.write(msgspec.msgpack.encode(found))
     return 0

@@ -64,7 +64,15 @@ class Segment:
     head: TreeHead | None  # the newest in the segment; its signature was checked
     heads: int  # how many tree heads are in it
     versions: "Versions"
-    authority: Authority  # as of its end
+    vkey: str  # the ledger's first
+    last_jump: tuple[int, int] | None  # of the clock, as in Authority
+
+    @property
+    def authority(self) -> Authority:
+        """Which keys stand at its end."""
+        authority = self.end.stands(self.vkey)
+        authority.last_jump = self.last_jump
+        return authority
 
 
 @dataclass
@@ -136,6 +144,7 @@ class _Pass:
         signatures: Signatures,
         whole: bool,
     ) -> None:
+        self._vkey = vkey
         self._start = start
         self._state = start
         self._authority = start.stands(vkey)
@@ -163,7 +172,8 @@ class _Pass:
             head=self._head,
             heads=self._heads,
             versions=self._versions,
-            authority=self._authority,
+            vkey=self._vkey,
+            last_jump=self._authority.last_jump,
         )
 
     def _check_entries(self, rows: Sequence[EntryRow]) -> "_Growth":
