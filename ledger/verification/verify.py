@@ -1,7 +1,7 @@
 """Verification of a ledger, from its bytes and a public key alone, one entry after the other.
 
-Written from docs/reference/ledger-format.md and not from the writer: it has its own
-parsers and its own hashing, and shares nothing with the writer but the errors.
+Written from docs/reference/ledger-format.md and not from the writer: it has its own parsers and
+its own hashing. It shares the errors, the codec of bodies and the record of an author with it.
 
 Source: the format page; RFC 6962 section 2.1; C2SP signed-note and tlog-checkpoint.
 Trust: every argument but the vkey is hostile; nothing is good before verify_entries() returns.
