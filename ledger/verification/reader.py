@@ -169,7 +169,7 @@ def open_verified(
 
 
 def _opened(
-    held: _Held, key: str, paths: LedgerPaths, connection: sqlite3.Connection
+    held: Verified, key: str, paths: LedgerPaths, connection: sqlite3.Connection
 ) -> VerifiedLedger:
     size, head, authority = held.state.size, held.head, held.authority
     return VerifiedLedger(size, head, key, authority, paths.database, connection)
