@@ -34,7 +34,7 @@ _SHOWN = 50  # differences
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Retraining:
     """The result of comparing a retrained run with its record."""
 
     run_id: str
@@ -82,7 +82,7 @@ def reexecute(
     until_epoch: int | None = None,
     on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
     config: JudgeConfig | None = None,
-) -> Comparison:
+) -> Retraining:
     """Retrain as the run's events say, up to `until_epoch`, and compare the measured values.
 
     `policy` answers from the recorded decisions. A run that crashed or was interrupted is done
@@ -145,12 +145,12 @@ def _is_last(event: Any) -> bool:
 
 def _compare(
     recorded: Sequence[Any], again: Sequence[Any], *, last: int, whole: bool, broken: bool
-) -> Comparison:
+) -> Retraining:
     old, new = (_told(events, last=last, whole=whole) for events in (recorded, again))
     if broken:
         new = new[: len(old)]  # where the run broke off, the training would have gone on
     found = list(_differences(old, new))
-    return Comparison(
+    return Retraining(
         run_id=str(recorded[0].originator_id),
         epochs=last + 1,
         whole=whole,

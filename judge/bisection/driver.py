@@ -20,7 +20,7 @@ from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
 from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, plain_oracle, probe
 from judge.bisection.reports import culprit_of, fault_of, probes_of, reason_of, search_of
-from judge.bisection.search import Standing, next_probe, standing
+from judge.bisection.search import SearchState, next_probe, standing
 from judge.confinement.supervised import discard
 from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
@@ -216,7 +216,7 @@ def _recorded(place: Workplace, found: Bisection, checkpoint: str, got: Probed) 
     return found
 
 
-def _ended(place: Workplace, found: Bisection, now: Standing) -> Bisection:
+def _ended(place: Workplace, found: Bisection, now: SearchState) -> Bisection:
     order = (found.good, *found.suspects)
     inside = [order[number] for number in now.likely if number < len(order)]
     possible = now.probability > 0.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-__all__ = ["Probe", "Search", "Standing", "luck", "next_probe", "posterior", "standing"]
+__all__ = ["Probe", "Search", "SearchState", "luck", "next_probe", "posterior", "standing"]
 
 Verdict = Literal["bad", "good", "skip"]
 Probe = tuple[int, Verdict]  # a checkpoint's number, and what was said of it
@@ -41,7 +41,7 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class SearchState:
     """What the verdicts come to."""
 
     likely: range  # hypotheses that no probe can tell apart, together the likeliest
@@ -82,7 +82,7 @@ def next_probe(search: Search, probes: Sequence[Probe]) -> int | None:
     return best
 
 
-def standing(search: Search, probes: Sequence[Probe]) -> Standing:
+def standing(search: Search, probes: Sequence[Probe]) -> SearchState:
     """Return what the verdicts say, and whether that is enough."""
     found, hypotheses, skipped = posterior(search, probes), search.hypotheses, _skipped(probes)
     groups: list[list[int]] = []
@@ -95,7 +95,7 @@ def standing(search: Search, probes: Sequence[Probe]) -> Standing:
     mass = max(masses)
     likely = groups[masses.index(mass)]
     sure = search.error > 0.0 and mass >= search.confidence
-    return Standing(
+    return SearchState(
         likely=hypotheses[likely[0] : likely[-1] + 1],
         probability=mass,
         over=sure or next_probe(search, probes) is None,

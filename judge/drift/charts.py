@@ -21,7 +21,7 @@ from judge.errors import DriftError
 
 __all__ = [
     "Baseline",
-    "Limits",
+    "ChartLimits",
     "baseline_of",
     "best_known",
     "beyond",
@@ -40,7 +40,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ChartLimits:
     """Where alarms begin."""
 
     slack: float = 0.5  # of the sum: how far below the reference a checkpoint may be
@@ -87,7 +87,7 @@ def baseline_of(values: Array | Sequence[float], *, resolution: float) -> Baseli
 
 
 def ratchet(
-    values: Array, base: Baseline, limits: Limits, *, restarts: Flags | None = None
+    values: Array, base: Baseline, limits: ChartLimits, *, restarts: Flags | None = None
 ) -> Array:
     """Return the sums of what lies below the reference, less the slack; none is below 0.
 
@@ -119,7 +119,9 @@ def page_hinkley(values: Array, *, fading: float, delta: float) -> Array:
     return found
 
 
-def beyond(values: Array, base: Baseline, limits: Limits, *, again: Array | None = None) -> Flags:
+def beyond(
+    values: Array, base: Baseline, limits: ChartLimits, *, again: Array | None = None
+) -> Flags:
     """Tell which checkpoints lie too far below the reference to be chance; not the first ones.
 
     `again` is what second evaluations said, which have to lie as far below.
@@ -129,7 +131,7 @@ def beyond(values: Array, base: Baseline, limits: Limits, *, again: Array | None
     return np.asarray(low if again is None else low & (again < floor))
 
 
-def declined(values: Array, base: Baseline, limits: Limits) -> Flags:
+def declined(values: Array, base: Baseline, limits: ChartLimits) -> Flags:
     """Tell where evaluations fell several times in a row, by more than chance makes of it."""
     flags = np.zeros(values.shape, dtype=bool)
     falls, total = np.zeros(values.shape[:-1], dtype=int), np.zeros(values.shape[:-1])
@@ -143,7 +145,9 @@ def declined(values: Array, base: Baseline, limits: Limits) -> Flags:
     return flags
 
 
-def broken(values: Array, base: Baseline, limits: Limits, *, again: Array | None = None) -> Flags:
+def broken(
+    values: Array, base: Baseline, limits: ChartLimits, *, again: Array | None = None
+) -> Flags:
     """Tell which checkpoints lost so much of the best-known value that nothing is asked first.
 
     `again` as in beyond().
@@ -162,7 +166,7 @@ def best_known(values: Array, base: Baseline) -> Array:
     return np.asarray(np.maximum.accumulate(whole, axis=-1)[..., :-1])
 
 
-def unproductive(right: Array, runs: Array, limits: Limits) -> Flags:
+def unproductive(right: Array, runs: Array, limits: ChartLimits) -> Flags:
     """Tell which checkpoints' production runs went worse than those of all before them.
 
     Both (..., checkpoints), the original's bucket first. Fisher's exact test, one-sided.
@@ -174,7 +178,7 @@ def unproductive(right: Array, runs: Array, limits: Limits) -> Flags:
     return np.asarray(tail < limits.production)
 
 
-def grown(complexity: Array, values: Array, base: Baseline, limits: Limits) -> Flags:
+def grown(complexity: Array, values: Array, base: Baseline, limits: ChartLimits) -> Flags:
     """Tell where the code grew by more than what it is worth, chance allowed for.
 
     `complexity` is relative to the original's, (..., checkpoints).
@@ -185,7 +189,7 @@ def grown(complexity: Array, values: Array, base: Baseline, limits: Limits) -> F
     return complexity - np.maximum(worth, 1.0) > limits.growth
 
 
-def velocity(values: Array, base: Baseline, limits: Limits) -> Array:
+def velocity(values: Array, base: Baseline, limits: ChartLimits) -> Array:
     """Return the gain per checkpoint over the window (least squares); NaN before there is one."""
     first = np.broadcast_to(np.expand_dims(base.reference, -1), (*values.shape[:-1], 1))
     whole = np.concatenate([first, values], axis=-1)
@@ -197,7 +201,7 @@ def velocity(values: Array, base: Baseline, limits: Limits) -> Array:
     return found
 
 
-def stalled(values: Array, base: Baseline, limits: Limits) -> Flags:
+def stalled(values: Array, base: Baseline, limits: ChartLimits) -> Flags:
     """Tell where no gain is to be told from chance; no alarm, but a word to the operator."""
     steps = np.arange(limits.window + 1) - limits.window / 2
     noise = np.expand_dims(base.sd, -1) / sqrt(steps @ steps)

@@ -19,7 +19,7 @@ from judge.drift.charts import Array, Baseline, Flags, baseline_of
 from judge.errors import DriftError
 from judge.gauntlet.workplace import Workplace
 
-__all__ = ["FEWEST", "History", "Point", "Repeats", "read_baseline", "read_history"]
+__all__ = ["FEWEST", "DriftHistory", "Point", "Repeats", "read_baseline", "read_history"]
 
 FEWEST = 10  # repeats of a baseline; the limits were calibrated with 20
 
@@ -60,7 +60,7 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
-class History:
+class DriftHistory:
     """All of a line that the charts are drawn from."""
 
     base: Baseline
@@ -112,7 +112,7 @@ def read_baseline(place: Workplace, *, tasks: int | None = None) -> Repeats:
     )
 
 
-def read_history(place: Workplace) -> History:
+def read_history(place: Workplace) -> DriftHistory:
     """Return the evaluations of checkpoints in force, the oldest first; DriftError without base."""
     repeats, line = read_baseline(place), place.line()
     points: list[Point] = []
@@ -148,7 +148,7 @@ def read_history(place: Workplace) -> History:
                 )
             )
             answered = False
-    return History(base=repeats.baseline(), points=tuple(points))
+    return DriftHistory(base=repeats.baseline(), points=tuple(points))
 
 
 def _evaluations(place: Workplace) -> list[tuple[int, Line.Evaluated]]:

@@ -17,8 +17,8 @@ import numpy as np
 from judge.drift.charts import (
     Array,
     Baseline,
+    ChartLimits,
     Flags,
-    Limits,
     baseline_of,
     beyond,
     broken,
@@ -31,7 +31,7 @@ from judge.drift.charts import (
 )
 from judge.gauntlet.comparison.simulation import Table, percent
 
-__all__ = ["ENOUGH", "Plan", "evaluations_needed", "simulate"]
+__all__ = ["ENOUGH", "DriftSimulation", "evaluations_needed", "simulate"]
 
 ENOUGH = 0.011  # sd of a measurement with which the alarms see a ratchet of 0.1% in 40 checkpoints
 _SDS = (0.005, 0.008, 0.011, 0.02, 0.03, 0.042)
@@ -41,7 +41,7 @@ _GAIN = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DriftSimulation:
     """What is simulated."""
 
     sd: float  # of one evaluation
@@ -53,7 +53,7 @@ class Plan:
     loss: float = 0.001  # a checkpoint of a ratchet
     within: int = 40  # checkpoints
     seed: int = 0
-    limits: Limits = field(default_factory=Limits)
+    limits: ChartLimits = field(default_factory=ChartLimits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def evaluations_needed(sd: float, *, enough: float = ENOUGH) -> int:
     return max(1, int(np.ceil((sd / enough) ** 2)))
 
 
-def simulate(plan: Plan) -> Iterator[Table]:
+def simulate(plan: DriftSimulation) -> Iterator[Table]:
     """Yield the tables; each row has random numbers of its own."""
     yield _healthy_table(plan)
     yield _ratchet_table(plan)
@@ -85,7 +85,7 @@ def simulate(plan: Plan) -> Iterator[Table]:
     yield _other_table(plan)
 
 
-def alarms(streams: _Streams, limits: Limits) -> Mapping[str, Flags]:
+def alarms(streams: _Streams, limits: ChartLimits) -> Mapping[str, Flags]:
     """Return for each kind of alarm where it is raised, (streams, checkpoints)."""
     first, again, base = streams.first, streams.again, streams.base
     return {
@@ -119,7 +119,9 @@ def rare_errors(sd: float, tasks: int) -> Noise:
     return draw
 
 
-def _streams(plan: Plan, noise: Noise, rng: np.random.Generator, *, loss: Any = 0.0) -> _Streams:
+def _streams(
+    plan: DriftSimulation, noise: Noise, rng: np.random.Generator, *, loss: Any = 0.0
+) -> _Streams:
     """Draw streams whose checkpoints lose `loss` in all; nothing else goes wrong in them."""
     shape = (plan.streams, plan.checkpoints)
     true = np.broadcast_to(plan.mean - loss, shape)
@@ -135,7 +137,7 @@ def _streams(plan: Plan, noise: Noise, rng: np.random.Generator, *, loss: Any = 
     )
 
 
-def _healthy_table(plan: Plan) -> Table:
+def _healthy_table(plan: DriftSimulation) -> Table:
     rows: list[dict[str, str]] = []
     for name, noise in _noises(plan).items():
         streams = _streams(plan, noise, _rng(plan, 1, len(rows)))
@@ -149,7 +151,7 @@ def _healthy_table(plan: Plan) -> Table:
     )
 
 
-def _ratchet_table(plan: Plan) -> Table:
+def _ratchet_table(plan: DriftSimulation) -> Table:
     rows: list[dict[str, str]] = []
     numbers = np.arange(1, plan.checkpoints + 1)
     for name, noise in _noises(plan).items():
@@ -178,7 +180,7 @@ def _median_first(flags: Flags) -> str:
     return f"{np.median(flags[seen].argmax(axis=-1) + 1):.0f}" if seen.any() else "-"
 
 
-def _compared(stable: _Streams, losing: _Streams, plan: Plan) -> dict[str, Flags]:
+def _compared(stable: _Streams, losing: _Streams, plan: DriftSimulation) -> dict[str, Flags]:
     """Return where our charts and two others raise an alarm.
 
     The others' limits are what 3% of the stable streams exceed, so that all err equally often.
@@ -197,7 +199,7 @@ def _exceeding(stable: _Streams, losing: _Streams, statistic: Callable[[Array], 
     return np.asarray(statistic(losing.first) > limit)
 
 
-def _hinkley(plan: Plan) -> Callable[[Array], Array]:
+def _hinkley(plan: DriftSimulation) -> Callable[[Array], Array]:
     delta = plan.limits.slack * plan.sd
     return lambda values: page_hinkley(values, fading=_FADING, delta=delta)
 
@@ -206,7 +208,7 @@ def _last_fall(values: Array) -> Array:
     return -np.diff(values, axis=-1, prepend=values[:, :1])
 
 
-def _sd_table(plan: Plan) -> Table:
+def _sd_table(plan: DriftSimulation) -> Table:
     rows = []
     numbers = np.arange(1, plan.checkpoints + 1)
     for number, sd in enumerate(_SDS):
@@ -238,7 +240,7 @@ def _sd_table(plan: Plan) -> Table:
     return Table.of("Other standard deviations of one evaluation, and what they cost", rows)
 
 
-def _other_table(plan: Plan) -> Table:
+def _other_table(plan: DriftSimulation) -> Table:
     """Tell what else is seen, and how soon: each begins after checkpoint 20."""
     noise, numbers = gaussian(plan.sd), np.arange(1, plan.checkpoints + 1)
     late = np.maximum(0, numbers - _BEGIN)
@@ -276,7 +278,7 @@ def _other_table(plan: Plan) -> Table:
     )
 
 
-def _noises(plan: Plan) -> Mapping[str, Noise]:
+def _noises(plan: DriftSimulation) -> Mapping[str, Noise]:
     return {
         "normal": gaussian(plan.sd),
         "single wrong answers": rare_errors(plan.sd, plan.tasks),
@@ -288,5 +290,5 @@ def _any(found: Mapping[str, Flags], within: int | None = None) -> Flags:
     return np.asarray(np.any(each, axis=0))
 
 
-def _rng(plan: Plan, *row: int) -> np.random.Generator:
+def _rng(plan: DriftSimulation, *row: int) -> np.random.Generator:
     return np.random.default_rng([plan.seed, *row])

@@ -13,9 +13,9 @@ import numpy as np
 
 from aggregates.improvement.line import Line
 from judge.drift import charts
-from judge.drift.charts import Limits
+from judge.drift.charts import ChartLimits
 from judge.drift.evaluation import Maker, count_tasks, evaluate
-from judge.drift.history import History, Repeats, read_baseline, read_history
+from judge.drift.history import DriftHistory, Repeats, read_baseline, read_history
 from judge.errors import DriftError
 from judge.gauntlet.hygiene import Rollback, roll_back
 from judge.gauntlet.workplace import Workplace
@@ -49,7 +49,7 @@ class Finding:
 class Watched:
     """What was found, and what was done about it."""
 
-    history: History
+    history: DriftHistory
     raised: tuple[Finding, ...]  # alarms that are new
     told: tuple[Finding, ...]  # no alarm: what the operator is to know
     rollback: Rollback | None
@@ -74,7 +74,7 @@ def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> R
     return known
 
 
-def is_due(place: Workplace, *, begun: int, every: int, limits: Limits | None = None) -> bool:
+def is_due(place: Workplace, *, begun: int, every: int, limits: ChartLimits | None = None) -> bool:
     """Tell whether the active checkpoint is to be evaluated; DriftError where there is no baseline.
 
     It is if it never was, if `every` runs or more were `begun` under it since, or if the second
@@ -82,7 +82,7 @@ def is_due(place: Workplace, *, begun: int, every: int, limits: Limits | None = 
     """
     history, active = read_history(place), place.line().active
     never = all(point.checkpoint != active for point in history.points)
-    return never or begun >= every or _is_pending(history, limits or Limits(), active)
+    return never or begun >= every or _is_pending(history, limits or ChartLimits(), active)
 
 
 def answer(place: Workplace, alarm: int, note: str, *, author: AuthorKey | None) -> Line:
@@ -102,14 +102,14 @@ def watch(
     *,
     make: Maker | None,
     production: Production,
-    limits: Limits | None = None,
+    limits: ChartLimits | None = None,
     measure: bool = True,
 ) -> Watched:
     """Evaluate the active checkpoint, and look; DriftError where there is no baseline.
 
     Whoever calls holds the line's lock. An alarm is not raised again while it is open.
     """
-    limits = limits or Limits()
+    limits = limits or ChartLimits()
     read_baseline(place).baseline()  # before anything is run
     line = place.line()
     if measure:
@@ -136,7 +136,7 @@ def watch(
 
 
 def look(
-    history: History, limits: Limits, production: Sequence[tuple[int, int]] = ()
+    history: DriftHistory, limits: ChartLimits, production: Sequence[tuple[int, int]] = ()
 ) -> list[Finding]:
     """Return what the charts say of the latest evaluation, and of the latest checkpoint's runs.
 
@@ -159,7 +159,7 @@ def look(
     return found
 
 
-def _charted(history: History, limits: Limits) -> list[Finding]:
+def _charted(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
     base, values, again = history.base, history.values, history.again
     value, reference, sd = float(values[-1]), float(base.reference), float(base.sd)
     against = f"{value:.1%} correct; the original has {reference:.1%} (standard deviation {sd:.2%})"
@@ -192,7 +192,7 @@ def _charted(history: History, limits: Limits) -> list[Finding]:
     return [Finding(kind, detail) for kind, (raised, detail) in found.items() if raised]
 
 
-def _told(history: History, limits: Limits) -> list[Finding]:
+def _told(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
     if not history.points or not charts.stalled(history.values, history.base, limits)[-1]:
         return []
     gain = charts.velocity(history.values, history.base, limits)[-1]
@@ -203,7 +203,7 @@ def _told(history: History, limits: Limits) -> list[Finding]:
     return [Finding("velocity", what)]
 
 
-def _is_pending(history: History, limits: Limits, active: str) -> bool:
+def _is_pending(history: DriftHistory, limits: ChartLimits, active: str) -> bool:
     """Tell whether the latest evaluation is so low that a second one has to say so, too."""
     if not history.points or history.points[-1].checkpoint != active:
         return False
@@ -228,7 +228,7 @@ def _raise(place: Workplace, finding: Finding) -> None:
     )
 
 
-def _break(place: Workplace, history: History, limits: Limits) -> Rollback | None:
+def _break(place: Workplace, history: DriftHistory, limits: ChartLimits) -> Rollback | None:
     """Roll back all after the last checkpoint that was good; None where that is the original's."""
     # A second evaluation clears what was low once; the latest word on a checkpoint counts.
     again = np.where(np.isinf(history.again), -np.inf, history.again)

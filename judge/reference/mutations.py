@@ -23,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from judge.gauntlet.comparison.betting import Settings
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.mutation import (
     Equivalent,
     MutationReport,
@@ -84,7 +84,9 @@ class ForkedJudge:
         answers = self._answers(tree, "candidate")
         for at, (task, result) in enumerate(zip(self._tasks, answers, strict=True)):
             pair = [self._base[task.task_id], result]
-            losses = weigh(pair, tasks=[task], level=0.5, settings=Settings()).exact.losses
+            losses = weigh(
+                pair, tasks=[task], level=0.5, settings=ComparisonSettings()
+            ).exact.losses
             if losses:
                 return at, losses[task.task_id][0]
         return None

@@ -10,9 +10,9 @@ import typer
 from rich.text import Text
 
 from judge.drift import charts
-from judge.drift.charts import Limits
+from judge.drift.charts import ChartLimits
 from judge.drift.history import FEWEST, Repeats, read_baseline
-from judge.drift.simulation import Plan, evaluations_needed, simulate
+from judge.drift.simulation import DriftSimulation, evaluations_needed, simulate
 from judge.drift.watch import Watched, is_due, measure_baseline, watch
 from judge.drift.watch import answer as answer_alarm
 from ledger.entries import AuthorKey
@@ -193,7 +193,9 @@ def simulate_(
         found = known.baseline()
         sd, mean, tasks = float(found.sd), float(found.mean), known.tasks
         repeats = len(known.values)
-    plan = Plan(sd=sd, mean=mean, tasks=tasks, repeats=repeats, streams=streams, seed=seed)
+    plan = DriftSimulation(
+        sd=sd, mean=mean, tasks=tasks, repeats=repeats, streams=streams, seed=seed
+    )
     tables = list(simulate(plan))
     if as_json:
         print_json(tables)
@@ -247,7 +249,7 @@ def _asked(home: Home) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
 def _point(found: Watched, number: int) -> dict[str, Any]:
     history = found.history
     point = history.points[number]
-    sums = charts.ratchet(history.values, history.base, Limits(), restarts=history.restarts)
+    sums = charts.ratchet(history.values, history.base, ChartLimits(), restarts=history.restarts)
     return {
         "checkpoint": point.checkpoint,
         "value": point.value,
@@ -259,7 +261,7 @@ def _point(found: Watched, number: int) -> dict[str, Any]:
 
 def _draw(found: Watched) -> None:
     """Draw the shares with the original's, and the sum of what lies below with its limit."""
-    history, limits = found.history, Limits()
+    history, limits = found.history, ChartLimits()
     if not history.points:
         console.print("nothing is evaluated yet but the original checkpoint")
         return

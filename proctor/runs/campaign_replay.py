@@ -20,7 +20,7 @@ from aggregates.run import Run
 from aggregates.transcript import Transcript
 from judge.auditing.audit import audit_run
 from judge.auditing.events import decode_events
-from judge.auditing.reexecution import Comparison, reexecute
+from judge.auditing.reexecution import Retraining, reexecute
 from judge.auditing.report import AuditReport
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
@@ -61,7 +61,7 @@ class Records:
 class RunAgain:
     """What came of doing one run again."""
 
-    comparison: Comparison
+    comparison: Retraining
     calls: int  # to a model, that were checked
     policy: tuple[Difference, ...]  # what does not follow from the answers that are recorded
 

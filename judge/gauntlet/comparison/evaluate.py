@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from judge.gauntlet.comparison.betting import Settings
 from judge.gauntlet.comparison.claims import THRIFTS, Pair, value
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.weighing import Weighed, weigh
 from judge.gauntlet.errors import GauntletError
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from judge.gauntlet.tasks.benchmark import TaskResult
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = ["Comparison", "Evaluation", "compare"]
+__all__ = ["Evaluation", "TaskComparison", "compare"]
 
 Means = tuple[float | None, float | None]
 """Of the base, and of the candidate; none where an arm never gave it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class TaskComparison:
     """One task in both arms; shares and means are over its pairs."""
 
     task_id: str
@@ -61,7 +61,7 @@ class Evaluation:
     level: float  # of error that was spent on it: 0.0 where no repeats were looked at
     regressions: tuple[str, ...]  # ids of tasks
     improvements: tuple[str, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[TaskComparison, ...]
     reasons: tuple[str, ...]
 
 
@@ -71,7 +71,7 @@ def compare(
     *,
     tasks: Sequence["Task"],
     level: float,
-    settings: Settings | None = None,
+    settings: ComparisonSettings | None = None,
 ) -> Evaluation:
     """Compare what both arms have answered to these tasks; other tasks' results are left out.
 
@@ -80,7 +80,7 @@ def compare(
     """
     if not 0.0 < level < 1.0:
         raise GauntletError(f"an error level must lie between 0 and 1, not {level}")
-    settings = settings or Settings()
+    settings = settings or ComparisonSettings()
     known = weigh([*base, *candidate], tasks=tasks, level=level, settings=settings)
     if known.exact.missing:
         missing = ", ".join(known.exact.missing)
@@ -116,10 +116,10 @@ def _verdict(known: Weighed) -> str:
     return "better" if better else "cannot tell"
 
 
-def _exact(task: str, known: Weighed) -> Comparison:
+def _exact(task: str, known: Weighed) -> TaskComparison:
     losses, gains = known.exact.losses.get(task, ()), known.gains.get(task, ())
     (pair,) = known.pairs[task]
-    return Comparison(
+    return TaskComparison(
         task_id=task,
         stochastic=False,
         pairs=1,
@@ -131,7 +131,9 @@ def _exact(task: str, known: Weighed) -> Comparison:
     )
 
 
-def _of_repeats(task: str, known: Weighed, *, level: float, settings: Settings) -> Comparison:
+def _of_repeats(
+    task: str, known: Weighed, *, level: float, settings: ComparisonSettings
+) -> TaskComparison:
     pairs, proof = known.pairs[task], known.proofs[task]
     worse: list[str] = []
     if known.standing is not None and known.standing.worse:
@@ -143,7 +145,7 @@ def _of_repeats(task: str, known: Weighed, *, level: float, settings: Settings) 
     ]
     unharmed = proof.unharmed >= -log(level)
     verdict = "worse" if worse else "better" if better else "unharmed" if unharmed else None
-    return Comparison(
+    return TaskComparison(
         task_id=task,
         stochastic=True,
         pairs=len(pairs),
@@ -176,7 +178,11 @@ def _shown(pairs: Sequence[Pair], name: str) -> str:
 
 
 def _doubts(
-    known: Weighed, improvements: Sequence[Comparison], *, level: float, settings: Settings
+    known: Weighed,
+    improvements: Sequence[TaskComparison],
+    *,
+    level: float,
+    settings: ComparisonSettings,
 ) -> list[str]:
     """Return why neither is shown."""
     doubts = []

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from judge.gauntlet.comparison.betting import Settings
 from judge.gauntlet.comparison.defects import changes_at, places_of
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.weighing import weigh
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.manifest import Manifest
@@ -229,7 +229,7 @@ class TaskJudge:
             return None
         for at, task in enumerate(self._tasks):
             answers = [self._base[task.task_id], self._ask(task, tree, "candidate")]
-            known = weigh(answers, tasks=[task], level=0.5, settings=Settings())
+            known = weigh(answers, tasks=[task], level=0.5, settings=ComparisonSettings())
             if known.exact.losses:
                 self._tasks.insert(0, self._tasks.pop(at))
                 return known.exact.losses[task.task_id][0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
-from judge.gauntlet.comparison.betting import Settings, schedule
+from judge.gauntlet.comparison.e_values import ComparisonSettings, schedule
 from judge.gauntlet.comparison.weighing import weigh
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def wanted_pairs(
     *,
     tasks: Sequence["Task"],
     level: float,
-    settings: Settings | None = None,
+    settings: ComparisonSettings | None = None,
 ) -> list[tuple[str, int]]:
     """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
 
     Deterministic tasks come first; if one of them shows a loss, no repeats are asked for.
     Where an arm's answer to a pair is there already, the other's is wanted.
     """
-    settings = settings or Settings()
+    settings = settings or ComparisonSettings()
     known = weigh(results, tasks=tasks, level=level, settings=settings)
     if known.exact.missing:
         return [(task, 0) for task in known.exact.missing]

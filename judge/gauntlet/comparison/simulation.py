@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from judge.gauntlet.comparison.betting import Settings
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.sequential import ErrorBudget
 from judge.gauntlet.comparison.trials import (
     World,
@@ -53,7 +53,7 @@ class Scale:
     sequences: int = 50
     proposals: int = 1_000  # of a sequence that changes nothing
     mixed: int = 60  # of a sequence that changes something
-    settings: Settings = field(default_factory=Settings)
+    settings: ComparisonSettings = field(default_factory=ComparisonSettings)
 
 
 def simulate(scale: Scale | None = None) -> Iterator[Table]:

@@ -1,7 +1,7 @@
 """Simulated changes that are put to the gate, many at once, and to the document's plain rule.
 
 The stochastic tasks here are the worst of their kind: a repeat fails in either arm with the flake
-rate, whatever the other arm does with the same seed. The decisions are those of betting.py.
+rate, whatever the other arm does with the same seed. The decisions are those of e_values.py.
 
 Source of the plain rule: the design record's promotion criteria, with one run of each arm.
 I/O: none; random numbers are passed in.
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from judge.gauntlet.comparison.betting import (
+from judge.gauntlet.comparison.e_values import (
     SUCCESS_SHARE,
     Bools,
-    Evidence,
+    ComparisonSettings,
     Floats,
-    Settings,
-    Standing,
+    LogEValues,
+    SequentialState,
     log_e,
     schedule,
     standing,
@@ -73,7 +73,7 @@ def try_changes(
     levels: Floats,
     *,
     rng: np.random.Generator,
-    settings: Settings,
+    settings: ComparisonSettings,
     cached: Ints | None = None,
 ) -> Trials:
     """Put one change to the gate for each level of `levels`, of shape (N,).
@@ -97,7 +97,7 @@ def _try_chunk(
     levels: Floats,
     *,
     rng: np.random.Generator,
-    settings: Settings,
+    settings: ComparisonSettings,
     cached: Ints | None,
 ) -> Trials:
     looks = np.array(schedule(settings))
@@ -126,14 +126,14 @@ def _try_chunk(
 
 
 def _weigh(
-    counts: Floats, spent: Bools, levels: Floats, world: World, settings: Settings
-) -> Standing:
+    counts: Floats, spent: Bools, levels: Floats, world: World, settings: ComparisonSettings
+) -> SequentialState:
     """Weigh counts of shape (changes, tasks, 3) as weighing.py does; no task has metrics."""
     improved = log_e(_OUTCOMES, counts, margin=0.0)
     metrics = np.zeros((len(counts), 1))  # money that is on claims which nobody disputes
     guards = np.zeros((len(counts), 3 * world.tasks))  # two other qualities, and validity
     return standing(
-        Evidence(
+        LogEValues(
             improved=np.concatenate([improved, metrics], axis=-1),
             weights=np.array([SUCCESS_SHARE / world.tasks] * world.tasks + [1.0 - SUCCESS_SHARE]),
             unharmed=log_e(_OUTCOMES, counts, margin=settings.margin),
@@ -154,7 +154,7 @@ def null_sequences(
     proposals: int,
     cached: bool,
     rng: np.random.Generator,
-    settings: Settings,
+    settings: ComparisonSettings,
 ) -> tuple[Bools, Ints]:
     """Return (promoted, pairs), both (sequences, proposals), of changes that change nothing.
 
@@ -185,7 +185,7 @@ def mixed_sequences(
     sequences: int,
     proposals: int,
     rng: np.random.Generator,
-    settings: Settings,
+    settings: ComparisonSettings,
 ) -> tuple[Floats, Floats]:
     """Return each sequence's (wrong, right) promotions; its proposals are drawn from `worlds`."""
     budget = ErrorBudget()

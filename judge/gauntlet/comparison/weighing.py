@@ -1,6 +1,6 @@
 """What the answers of both arms show so far: exact findings and accumulated evidence.
 
-Source: claims.py says what is compared, betting.py what it proves.
+Source: claims.py says what is compared, e_values.py what it proves.
 I/O: none.  Units: natural logarithms.
 """
 
@@ -10,14 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from judge.gauntlet.comparison.betting import (
-    SUCCESS_SHARE,
-    Evidence,
-    Settings,
-    Standing,
-    log_e,
-    standing,
-)
 from judge.gauntlet.comparison.claims import (
     QUALITIES,
     THRIFTS,
@@ -29,12 +21,20 @@ from judge.gauntlet.comparison.claims import (
     saving,
     value,
 )
+from judge.gauntlet.comparison.e_values import (
+    SUCCESS_SHARE,
+    ComparisonSettings,
+    LogEValues,
+    SequentialState,
+    log_e,
+    standing,
+)
 
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.benchmark import TaskResult
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = ["Exact", "Proof", "Weighed", "weigh"]
+__all__ = ["Exact", "TaskEvidence", "Weighed", "weigh"]
 
 Notes = Mapping[str, tuple[str, ...]]
 """Task -> what is found there, in words."""
@@ -52,7 +52,7 @@ class Exact:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proof:
+class TaskEvidence:
     """What the pairs of one stochastic task prove; all of it log e-values."""
 
     improved: Mapping[str, float]  # quality or thrift -> that it is better
@@ -68,9 +68,11 @@ class Weighed:
 
     pairs: Mapping[str, tuple[Pair, ...]]
     exact: Exact
-    proofs: Mapping[str, Proof]  # stochastic task -> what is known of it
+    proofs: Mapping[str, TaskEvidence]  # stochastic task -> what is known of it
     dear: Notes  # thrifts that got worse somewhere: while there are any, none counts as better
-    standing: Standing | None  # none where no task is stochastic, or an exact loss settles it
+    standing: (
+        SequentialState | None
+    )  # none where no task is stochastic, or an exact loss settles it
 
     @property
     def gains(self) -> Notes:
@@ -86,7 +88,7 @@ def weigh(
     *,
     tasks: Sequence["Task"],
     level: float,
-    settings: Settings,
+    settings: ComparisonSettings,
 ) -> Weighed:
     """Weigh all results of both arms; what is no pair is left out.
 
@@ -152,7 +154,7 @@ def _told(task: str, name: str, pair: Pair) -> str:
     return f"{task}: {name} {before:g} -> {'nothing' if after is None else f'{after:g}'}"
 
 
-def _prove(pairs: Sequence[Pair], settings: Settings) -> Proof:
+def _prove(pairs: Sequence[Pair], settings: ComparisonSettings) -> TaskEvidence:
     given = {"success", *(name for pair in pairs for name in pair.base.metrics)}
     better = {name: [difference(pair, name) for pair in pairs] for name in QUALITIES}
     better = {name: each for name, each in better.items() if name in given}
@@ -161,7 +163,7 @@ def _prove(pairs: Sequence[Pair], settings: Settings) -> Proof:
     guarded = {**better, "validity": [-fault(pair) for pair in pairs]}
     claims = {**better, **cheaper}
     margin = settings.margin
-    return Proof(
+    return TaskEvidence(
         improved={name: _log_e(each) for name, each in claims.items()},
         harmed={name: _log_e(_less(each)) for name, each in guarded.items()},
         costs={name: _log_e(each) for name, each in dearer.items()},
@@ -178,7 +180,7 @@ def _less(differences: Sequence[float]) -> list[float]:
     return [-each for each in differences]
 
 
-def _evidence(known: Weighed, *, level: float, settings: Settings) -> Evidence:
+def _evidence(known: Weighed, *, level: float, settings: ComparisonSettings) -> LogEValues:
     """Lay the proofs out, with the money shared among claims that are fixed beforehand.
 
     A metric that a task does not have wins and loses nothing.
@@ -192,7 +194,7 @@ def _evidence(known: Weighed, *, level: float, settings: Settings) -> Evidence:
             improved.append(-np.inf if lost else proof.improved.get(name, 0.0))
             weights.append(SUCCESS_SHARE if name == "success" else metric_share)
     guarded = (*QUALITIES, "validity")
-    return Evidence(
+    return LogEValues(
         improved=np.array(improved),
         weights=np.array(weights) / len(known.proofs),
         unharmed=np.array([proof.unharmed for proof in known.proofs.values()]),

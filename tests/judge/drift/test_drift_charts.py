@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 
 from judge.drift import charts
-from judge.drift.charts import Baseline, Limits, baseline_of
-from judge.drift.simulation import Plan, evaluations_needed, simulate
+from judge.drift.charts import Baseline, ChartLimits, baseline_of
+from judge.drift.simulation import DriftSimulation, evaluations_needed, simulate
 from judge.errors import DriftError
 
 BASE = Baseline(mean=np.array(0.9), reference=np.array(0.9), sd=np.array(0.01))
-LIMITS = Limits()
+LIMITS = ChartLimits()
 STABLE = np.full(30, 0.9)
 
 
@@ -129,7 +129,7 @@ def test_one_evaluation_is_no_baseline() -> None:
 
 
 def test_all_alarms_together_err_seldom_and_see_a_ratchet_in_time() -> None:
-    tables = simulate(Plan(sd=0.0075, mean=49 / 52))
+    tables = simulate(DriftSimulation(sd=0.0075, mean=49 / 52))
     healthy, ratchets = next(tables), next(tables)
     assert [float(row[-1].rstrip("%")) <= 3.0 for row in healthy.rows] == [True, True]
     seen = {row[0]: float(row[2].rstrip("%")) for row in ratchets.rows if row[1].startswith("all")}

@@ -8,8 +8,8 @@ from gauntlet_lines import SELECTION, UNSORTED, Line, renamed
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.line import Line as Chain
-from judge.drift.charts import Limits, baseline_of
-from judge.drift.history import History, Point, read_history
+from judge.drift.charts import ChartLimits, baseline_of
+from judge.drift.history import DriftHistory, Point, read_history
 from judge.drift.watch import look, measure_baseline, watch
 from judge.errors import DriftError
 from judge.gauntlet.controller import Controller
@@ -70,18 +70,18 @@ def promote(line: Line, place: Workplace, text: str) -> str:
     return commit
 
 
-def history(*values: float, again: float | None = None) -> History:
+def history(*values: float, again: float | None = None) -> DriftHistory:
     points = [
         Point(checkpoint=str(n), value=value, again=None, complexity=None, answered=False)
         for n, value in enumerate(values)
     ]
     last = points.pop()
     points.append(Point(**{**vars(last), "again": again}))
-    return History(base=BASE, points=tuple(points))
+    return DriftHistory(base=BASE, points=tuple(points))
 
 
-def kinds(found: History) -> list[str]:
-    return [each.kind for each in look(found, Limits())]
+def kinds(found: DriftHistory) -> list[str]:
+    return [each.kind for each in look(found, ChartLimits())]
 
 
 def test_harm_behind_the_gauntlets_back_is_rolled_back(line: Line, controller: Controller) -> None:
@@ -179,7 +179,7 @@ def test_circuit_breaker_waits_for_a_second_evaluation() -> None:
 
 def test_production_is_told_of_the_active_checkpoint() -> None:
     steady = history(0.9)
-    (found,) = look(steady, Limits(), [(40, 50), (2, 20)])
+    (found,) = look(steady, ChartLimits(), [(40, 50), (2, 20)])
     assert found.kind == "production"
     assert found.detail == "2 of 20 runs under it succeeded, and 80% of those before it"
-    assert look(steady, Limits(), [(40, 50), (14, 20)]) == []
+    assert look(steady, ChartLimits(), [(40, 50), (14, 20)]) == []

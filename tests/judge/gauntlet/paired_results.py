@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from made_tasks import made_task
 
-from judge.gauntlet.comparison.betting import Settings
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.sequential import wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
@@ -61,7 +61,7 @@ def asked(
     results: Iterable[TaskResult] = (),
     *,
     level: float,
-    settings: Settings | None = None,
+    settings: ComparisonSettings | None = None,
 ) -> list[TaskResult]:
     """Return all results once no more are wanted; `answer` gives each success."""
     found = list(results)

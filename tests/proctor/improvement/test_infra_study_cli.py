@@ -9,7 +9,7 @@ import pytest
 from frontdoor import answer, call_here
 from gauntlet_lines import SELECTION, Line
 
-from judge.gauntlet.comparison.betting import Settings
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.mutation import mutants_of
 from judge.gauntlet.comparison.simulation import Scale
 from proctor.cli import infra_study
@@ -33,7 +33,7 @@ def study_json(*arguments: str | Path) -> Any:
 def test_simulation_tells_its_tables_and_the_same_ones_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tiny = Scale(trials=4, sequences=2, proposals=4, mixed=5, settings=Settings(most=50))
+    tiny = Scale(trials=4, sequences=2, proposals=4, mixed=5, settings=ComparisonSettings(most=50))
     monkeypatch.setattr(infra_study, "SMALL", tiny)
     tables = study_json("simulate", "--small", "--seed", "1")
     assert [table["title"].split(":")[0] for table in tables] == [

@@ -9,7 +9,14 @@ import pytest
 from paired_results import asked, flaky, pair, result, task
 
 from judge.gauntlet.comparison import trials
-from judge.gauntlet.comparison.betting import Evidence, Floats, Settings, log_e, schedule, standing
+from judge.gauntlet.comparison.e_values import (
+    ComparisonSettings,
+    Floats,
+    LogEValues,
+    log_e,
+    schedule,
+    standing,
+)
 from judge.gauntlet.comparison.evaluate import compare
 from judge.gauntlet.comparison.sequential import ErrorBudget, share, wanted_pairs
 from judge.gauntlet.comparison.simulation import Scale, power_row
@@ -56,7 +63,7 @@ def test_evidence_grows_when_the_doubted_is_false() -> None:
 def weighed(counts: Floats) -> Floats:
     """Return the log e-values of changes from the counts of two tasks, of shape (..., 2, 3)."""
     return standing(
-        Evidence(
+        LogEValues(
             improved=log_e(OUTCOMES, counts, margin=0.0),
             weights=np.array([0.5, 0.5]),
             unharmed=log_e(OUTCOMES, counts, margin=0.1),
@@ -66,7 +73,7 @@ def weighed(counts: Floats) -> Floats:
             level=0.02,
             exact=False,
         ),
-        settings=Settings(),
+        settings=ComparisonSettings(),
     ).value
 
 
@@ -96,16 +103,16 @@ def test_level_is_restored_by_promotions() -> None:
 
 
 def test_schedule_ends_at_the_most_pairs() -> None:
-    looks = schedule(Settings(first=20, most=100))
+    looks = schedule(ComparisonSettings(first=20, most=100))
     assert looks == (20, 25, 32, 40, 50, 63, 79, 99, 100)
-    assert schedule(Settings(first=20, most=5)) == (5,)
+    assert schedule(ComparisonSettings(first=20, most=5)) == (5,)
 
 
 TASKS = [task("exact"), task("one", stochastic=True), task("two", stochastic=True)]
 LEVEL = ErrorBudget().level([])
 
 
-def evaluated(results: list[TaskResult], *, settings: Settings | None = None) -> str:
+def evaluated(results: list[TaskResult], *, settings: ComparisonSettings | None = None) -> str:
     base = [each for each in results if each.arm == "base"]
     candidate = [each for each in results if each.arm == "candidate"]
     found = compare(base, candidate, tasks=TASKS, level=LEVEL, settings=settings)
@@ -151,7 +158,7 @@ def test_plan_stops_at_the_budget_when_a_task_stays_open() -> None:
     rates: dict[tuple[str, Arm], float] = dict.fromkeys(
         [("one", "base"), ("one", "candidate"), ("two", "base"), ("two", "candidate")], 0.5
     )
-    settings = Settings(most=60)
+    settings = ComparisonSettings(most=60)
     results = asked(TASKS, flaky(rates, seed=2), level=LEVEL, settings=settings)
     assert counted(results, "one") == counted(results, "two") == 60
     assert evaluated(results, settings=settings) == "cannot tell"
@@ -178,13 +185,13 @@ def test_simulation_decides_as_the_gate_does() -> None:
         for name, (lost, same, won) in zip(("one", "two"), counts.tolist(), strict=True):
             both = [(True, False)] * lost + [(True, True)] * same + [(False, True)] * won
             results += [r for at, b in enumerate(both) for r in pair(name, *b, repeat=at)]
-        known = weigh(results, tasks=TASKS, level=LEVEL, settings=Settings()).standing
+        known = weigh(results, tasks=TASKS, level=LEVEL, settings=ComparisonSettings()).standing
         found = trials._weigh(
             counts[None].astype(float),
             np.zeros((1, 2), dtype=bool),
             np.array([LEVEL]),
             World(flake=0.0, tasks=2),
-            Settings(),
+            ComparisonSettings(),
         )
         assert known is not None
         assert known.value == pytest.approx(found.value[0])
@@ -199,7 +206,7 @@ def test_null_proposals_are_not_promoted() -> None:
         proposals=400,
         cached=True,
         rng=np.random.default_rng(5),
-        settings=Settings(),
+        settings=ComparisonSettings(),
     )
     assert promoted.mean() <= 0.05
     assert promoted.any(axis=-1).mean() <= 0.34
@@ -213,10 +220,10 @@ def test_sequences_go_on_after_a_promotion() -> None:
         proposals=30,
         cached=False,
         rng=np.random.default_rng(8),
-        settings=Settings(),
+        settings=ComparisonSettings(),
     )
     assert promoted.mean() > 0.9
-    looks = schedule(Settings())
+    looks = schedule(ComparisonSettings())
     assert set(pairs.flat) <= {one + two for one in looks for two in looks}
 
 
@@ -229,7 +236,7 @@ def test_mixed_sequences_tell_right_promotions_from_wrong_ones() -> None:
             sequences=4,
             proposals=10,
             rng=np.random.default_rng(9),
-            settings=Settings(),
+            settings=ComparisonSettings(),
         )
         counts = [int(each.sum()) for each in promotions]
         assert counts == ([0, counts[1]] if wrong[0] else [counts[0], 0])
@@ -239,9 +246,11 @@ def test_mixed_sequences_tell_right_promotions_from_wrong_ones() -> None:
 def test_harm_of_ten_points_is_rejected_though_another_task_is_better() -> None:
     levels, rng = np.full(300, LEVEL), np.random.default_rng(6)
     harmful = World(flake=0.05, improves=0.10, harms=0.10)
-    assert try_changes(harmful, levels, rng=rng, settings=Settings()).better.mean() <= 0.10
+    assert (
+        try_changes(harmful, levels, rng=rng, settings=ComparisonSettings()).better.mean() <= 0.10
+    )
     honest = World(flake=0.05, improves=0.10)
-    assert try_changes(honest, levels, rng=rng, settings=Settings()).better.mean() >= 0.80
+    assert try_changes(honest, levels, rng=rng, settings=ComparisonSettings()).better.mean() >= 0.80
 
 
 def test_plain_rule_rejects_harmless_changes_and_promotes_useless_ones() -> None:

@@ -18,7 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Evidence", "Settings", "Standing", "log_e", "log_mean", "schedule", "standing"]
+__all__ = [
+    "ComparisonSettings",
+    "LogEValues",
+    "SequentialState",
+    "log_e",
+    "log_mean",
+    "schedule",
+    "standing",
+]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -27,7 +35,7 @@ SUCCESS_SHARE = 0.75  # of the money is on successes, the rest on metrics
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ComparisonSettings:
     """What counts as harm, and how many repeats a stochastic task may take."""
 
     margin: float = 0.10  # of success, or of a metric: less than that is not told from no harm
@@ -56,7 +64,7 @@ def log_mean(logs: Floats, *, weights: Floats | None = None) -> Floats:
     return np.asarray(np.logaddexp.reduce(logs + np.log(shares), axis=-1))
 
 
-def schedule(settings: Settings) -> tuple[int, ...]:
+def schedule(settings: ComparisonSettings) -> tuple[int, ...]:
     """Return at how many pairs of a task the evidence is looked at."""
     looks = [min(settings.first, settings.most)]
     while looks[-1] < settings.most:
@@ -65,7 +73,7 @@ def schedule(settings: Settings) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class LogEValues:
     """What is known of one change, or of many (...), whose K stochastic tasks make C claims.
 
     All of it as log e-values against what is to be refuted.
@@ -82,7 +90,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class SequentialState:
     """What follows, and of which tasks more pairs are wanted."""
 
     better: Bools  # (...)
@@ -91,7 +99,7 @@ class Standing:
     value: Floats  # (...), log e-value of the whole
 
 
-def standing(evidence: Evidence, *, settings: Settings) -> Standing:
+def standing(evidence: LogEValues, *, settings: ComparisonSettings) -> SequentialState:
     """Weigh it all: one e-value against "this change improves nothing, or harms something".
 
     It is the smallest of the evidence for some improvement (a mean over claims) and of that for
@@ -112,7 +120,7 @@ def standing(evidence: Evidence, *, settings: Settings) -> Standing:
     stuck = (open_ & evidence.spent).any(axis=-1)
     hope = evidence.hopeless < -np.log(settings.futile)
     wanted = np.where(found[..., None], open_, hope) & ~evidence.spent
-    return Standing(
+    return SequentialState(
         better=better,
         worse=worse,
         wanted=wanted & ~(better | worse | (found & stuck))[..., None],
