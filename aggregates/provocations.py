@@ -99,17 +99,43 @@ class Provocation:
     title: str
     expects: tuple[str, ...]  # rules; which of several, the drawn place decides
     ranges: str  # in words, for the reference page
-    draw: Callable[[_Draws, Mapping[str, Any]], _Drawn]
+    draw: "_Draw"
 
 
+_Draw = Callable[[_Draws, Mapping[str, Any]], _Drawn]
+_catalogue: dict[str, Provocation] = {}
+
+
+def _provocation(
+    name: str, title: str, expects: tuple[str, ...], ranges: str
+) -> Callable[[_Draw], _Draw]:
+    """Enter a kind of fault, drawn by the function below, into the catalogue."""
+
+    def enter(draw: _Draw) -> _Draw:
+        _catalogue[name] = Provocation(name, title, expects, ranges, draw)
+        return draw
+
+    return enter
+
+
+@_provocation(
+    "lr_too_high", "a learning rate far too high, and no warm-up", ("R1",), "`lr` 1.5 to 5"
+)
 def _lr_too_high(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R1",), {"settings": {"lr": draws.number("lr", 1.5, 5.0), "warm_up_epochs": 0}}
 
 
+@_provocation("lr_too_low", "a learning rate far too low", ("R1",), "`lr` 1e-5 to 2e-4")
 def _lr_too_low(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R1",), {"settings": {"lr": draws.number("lr", 1e-5, 2e-4), "warm_up_epochs": 0}}
 
 
+@_provocation(
+    "init_too_large",
+    "initial weights far too large",
+    ("R1", "R6"),
+    "times 50 to 200, in the head (R1) or in the body (R6)",
+)
 def _init_too_large(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     part = draws.choice("part", ("body", "head"))
     weights = {"part": part, "factor": draws.number("factor", 50.0, 200.0)}
@@ -117,11 +143,20 @@ def _init_too_large(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return (rule,), {"settings": {"norm": "batch"}, "weights": weights}
 
 
+@_provocation(
+    "init_too_small", "initial weights far too small", ("R1",), "times 3e-4 to 0.01, in the body"
+)
 def _init_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     weights = {"part": "body", "factor": draws.number("factor", 3e-4, 1e-2)}
     return ("R1",), {"settings": {"norm": "batch"}, "weights": weights}
 
 
+@_provocation(
+    "dead_activations",
+    "biases so far below zero that units never rise above it",
+    ("R5",),
+    "60% to 90% of the biases, in the blocks or everywhere, at -8 to -20",
+)
 def _dead_activations(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     biases = {
         "part": draws.choice("part", ("blocks", "everywhere")),
@@ -131,6 +166,13 @@ def _dead_activations(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R5",), {"settings": {"norm": "batch", "activation": "relu"}, "biases": biases}
 
 
+@_provocation(
+    "no_norm_at_depth",
+    "many blocks and no normalisation",
+    ("R6", "R7"),
+    "12 to 16 blocks, of GELU without shortcuts (R6) or of ReLU with them and an `lr` "
+    "of 0.002 (R7)",
+)
 def _no_norm_at_depth(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     settings: dict[str, Any] = {"norm": "none", "blocks": draws.whole("blocks", 12, 16)}
     if draws.choice("residual", (False, True)):
@@ -141,10 +183,17 @@ def _no_norm_at_depth(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R6",), {"settings": {**settings, "residual": False, "activation": "gelu"}}
 
 
+@_provocation("batch_too_small", "batches of a few images", ("R2",), "`batch_size` 2 to 4")
 def _batch_too_small(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R2",), {"settings": {"batch_size": draws.whole("size", 2, 4), "accumulation": 1}}
 
 
+@_provocation(
+    "batch_too_large",
+    "two batches to an epoch",
+    ("R2",),
+    "`batch_size` 0.4 to 0.5 of the training set, as far as memory reaches",
+)
 def _batch_too_large(draws: _Draws, config: Mapping[str, Any]) -> _Drawn:
     examples = config.get("train_examples") or _SHAPES_EXAMPLES
     wanted = int(examples * draws.number("share", 0.4, 0.5))
@@ -153,6 +202,12 @@ def _batch_too_large(draws: _Draws, config: Mapping[str, Any]) -> _Drawn:
     return ("R2",), {"settings": {"batch_size": even, "accumulation": 1}}
 
 
+@_provocation(
+    "too_little_capacity",
+    "a trunk of a single channel",
+    ("R4",),
+    "`channels` 1, `width` 1 to 4, `blocks` 1 to 2",
+)
 def _too_little_capacity(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     settings = {
         "channels": 1,
@@ -162,11 +217,23 @@ def _too_little_capacity(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R4",), {"settings": settings}
 
 
+@_provocation(
+    "tiny_init_no_norm",
+    "initial weights far too small, and no normalisation that could make up for it",
+    ("R6",),
+    "times 3e-4 to 0.01, in the body, `norm` none",
+)
 def _tiny_init_no_norm(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     weights = {"part": "body", "factor": draws.number("factor", 3e-4, 1e-2)}
     return ("R6",), {"settings": {"norm": "none"}, "weights": weights}
 
 
+@_provocation(
+    "exploding_loss",
+    "a training loss that is multiplied for some epochs",
+    ("R7",),
+    "times 2,000 to 100,000, for 3 or 4 epochs from epoch 0 or 1",
+)
 def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     loss = {
         "factor": draws.number("factor", 2e3, 1e5),
@@ -176,102 +243,14 @@ def _exploding_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R7",), {"loss": loss}
 
 
+@_provocation(
+    "infinite_loss", "an epoch with an infinite training loss", ("R7",), "in epoch 0, 1 or 2"
+)
 def _infinite_loss(draws: _Draws, _: Mapping[str, Any]) -> _Drawn:
     return ("R7",), {"loss": {"factor": math.inf, "first": draws.whole("first", 0, 2), "epochs": 1}}
 
 
-CATALOGUE: Mapping[str, Provocation] = MappingProxyType(
-    {
-        each.name: each
-        for each in (
-            Provocation(
-                "lr_too_high",
-                "a learning rate far too high, and no warm-up",
-                ("R1",),
-                "`lr` 1.5 to 5",
-                _lr_too_high,
-            ),
-            Provocation(
-                "lr_too_low",
-                "a learning rate far too low",
-                ("R1",),
-                "`lr` 1e-5 to 2e-4",
-                _lr_too_low,
-            ),
-            Provocation(
-                "init_too_large",
-                "initial weights far too large",
-                ("R1", "R6"),
-                "times 50 to 200, in the head (R1) or in the body (R6)",
-                _init_too_large,
-            ),
-            Provocation(
-                "init_too_small",
-                "initial weights far too small",
-                ("R1",),
-                "times 3e-4 to 0.01, in the body",
-                _init_too_small,
-            ),
-            Provocation(
-                "dead_activations",
-                "biases so far below zero that units never rise above it",
-                ("R5",),
-                "60% to 90% of the biases, in the blocks or everywhere, at -8 to -20",
-                _dead_activations,
-            ),
-            Provocation(
-                "no_norm_at_depth",
-                "many blocks and no normalisation",
-                ("R6", "R7"),
-                "12 to 16 blocks, of GELU without shortcuts (R6) or of ReLU with them and an `lr` "
-                "of 0.002 (R7)",
-                _no_norm_at_depth,
-            ),
-            Provocation(
-                "batch_too_small",
-                "batches of a few images",
-                ("R2",),
-                "`batch_size` 2 to 4",
-                _batch_too_small,
-            ),
-            Provocation(
-                "batch_too_large",
-                "two batches to an epoch",
-                ("R2",),
-                "`batch_size` 0.4 to 0.5 of the training set, as far as memory reaches",
-                _batch_too_large,
-            ),
-            Provocation(
-                "too_little_capacity",
-                "a trunk of a single channel",
-                ("R4",),
-                "`channels` 1, `width` 1 to 4, `blocks` 1 to 2",
-                _too_little_capacity,
-            ),
-            Provocation(
-                "tiny_init_no_norm",
-                "initial weights far too small, and no normalisation that could make up for it",
-                ("R6",),
-                "times 3e-4 to 0.01, in the body, `norm` none",
-                _tiny_init_no_norm,
-            ),
-            Provocation(
-                "exploding_loss",
-                "a training loss that is multiplied for some epochs",
-                ("R7",),
-                "times 2,000 to 100,000, for 3 or 4 epochs from epoch 0 or 1",
-                _exploding_loss,
-            ),
-            Provocation(
-                "infinite_loss",
-                "an epoch with an infinite training loss",
-                ("R7",),
-                "in epoch 0, 1 or 2",
-                _infinite_loss,
-            ),
-        )
-    }
-)
+CATALOGUE: Mapping[str, Provocation] = MappingProxyType(_catalogue)
 
 
 def draw_fault(name: str, seed: int, config: Mapping[str, Any]) -> Fault:

@@ -1,6 +1,6 @@
 """Strategy: which class of rule dominated which part of a run, and whether remedies worked.
 
-The same questions are answered in SQL by the views strategy_phases and remedy_effects.
+The views strategy_phases and remedy_effects answer the same in SQL; PHASES and CLASSES are theirs.
 I/O: none.  Units: epochs from 0.
 """
 
@@ -19,7 +19,7 @@ PHASES = (
     ("process", 35, "process"),
 )
 EFFECT_WINDOW = 3  # epochs that a remedy has to silence its rule
-_CLASSES = tuple(dict.fromkeys(RULE_CLASSES.values()))  # by precedence
+CLASSES = tuple(dict.fromkeys(RULE_CLASSES.values()))  # by precedence
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def phases(fired: Sequence[Collection[str]]) -> tuple[Phase, ...]:
             break
         last = min(end, len(fired) - 1)
         counts = Counter(RULE_CLASSES[rule] for rules in fired[first : last + 1] for rule in rules)
-        firings = {kind: counts[kind] for kind in _CLASSES if counts[kind]}
+        firings = {kind: counts[kind] for kind in CLASSES if counts[kind]}
         dominant = max(firings, key=lambda kind: firings[kind], default=None)
         found.append(Phase(name, first, last, expected, dominant, firings))
     return tuple(found)

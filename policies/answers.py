@@ -15,6 +15,7 @@ from aggregates.declared import json_type
 from aggregates.errors import DecisionError
 from aggregates.playbook import DEFER, DIRECTIONS, EVENT_TYPES, PARAMETER_TYPES, REMEDIES
 from policies.errors import AnswerError
+from policies.forms import list_of, strict_object
 
 MAX_DECISIONS = 16
 MAX_PROBLEM = 300  # characters for each rule
@@ -32,16 +33,16 @@ def decision_schema(observation: Observation) -> dict[str, Any]:
     for rule in due:
         directions.update(DIRECTIONS[rule].get(observation.evaluations[rule].side or "", ()))
     names = {name for way in directions for name in REMEDIES[way].parameters}
-    decision = _strict_object(
+    decision = strict_object(
         {
             "event_type": {"type": "string", "enum": list(EVENT_TYPES)},
-            "cites": {"type": "array", "items": {"type": "string", "enum": due}},
+            "cites": list_of({"type": "string", "enum": due}),
             "direction": {"type": "string", "enum": sorted(directions)},
-            "params": _strict_object({name: _parameter(name) for name in sorted(names)}),
+            "params": strict_object({name: _parameter(name) for name in sorted(names)}),
             "justification": {"type": "string"},
         }
     )
-    return _strict_object({"decisions": {"type": "array", "items": decision}})
+    return strict_object({"decisions": list_of(decision)})
 
 
 def read_answer(value: object, observation: Observation) -> tuple[list[Decision], dict[str, str]]:
@@ -101,12 +102,3 @@ def _parameter(name: str) -> dict[str, Any]:
     kind, choices = json_type(PARAMETER_TYPES[name])
     enum = {"enum": [*choices, None]} if choices else {}
     return {"type": [kind, "null"], **enum}
-
-
-def _strict_object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }

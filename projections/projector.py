@@ -24,6 +24,8 @@ import orjson
 from aggregates import signals
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
+from aggregates.rules import RULE_CLASSES
+from aggregates.strategy import CLASSES, PHASES
 from ledger import bodies
 from ledger.errors import LedgerError, UnknownEventError
 from ledger.verification.authority import AUTHORITY_EVENTS
@@ -72,8 +74,8 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 def schema_hash() -> str:
     """Return the SHA-256 over everything that decides what the tables hold."""
-    sources = (SCHEMA, *_VIEWS, *_CODE, Path(bodies.__file__), Path(signals.__file__))
-    texts = [source.read_text(encoding="utf-8") for source in sources]
+    sources = (SCHEMA, *_CODE, Path(bodies.__file__), Path(signals.__file__))
+    texts = [*(source.read_text(encoding="utf-8") for source in sources), *_view_texts()]
     versions = {event_type.name: event_type.version for event_type in REGISTRY}
     return hashlib.sha256(json.dumps([texts, versions], sort_keys=True).encode()).hexdigest()
 
@@ -85,7 +87,7 @@ def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = Fal
     that stand as of the entry whose index the variable `as_of` holds, or all; every other view
     reads these. `comments` are for those who ask without our pages: they take longer than the rest.
     """
-    schema, *views = (source.read_text(encoding="utf-8") for source in (SCHEMA, *_VIEWS))
+    schema, *views = (SCHEMA.read_text(encoding="utf-8"), *_view_texts())
     said = "".join(_COMMENT.findall(schema)).replace("COMMENT ON TABLE", "COMMENT ON VIEW")
     if not comments:
         schema, *views = (_COMMENT.sub("", source) for source in (schema, *views))
@@ -99,6 +101,26 @@ def create_schema(connection: duckdb.DuckDBPyConnection, *, comments: bool = Fal
         for source in (said, *views) if comments else views:
             connection.execute(source)
         connection.execute("INSERT INTO log.position VALUES (0, NULL, ?)", [schema_hash()])
+
+
+def _view_texts() -> list[str]:
+    """Return the SQL of the views, with the phases and the classes of rules filled in."""
+    ends = [*(first for _, first, _ in PHASES[1:]), None]
+    told: dict[str, list[tuple[object, ...]]] = {
+        "{{phases}}": [
+            (name, first, end, kind) for (name, first, kind), end in zip(PHASES, ends, strict=True)
+        ],
+        "{{rules}}": [(rule, kind, CLASSES.index(kind)) for rule, kind in RULE_CLASSES.items()],
+    }
+    texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
+    for place, values in told.items():
+        listed = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
+        texts = [text.replace(place, listed) for text in texts]
+    return texts
+
+
+def _literal(value: object) -> str:
+    return "NULL" if value is None else repr(value)
 
 
 def create_documented(connection: duckdb.DuckDBPyConnection) -> None:

@@ -649,29 +649,17 @@ COMMENT ON COLUMN violation_causes.cause IS 'harness; human; policy: it repeated
 
 CREATE VIEW strategy_phases AS
 WITH phases (phase, first_epoch, end_epoch, expected) AS (
-    VALUES
-    ('stabilise', 0, 5, 'stability'),
-    ('capacity', 5, 15, 'capacity'),
-    ('tune', 15, 35, 'tuning'),
-    ('process', 35, NULL, 'process')
+    VALUES {{phases}}  -- aggregates.strategy.PHASES
 ),
 
-classes (class, standing) AS (
-    VALUES ('stability', 1), ('capacity', 2), ('tuning', 3), ('process', 4)
+rules (rule, class, standing) AS (
+    VALUES {{rules}}  -- aggregates.rules.RULE_CLASSES, by precedence
 ),
 
 classified AS (
-    SELECT
-        run_id,
-        epoch,
-        fired,
-        CASE rule
-            WHEN 'R7' THEN 'stability' WHEN 'R6' THEN 'stability'
-            WHEN 'R4' THEN 'capacity' WHEN 'R5' THEN 'capacity'
-            WHEN 'R1' THEN 'tuning' WHEN 'R2' THEN 'tuning'
-            ELSE 'process'
-        END AS class
+    SELECT run_id, epoch, fired, class, standing
     FROM rule_evaluations
+    JOIN rules USING (rule)
 ),
 
 counted AS (
@@ -682,6 +670,7 @@ counted AS (
         p.first_epoch,
         MAX(e.epoch) AS last_epoch,
         e.class,
+        e.standing,
         COUNT(*) FILTER (e.fired) AS firings
     FROM phases AS p
     JOIN classified AS e
@@ -695,13 +684,12 @@ SELECT
     c.first_epoch,
     MAX(c.last_epoch) AS last_epoch,
     c.expected,
-    ARG_MAX(c.class, c.firings * 8 - k.standing) FILTER (c.firings > 0) AS dominant,
+    ARG_MAX(c.class, c.firings * 8 - c.standing) FILTER (c.firings > 0) AS dominant,
     MAX(c.firings) FILTER (c.class = 'stability') AS stability,
     MAX(c.firings) FILTER (c.class = 'capacity') AS capacity,
     MAX(c.firings) FILTER (c.class = 'tuning') AS tuning,
     MAX(c.firings) FILTER (c.class = 'process') AS process
 FROM counted AS c
-JOIN classes AS k USING (class)
 GROUP BY ALL;
 COMMENT ON VIEW strategy_phases IS 'The class of rules that dominated each part that a run has reached';
 COMMENT ON COLUMN strategy_phases.run_id IS 'The run';

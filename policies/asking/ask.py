@@ -18,7 +18,6 @@ from policies.asking.completion import Answer, read_body
 from policies.asking.ladder import (
     PROBE_MESSAGES,
     PROBE_SCHEMA,
-    extract,
     probe,
     request_for,
     verify_probe,
@@ -26,6 +25,7 @@ from policies.asking.ladder import (
 from policies.asking.settings import ModelSettings
 from policies.calls import Answers, CallLog
 from policies.errors import AnswerError, PolicyError
+from policies.extraction import extract
 
 T = TypeVar("T")
 _FATAL = (401, 403, 404)  # at the probe: no other rung would change it

@@ -9,13 +9,13 @@ I/O: none; asking is passed in.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
 
 from policies.asking.settings import RUNGS, ModelSettings
-from policies.errors import AnswerError
-from policies.extraction import ANSWER, MAX_TEXT, extract
-
-__all__ = ["MAX_TEXT", "RUNGS", "extract", "probe", "request_for"]
+from policies.extraction import ANSWER
+from policies.forms import list_of, read_form, strict_object
 
 TRIES = 3  # for each rung
 
@@ -24,26 +24,23 @@ PROBE_MESSAGES = (
     {"role": "system", "content": "You answer in the form that is asked for, without any comment."},
     {"role": "user", "content": "Fill in the form. Where it allows a single word, give that word."},
 )
-PROBE_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "words": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "word": {"type": "string", "enum": [PROBE_WORD]},
-                    "size": {"type": ["integer", "null"]},
-                },
-                "required": ["word", "size"],
-                "additionalProperties": False,
-            },
-        },
-        "certain": {"type": "boolean"},
-    },
-    "required": ["words", "certain"],
-    "additionalProperties": False,
+_WORD = {
+    "word": {"type": "string", "enum": [PROBE_WORD]},
+    "size": {"type": ["integer", "null"]},
 }
+PROBE_SCHEMA: Mapping[str, Any] = strict_object(
+    {"words": list_of(strict_object(_WORD)), "certain": {"type": "boolean"}}
+)
+
+
+class _Word(Struct, forbid_unknown_fields=True):
+    word: Literal["quartz-7306"]
+    size: int | None
+
+
+class _Probe(Struct, forbid_unknown_fields=True):
+    words: Annotated[list[_Word], Meta(min_length=1)]
+    certain: bool
 
 
 def request_for(
@@ -107,18 +104,4 @@ def probe(
 
 def verify_probe(value: Any) -> None:
     """Raise AnswerError unless `value` is what the probe asked for."""
-    words = value.get("words") if isinstance(value, Mapping) else None
-    if (
-        not isinstance(words, list)
-        or not words
-        or set(value) != {"words", "certain"}
-        or not isinstance(value["certain"], bool)
-        or any(
-            not isinstance(item, Mapping)
-            or set(item) != {"word", "size"}
-            or item["word"] != PROBE_WORD
-            or not (item["size"] is None or type(item["size"]) is int)
-            for item in words
-        )
-    ):
-        raise AnswerError("it is not of the form that the probe asks for")
+    read_form(_Probe, value)

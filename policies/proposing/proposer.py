@@ -13,11 +13,14 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from policies.asking.ask import Asked, Asker
 from policies.asking.prompt import quoted
 from policies.errors import AnswerError
+from policies.forms import list_of, read_form, strict_object
 from policies.proposing.distiller import LEAST_SAVING, saving
 from policies.proposing.tuner import DISTILLATION, INSTRUCTIONS
 
@@ -69,17 +72,32 @@ class Change:
     texts: Mapping[str, str | None] = field(default_factory=dict)  # path -> text; None: delete it
 
 
+class _Edit(Struct, forbid_unknown_fields=True):
+    path: str
+    find: str
+    replace: str
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    path: str
+    content: str | None
+
+
+_Edits = Annotated[list[_Edit], Meta(max_length=MAX_EDITS)]
+_Files = Annotated[list[_File], Meta(max_length=MAX_FILES)]
+
+
 def change_schema(technique: str) -> dict[str, Any]:
     """Return the JSON schema of an answer; which parts the rationale has depends on how it asks."""
-    text = {"type": "string"}
+    text, text_or_null = {"type": "string"}, {"type": ["string", "null"]}
     parts: dict[str, Any] = dict.fromkeys(_PARTS.get(technique, ("rationale",)), text)
     if "steps" in parts:
-        parts["steps"] = _list(text)
-    return _strict(
+        parts["steps"] = list_of(text)
+    return strict_object(
         {
             **parts,
-            "edits": _list(_strict({"path": text, "find": text, "replace": text})),
-            "files": _list(_strict({"path": text, "content": {"type": ["string", "null"]}})),
+            "edits": list_of(strict_object(dict.fromkeys(_Edit.__struct_fields__, text))),
+            "files": list_of(strict_object({"path": text, "content": text_or_null})),
         }
     )
 
@@ -131,24 +149,19 @@ def read_change(value: Any, *, read: Read, technique: str) -> Change:
     if not isinstance(value, Mapping) or set(value) != {*parts, "edits", "files"}:
         raise AnswerError(f"the answer must have {', '.join((*parts, 'edits', 'files'))}")
     rationale = _rationale(value, parts)
-    edits, files = value["edits"], value["files"]
-    if not isinstance(edits, list) or len(edits) > MAX_EDITS:
-        raise AnswerError(f"edits must be a list of at most {MAX_EDITS}")
-    if not isinstance(files, list) or len(files) > MAX_FILES:
-        raise AnswerError(f"files must be a list of at most {MAX_FILES}")
+    edits = read_form(_Edits, value["edits"], where="edits")
+    files = read_form(_Files, value["files"], where="files")
     texts: dict[str, str | None] = {}
-    for item in files:
-        path, content = _fields(item, "files", "path", "content", may_be_null="content")
-        if path in texts:
-            raise AnswerError(f"{path} is written twice")
-        texts[_path(path)] = content
+    for file in files:
+        if file.path in texts:
+            raise AnswerError(f"{file.path} is written twice")
+        texts[_path(file.path)] = file.content
     whole = set(texts)
-    for item in edits:
-        path, find, replace = _fields(item, "edits", "path", "find", "replace")
-        if path in whole:
-            raise AnswerError(f"{path} is both written whole and edited")
-        before = texts[path] if path in texts else read(_path(path))
-        texts[path] = _edited(path, before, str(find), str(replace))
+    for edit in edits:
+        if edit.path in whole:
+            raise AnswerError(f"{edit.path} is both written whole and edited")
+        before = texts[edit.path] if edit.path in texts else read(_path(edit.path))
+        texts[edit.path] = _edited(edit.path, before, edit.find, edit.replace)
     if sum(len(text or "") for text in texts.values()) > MAX_CONTENT:
         raise AnswerError(f"the change has more than {MAX_CONTENT} characters")
     _check_saving(texts, read, technique)
@@ -225,19 +238,6 @@ def _rationale(value: Mapping[str, Any], parts: Sequence[str]) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
-def _fields(item: Any, where: str, *names: str, may_be_null: str = "") -> tuple[Any, ...]:
-    if (
-        not isinstance(item, Mapping)
-        or set(item) != set(names)
-        or not all(
-            isinstance(item[name], str) or (item[name] is None and name == may_be_null)
-            for name in names
-        )
-    ):
-        raise AnswerError(f"each of {where} must have {', '.join(names)}, all of them text")
-    return tuple(item[name] for name in names)
-
-
 def _path(path: str) -> str:
     if not _PATH.fullmatch(path):
         raise AnswerError(f"{quoted(path, 80)} is no path that a change can name")
@@ -279,19 +279,6 @@ def _shown(files: Mapping[str, str]) -> list[str]:
     if left:
         shown.append("# Files that there was no room for\n\n" + "\n".join(sorted(left)))
     return shown
-
-
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _strict(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 _SYSTEM = f"""\

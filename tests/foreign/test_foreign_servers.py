@@ -31,10 +31,10 @@ from tiny_training import MemoryBlobs
 from aggregates.decisions import validate_decision
 from aggregates.transcript import Transcript
 from policies.asking.chat import ChatClient
-from policies.asking.ladder import extract
 from policies.asking.settings import ModelSettings
 from policies.deciding.language_model import LanguageModelPolicy
 from policies.errors import AnswerError
+from policies.extraction import extract
 from proctor.home import Home
 
 pytestmark = pytest.mark.foreign

@@ -20,9 +20,10 @@ from tiny_training import MemoryBlobs
 from aggregates.transcript import Transcript
 from policies.asking.ask import Asker, find_rung
 from policies.asking.chat import ChatClient
-from policies.asking.ladder import PROBE_WORD, RUNGS, extract, request_for
-from policies.asking.settings import ModelSettings
+from policies.asking.ladder import PROBE_WORD, request_for
+from policies.asking.settings import RUNGS, ModelSettings
 from policies.errors import AnswerError, PolicyError
+from policies.extraction import extract
 
 SETTINGS = ModelSettings(model="m", seed=3, top_p=0.9, token_limit="max_completion_tokens")
 MESSAGES = [{"role": "user", "content": "question"}]

@@ -74,8 +74,11 @@ def test_rationale_is_kept_in_its_parts() -> None:
         ({"diff": "x", **answer()}, "the answer must have"),
         (answer(rationale="  "), "gives no rationale"),
         (answer(rationale=7), "rationale must be text"),
-        (answer(edits={}), "edits must be a list"),
-        (answer(edits=[{"path": "a.py"}]), "each of edits must have path, find, replace"),
+        (answer(edits={}), "edits is not of the form"),
+        (
+            answer(edits=[{"path": "a.py"}]),
+            "edits .* missing required field `find`",
+        ),
         (edit("a.py", "three", "3"), "looks for what stands there 0 times"),
         (edit("a.py", "one", "1"), "looks for what stands there 2 times"),
         (edit("a.py", "", "x"), "looks for nothing"),
