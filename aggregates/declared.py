@@ -46,15 +46,16 @@ def check_fields(value: object, error: type[Exception]) -> None:
         check(name, getattr(value, name), hint, error)
 
 
-def build(kind: type[T], value: object, *, what: str, error: type[Exception]) -> T:
+def build(kind: type[T], value: object, *, error: type[Exception], what: str = "") -> T:
     """Build a dataclass that checks its fields from a map; raise `error` naming what is wrong."""
     if not isinstance(value, Mapping):
-        raise error(f"{what} must be a map, not {type(value).__name__}")
+        raise error(f"{what or 'the value'} must be a map, not {type(value).__name__}")
+    within = f"{what}: " if what else ""
     declared = fields(kind)  # type: ignore[arg-type]  # every kind is a dataclass
     known = {item.name for item in declared}
     if unknown := sorted(set(map(str, value)) - known):
         raise error(
-            f"{what}: unknown key {', '.join(unknown):.200}; known keys: {', '.join(sorted(known))}"
+            f"{within}unknown key {', '.join(unknown):.200}; known keys: {', '.join(sorted(known))}"
         )
     needed = {
         item.name
@@ -62,7 +63,7 @@ def build(kind: type[T], value: object, *, what: str, error: type[Exception]) ->
         if item.default is MISSING and item.default_factory is MISSING
     }
     if missing := sorted(needed - set(value)):
-        raise error(f"{what}: {', '.join(missing)} is missing")
+        raise error(f"{within}{', '.join(missing)} is missing")
     return kind(**value)
 
 

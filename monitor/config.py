@@ -6,14 +6,17 @@ Units: learning rates per step, batch sizes in examples.
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from aggregates.canonical import digest
+from aggregates.declared import build, check_fields, one_of
 from aggregates.errors import ProvocationError, SpecError
-from aggregates.playbook import MAX_BATCH_SIZE, MAX_LR, MIN_LR
+from aggregates.playbook import MAX_ACCUMULATION, MAX_BATCH_SIZE, MAX_LR, MIN_LR
 from aggregates.provocations import CATALOGUE, MAX_SEED, Fault, fault_of
 from aggregates.rules import PROFILES, RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, NORMS, BlockSpec, ModelSpec
@@ -26,94 +29,66 @@ DATASETS = ("shapes", "cifar10")  # and imagefolder:DIR
 IMAGE_FOLDER = "imagefolder:"
 
 
-def _field(default: Any, allowed: str, check: Callable[[Any], bool]) -> Any:
-    """Return a field that takes what `check` accepts, and None where that is the default."""
-    return field(default=default, metadata={"allowed": allowed, "check": check})
-
-
-def _number(default: float | None, low: float, high: float) -> Any:
-    return _field(
-        default,
-        f"a number from {low:g} to {high:g}",
-        lambda value: type(value) in (int, float) and low <= value <= high,  # false for NaN
-    )
-
-
-def _whole(default: int | None, low: int, high: int) -> Any:
-    return _field(
-        default,
-        f"a whole number from {low:,} to {high:,}",
-        lambda value: type(value) is int and low <= value <= high,
-    )
-
-
-def _choice(default: str | None, choices: tuple[str, ...]) -> Any:
-    return _field(default, f"one of {', '.join(choices)}", lambda value: value in choices)
-
-
-def _switch(*, default: bool) -> Any:
-    return _field(default, "true or false", lambda value: isinstance(value, bool))
-
-
-def _is_dataset(value: Any) -> bool:
-    return isinstance(value, str) and (
-        value in DATASETS or (value.startswith(IMAGE_FOLDER) and value != IMAGE_FOLDER)
-    )
-
-
-def _are_rules(value: Any) -> bool:
-    return all(rule in RULES for rule in value) and len(set(value)) == len(value)
+_DATASET = Meta(
+    pattern=rf"\A(?:{'|'.join(DATASETS)}|{IMAGE_FOLDER}(?s:.+))\Z",
+    extra={"allowed": f"one of {', '.join(DATASETS)}, {IMAGE_FOLDER}DIR"},
+)
+_FOLDER = Meta(min_length=1, extra={"allowed": "a folder"})
+_WAIVED = Meta(extra={"allowed": "different rules R1 to R7"})
+_Rule = Annotated[str, one_of(RULES)]
+_Examples = Annotated[int, Meta(ge=2, le=10_000_000)] | None
+_Seed = Annotated[int, Meta(ge=0, le=2**53)]
+_Size = Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that a training is made from, beside the code and the data."""
 
-    dataset: str = _field("shapes", f"one of {', '.join(DATASETS)}, {IMAGE_FOLDER}DIR", _is_dataset)
-    # where cifar10 lies
-    data_dir: str | None = _field(None, "a folder", lambda v: isinstance(v, str) and v != "")
-    download: bool = _switch(default=False)  # whether cifar10 may be fetched into data_dir
+    dataset: Annotated[str, _DATASET] = "shapes"
+    data_dir: Annotated[str, _FOLDER] | None = None  # where cifar10 lies
+    download: bool = False  # whether cifar10 may be fetched into data_dir
     # None takes all that there are: for shapes a fixed number, see docs/reference/diagnostics.md.
-    train_examples: int | None = _whole(None, 2, 10_000_000)
-    val_examples: int | None = _whole(None, 2, 10_000_000)
-    test_examples: int | None = _whole(None, 2, 10_000_000)
-    data_seed: int = _whole(0, 0, 2**53)  # of the split: runs of different seeds share a test set
-    seed: int = _whole(0, 0, 2**53)  # of initialisation and data order
-    epochs: int = _whole(12, 1, 10_000)
-    batch_size: int = _whole(64, 1, MAX_BATCH_SIZE)
-    max_batch_size: int = _whole(512, 1, MAX_BATCH_SIZE)  # examples that fit into memory
-    lr: float = _number(0.05, MIN_LR, MAX_LR)
-    momentum: float = _number(0.9, 0.0, 0.9999)
-    weight_decay: float = _number(5e-4, 0.0, 1.0)
-    warm_up_epochs: int = _whole(1, 0, 1_000)
-    accumulation: int = _whole(1, 1, 1_024)  # batches to one step
-    clip_norm: float | None = _number(None, 1e-6, 1e6)
-    channels: int = _whole(32, 1, MAX_WIDTH)  # of the trunk
-    blocks: int = _whole(2, 1, MAX_BLOCKS)
-    width: int = _whole(32, 1, MAX_WIDTH)  # between the two convolutions of a block
-    stem_stride: int = _whole(2, 1, 4)
-    activation: str = _choice("relu", ACTIVATIONS)
-    norm: str = _choice("batch", NORMS)
-    residual: bool = _switch(default=True)
-    profile: str = _choice("calibrated", tuple(sorted(PROFILES)))
-    edits: str = _choice("live", EDITS)
-    # rules that are advisory
-    waived: tuple[str, ...] = _field((), "different rules R1 to R7", _are_rules)
-    threads: int = _whole(2, 1, 1_024)  # from_dict() takes 1 where numerics is portable
-    numerics: str = _choice(FAST, NUMERICS)  # portable: the same bits on every x86-64 CPU
-    target_accuracy: float = _number(0.8, 0.0, 1.0)
-    device: str = _choice("cpu", DEVICES)
-    provocation: str | None = _choice(None, tuple(CATALOGUE))  # a fault that is put in on purpose
-    provocation_seed: int = _whole(0, 0, MAX_SEED)
+    train_examples: _Examples = None
+    val_examples: _Examples = None
+    test_examples: _Examples = None
+    data_seed: _Seed = 0  # of the split: runs of different seeds share a test set
+    seed: _Seed = 0  # of initialisation and data order
+    epochs: Annotated[int, Meta(ge=1, le=10_000)] = 12
+    batch_size: _Size = 64
+    max_batch_size: _Size = 512  # examples that fit into memory
+    lr: Annotated[float, Meta(ge=MIN_LR, le=MAX_LR)] = 0.05
+    momentum: Annotated[float, Meta(ge=0.0, le=0.9999)] = 0.9
+    weight_decay: Annotated[float, Meta(ge=0.0, le=1.0)] = 5e-4
+    warm_up_epochs: Annotated[int, Meta(ge=0, le=1_000)] = 1
+    accumulation: Annotated[int, Meta(ge=1, le=MAX_ACCUMULATION)] = 1  # batches to one step
+    clip_norm: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
+    channels: Annotated[int, Meta(ge=1, le=MAX_WIDTH)] = 32  # of the trunk
+    blocks: Annotated[int, Meta(ge=1, le=MAX_BLOCKS)] = 2
+    width: Annotated[int, Meta(ge=1, le=MAX_WIDTH)] = 32  # between the two convolutions of a block
+    stem_stride: Annotated[int, Meta(ge=1, le=4)] = 2
+    activation: Annotated[str, one_of(ACTIVATIONS)] = "relu"
+    norm: Annotated[str, one_of(NORMS)] = "batch"
+    residual: bool = True
+    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "calibrated"
+    edits: Annotated[str, one_of(EDITS)] = "live"
+    waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()  # rules that are advisory
+    threads: Annotated[int, Meta(ge=1, le=1_024)] = (
+        2  # from_dict() takes 1 where numerics is portable
+    )
+    numerics: Annotated[str, one_of(NUMERICS)] = FAST  # portable: the same bits on every x86-64 CPU
+    target_accuracy: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.8
+    device: Annotated[str, one_of(DEVICES)] = "cpu"
+    provocation: Annotated[str, one_of(tuple(CATALOGUE))] | None = (
+        None  # a fault that is put in on purpose
+    )
+    provocation_seed: Annotated[int, Meta(ge=0, le=MAX_SEED)] = 0
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
-        for item in fields(self):
-            value, optional = getattr(self, item.name), item.default is None
-            if not (value is None and optional) and not item.metadata["check"](value):
-                raise ConfigurationError(
-                    f"{item.name} must be {item.metadata['allowed']}, not {value!r}"
-                )
+        check_fields(self, ConfigurationError)
+        if len(set(self.waived)) != len(self.waived):
+            raise ConfigurationError(f"waived must be different rules, not {self.waived!r}")
         if self.batch_size > self.max_batch_size:
             raise ConfigurationError(
                 f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
@@ -131,16 +106,13 @@ class RunConfig:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "RunConfig":
         """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
-        known = {item.name for item in fields(cls)}
-        if unknown := sorted(set(map(str, value)) - known):
-            raise ConfigurationError(
-                f"unknown key {', '.join(unknown)}; known keys: {', '.join(sorted(known))}"
-            )
         waived = value.get("waived", ())
         if not isinstance(waived, list | tuple):
             raise ConfigurationError(f"waived must be a list of rules, not {waived!r}")
         one_thread = {"threads": 1} if value.get("numerics") == PORTABLE else {}
-        return cls(**{**one_thread, **value, "waived": tuple(waived)})
+        return build(
+            cls, {**one_thread, **value, "waived": tuple(waived)}, error=ConfigurationError
+        )
 
     @classmethod
     def from_toml(cls, path: Path) -> "RunConfig":
