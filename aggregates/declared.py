@@ -88,6 +88,10 @@ def _words(info: inspect.Type) -> str:
             return _words(inner)
         case inspect.UnionType(types=types):
             return _words(next(each for each in types if not isinstance(each, inspect.NoneType)))
+        case inspect.IntType(ge=None):
+            return "a whole number"
+        case inspect.FloatType(ge=None):
+            return "a number"
         case inspect.IntType(ge=low, le=high):
             return f"a whole number from {low:,} to {high:,}"
         case inspect.FloatType(ge=low, le=high):
@@ -96,12 +100,15 @@ def _words(info: inspect.Type) -> str:
             return "true or false"
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             return f"a list, each {_words(item)}"
-        case inspect.DictType():
+        case inspect.DictType(value_type=inspect.AnyType()):
             return "a map"
+        case inspect.DictType(value_type=item):
+            return f"a map, each value {_words(item)}"
         case inspect.StrType(max_length=None):
             return "text"
         case inspect.StrType(min_length=low, max_length=high):
-            return f"text of {low or 0} to {high:,} characters"
+            least = f"{low} to" if low else "at most"
+            return f"text of {least} {high:,} characters"
     return f"a {type(info).__name__.removesuffix('Type').lower()}"
 
 

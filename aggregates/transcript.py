@@ -12,14 +12,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
 from eventsourcing.domain import Aggregate
+from msgspec import Meta
 
 from aggregates.campaign import MODE
 from aggregates.decisions import Decision
+from aggregates.declared import check, check_fields, one_of
 from aggregates.errors import InvariantError
 from aggregates.playbook import NO_ACTION, REMEDIES
 from aggregates.review import MARKS
@@ -49,8 +51,13 @@ MAX_ENDPOINT = 500  # characters
 MAX_RETRIES = 32
 MAX_PARAMETERS = 4_000  # characters as JSON
 _MAX_COUNT = 2**53  # beyond it JSON readers disagree on whole numbers
-_MAX_EPOCH = 2**31 - 1
-_MAX_STATUS = 999
+_Count = Annotated[int, Meta(ge=0, le=_MAX_COUNT)]
+_Epoch = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Name = Annotated[str, Meta(max_length=MAX_NAME)]
+_SHA256 = Annotated[
+    str, Meta(pattern=r"\A[0-9a-f]{64}\Z", extra={"allowed": "given by its SHA-256"})
+]
+_Status = Annotated[int, Meta(ge=0, le=999)]
 _USAGE = ("completion_tokens", "prompt_tokens", "total_tokens")
 
 
@@ -59,21 +66,22 @@ class Call:
     """One request with its retries, or one step of an agent that is no model."""
 
     agent: str  # decider, voter 2, prober, playbook, human
-    action: str
-    outcome: str
-    epoch: int | None = None  # None for a probe and for what is asked of no run
-    rules: tuple[str, ...] = ()  # the due rules asked about
-    model: str | None = None
-    endpoint: str | None = None  # scheme://host:port/path, nothing secret
-    rung: str | None = None  # how the form of the answer was asked for
+    action: Annotated[str, one_of(ACTIONS)]
+    outcome: Annotated[str, one_of(OUTCOMES)]
+    epoch: _Epoch | None = None  # None for a probe and for what is asked of no run
+    rules: tuple[Annotated[str, one_of(RULES)], ...] = ()  # the due rules asked about
+    model: _Name | None = None
+    # scheme://host:port/path, nothing secret
+    endpoint: Annotated[str, Meta(max_length=MAX_ENDPOINT)] | None = None
+    rung: _Name | None = None  # how the form of the answer was asked for
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    request: str | None = None  # SHA-256 of the stored body
-    request_bytes: int | None = None
-    response: str | None = None  # SHA-256 of the stored body, secrets struck out
-    response_bytes: int | None = None
-    status: int | None = None  # of HTTP
+    request: _SHA256 | None = None  # of the stored body
+    request_bytes: _Count | None = None
+    response: _SHA256 | None = None  # of the stored body, secrets struck out
+    response_bytes: _Count | None = None
+    status: _Status | None = None  # of HTTP
     finish_reason: str | None = None
-    usage: Mapping[str, int | None] | None = None
+    usage: Mapping[str, _Count | None] | None = None
     seconds: float = 0.0
     cost: float | None = None  # None: unknown
     retries: tuple[Mapping[str, Any], ...] = ()  # {status, error, waited} of each
@@ -195,6 +203,7 @@ class Transcript(Aggregate):
 
         A ballot that holds no vote counts as `unusable`: it agrees with nothing.
         """
+        check("epoch", epoch, _Epoch, InvariantError)
         if rule not in RULES:
             raise InvariantError(f"votes must be for a rule, not for {rule!r:.80}")
         if not votes or not all(
@@ -216,7 +225,7 @@ class Transcript(Aggregate):
         agreement = votes[chosen] / sum(votes.values()) if chosen else 0.0
         self.trigger_event(
             self.VoteCounted,
-            epoch=_count("epoch", epoch, most=_MAX_EPOCH),
+            epoch=epoch,
             rule=rule,
             votes=dict(votes),
             chosen=chosen,
@@ -236,6 +245,7 @@ class Transcript(Aggregate):
         note: str = "",
     ) -> None:
         """Record what a person made of a proposed decision."""
+        check("epoch", epoch, _Epoch, InvariantError)
         if verdict not in VERDICTS:
             raise InvariantError(
                 f"the verdict on a proposal must be one of {', '.join(VERDICTS)}, not "
@@ -251,7 +261,7 @@ class Transcript(Aggregate):
             )
         self.trigger_event(
             self.ProposalReviewed,
-            epoch=_count("epoch", epoch, most=_MAX_EPOCH),
+            epoch=epoch,
             proposed=proposed.to_dict(),
             verdict=verdict,
             decision=decision.to_dict(),
@@ -261,45 +271,15 @@ class Transcript(Aggregate):
 
 
 def _check_call(call: Call) -> None:
-    if call.action not in ACTIONS:
-        raise InvariantError(
-            f"the action of a call must be one of {', '.join(ACTIONS)}, not {call.action!r:.80}"
-        )
-    if call.outcome not in OUTCOMES:
-        raise InvariantError(
-            f"the outcome of a call must be one of {', '.join(OUTCOMES)}, not {call.outcome!r:.80}"
-        )
-    if (call.epoch is None) != (call.action in _TIMELESS):
-        raise InvariantError("a call must have an epoch unless it is a probe or a proposal")
-    if strange := [rule for rule in call.rules if rule not in RULES]:
-        raise InvariantError(f"{strange!r:.80} are not rules")
-    if call.model is None and (call.request or call.response or call.usage):
-        raise InvariantError("only a call to a model may have a request, a response and tokens")
-    for what, text, limit in (
-        ("model", call.model, MAX_NAME),
-        ("endpoint", call.endpoint, MAX_ENDPOINT),
-        ("rung", call.rung, MAX_NAME),
-    ):
-        if text is not None and len(text) > limit:
-            raise InvariantError(f"{what} has {len(text)} characters; the maximum is {limit}")
     if call.endpoint is not None and not _is_bare(call.endpoint):
         raise InvariantError(
             "an endpoint must be recorded without user and query, which may be secret"
         )
-    for what, name in (("request", call.request), ("response", call.response)):
-        if name is not None and not _is_sha256(name):
-            raise InvariantError(f"the {what} must be given by its SHA-256, not {name!r:.80}")
-    for what, number in (
-        ("request_bytes", call.request_bytes),
-        ("response_bytes", call.response_bytes),
-        *(call.usage or {}).items(),
-    ):
-        if number is not None:
-            _count(what, number)
-    if call.epoch is not None:
-        _count("epoch", call.epoch, most=_MAX_EPOCH)
-    if call.status is not None:
-        _count("status", call.status, most=_MAX_STATUS)
+    check_fields(call, InvariantError)
+    if (call.epoch is None) != (call.action in _TIMELESS):
+        raise InvariantError("a call must have an epoch unless it is a probe or a proposal")
+    if call.model is None and (call.request or call.response or call.usage):
+        raise InvariantError("only a call to a model may have a request, a response and tokens")
     try:
         size = len(json.dumps(dict(call.parameters), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -318,8 +298,9 @@ def _amount(what: str, amount: float | None) -> float | None:
 
 def _retry(retry: Mapping[str, Any]) -> dict[str, Any]:
     status, error, waited = (retry.get(key) for key in ("status", "error", "waited"))
+    check("status", status, _Status | None, InvariantError)
     return {
-        "status": None if status is None else _count("status", status, most=_MAX_STATUS),
+        "status": status,
         "error": None if error is None else _cut(str(error), MAX_NAME),
         "waited": _amount("waited", waited),
     }
@@ -333,18 +314,8 @@ def _is_bare(endpoint: str) -> bool:
     return "@" not in parts.netloc and not parts.query and not parts.fragment
 
 
-def _is_sha256(name: str) -> bool:
-    return len(name) == 64 and set(name) <= set("0123456789abcdef")
-
-
 def _is_count(number: object) -> bool:
     return type(number) is int and 0 <= number <= _MAX_COUNT
-
-
-def _count(what: str, number: int, *, most: int = _MAX_COUNT) -> int:
-    if not _is_count(number) or number > most:
-        raise InvariantError(f"{what} must be a whole number from 0 to {most}, not {number!r:.80}")
-    return number
 
 
 def _cut(text: str | None, limit: int) -> str | None:

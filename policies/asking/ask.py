@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from aggregates.transcript import Call
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
-from policies.asking.completion import Answer, read_body
+from policies.asking.completion import Completion, read_body
 from policies.asking.ladder import (
     PROBE_MESSAGES,
     PROBE_SCHEMA,
@@ -36,7 +36,7 @@ class Client(Protocol):
 
     endpoint: str
 
-    def ask(self, request: bytes, /) -> Answer:
+    def ask(self, request: bytes, /) -> Completion:
         """Send a request's body and return what came of it."""
 
 
@@ -135,7 +135,7 @@ class Asker:
         )
         return Asked(number, outcome, problem, found, answer.status)
 
-    def _remembered(self, body: bytes) -> tuple[Answer | None, bool]:
+    def _remembered(self, body: bytes) -> tuple[Completion | None, bool]:
         """Return the earlier answer to this very request, which costs nothing now."""
         if self._answers is None:
             return None, False

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import httpx2
 import openai
 
-from policies.asking.completion import Answer, read_body
+from policies.asking.completion import Completion, read_body
 from policies.asking.secrets import Secrets
 from policies.asking.settings import ModelSettings, bare_url, split_url
 from policies.asking.wire import CallEnded, Transport, failure
@@ -70,7 +70,7 @@ class ChatClient:
             ),
         )
 
-    def ask(self, request: bytes) -> Answer:
+    def ask(self, request: bytes) -> Completion:
         """Send a request's body and return what came of it."""
         transport = self._transport
         transport.begin(self._settings.timeout)
@@ -102,7 +102,7 @@ class ChatClient:
                 body = self._secrets.strike(body)
             except AnswerError as error:
                 body, outcome, problem = None, outcome or "unusable", f"the body is {error}"
-        answer = Answer(outcome, status=status)
+        answer = Completion(outcome, status=status)
         if body is not None:
             answer = read_body(body, status=status, outcome=outcome)
         return replace(

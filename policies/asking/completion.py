@@ -18,7 +18,7 @@ _MAX_TOKENS = 2**53
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """What came of one call; `outcome` None: a message came, and is for the reader to judge."""
 
     outcome: str | None
@@ -33,23 +33,23 @@ class Answer:
     cost: float | None = None
 
 
-def read_body(body: bytes, *, status: int | None, outcome: str | None = None) -> Answer:
+def read_body(body: bytes, *, status: int | None, outcome: str | None = None) -> Completion:
     """Return what a chat completion's body holds; of a failed call, `outcome` and tokens alone."""
     try:
         value = read_strict(body.decode())
     except (UnicodeDecodeError, AnswerError) as error:
         garbage = f"the body is no chat completion: {error}"
-        return Answer(outcome or "unusable", garbage, status, body)
+        return Completion(outcome or "unusable", garbage, status, body)
     value = value if isinstance(value, dict) else {}
     usage = _usage(value.get("usage"))
     choices = value.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if outcome is not None:
-        return Answer(outcome, None, status, body, usage=usage)
+        return Completion(outcome, None, status, body, usage=usage)
     if not isinstance(choice, dict) or not isinstance(message, dict):
         missing = "the body is no chat completion: it has no choices[0].message"
-        return Answer("unusable", missing, status, body, usage=usage)
+        return Completion("unusable", missing, status, body, usage=usage)
     reason = choice.get("finish_reason")
     reason = reason[:40] if isinstance(reason, str) else None
     refusal = message.get("refusal")
@@ -60,7 +60,7 @@ def read_body(body: bytes, *, status: int | None, outcome: str | None = None) ->
         outcome, problem = "refused", "a content filter held the answer back"
     elif reason == "length":
         outcome, problem = "truncated", "the answer was cut off at the token limit"
-    return Answer(outcome, problem, status, body, message, reason, usage)
+    return Completion(outcome, problem, status, body, message, reason, usage)
 
 
 def _usage(value: object) -> dict[str, int | None] | None:

@@ -54,7 +54,7 @@ def failure(error: BaseException) -> tuple[str, str]:
 
 
 @dataclass
-class Attempt:
+class Exchange:
     """One request of a call and what became of it."""
 
     started: float
@@ -68,7 +68,7 @@ class Transport(httpx2.HTTPTransport):
 
     def __init__(self, secrets: Secrets, query: str) -> None:
         super().__init__(trust_env=False)
-        self.attempts: list[Attempt] = []
+        self.attempts: list[Exchange] = []
         self.refused_wait: float | None = None  # seconds that the server asked for in vain
         self.location: str | None = None  # where the server redirects to
         self._secrets = secrets
@@ -93,7 +93,7 @@ class Transport(httpx2.HTTPTransport):
         what to remember. The client gets headers of ours.
         """
         now = time.monotonic()
-        attempt = Attempt(now, now)
+        attempt = Exchange(now, now)
         self.attempts.append(attempt)
         for name, value in request.headers.multi_items():
             if not _PUBLIC_HEADERS.fullmatch(name.lower()):
@@ -138,7 +138,7 @@ class Transport(httpx2.HTTPTransport):
         wait = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** (len(self.attempts) - 1))
         return wait < self._clock.left()
 
-    def _chunks(self, stream: Any, attempt: Attempt) -> Iterator[bytes]:
+    def _chunks(self, stream: Any, attempt: Exchange) -> Iterator[bytes]:
         size = 0
         with self._watching(attempt):
             for chunk in stream:
@@ -148,7 +148,7 @@ class Transport(httpx2.HTTPTransport):
                 yield chunk
 
     @contextmanager
-    def _watching(self, attempt: Attempt) -> Iterator[None]:
+    def _watching(self, attempt: Exchange) -> Iterator[None]:
         """Note where the attempt fails; raises CallEnded where no other may follow."""
         try:
             yield

@@ -23,7 +23,7 @@ from aggregates.transcript import Transcript
 from judge.compare import Difference, differences
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
-from policies.asking.completion import Answer, read_body
+from policies.asking.completion import Completion, read_body
 from policies.asking.settings import ModelSettings
 from policies.deciding.catalogue import create_policy
 from policies.deciding.human import HumanPolicy
@@ -82,15 +82,15 @@ class RecordedCalls:
         """Whether the rung was found by a probe."""
         return any(call.action == "probe" for call in self._calls)
 
-    def ask(self, _: bytes) -> Answer:
+    def ask(self, _: bytes) -> Completion:
         """Return what was answered then to the call that is made now."""
         call = self._now()
         if call is None:
-            return Answer("unreachable", problem="no such call is recorded")
+            return Completion("unreachable", problem="no such call is recorded")
         body = None if call.response is None else self._blobs.get(call.response)
         if body is not None and call.outcome in _READ:
             return read_body(body, status=call.status)
-        failed = Answer(call.outcome, status=call.status, body=body)
+        failed = Completion(call.outcome, status=call.status, body=body)
         if body is not None:
             failed = read_body(body, status=call.status, outcome=call.outcome)
         return replace(failed, problem=call.problem)

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from policies.asking.chat import ChatClient
-from policies.asking.completion import Answer
+from policies.asking.completion import Completion
 from policies.asking.settings import ModelSettings
 from policies.asking.wire import MAX_BODY
 from policies.errors import PolicyError
@@ -36,7 +36,7 @@ GOOD = Reply(completion("good"))
 REQUEST = json.dumps({"model": "m", "messages": []}).encode()
 
 
-def ask(*replies: Reply, key: str | None = KEY, **changes: Any) -> tuple[Answer, ChatServer]:
+def ask(*replies: Reply, key: str | None = KEY, **changes: Any) -> tuple[Completion, ChatServer]:
     """Ask a server that gives these replies in turn, the last one for ever."""
     waiting = list(replies)
 
