@@ -237,7 +237,7 @@ def _sd_table(plan: DriftSimulation) -> Table:
                 "ratchet alarmed in time with them": percent(shares[4]),
             }
         )
-    return Table.of("Other standard deviations of one evaluation, and what they cost", rows)
+    return Table.of("Other standard deviations of one evaluation", rows)
 
 
 def _other_table(plan: DriftSimulation) -> Table:
@@ -258,7 +258,7 @@ def _other_table(plan: DriftSimulation) -> Table:
     cases.append(("production falls from 80% to 40%", "production", replace(worse, right=right)))
     grows = streams(4)
     grows = replace(grows, complexity=grows.complexity + 0.02 * late)
-    cases.append(("code grows by 2% a checkpoint for nothing", "complexity", grows))
+    cases.append(("code grows by 2% a checkpoint without gain", "complexity", grows))
     rows = []
     for what, kind, drawn in cases:
         flags = alarms(drawn, plan.limits)[kind][:, _BEGIN:]
@@ -272,8 +272,8 @@ def _other_table(plan: DriftSimulation) -> Table:
         still = stalled(drawn.first, drawn.base, plan.limits)[:, plan.limits.window - 1 :]
         rows.append((what, "velocity (no alarm)", f"{percent(still.mean())} of checkpoints", "-"))
     return Table(
-        title=f"What else is told, from checkpoint {_BEGIN + 1} on",
-        columns=("what happens", "what tells", "told", "median of checkpoints until then"),
+        title=f"Other alarms, from checkpoint {_BEGIN + 1} on",
+        columns=("event", "alarm", "detected", "median number of checkpoints until then"),
         rows=tuple(rows),
     )
 

@@ -132,7 +132,7 @@ def power_row(scale: Scale, *, flake: float, tasks: int, position: str) -> dict[
         "flake rate": f"{flake:.0%}",
         "stochastic tasks": str(tasks),
         "proposal": position,
-        "improves one by ten points: promoted": percent(good.better.mean()),
+        "improves one task by ten points: promoted": percent(good.better.mean()),
         "pairs a task (mean, 90%)": f"{good.pairs.mean() / tasks:.0f}, {most / tasks:.0f}",
         "improves one, harms one by ten points: not promoted": percent(1.0 - bad.better.mean()),
         "shown to be worse": percent(bad.worse.mean()),
@@ -153,18 +153,18 @@ def _effect_table(scale: Scale) -> Table:
                 World(flake=0.05, harms=points, exact=True),
             )
         )
-        harm = "harm is not promoted, although a deterministic task is better"
+        harm = "harmful changes not promoted, although they improve a deterministic task"
         rows.append(
             {
                 "effect on one task": f"{100 * points:.0f} points",
-                "an improvement is promoted": percent(good.better.mean()),
+                "improvements promoted": percent(good.better.mean()),
                 "pairs a task": f"{good.pairs.mean() / 20:.0f}",
                 harm: percent(1.0 - bad.better.mean()),
                 "pairs a task with harm": f"{bad.pairs.mean() / 20:.0f}",
             }
         )
     return Table.of(
-        "Smaller and greater effects: 20 tasks, a flake rate of 5%, the 1st proposal", rows
+        "Smaller and larger effects: 20 tasks, a flake rate of 5%, the 1st proposal", rows
     )
 
 

@@ -39,7 +39,7 @@ def test_simulation_tells_its_tables_and_the_same_ones_again(
     assert [table["title"].split(":")[0] for table in tables] == [
         "The plain rule",
         "The gate",
-        "Smaller and greater effects",
+        "Smaller and larger effects",
         "2 sequences of 5 proposals, a fifth of each",
         "Null proposals",
     ]
