@@ -107,11 +107,13 @@ class JudgeConfig:
         return {**asdict(self), "disabled": list(self.disabled)}
 
 
-# Bounds on the work that a run asks for.
+# Bounds on the work that a run asks for; those on images are a training's, too.
 WORK = tuple(
     item.name
     for item in fields(JudgeConfig)
-    if item.name.startswith("max_") and item.name != "max_deliverable_bytes"
+    if item.name.startswith("max_")
+    and not item.name.startswith("max_image_")
+    and item.name != "max_deliverable_bytes"
 )
 # What the command line can set: bounds on work, and on how little data may decide.
 LIMITS = tuple(

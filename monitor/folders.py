@@ -90,14 +90,17 @@ class Folder:
             path = folder.path / names[-1]
             descriptor = _open(names[-1], 0, folder._descriptor, path)
             with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
                     raise UnusableFileError(f"{path} is not a regular file")
+                if status.st_size > most:
+                    raise DataLimitError(f"{path} is longer than {most:,} bytes")
                 try:
-                    content = file.read(most + 1)
+                    content = file.read(status.st_size + 1)
                 except OSError as error:
                     raise DatasetError(f"{path} cannot be read: {error.strerror}") from error
-        if len(content) > most:
-            raise DataLimitError(f"{path} is longer than {most:,} bytes")
+        if len(content) > status.st_size:
+            raise UnusableFileError(f"{path} has grown while it was read")
         return content
 
 

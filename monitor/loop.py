@@ -10,6 +10,7 @@ I/O: reads the dataset; appends to the log and the blob store that are passed in
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -40,6 +41,8 @@ from monitor.submission import write_submission
 
 OnEpoch = Callable[[Run, dict[str, Any]], None]  # the run so far, the measured part
 OnStep = Callable[[int, int, int], None]  # epoch, optimizer steps done, of how many
+
+_MOST_DECISIONS = 64  # in one answer; seven rules can be due
 
 
 class Policy(Protocol):
@@ -298,9 +301,13 @@ def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> 
     What was recorded in this order keeps it when it is said again.
     """
     try:
-        answers = list(policy.decide(observation))
+        answers = list(islice(policy.decide(observation), _MOST_DECISIONS + 1))
     except Exception as error:
         raise PolicyError(f"policy {policy.name} raised {type(error).__name__}: {error}") from error
+    if len(answers) > _MOST_DECISIONS:
+        raise PolicyError(
+            f"policy {policy.name} answered with more than {_MOST_DECISIONS} decisions at once"
+        )
     said = [Said(answer) if isinstance(answer, Decision) else answer for answer in answers]
     if any(not isinstance(each, Said) or not isinstance(each.decision, Decision) for each in said):
         raise PolicyError(f"policy {policy.name} returned something that is not a decision")

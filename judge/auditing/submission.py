@@ -27,7 +27,9 @@ from judge.config import JudgeConfig
 from judge.confinement.sandbox import Examination
 from judge.errors import StepError
 from ledger.strict_json import JSONError, read_json
+from monitor.errors import WeightsError
 from monitor.submission import FILES
+from monitor.weights import verify_canonical
 
 _MAX_TEXT = 2**20  # bytes of model.py and of run_config.json
 _PICKLES = (b"\x80", b"PK\x03\x04")  # a bare pickle, and torch's archive of one
@@ -118,13 +120,14 @@ def _check_he(name: str, value: Tensor) -> None:
 def verify_weights(submission: Submission, saved: SavedWeights | None, *, hashed: bool) -> None:
     """Raise StepError unless the weights are safetensors and those that were saved (step 3)."""
     try:
+        verify_canonical(submission.weights)
         load(submission.weights)
-    except (KeyError, ValueError, safetensors.SafetensorError) as error:
+    except (KeyError, ValueError, safetensors.SafetensorError, WeightsError) as error:
         if submission.weights.startswith(_PICKLES):  # good safetensors can begin like one, too
             raise StepError(
                 "weights.safetensors is a pickle file, which the judge never opens"
             ) from error
-        raise StepError(f"weights.safetensors is not a valid safetensors file: {error}") from error
+        raise StepError(f"weights.safetensors is not valid: {error}") from error
     if saved is None:
         raise StepError("the run has saved no weights")
     digest = submission.hashes["weights.safetensors"]

@@ -32,6 +32,8 @@ _HOW_TO_EDIT = (
     'The decision as JSON, for example {"direction": "decrease_lr", "params": {"lr": 0.01}, '
     '"justification": "..."}; direction and params stay if left out.'
 )
+_MOST_LINES = 30  # that are asked for on one proposal; a decision with a mark takes four
+_LONGEST_LINE = 2**20  # characters
 _MARKS = {"b": "bad", "g": "gold"}
 
 
@@ -62,13 +64,35 @@ class Terminal:
         self._writer.write(prompt)
         self._writer.flush()
         try:
-            line = self._reader.readline()
+            line = self._reader.readline(_LONGEST_LINE)
         except UnicodeDecodeError:
             return "\N{REPLACEMENT CHARACTER}"  # no answer to any question
         if not line:
             self.show("")
             raise EOFError
+        if len(line) == _LONGEST_LINE:
+            raise PolicyError(f"a line has {_LONGEST_LINE:,} characters or more; nobody typed that")
         return line.strip()
+
+
+class _Patience:
+    """A console that is asked for so many lines at most."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._left = _MOST_LINES
+
+    def show(self, text: str) -> None:
+        self._console.show(text)
+
+    def ask(self, prompt: str) -> str:
+        if not self._left:
+            raise PolicyError(
+                f"no decision after {_MOST_LINES} lines of input on one proposal; answer with one "
+                "of the keys that are shown"
+            )
+        self._left -= 1
+        return self._console.ask(prompt)
 
 
 @dataclass(frozen=True)
@@ -147,28 +171,36 @@ class HumanPolicy:
             f"{proposed.direction} {json.dumps(dict(proposed.params))}\n"
             f"said: {quoted(proposed.justification, _MOST_WORDS)}"
         )
-        mark, note = None, ""
+        console, mark, note = _Patience(self._console), None, ""
         while True:
-            key = self._console.ask(_KEYS).lower()[:1]
+            key = console.ask(_KEYS).lower()[:1]
             if key == "a":
                 return _Verdict("approve", proposal, mark, note)
             if key in _MARKS:
-                mark, note = _MARKS[key], self._console.ask("note: ")
+                mark, note = _MARKS[key], console.ask("note: ")
             elif key == "e":
                 self._console.show(_HOW_TO_EDIT)
-                own = self._valid("decision: ", lambda line: read_edit(line, proposed), seen)
+                own = self._valid(
+                    console, "decision: ", lambda line: read_edit(line, proposed), seen
+                )
                 return _Verdict("edit", own, mark, note)
             elif key == "r":
-                own = self._valid("reason: ", lambda line: _left(proposed, line), seen)
+                own = self._valid(console, "reason: ", lambda line: _left(proposed, line), seen)
                 return _Verdict("reject", own, mark, note)
             elif key:
                 self._console.show(f"{quoted(key, 8)} is not a valid answer")
 
-    def _valid(self, prompt: str, read: Callable[[str], Decision], seen: Observation) -> Said:
+    def _valid(
+        self,
+        console: Console,
+        prompt: str,
+        read: Callable[[str], Decision],
+        seen: Observation,
+    ) -> Said:
         """Return the person's own decision; asks until it is one that fits."""
         while True:
             try:
-                decision = read(self._console.ask(prompt))
+                decision = read(console.ask(prompt))
                 validate_decision(decision, seen)
             except DecisionError as error:
                 self._console.show(f"not accepted: {quoted(str(error), _MOST_WORDS)}")

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import math
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -252,6 +253,21 @@ def test_decision_is_recorded_as_that_of_whoever_said_it() -> None:
 def test_answer_that_nobody_can_have_given_is_rejected(said: Any, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         train_tiny(policy=_Several(said), settings=TOO_FAST)
+
+
+@pytest.mark.parametrize("decisions", [repeat(LOWER_R1, 20_000), repeat(LOWER_R1)])
+def test_answer_without_end_is_rejected_and_nothing_of_it_recorded(decisions: Any) -> None:
+    class Endless(ScriptedPolicy):
+        def decide(self, observation: Observation) -> Any:
+            return decisions
+
+    log = LedgerApplication.in_memory(REGISTRY)
+    identity = uuid4()
+    config = RunConfig.from_dict(TOO_FAST)
+    with pytest.raises(PolicyError, match="answered with more than 64 decisions at once"):
+        train(config, Endless(), log=log, blobs=MemoryBlobs(), run_id=identity)
+    run: Run = log.repository.get(identity)
+    assert (run.end_reason, len(run.decisions)) == ("failed", 0)
 
 
 def test_structural_edit_becomes_a_following_run_when_edits_restart() -> None:

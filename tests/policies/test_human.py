@@ -76,6 +76,37 @@ def test_key_that_means_nothing_is_said_to_mean_nothing() -> None:
     assert shown.count("is not a valid answer") == 1
 
 
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "x\n" * 10_000,
+        "\n" * 10_000,
+        "g\nnote\n" * 10_000,  # marks for ever
+        "e\n" + "no JSON\n" * 10_000,
+        "r\n" + "\n" * 10_000,
+    ],
+)
+def test_pipe_of_wrong_input_ends_with_one_error(typed: str) -> None:
+    shown = io.StringIO()
+    console = Terminal(io.StringIO(typed), shown)
+    policy = HumanPolicy(Proposer(LOWER), console=console, log=MemoryLog())
+    with pytest.raises(PolicyError, match="no decision after 30 lines of input"):
+        policy.decide(SEEN)
+    assert len(shown.getvalue()) < 20_000
+
+
+def test_line_without_end_is_not_read_whole() -> None:
+    endless = io.StringIO("x" * 3_000_000)
+    with pytest.raises(PolicyError, match="a line has 1,048,576 characters or more"):
+        Terminal(endless, io.StringIO()).ask("key: ")
+    assert endless.tell() == 2**20
+
+
+def test_person_who_mistypes_often_still_decides() -> None:
+    said, _, _ = sit_down("x\n" * 20 + "g\ngood\na\n" + "y\n" * 20 + "a\n", LOWER, WAITS)
+    assert said == [Said(LOWER, "policy"), Said(WAITS, "policy")]
+
+
 def test_edited_decision_is_the_persons_own() -> None:
     edit = {"params": {"lr": 0.02}, "justification": "a fifth will do"}
     said, _, log = sit_down(f"e\n{json.dumps(edit)}\na\n")

@@ -1,5 +1,6 @@
 """What the judged party records is bounded, and its paths are not followed, before any work."""
 
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -288,3 +289,26 @@ def test_few_validation_examples_rank_no_attempt(honest: Case) -> None:
     earlier = replace(report, config={})  # by a version that asked for no number
     better = replace(earlier, scores=replace(earlier.scores, validation_accuracy=1.0))
     assert rank([earlier, better]) == [better, earlier]
+
+
+@pytest.mark.parametrize("redo", [None, Redo(lambda run: PlaybookPolicy())])
+def test_weights_that_are_not_canonical_are_rejected_with_and_without_retraining(
+    honest: Case, tmp_path: Path, redo: Redo | None
+) -> None:
+    case = honest.copy(tmp_path)
+    path = case.submission / "weights.safetensors"
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    padded = start.to_bytes(8, "little") + data[8:start] + b" " * 8 + data[start:]
+    path.write_bytes(padded)
+    digest = hashlib.sha256(padded).hexdigest()
+
+    def change(event: Any) -> dict[str, Any]:
+        if isinstance(event, Run.WeightsSaved):
+            return {"sha256": digest, "size": len(padded)}
+        return {}
+
+    off = JudgeConfig(disabled=("deliverable_hashes", "config_record"))
+    report = rewrite(case, change).audit(config=off, redo=redo)
+    assert failed(report) == "weights"
+    assert "in the canonical form" in report.step("weights").summary

@@ -223,6 +223,12 @@ def test_data_that_has_changed_between_attempts_is_rejected(tmp_path: Path) -> N
     settings = [f"dataset=imagefolder:{data}", "epochs=2", "threads=1", "batch_size=8"]
     home = _train_only(tmp_path / "home", settings, attempts=2)
     command = ["campaign", *settings, "--policy", "playbook", "--attempts", "2", "--json"]
+    few = call_here(command, home=home)
+    assert (few.returncode, "the validation set has 4 examples, too few to rank" in few.stderr) == (
+        2,
+        True,
+    )
+    command += ["--limit", "min_validation_examples=4"]
     _paint(data, seed=2)
     size = len(answer(call_here(["log", "--json"], home=home)))
     done = call_here(command, home=home)
