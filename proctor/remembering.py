@@ -5,6 +5,7 @@ or `proctor` in XDG_STATE_HOME, or ~/.local/state/proctor. PROCTOR_STATE=off rem
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from projections.reading import Session
 
 STATE = "PROCTOR_STATE"
+_SILENT = 1.0  # s that a command waits before it says so
 
 
 def memory() -> Memory | None:
@@ -56,13 +58,18 @@ def open_remembered(directory: Path, *, vkey: str | None = None) -> Iterator[Ver
 def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
     """Bring the projection up to date with a ledger that holds; return how many entries it has."""
     from projections.cache import catch_up  # noqa: PLC0415 - loads DuckDB
+    from projections.errors import BusyError  # noqa: PLC0415 - likewise
 
     home.require_ledger()
     if not unverified:
         with open_remembered(home.ledger):  # raises where it does not hold
             pass
     home.close_crashed()
-    return catch_up(home.projection, home.ledger).position
+    try:
+        return catch_up(home.projection, home.ledger, wait=_SILENT).position
+    except BusyError:
+        print(f"waiting: another process uses {home.projection}", file=sys.stderr)
+        return catch_up(home.projection, home.ledger).position
 
 
 def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> "Session":

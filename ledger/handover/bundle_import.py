@@ -10,7 +10,7 @@ import secrets
 import shutil
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,7 @@ def import_bundle(
     """
     if LedgerPaths(directory).database.exists():
         return _extend(bundle, directory, vkey=vkey, kept_heads=kept_heads)
+    made = [each for each in directory.parents if not each.exists()]  # the innermost first
     with explained(directory):
         if directory.exists() and any(directory.iterdir()):
             raise BundleError(
@@ -69,6 +70,9 @@ def import_bundle(
             sync_folder(directory.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)
+        with suppress(OSError):  # a folder that is not empty stays
+            for folder in made:
+                folder.rmdir()
     return imported
 
 

@@ -11,18 +11,11 @@ from proctor.benchmarks.cookbook import measure as ask_cookbook
 from proctor.benchmarks.ledger import BATCH, CORES, measure
 from proctor.benchmarks.projections import NEW, ProjectionBench
 from proctor.benchmarks.projections import measure as project_events
-from proctor.cli.options import HOME, HomeOption, JsonOption
-from proctor.errors import EXIT_HELD
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.home import Home
-from proctor.output.terminal import console, print_json, print_table
+from proctor.output.terminal import console, print_table
 
-app = typer.Typer(
-    name="bench",
-    help="Benchmark the ledger on this machine.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
-)
+app = CommandGroup("bench", "Benchmark the ledger on this machine.")
 _TARGETS = {f"batches of {BATCH:,}": 0.5, "single events": 0.6}
 _TARGET_VERIFY = 5.0
 
@@ -43,53 +36,53 @@ def ledger(
     folder: Annotated[
         Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
     ] = Path(),
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Append and verify beside the library's recorder, a chain of JSON lines and bare limits."""
     found = measure(folder, events=events, rounds=rounds)
-    if as_json:
-        print_json(found)
-        raise typer.Exit(EXIT_HELD)
-    console.print(
-        f"{events:,} events with bodies of 400 bytes, median of {rounds} interleaved rounds; "
-        f"where nothing is said, verified in batches of {BATCH:,}"
-    )
-    print_table(
-        ("appending, sync FULL", "events/s", "of the library's", "wanted"),
-        [
-            (name, f"{rate:,.0f}", *_against(found.append_ratios, name))
-            for name, rate in found.append.items()
-        ],
-    )
-    print_table(
-        ("verifying", "entries/s", "of the chain's", "wanted"),
-        [
-            (
-                name,
-                f"{rate:,.0f}",
-                f"{found.verify_ratios[name]:.2f}",
-                f"{_TARGET_VERIFY:.1f}" if name == f"newest signature, {CORES} processes" else "",
-            )
-            for name, rate in found.verify.items()
-        ],
-    )
-    whole = found.remembered["all, s"]
-    print_table(
-        ("from a remembered head", "s", "of the whole"),
-        [
-            (name.removesuffix(", s"), f"{seconds:.3f}", f"{seconds / whole:.1%}")
-            for name, seconds in found.remembered.items()
-        ],
-    )
-    print_table(
-        ("bare limits", "a second"),
-        [(name, f"{rate:,.0f}") for name, rate in found.limits.items()],
-    )
-    print_table(
-        ("of what the bare operations allow", "reached"),
-        [(name, f"{part:.0%}") for name, part in found.reached.items()],
-    )
-    raise typer.Exit(EXIT_HELD)
+    fastest = f"newest signature, {CORES} processes"
+
+    def tell() -> None:
+        console.print(
+            f"{events:,} events with bodies of 400 bytes, median of {rounds} interleaved rounds; "
+            f"where nothing is said, verified in batches of {BATCH:,}"
+        )
+        print_table(
+            ("appending, sync FULL", "events/s", "of the library's", "wanted"),
+            [
+                (name, f"{rate:,.0f}", *_against(found.append_ratios, name))
+                for name, rate in found.append.items()
+            ],
+        )
+        print_table(
+            ("verifying", "entries/s", "of the chain's", "wanted"),
+            [
+                (
+                    name,
+                    f"{rate:,.0f}",
+                    f"{found.verify_ratios[name]:.2f}",
+                    f"{_TARGET_VERIFY:.1f}" if name == fastest else "",
+                )
+                for name, rate in found.verify.items()
+            ],
+        )
+        whole = found.remembered["all, s"]
+        print_table(
+            ("from a remembered head", "s", "of the whole"),
+            [
+                (name.removesuffix(", s"), f"{seconds:.3f}", f"{seconds / whole:.1%}")
+                for name, seconds in found.remembered.items()
+            ],
+        )
+        print_table(
+            ("bare limits", "a second"),
+            [(name, f"{rate:,.0f}") for name, rate in found.limits.items()],
+        )
+        print_table(
+            ("of what the bare operations allow", "reached"),
+            [(name, f"{part:.0%}") for name, part in found.reached.items()],
+        )
+
+    return Output(found, tell)
 
 
 def _against(ratios: dict[str, float], name: str) -> tuple[str, str]:
@@ -101,6 +94,7 @@ def _against(ratios: dict[str, float], name: str) -> tuple[str, str]:
 
 @app.command()
 def projections(
+    home: Home,
     events: Annotated[
         int, typer.Option("--events", min=20_000, max=100_000_000, help="Entries of the ledger.")
     ] = 1_000_000,
@@ -110,27 +104,26 @@ def projections(
     cookbook: Annotated[
         bool, typer.Option("--cookbook", help="Ask the cookbook, in a file of ten million rows.")
     ] = False,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Make tables of events like this home's, beside reading and decoding them."""
     found: ProjectionBench | CookbookTimes
     if cookbook:
         with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:
             found = ask_cookbook(Path(name))
     else:
-        found = project_events(folder, Home(home).ledger, events=events)
-    if as_json:
-        print_json(found)
-    elif isinstance(found, ProjectionBench):
-        _print_projections(found)
-    else:
-        print_table(
-            ("question", "s", "s of processors"),
-            [(q, f"{s:.2f}", f"{found.processor[q]:.2f}") for q, s in found.seconds.items()],
-            title=f"{found.rows:,} rows",
-        )
-    raise typer.Exit(EXIT_HELD)
+        found = project_events(folder, home.ledger, events=events)
+
+    def tell() -> None:
+        if isinstance(found, ProjectionBench):
+            _print_projections(found)
+        else:
+            print_table(
+                ("question", "s", "s of processors"),
+                [(q, f"{s:.2f}", f"{found.processor[q]:.2f}") for q, s in found.seconds.items()],
+                title=f"{found.rows:,} rows",
+            )
+
+    return Output(found, tell)
 
 
 def _print_projections(found: ProjectionBench) -> None:

@@ -15,20 +15,21 @@ from ledger.handover.envelope import IN_TOTO, seal, tree_head_statement
 from ledger.handover.proof_files import write_proof
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger
-from proctor.cli.commands import read_text
-from proctor.cli.keys import read_private_key, read_vkey_file
-from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
-from proctor.errors import EXIT_HELD, ProctorError
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.inputs import read_private_key, read_text, read_vkey_file
+from proctor.cli.options import VkeyOption
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import write_output
-from proctor.output.terminal import console, counted, error_console, print_json, words
+from proctor.output.terminal import console, counted, error_console, words
 from proctor.remembering import open_remembered, recall
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()
 def prove(
+    home: Home,
     event: Annotated[
         str,
         typer.Argument(metavar="EVENT", help="Index of an entry, or STREAM/VERSION of an event."),
@@ -37,28 +38,27 @@ def prove(
         Path | None, typer.Option("--out", help="File to write; by default standard output.")
     ] = None,
     vkey: VkeyOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Write a proof of one event, which the public key alone verifies."""
-    place = Home(home)
-    place.require_ledger()
-    with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:
+    home.require_ledger()
+    with open_remembered(home.ledger, vkey=read_vkey_file(vkey)) as ledger:
         index = _find(ledger, event)
         proof = write_proof(ledger, index)
     if out is not None:
-        write_output(out, proof, home=place)
-    if as_json:
-        print_json({"index": index, "out": out, "proof": proof})
-    elif out is None:
-        sys.stdout.write(proof)
-    else:
-        console.print(f"entry {index} is proved by {words(str(out))}")
-    raise typer.Exit(EXIT_HELD)
+        write_output(out, proof, home=home)
+
+    def tell() -> None:
+        if out is None:
+            sys.stdout.write(proof)
+        else:
+            console.print(f"entry {index} is proved by {words(str(out))}")
+
+    return Output({"index": index, "out": out, "proof": proof}, tell)
 
 
 @app.command()
 def export(
+    home: Home,
     bundle: Annotated[
         Path | None,
         typer.Option("--bundle", help="New folder, or one with an earlier export to extend."),
@@ -77,22 +77,20 @@ def export(
         ),
     ] = None,
     vkey: VkeyOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Export the ledger as a bundle to verify, replay or serve; or its head as DSSE."""
     if bundle is None and dsse is None:
         raise ProctorError("nothing to export: give --bundle DIR, --dsse FILE, or both")
-    place = Home(home)
-    place.require_ledger()
-    if bundle is not None and blobs and not isinstance(place.blobs, BlobStore):
+    home.require_ledger()
+    if bundle is not None and blobs and not isinstance(home.blobs, BlobStore):
         raise ProctorError(
             "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
         )
-    directory, owner = place.ledger, read_vkey_file(vkey)
+    directory, owner = home.ledger, read_vkey_file(vkey)
     with open_remembered(directory, vkey=owner) as ledger:
         newest = ledger.head
     told: dict[str, Any] = {}
+    lines = []
     if bundle is not None:
         done = export_bundle(directory, bundle, vkey=owner, blobs=blobs)
         told = {
@@ -101,64 +99,57 @@ def export(
             "earlier_heads": done.earlier,
             "blobs": done.blobs,
         }
-        if not as_json:
-            console.print(
-                f"[green]exported[/] {counted(done.head.size, 'entry')} and "
-                f"{counted(done.blobs, 'blob')} to "
-                f"{words(str(bundle))}"
-            )
+        entries, files = counted(done.head.size, "entry"), counted(done.blobs, "blob")
+        lines.append(f"[green]exported[/] {entries} and {files} to {words(bundle)}")
     if dsse is not None:
         if newest is None:
             raise ProctorError("an empty ledger has no tree head to export")
         signer = read_private_key(LedgerPaths(directory).key if key is None else key)
         statement = tree_head_statement(newest.note)
-        write_output(dsse, seal(statement, payload_type=IN_TOTO, key=signer), home=Home(home))
+        write_output(dsse, seal(statement, payload_type=IN_TOTO, key=signer), home=home)
         told |= {"dsse": dsse, "size": newest.size}
-        if not as_json:
-            console.print(f"[green]exported[/] tree head {newest.size} to {words(str(dsse))}")
-    if as_json:
-        print_json(told)
-    raise typer.Exit(EXIT_HELD)
+        lines.append(f"[green]exported[/] tree head {newest.size} to {words(dsse)}")
+    return Output(told, lambda: console.print(*lines, sep="\n"))
 
 
 @app.command(name="import")
 def import_(
+    home: Home,
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")],
     vkey: VkeyOption = None,
     head: Annotated[
         Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
     ] = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
     if not is_bundle(bundle):
         raise ProctorError(f"{bundle} holds no bundle; `proctor export --bundle` makes one")
     owner = read_vkey_file(vkey)
     recalled = recall(owner or read_vkey(bundle))
     kept_heads = [] if recalled is None else [recalled.note]
-    if (kept := read_text(head)) is not None:
-        kept_heads.append(kept)
-    done = import_bundle(bundle, Home(home).path / "ledger", vkey=owner, kept_heads=kept_heads)
+    if head is not None:
+        kept_heads.append(read_text(head))
+    done = import_bundle(bundle, home.path / "ledger", vkey=owner, kept_heads=kept_heads)
     others = strangers(bundle)
-    if as_json:
-        print_json(
-            {
-                "origin": done.origin,
-                "size": done.size,
-                "new": done.new,
-                "blobs": done.blobs,
-                "left_out": others,
-            }
-        )
-    else:
+
+    def tell() -> None:
         console.print(
             f"[green]held[/]: {counted(done.size, 'entry')}, {done.new} of them new, and "
-            f"{counted(done.blobs, 'blob')} are in {words(str(home))}, to be read"
+            f"{counted(done.blobs, 'blob')} are in {words(home.path)}, to be read"
         )
         for name in others[:10]:
             error_console.print(f"left out, for it is no part of a bundle: {words(name)}")
-    raise typer.Exit(EXIT_HELD)
+
+    return Output(
+        {
+            "origin": done.origin,
+            "size": done.size,
+            "new": done.new,
+            "blobs": done.blobs,
+            "left_out": others,
+        },
+        tell,
+    )
 
 
 def _find(ledger: VerifiedLedger, event: str) -> int:

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from proctor.cli.options import HOME, HomeOption, JsonOption, LimitOption
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import LimitOption
 from proctor.home import Home
 from proctor.runs.process import start_for
 from proctor.runs.run_settings import provoked, read_config
 
-app = typer.Typer()
+app = CommandGroup()
 
 SettingsArgument = Annotated[
     list[str] | None,
@@ -43,6 +44,7 @@ ProvokeSeedOption = Annotated[
 
 @app.command()
 def campaign(
+    home: Home,
     settings: SettingsArgument = None,
     config: ConfigOption = None,
     attempts: Annotated[
@@ -63,23 +65,18 @@ def campaign(
         typer.Option("--name", help="Name that distinguishes campaigns with the same settings."),
     ] = "",
     limits: LimitOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Attempt a task several times; the same command continues or shows the result."""
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    raise typer.Exit(
-        campaign_jobs.campaign(
-            Home(home),
-            chosen,
-            attempts=attempts,
-            policy=policy,
-            policy_settings=sets or [],
-            feedback=feedback,
-            name=name,
-            limits=limits,
-            as_json=as_json,
-        )
+    return campaign_jobs.campaign(
+        home,
+        chosen,
+        policy,
+        sets or [],
+        attempts=attempts,
+        feedback=feedback,
+        name=name,
+        limits=limits,
     )

@@ -1,6 +1,6 @@
 """`proctor campaign`, which trains and judges; it returns the exit code."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -13,10 +13,11 @@ from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from monitor.config import RunConfig
 from monitor.loop import prepare
+from proctor.cli.command_group import Output
 from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
-from proctor.errors import EXIT_HELD, ProctorError
+from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, counted, print_json, print_table, words
+from proctor.output.terminal import console, counted, print_table, words
 from proctor.runs.campaign_feedback import read_verdict
 from proctor.runs.campaign_run import CutOff, Harness, Task
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
@@ -28,15 +29,14 @@ from proctor.runs.transcript_log import read_tally
 def campaign(
     home: Home,
     config: RunConfig,
+    policy: str,
+    policy_settings: Sequence[str],
     *,
     attempts: int,
-    policy: str,
-    policy_settings: list[str],
     feedback: bool,
     name: str,
     limits: list[str] | None,
-    as_json: bool,
-) -> int:
+) -> Output:
     """Begin a campaign, carry it on, or tell how it ended."""
     choice = PolicyChoice.read(policy, policy_settings)
     task = Task(config, choice.to_dict(), attempts, feedback, name)
@@ -62,11 +62,7 @@ def campaign(
                 harness.carry_on()
                 harness.end("completed")
         found = describe_campaign(log, opened)
-    if as_json:
-        print_json(found)
-    else:
-        _print_campaign(found)
-    return EXIT_HELD
+    return Output(found, lambda: _print_campaign(found))
 
 
 def _verify_ranking(examples: int, judge: JudgeConfig) -> None:

@@ -8,30 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from judge.gauntlet.hygiene import roll_back
-from ledger.entries import AuthorKey
 from proctor.cli import checkpoints_bisect, checkpoints_drift
-from proctor.cli.keys import read_private_key
-from proctor.cli.options import HOME, AsOfOption, HomeOption, JsonOption, SigningKeyOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.inputs import operator_key
+from proctor.cli.options import AsOfOption, SigningKeyOption
+from proctor.errors import ProctorError
 from proctor.home import Home, runs_under
 from proctor.improvement.home import (
-    BRANCH,
-    HERE,
-    BranchOption,
-    RepoOption,
+    LineOptions,
     find_checkpoint,
-    open_controller,
 )
-from proctor.output.terminal import as_records, console, counted, print_json, print_table, words
+from proctor.output.terminal import as_records, console, counted, print_table, words
 from proctor.remembering import open_session
 from projections.reading import Session
 
-app = typer.Typer(
-    name="checkpoints",
-    help="Manage checkpoints: list, roll back, bisect, and watch for drift.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
+app = CommandGroup(
+    "checkpoints", "Manage checkpoints: list, roll back, bisect, and watch for drift."
 )
 
 _SHORT = 12  # characters of an id
@@ -55,26 +47,25 @@ CheckpointArgument = Annotated[
 
 
 @app.command("list")
-def list_(as_of: AsOfOption = None, home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+def list_(home: Home, as_of: AsOfOption = None) -> Output:
     """List checkpoints with the runs made under each."""
-    found = _ask(open_session(Home(home), as_of=as_of), _LISTED)
-    if as_json:
-        print_json(found)
-    else:
+    found = _ask(open_session(home, as_of=as_of), _LISTED)
+
+    def tell() -> None:
         columns = ("checkpoint", "line", "place", "origin", "commit", "state", "runs", "eligible")
         print_table(columns, [_row(each) for each in found])
-    raise typer.Exit(EXIT_HELD)
+
+    return Output(found, tell)
 
 
 @app.command()
 def show(
+    home: Home,
     checkpoint: CheckpointArgument = "active",
     as_of: AsOfOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Show a checkpoint: its proposals, its runs, and uses of tainted runs."""
-    session = open_session(Home(home), as_of=as_of)
+    session = open_session(home, as_of=as_of)
     listed = {each["checkpoint_id"]: each for each in _ask(session, _LISTED)}
     commits = {each: row["commit"] for each, row in listed.items()}
     active = [each for each, row in listed.items() if row["active"]]
@@ -85,44 +76,40 @@ def show(
         "runs": _ask(session, _RUNS, name),
         "uses": _ask(session, _USES, name),
     }
-    if as_json:
-        print_json({**found, **parts})
-        raise typer.Exit(EXIT_HELD)
-    print_table(("", ""), found.items())
-    for title, rows in parts.items():
-        if rows:
-            console.print()
-            print_table(tuple(rows[0]), [tuple(row.values()) for row in rows], title=title)
-    raise typer.Exit(EXIT_HELD)
+
+    def tell() -> None:
+        print_table(("", ""), found.items())
+        for title, rows in parts.items():
+            if rows:
+                console.print()
+                print_table(tuple(rows[0]), [tuple(row.values()) for row in rows], title=title)
+
+    return Output({**found, **parts}, tell)
 
 
 @app.command()
 def rollback(
+    where: LineOptions,
     checkpoint: CheckpointArgument,
     reason: Annotated[
         str, typer.Option("--reason", help="Reason; shown wherever the taint is reported.")
     ],
     key: SigningKeyOption = None,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Roll back a checkpoint and its descendants; exit code 1 if the branch stays."""
-    author = None if key is None else AuthorKey("operator", read_private_key(key))
-    with open_controller(Home(home), repo, branch=branch) as controller:
+    author = operator_key(key)
+    with where.open() as controller:
         place = controller.place
         if place.line_id not in place.log.repository:
-            raise ProctorError(f"{branch!r} of {repo} is no line of this ledger")
+            raise ProctorError(f"{where.branch!r} of {where.repo} is no line of this ledger")
         line = controller.line
         commits = {each.id: each.commit for each in line.checkpoints.values()}
         chosen = find_checkpoint(commits, [line.active], checkpoint)
         with controller.locked():
             done = roll_back(place, chosen, reason, author=author)
         runs = len(runs_under(place.log, done.reached))
-    if as_json:
-        print_json({**vars(done), "runs": runs})
-    else:
+
+    def tell() -> None:
         for each in done.reached:
             console.print(words(f"rolled back: {each}"))
         console.print(words(f"active: {done.to}, commit {done.commit}"))
@@ -133,7 +120,8 @@ def rollback(
             )
         if done.advice is not None:
             console.print(words(done.advice))
-    raise typer.Exit(EXIT_FOUND if done.advice else EXIT_HELD)
+
+    return Output({**vars(done), "runs": runs}, tell, found=bool(done.advice))
 
 
 checkpoints_drift.register(app)

@@ -13,19 +13,14 @@ from aggregates.improvement.line import Line
 from judge.bisection import driver, probes, reports
 from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
+from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import HOME, HomeOption, JsonOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
-from proctor.home import Home
+from proctor.errors import ProctorError
 from proctor.improvement.home import (
-    BRANCH,
-    HERE,
-    BranchOption,
-    RepoOption,
+    LineOptions,
     find_checkpoint,
-    open_controller,
 )
-from proctor.output.terminal import console, error_console, print_json, print_table, words
+from proctor.output.terminal import console, error_console, print_table, words
 
 _SHORT = 12  # characters of an id
 
@@ -37,6 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def bisect(
+    where: LineOptions,
     good: Annotated[
         str | None,
         typer.Option("--good", help="A good checkpoint; by default the first of the line."),
@@ -91,11 +87,7 @@ def bisect(
         int | None,
         typer.Option("--most", min=1, help="Stop after this many probes; a later call continues."),
     ] = None,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Find the checkpoint that made results worse; exit code 1 if found."""
     require_extra("train")
     if command is not None and tasks:
@@ -104,7 +96,7 @@ def bisect(
         raise ProctorError("--file and --seconds are for --command")
     if not 0 <= error < 0.5 or not 0.5 < confidence < 1:
         raise ProctorError("--error is below 0.5, --confidence between 0.5 and 1")
-    with open_controller(Home(home), repo, branch=branch) as controller:
+    with where.open() as controller:
         place, line = controller.place, controller.line
         first = _named(line, good) if good is not None else line.first
         last = _named(line, bad) if bad is not None else line.active
@@ -134,34 +126,25 @@ def bisect(
             found = driver.open_search(place, question, afresh=afresh)
             found = driver.go_on(place, found, folder=folder, most=most, tell=_tell_probe)
         told = describe_search(line, found)
-    if as_json:
-        print_json(told)
-    else:
-        _tell_search(told)
-    raise typer.Exit(EXIT_FOUND if told["candidates"] and told["ended"] else EXIT_HELD)
+    return Output(
+        told, lambda: _tell_search(told), found=bool(told["candidates"] and told["ended"])
+    )
 
 
 def salvage_(
+    where: LineOptions,
     culprit: Annotated[
         str, typer.Argument(metavar="CULPRIT", help="Checkpoint that was rolled back.")
     ],
     run: Annotated[
         bool, typer.Option("--run", help="Run each through the gauntlet before the next one.")
     ] = False,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Propose again, without the culprit, the changes rolled back with it."""
-    with open_controller(Home(home), repo, branch=branch) as controller:
+    with where.open() as controller:
         checkpoint = _named(controller.line, culprit)
         found = salvage(controller, checkpoint, run=run)
-    if as_json:
-        print_json(found)
-    else:
-        _tell_salvaged(found)
-    raise typer.Exit(EXIT_HELD)
+    return Output(found, lambda: _tell_salvaged(found))
 
 
 def _named(line: Line, name: str) -> str:

@@ -15,15 +15,17 @@ from judge.drift.history import FEWEST, Repeats, read_baseline
 from judge.drift.simulation import DriftSimulation, evaluations_needed, simulate
 from judge.drift.watch import Watched, is_due, measure_baseline, watch
 from judge.drift.watch import answer as answer_alarm
-from ledger.entries import AuthorKey
+from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
-from proctor.cli.keys import read_private_key
-from proctor.cli.options import HOME, HomeOption, JsonOption, SigningKeyOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.cli.inputs import operator_key
+from proctor.cli.options import SigningKeyOption
+from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.improvement.home import BRANCH, HERE, BranchOption, RepoOption, open_controller
+from proctor.improvement.home import (
+    LineOptions,
+)
 from proctor.improvement.reports import tell_alarms
-from proctor.output.terminal import console, print_json, print_table, words
+from proctor.output.terminal import console, print_table, words
 from proctor.remembering import bring_up_to_date
 from proctor.sample.drift_tasks import maker_of
 from projections.reading import query
@@ -62,30 +64,24 @@ def register(app: typer.Typer) -> None:
 
 
 def baseline(
+    where: LineOptions,
     repeats: Annotated[
         int, typer.Option("--repeats", min=FEWEST, max=1_000, help="Total number of evaluations.")
     ] = 20,
     siblings: SiblingsOption = 1,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Evaluate the original checkpoint repeatedly on fresh tasks."""
     require_extra("train")
-    with open_controller(Home(home), repo, branch=branch) as controller, controller.locked():
+    with where.open() as controller, controller.locked():
         place = controller.place
         make = maker_of(place.reference_set(controller.line.head.commit), siblings)
         found = measure_baseline(place, make=make, repeats=repeats)
     told = _describe(found)
-    if as_json:
-        print_json(told)
-    else:
-        _tell_baseline(told)
-    raise typer.Exit(EXIT_HELD)
+    return Output(told, lambda: _tell_baseline(told))
 
 
 def drift(
+    where: LineOptions,
     every: Annotated[
         int,
         typer.Option(
@@ -99,37 +95,22 @@ def drift(
     show: Annotated[
         bool, typer.Option("--show", help="Run no evaluation; show the recorded ones.")
     ] = False,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Evaluate the active checkpoint where that is due, draw the chart, and raise alarms.
 
     Exit code 1 where an alarm is open. The circuit breaker rolls back by itself.
     """
     require_extra("train")
-    place = Home(home)
-    production, since = _asked(place)
-    with open_controller(place, repo, branch=branch) as controller, controller.locked():
+    production, since = _asked(where.home)
+    with where.open() as controller, controller.locked():
         line = controller.line
         due = is_due(controller.place, begun=since.get(line.active, 0), every=every)
         make = maker_of(controller.place.reference_set(line.head.commit), siblings)
         found = watch(controller.place, make=make, production=production, measure=due and not show)
         line, repeats = controller.line, read_baseline(controller.place)
     alarms = [vars(alarm) for alarm in line.open_alarms.values()]
-    if as_json:
-        print_json(
-            {
-                "baseline": _describe(repeats),
-                "points": [_point(found, number) for number in range(len(found.history.points))],
-                "raised": found.raised,
-                "told": found.told,
-                "open": alarms,
-                "rollback": found.rollback,
-            }
-        )
-    else:
+
+    def tell() -> None:
         _draw(found)
         for each in found.told:
             console.print(words(f"{each.kind}: {each.detail}"))
@@ -137,36 +118,46 @@ def drift(
             console.print(words(f"ROLLED BACK to {found.rollback.to}: {found.rollback.commit}"))
             console.print(words(found.rollback.advice or "the branch is there"))
         tell_alarms(alarms)
-    raise typer.Exit(EXIT_FOUND if alarms else EXIT_HELD)
+
+    return Output(
+        {
+            "baseline": _describe(repeats),
+            "points": [_point(found, number) for number in range(len(found.history.points))],
+            "raised": found.raised,
+            "told": found.told,
+            "open": alarms,
+            "rollback": found.rollback,
+        },
+        tell,
+        found=bool(alarms),
+    )
 
 
 def answer(
+    where: LineOptions,
     alarm: Annotated[int, typer.Argument(metavar="ALARM", help="Number of the alarm.")],
     note: Annotated[str, typer.Option("--note", help="What you found, and what you did.")],
     key: SigningKeyOption = None,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Answer an alarm: close it, and restart the sums that led to it."""
-    author = None if key is None else AuthorKey("operator", read_private_key(key))
-    with open_controller(Home(home), repo, branch=branch) as controller, controller.locked():
+    author = operator_key(key)
+    with where.open() as controller, controller.locked():
         place = controller.place
         if alarm not in place.line().open_alarms:
             known = ", ".join(map(str, place.line().open_alarms)) or "none is"
             raise ProctorError(f"alarm {alarm} is not open; open: {known}")
         answered = answer_alarm(place, alarm, note, author=author)
         left = [vars(each) for each in answered.open_alarms.values()]
-    if as_json:
-        print_json({"answered": alarm, "open": left})
-    else:
+
+    def tell() -> None:
         console.print(words(f"alarm {alarm} is answered"))
         tell_alarms(left)
-    raise typer.Exit(EXIT_HELD)
+
+    return Output({"answered": alarm, "open": left}, tell)
 
 
 def simulate_(
+    where: LineOptions,
     sd: Annotated[
         float | None,
         typer.Option(
@@ -180,15 +171,11 @@ def simulate_(
     tasks: Annotated[int, typer.Option("--tasks", min=5, help="With --sd.")] = 52,
     streams: Annotated[int, typer.Option("--streams", min=100, max=100_000)] = 1_000,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Simulate the false alarms and the delays of all charts together."""
     repeats = 20
     if sd is None:
-        with open_controller(Home(home), repo, branch=branch) as controller:
+        with where.open() as controller:
             known = read_baseline(controller.place)
         found = known.baseline()
         sd, mean, tasks = float(found.sd), float(found.mean), known.tasks
@@ -197,12 +184,12 @@ def simulate_(
         sd=sd, mean=mean, tasks=tasks, repeats=repeats, streams=streams, seed=seed
     )
     tables = list(simulate(plan))
-    if as_json:
-        print_json(tables)
-    else:
+
+    def tell() -> None:
         for table in tables:
             print_table(table.columns, table.rows, title=f"\n{table.title}")
-    raise typer.Exit(EXIT_HELD)
+
+    return Output(tables, tell)
 
 
 def _describe(found: Repeats) -> dict[str, Any]:

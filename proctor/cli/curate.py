@@ -21,31 +21,23 @@ from judge.curation.recall import recall as called_back
 from judge.curation.sealing import Drawn, draw, find_seal, verify_file
 from judge.curation.tables import Tables, open_tables
 from judge.errors import CurationError
-from ledger.entries import AuthorKey
-from ledger.files import read_bounded
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.keys import read_private_key
+from proctor.cli.inputs import operator_key, read_octets
 from proctor.cli.options import (
-    HOME,
     AsOfOption,
-    HomeOption,
-    JsonOption,
     OperatorKeyOption,
     RunArgument,
 )
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.errors import ProctorError
 from proctor.home import Home, find_named, find_run
 from proctor.output.exports import write_export
 from proctor.output.files import verify_target
-from proctor.output.terminal import console, counted, error_console, print_json, print_table, words
+from proctor.output.terminal import console, counted, error_console, print_table, words
 from proctor.remembering import open_remembered
 
-app = typer.Typer(
-    name="curate",
-    help="Export training data from valid runs, seal the exports, and recall examples.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
+app = CommandGroup(
+    "curate", "Export training data from valid runs, seal the exports, and recall examples."
 )
 
 _MAX_FILE = 1 << 30  # bytes
@@ -63,6 +55,7 @@ _NoteOption = Annotated[str, typer.Option("--note", help="Reason.")]
 
 @app.command()
 def export(
+    home: Home,
     kind: Annotated[str, typer.Option("--kind", help="Kind of data: sft or preferences.")],
     out: Annotated[
         Path | None, typer.Option("--out", help="Write JSON Lines to this file.")
@@ -112,9 +105,7 @@ def export(
             help="Preferences only: least difference between the two runs.",
         ),
     ] = MARGIN,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Export training data as of an index, and seal it; exit code 1 if there is none."""
     if parquet is not None:
         require_extra("arrow")  # before anything is sealed
@@ -129,17 +120,16 @@ def export(
         gold=gold,
         margin=margin,
     )
-    place = Home(home)
     for file, other in ((out, parquet), (parquet, out)):
         if file is not None:  # nothing is sealed that cannot be handed out
-            verify_target(file, home=place, others=(other,))
-    with _opened(place, as_of) as tables:
-        drawn = draw(tables, query, blobs=place.blobs)
+            verify_target(file, home=home, others=(other,))
+    with _opened(home, as_of) as tables:
+        drawn = draw(tables, query, blobs=home.blobs)
         standing = _standing(tables)
-        sealed, since = _since(place, tables, drawn) if as_of is None else (None, 0)
+        sealed, since = _since(home, tables, drawn) if as_of is None else (None, 0)
     if as_of is not None:
-        with _opened(place, None) as tables:
-            sealed, since = _since(place, tables, drawn)
+        with _opened(home, None) as tables:
+            sealed, since = _since(home, tables, drawn)
     empty = not drawn.examples and sealed is None
     seal = drawn.seal()
     told = {
@@ -154,29 +144,24 @@ def export(
         **standing,
     }
     if sealed is None and not empty:
-        place.blobs.put(drawn.members)
-        with place.open_log() as log:
+        home.blobs.put(drawn.members)
+        with home.open_log() as log:
             log.save(seal)
     if not empty:
-        write_export(drawn, out=out, parquet=parquet, home=place)
-    if as_json:
-        print_json(told)
-    else:
-        _tell_export(told)
+        write_export(drawn, out=out, parquet=parquet, home=home)
     if empty:
         error_console.print(
             "no example is left: nothing was sealed or written; ask for less, or see what keeps a "
             "run out with `proctor curate why RUN`"
         )
-    raise typer.Exit(EXIT_FOUND if empty else EXIT_HELD)
+    return Output(told, lambda: _tell_export(told), found=empty)
 
 
 @app.command("list")
-def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+def list_(home: Home) -> Output:
     """List the sealed exports, and how many examples of each are recalled."""
-    place = Home(home)
-    with _opened(place, None) as tables:
-        counts = Counter(each.export for each in called_back(tables, blobs=place.blobs))
+    with _opened(home, None) as tables:
+        counts = Counter(each.export for each in called_back(tables, blobs=home.blobs))
         rows = [
             {**row, "to_be_called_back": counts[row["export_id"]]}
             for row in tables.ask(
@@ -184,63 +169,60 @@ def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
                 "FROM exports ORDER BY idx"
             )
         ]
-    if as_json:
-        print_json([{**row, "query": json.loads(row["query"])} for row in rows])
-    elif rows:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
-    else:
-        console.print("nothing was exported yet; `proctor curate export --kind sft` does")
-    raise typer.Exit(EXIT_HELD)
+
+    def tell() -> None:
+        if rows:
+            print_table(list(rows[0]), [list(row.values()) for row in rows])
+        else:
+            console.print("nothing was exported yet; `proctor curate export --kind sft` does")
+
+    return Output([{**row, "query": json.loads(row["query"])} for row in rows], tell)
 
 
 @app.command()
 def recall(
+    home: Home,
     export: Annotated[
         str | None, typer.Argument(metavar="[EXPORT]", help="Exports to check; by default all.")
     ] = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """List exported examples that would be excluded now; exit code 1 if there are any."""
-    place = Home(home)
-    with _opened(place, None) as tables:
+    with _opened(home, None) as tables:
         known = [row["export_id"] for row in tables.ask("SELECT export_id FROM exports")]
         chosen = None if export is None else _sealed(known, export)
-        found = list(called_back(tables, blobs=place.blobs, export=chosen))
-    if as_json:
-        print_json(found)
-    elif found:
-        print_table(
-            ("export", "example", "tainted", "why"),
-            [
-                (each.export[:8], each.example or "all", each.tainted, "; ".join(each.why))
-                for each in found
-            ],
-        )
-    else:
-        console.print(f"nothing is to be called back of {counted(len(known), 'export')}")
-    raise typer.Exit(EXIT_FOUND if found else EXIT_HELD)
+        found = list(called_back(tables, blobs=home.blobs, export=chosen))
+
+    def tell() -> None:
+        if found:
+            print_table(
+                ("export", "example", "tainted", "why"),
+                [
+                    (each.export[:8], each.example or "all", each.tainted, "; ".join(each.why))
+                    for each in found
+                ],
+            )
+        else:
+            console.print(f"nothing is to be called back of {counted(len(known), 'export')}")
+
+    return Output(found, tell, found=bool(found))
 
 
 @app.command()
 def verify(
+    home: Home,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines file of an export.")],
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Verify a file against its seal; exit code 1 if it has none or part is recalled."""
-    place = Home(home)
-    content = read_bounded(file, most=_MAX_FILE)
-    with _opened(place, None) as tables:
+    content = read_octets(file, most=_MAX_FILE)
+    with _opened(home, None) as tables:
         try:
-            sealed = verify_file(tables, content, blobs=place.blobs)
+            sealed = verify_file(tables, content, blobs=home.blobs)
         except CurationError as error:
-            if as_json:
-                print_json({"sealed": False, "problem": str(error)})
-            else:
-                console.print(words(f"not sealed: {error}"))
-            raise typer.Exit(EXIT_FOUND) from None
-        found = list(called_back(tables, blobs=place.blobs, export=sealed["export_id"]))
+            problem = str(error)
+            return Output(
+                {"sealed": False, "problem": problem}, f"not sealed: {problem}", found=True
+            )
+        found = list(called_back(tables, blobs=home.blobs, export=sealed["export_id"]))
     told = {
         "sealed": True,
         "export": sealed["export_id"],
@@ -250,18 +232,13 @@ def verify(
         "drawn_again": sealed["drawn"],
         "to_be_called_back": len(found),
     }
-    if as_json:
-        print_json(told)
-    else:
-        print_table(("", ""), told.items())
-    raise typer.Exit(EXIT_FOUND if found else EXIT_HELD)
+    return Output(told, lambda: print_table(("", ""), told.items()), found=bool(found))
 
 
 @app.command()
-def why(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+def why(home: Home, run: RunArgument = "latest") -> Output:
     """Show whether a run is eligible, and why not; exit code 1 if it is not."""
-    place = Home(home)
-    with _opened(place, None) as tables:
+    with _opened(home, None) as tables:
         rows = tables.ask("SELECT run_id FROM run_starts ORDER BY idx")
         ids = [UUID(row["run_id"]) for row in rows]
         chosen = str(find_run(ids, run))
@@ -271,9 +248,8 @@ def why(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOptio
             "SELECT number, author, faults FROM curated_decisions WHERE run_id = ? ORDER BY number",
             [chosen],
         )
-    if as_json:
-        print_json({**standing, "forces": forces, "decisions": answers})
-    else:
+
+    def tell() -> None:
         console.print(words(f"run {chosen} is {'' if standing['let_in'] else 'not '}let in"))
         for reason in standing["why_not"]:
             console.print(words(f"  {reason}"))
@@ -281,30 +257,33 @@ def why(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOptio
         for each in answers:
             for fault in each["faults"]:
                 console.print(words(f"decision {each['number']} is left out: {fault}"))
-    raise typer.Exit(EXIT_HELD if standing["let_in"] else EXIT_FOUND)
+
+    return Output(
+        {**standing, "forces": forces, "decisions": answers}, tell, found=not standing["let_in"]
+    )
 
 
 @app.command()
-def origins(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+def origins(home: Home) -> Output:
     """List the origins of the runs' data and answers, and which are admitted."""
-    with _opened(Home(home), None) as tables:
+    with _opened(home, None) as tables:
         rows = tables.ask(
             "SELECT kind, name, COUNT(DISTINCT o.run_id) AS runs, "
             "COALESCE(ANY_VALUE(s.what), 'never admitted') AS standing, ANY_VALUE(s.note) AS note "
             "FROM origin_tags AS o FULL JOIN origin_standing AS s USING (kind, name) "
             "GROUP BY kind, name ORDER BY kind, runs DESC, name"
         )
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(
+    return Output(
+        rows,
+        lambda: print_table(
             ("kind", "name", "runs", "standing", "note"), [tuple(row.values()) for row in rows]
-        )
-    raise typer.Exit(EXIT_HELD)
+        ),
+    )
 
 
 @app.command()
 def admit(
+    home: Home,
     kind: _KindArgument,
     name: _NameArgument,
     key: OperatorKeyOption,
@@ -312,26 +291,23 @@ def admit(
     unseen: Annotated[
         bool, typer.Option("--unseen", help="Admit an origin that no run of this ledger has yet.")
     ] = False,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Admit an origin to training data; signed with an operator's key."""
     if kind in ORIGINS and not unseen:
-        _verify_seen(Home(home), kind, name)
-    _say(Home(home), "admit", kind, name, note=note, key=key, as_json=as_json)
+        _verify_seen(home, kind, name)
+    return _say(home, "admit", kind, name, note=note, key=key)
 
 
 @app.command()
 def withdraw(
+    home: Home,
     kind: _KindArgument,
     name: _NameArgument,
     key: OperatorKeyOption,
     note: _NoteOption,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Withdraw an origin, with everything derived from it."""
-    _say(Home(home), "withdraw", kind, name, note=note, key=key, as_json=as_json)
+    return _say(home, "withdraw", kind, name, note=note, key=key)
 
 
 def _sealed(known: list[str], name: str) -> str:
@@ -348,10 +324,8 @@ def _verify_seen(home: Home, kind: str, name: str) -> None:
             )
 
 
-def _say(
-    home: Home, what: str, kind: str, name: str, *, note: str, key: Path, as_json: bool
-) -> None:
-    author = AuthorKey("operator", read_private_key(key))
+def _say(home: Home, what: str, kind: str, name: str, *, note: str, key: Path) -> Output:
+    author = operator_key(key)
     home.require_ledger()
     with home.open_log() as log:
         opened = Corpus.id_of() in log.repository
@@ -362,11 +336,7 @@ def _say(
             corpus.withdraw(kind, name, note)
         log.save(corpus, author=author)
     done = {"admit": "admitted", "withdraw": "withdrawn"}[what]
-    if as_json:
-        print_json({"what": done, "kind": kind, "name": name})
-    else:
-        console.print(words(f"{done}: {kind} {name}"))
-    raise typer.Exit(EXIT_HELD)
+    return Output({"what": done, "kind": kind, "name": name}, f"{done}: {kind} {name}")
 
 
 @contextmanager

@@ -13,32 +13,30 @@ from judge.gauntlet.controller import Controller
 from policies.asking.settings import ModelSettings
 from policies.errors import PolicyError
 from policies.proposing.tuner import BASELINE, TECHNIQUES, scoreboard
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import HOME, MOST, HomeOption, JsonOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.cli.options import MOST
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.evolve import Evolving, open_evolution, steer
 from proctor.improvement.home import (
-    BRANCH,
-    HERE,
-    BranchOption,
-    RepoOption,
+    LineOptions,
     line_folder,
-    open_controller,
 )
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
-from proctor.output.terminal import console, print_json, print_table, words
+from proctor.output.terminal import console, print_table, words
 from proctor.runs.run_settings import read_pairs
 
 TUNER, OPENAI = "tuner", "openai"
 CANDIDATES = "candidates"  # below a line's folder
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()
 def evolve(
+    where: LineOptions,
     rounds: Annotated[int, typer.Option("--proposals", min=1, help="Number of rounds.")] = 1,
     policy: Annotated[
         str, typer.Option("--policy", help=f"Who looks: {TUNER} (no model), or {OPENAI}.")
@@ -59,63 +57,54 @@ def evolve(
     switch: Annotated[
         bool | None, typer.Option("--on/--off", help="Allow or forbid it on this line.")
     ] = None,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Propose and judge changes for several rounds; the same command continues."""
     require_extra("train")
     if technique is not None and technique not in TECHNIQUES:
         raise ProctorError(f"there is no technique {technique!r}: {', '.join(TECHNIQUES)}")
-    place = Home(home)
-    with open_controller(place, repo, branch=branch) as controller:
+    with where.open() as controller:
         if switch is not None:
             steer(controller, "on" if switch else "off")
-            told = _report(place, controller, ended=[], stopped=None)
+            told = _report(where.home, controller, ended=[], stopped=None)
         else:
-            with _proposer(policy, settings or [], place, controller, reset=reset) as proposer:
+            with _proposer(policy, settings or [], where.home, controller, reset=reset) as proposer:
                 if reset:
                     steer(controller, "reset")
                     rounds, technique = 1, BASELINE
-                loop = Evolving(place, controller, proposer, technique=technique)
+                loop = Evolving(where.home, controller, proposer, technique=technique)
                 ended = list(loop.run(rounds))
-            told = _report(place, controller, ended=ended, stopped=loop.stopped)
-    if as_json:
-        print_json(told)
-    else:
-        _tell(told)
-    raise typer.Exit(EXIT_FOUND if told["stopped"] else EXIT_HELD)
+            told = _report(where.home, controller, ended=ended, stopped=loop.stopped)
+    return Output(told, lambda: _tell(told), found=bool(told["stopped"]))
 
 
 @app.command("challenge")
 def challenge_(
+    where: LineOptions,
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
     ] = 0,
     count: Annotated[
         int, typer.Option("--count", min=1, max=1_000, help="Number of situations.")
     ] = 40,
-    repo: RepoOption = HERE,
-    branch: BranchOption = BRANCH,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Search for situations that are decided wrongly; exit code 1 if there are any."""
     require_extra("train")
     from proctor.improvement.challenge import challenge  # noqa: PLC0415 - knows this repository's tasks
 
-    place = Home(home)
-    with open_controller(place, repo, branch=branch) as controller:
-        folder = line_folder(place, controller.line.id) / CANDIDATES
+    with where.open() as controller:
+        folder = line_folder(where.home, controller.line.id) / CANDIDATES
         found = challenge(controller, folder, seed=seed, count=count)
-    if as_json:
-        print_json({"tried": found.tried, "kept": found.kept, "folder": str(found.folder)})
-    else:
+
+    def tell() -> None:
         console.print(words(f"{found.tried} situations were tried, {len(found.kept)} are kept"))
         for name in found.kept:
             console.print(words(f"{found.folder / 'tasks' / name}"))
-    raise typer.Exit(EXIT_FOUND if found.kept else EXIT_HELD)
+
+    return Output(
+        {"tried": found.tried, "kept": found.kept, "folder": str(found.folder)},
+        tell,
+        found=bool(found.kept),
+    )
 
 
 @contextmanager

@@ -22,13 +22,14 @@ from judge.gauntlet.tasks import benchmark, reference_set
 from judge.gauntlet.tasks.reference_set import Task
 from judge.reference.mutations import mutate_all
 from judge.reference.scorers import SCORERS
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
-from proctor.cli.options import MOST, JsonOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.cli.options import MOST
+from proctor.errors import ProctorError
 from proctor.improvement.home import BRANCH, HERE, BranchOption, RepoOption
-from proctor.output.terminal import console, error_console, print_json, print_table, words
+from proctor.output.terminal import console, error_console, print_table, words
 
-app = typer.Typer()
+app = CommandGroup()
 
 OWN = Path(benchmark.__file__).resolve().parents[3]  # where the code that runs here lies
 EQUIVALENTS = "equivalents.toml"  # beside the reference set's manifest
@@ -44,16 +45,15 @@ def simulate_(
     small: Annotated[
         bool, typer.Option("--small", help="Budget in seconds; a tenth of it or less.")
     ] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Simulate the error rates of the gate, and of a plain rule."""
     tables = simulate(replace(SMALL if small else Scale(), seed=seed))
-    if as_json:
-        print_json(list(tables))
-    else:
+
+    def tell() -> None:
         for table in tables:
             console.print(words(table.to_markdown()) + "\n")
-    raise typer.Exit(EXIT_HELD)
+
+    return Output(lambda: list(tables), tell)
 
 
 @app.command()
@@ -71,8 +71,7 @@ def mutate(
     ] = 0.8,
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Plant defects into tier-2 code, and tell which its reference set catches.
 
     The repository that this command was installed from is asked in forks of one process, in
@@ -107,11 +106,11 @@ def mutate(
             ),
             forked=repository.path == OWN,
         )
-    if as_json:
-        print_json({"commit": commit, **report.to_dict()})
-    else:
-        _tell(report)
-    raise typer.Exit(EXIT_HELD if report.share >= least else EXIT_FOUND)
+    return Output(
+        {"commit": commit, **report.to_dict()},
+        lambda: _tell(report),
+        found=not (report.share >= least),
+    )
 
 
 def _planted(

@@ -1,6 +1,6 @@
 """The subcommands that train or judge; every function returns the exit code.
 
-They are apart from proctor/cli/commands.py because they need torch, which takes seconds to import.
+They are apart from the commands themselves because they need torch, which takes seconds to import.
 """
 
 import shlex
@@ -26,15 +26,15 @@ from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
 from policies.deciding.recorded import RecordedPolicy
+from proctor.cli.command_group import Output
 from proctor.cli.judging import Found, Judged, read_judged
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import (
     cell,
     console,
     counted,
     error_console,
-    print_json,
     print_table,
     words,
 )
@@ -56,35 +56,37 @@ from proctor.runs.training import Attempt, train_run
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
 
 
-def demo(home: Home, config: RunConfig, *, as_json: bool) -> int:
+def demo(home: Home, config: RunConfig) -> Output:
     """Do the main job once."""
     splits = prepare(config)
     with home.open_log() as log:
         (run_id,) = _train(home, log, config, PolicyChoice("playbook"), splits)
         report = judge_here(home, log, run_id, redo=Redo(_recorded_policy))
     checked = check_ledger(home.ledger)
-    if as_json:
-        print_json({"run": run_id, "audit": report.to_dict(), "verification": checked})
-        return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
-    tell_story(read_story(home, str(run_id)))
-    size = checked.head.size if checked.head else 0
-    console.print(f"\nledger: {counted(checked.size, 'entry')}, complete to tree head {size}")
-    place = f"--home {shlex.quote(str(home.path))} " if home.path != Path(".proctor") else ""
-    console.print("\nnext:")
-    for command, why in (
-        ("verify", "check every link and signature with the public key"),
-        ("show", "this run's story again"),
-        ('sql "SELECT rule, epoch, outcome FROM rule_heatmap WHERE fired"', "ask anything"),
-        ("replay", "the run, event by event"),
-        ("replay --execute", "do the training again and compare it bit for bit"),
-    ):
-        console.print(words(f"  .venv/bin/proctor {command} {place}").ljust(82) + why)
-    return EXIT_FOUND if report.hard_fail or not checked.ok else EXIT_HELD
+
+    def tell() -> None:
+        tell_story(read_story(home, str(run_id)))
+        size = checked.head.size if checked.head else 0
+        console.print(f"\nledger: {counted(checked.size, 'entry')}, complete to tree head {size}")
+        place = f"--home {shlex.quote(str(home.path))} " if home.path != Path(".proctor") else ""
+        console.print("\nnext:")
+        for command, why in (
+            ("verify", "check every link and signature with the public key"),
+            ("show", "this run's story again"),
+            ('sql "SELECT rule, epoch, outcome FROM rule_heatmap WHERE fired"', "ask anything"),
+            ("replay", "the run, event by event"),
+            ("replay --execute", "do the training again and compare it bit for bit"),
+        ):
+            console.print(words(f"  .venv/bin/proctor {command} {place}").ljust(82) + why)
+
+    return Output(
+        {"run": run_id, "audit": report.to_dict(), "verification": checked},
+        tell,
+        found=bool(report.hard_fail or not checked.ok),
+    )
 
 
-def run(
-    home: Home, config: RunConfig, *, policy: str, policy_settings: list[str], as_json: bool
-) -> int:
+def run(home: Home, config: RunConfig, policy: str, policy_settings: Sequence[str]) -> Output:
     """Train."""
     choice = PolicyChoice.read(policy, policy_settings)
     splits = prepare(config)
@@ -92,14 +94,14 @@ def run(
     with home.open_log() as log:
         runs = _train(home, log, config, choice, splits)
     stories = [read_story(home, str(run_id))["summary"] for run_id in runs]
-    if as_json:
-        print_json({"runs": stories})
-    else:
-        shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
+    shown = ("run_id", "state", "epochs", "best_val_accuracy", "firings", "decisions")
+
+    def tell() -> None:
         print_table(shown, [[story[column] for column in shown] for story in stories])
         if config.edits != "live":
             print_ranked_by(len(splits.validation))
-    return EXIT_HELD
+
+    return Output({"runs": stories}, tell)
 
 
 def judge(
@@ -110,8 +112,7 @@ def judge(
     submission: Path | None,
     execute: bool,
     config: JudgeConfig,
-    as_json: bool,
-) -> int:
+) -> Output:
     """Audit a run that look_up() has found."""
     redo = Redo(_recorded_policy) if execute else None
     audit = partial(_audit, home, submission=submission, redo=redo, config=config)
@@ -126,14 +127,10 @@ def judge(
     else:  # somebody else's ledger: judged all the same, and not written to
         report = audit(judged, log=None)
         error_console.print("not recorded: this ledger can only be read here")
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        _print_report(report)
-    return EXIT_FOUND if report.hard_fail else EXIT_HELD
+    return Output(report.to_dict(), lambda: _print_report(report), found=report.hard_fail)
 
 
-def execute(home: Home, name: str, *, config: JudgeConfig, as_json: bool) -> int:
+def execute(home: Home, name: str, *, config: JudgeConfig) -> Output:
     """Do a run, or a campaign, again from its events alone and compare everything."""
     try:
         again = _again(home, name, config)
@@ -141,13 +138,7 @@ def execute(home: Home, name: str, *, config: JudgeConfig, as_json: bool) -> int
         raise ProctorError(
             f"the record of {name} does not replay: {type(error).__name__}: {error}"
         ) from error
-    if as_json:
-        print_json(again.to_dict())
-    elif isinstance(again, CampaignAgain):
-        _print_campaign(again)
-    else:
-        _print_run(again)
-    return EXIT_HELD if again.same else EXIT_FOUND
+    return Output(again.to_dict(), lambda: _print_again(again), found=not again.same)
 
 
 def _again(home: Home, name: str, config: JudgeConfig) -> RunAgain | CampaignAgain:
@@ -273,9 +264,9 @@ def _refuse(name: str, checked: VerificationReport, config: JudgeConfig) -> Audi
     try:
         run_id = UUID(name)
     except ValueError:
-        raise ProctorError(
-            "the ledger does not hold (see `proctor verify`), so no run can be looked up in it; "
-            "give the whole run id to be told that as the verdict"
+        raise VerificationError(
+            f"the ledger is invalid: {checked.error}. No run can be looked up in it (see `proctor "
+            "verify`); give the whole run id to get that as the verdict"
         ) from None
     kind = str(checked.error_type)
     return refuse(run_id, str(checked.error), index=checked.index, kind=kind, config=config)
@@ -307,7 +298,10 @@ def _print_report(report: AuditReport) -> None:
         console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")
 
 
-def _print_campaign(again: CampaignAgain) -> None:
+def _print_again(again: RunAgain | CampaignAgain) -> None:
+    if isinstance(again, RunAgain):
+        _print_run(again)
+        return
     for attempt in again.attempts:
         _print_run(attempt)
     print_cut_off([asdict(each) for each in again.abandoned])

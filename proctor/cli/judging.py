@@ -11,8 +11,7 @@ from judge.auditing.record import RunRecord, record_of
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes
 from ledger.verification.reader import VerificationReport, VerifiedLedger, check_ledger
-from proctor.cli.commands import read_text
-from proctor.cli.keys import read_private_key
+from proctor.cli.inputs import read_private_key, read_text
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.terminal import error_console, words
@@ -46,7 +45,7 @@ def look_up(home: Home, name: str, *, submission: Path | None, head: Path | None
     found: list[Judged] = []
     checked = check_ledger(
         home.ledger,
-        kept_head=read_text(head),
+        kept_head=None if head is None else read_text(head),
         memory=memory(),
         read=lambda ledger: found.append(
             _judged(home, ledger, find_run(verified_runs(ledger), name))

@@ -5,7 +5,6 @@ first operator on may grant and revoke operators, and grant again what was revok
 """
 
 import hashlib
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -15,65 +14,49 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ledger.entries import AuthorKey
-from ledger.errors import MalformedError
 from ledger.files import create_exclusively
 from ledger.handover.envelope import public_pem
-from ledger.keys import load_key, load_or_create_key
+from ledger.keys import load_or_create_key
 from ledger.notes import public_bytes, vkey
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.authority import Authority, KeyRecord
 from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_vkey
 from ledger.witnessing.cosignatures import cosignature_vkey
-from proctor.cli.commands import read_text
-from proctor.cli.options import HOME, HomeOption, JsonOption, SigningKeyOption
-from proctor.errors import EXIT_HELD, ProctorError
-from proctor.home import PASSPHRASE, Home
-from proctor.output.terminal import console, print_json, print_table, words
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.inputs import open_vkey, operator_key, passphrase
+from proctor.cli.options import SigningKeyOption
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.terminal import print_table
 from proctor.remembering import open_remembered
 
-app = typer.Typer(
-    name="keys",
-    help="Manage a ledger's keys: list, make, grant, revoke, rotate.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
-)
+app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate.")
 
 _ROLES = ("judge", "operator", "witness")
-_KINDS = {ED25519: "a ledger's, judge's or operator's", COSIGNATURE: "a witness's"}
 _NS = 10**9
 _SECOND = timedelta(seconds=1)
 VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File with the public key.")]
 
 
 @app.command("list")
-def list_(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+def list_(home: Home) -> Output:
     """List all keys with the entries at which they were in force, and revocations."""
-    place = Home(home)
-    place.require_ledger()
-    with open_remembered(place.ledger) as ledger:
+    home.require_ledger()
+    with open_remembered(home.ledger) as ledger:
         keys = [_told(key) for key in ledger.authority.keys]
-    if as_json:
-        print_json(keys)
-    else:
-        columns = ("role", "key id", "in force from", "to", "revoked")
-        print_table(
-            columns,
-            [
-                (
-                    key["role"],
-                    key["key_id"],
-                    key["from"],
-                    "now" if key["to"] is None else key["to"],
-                    "; ".join(f"since {r['since']}: {r['reason']}" for r in key["revocations"]),
-                )
-                for key in keys
-            ],
+    rows = [
+        (
+            key["role"],
+            key["key_id"],
+            key["from"],
+            "now" if key["to"] is None else key["to"],
+            "; ".join(f"since {r['since']}: {r['reason']}" for r in key["revocations"]),
         )
-    raise typer.Exit(EXIT_HELD)
+        for key in keys
+    ]
+    columns = ("role", "key id", "in force from", "to", "revoked")
+    return Output(keys, lambda: print_table(columns, rows))
 
 
 @app.command()
@@ -83,7 +66,7 @@ def new(
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the key; by default its role.")
     ] = None,
-) -> None:
+) -> Output:
     """Make a key: the private key in FILE, the public key in FILE.vkey."""
     _check_role(role)
     name = name or role
@@ -91,41 +74,40 @@ def new(
         raise ProctorError(f"{name!r} cannot be a key's name: it holds blanks, plus, or the like")
     if file.exists():
         raise ProctorError(f"{file} is there already; a new key wants a new file")
-    key = load_or_create_key(file, passphrase=_passphrase())
+    key = load_or_create_key(file, passphrase=passphrase())
     public_key = public_bytes(key)
     text = cosignature_vkey(name, public_key) if role == "witness" else vkey(name, public_key)
     beside = file.with_name(f"{file.name}.vkey")
     if not create_exclusively(beside, f"{text}\n".encode(), mode=0o644):
         raise ProctorError(f"{beside} is there already, and is another key's")
-    console.print(words(text))
-    raise typer.Exit(EXIT_HELD)
+    return Output({"key": file, "vkey_file": beside, "vkey": text}, text)
 
 
 @app.command()
-def pem(file: VkeyArgument) -> None:
+def pem(file: VkeyArgument) -> Output:
     """Print a public key as PEM, for openssl and other tools."""
-    print(public_pem(open_vkey(file, ED25519, COSIGNATURE)[0]), end="")
-    raise typer.Exit(EXIT_HELD)
+    text = public_pem(open_vkey(file, ED25519, COSIGNATURE)[0])
+    return Output({"pem": text}, lambda: print(text, end=""))
 
 
 @app.command()
 def grant(
+    home: Home,
     role: Annotated[str, typer.Argument(metavar="ROLE", help="Role: judge, operator or witness.")],
     file: VkeyArgument,
     key: SigningKeyOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Grant a key a role from now on."""
     _check_role(role)
     text, public_key = open_vkey(file, COSIGNATURE if role == "witness" else ED25519)
-    with _opened(Home(home)) as (recorder, _):
-        number = recorder.grant_key(text, role=role, author=_author(key))
-    _tell({"granted": _key_id(public_key), "role": role, "index": number - 1}, as_json=as_json)
+    with _opened(home) as (recorder, _):
+        number = recorder.grant_key(text, role=role, author=operator_key(key))
+    return _changed({"granted": _key_id(public_key), "role": role, "index": number - 1})
 
 
 @app.command()
 def revoke(
+    home: Home,
     file: VkeyArgument,
     since: Annotated[
         str,
@@ -137,13 +119,11 @@ def revoke(
         bool,
         typer.Option("--yes", help="Allow revoking an expired key or the last operator's key."),
     ] = False,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Revoke a key from a given time, which may be in the past."""
     text, public_key = open_vkey(file, ED25519, COSIGNATURE)
     moment = _time_ns(since)
-    with _opened(Home(home)) as (recorder, authority):
+    with _opened(home) as (recorder, authority):
         record = next((each for each in authority.keys if each.vkey == text), None)
         if record is None:
             raise ProctorError(
@@ -152,23 +132,17 @@ def revoke(
         if not yes:
             _check_meant(record, authority)
         number = recorder.revoke_key(
-            text, role=record.role, since=moment, reason=reason, author=_author(key)
+            text, role=record.role, since=moment, reason=reason, author=operator_key(key)
         )
-    done = {"revoked": _key_id(public_key), "role": record.role, "index": number - 1}
-    _tell(done, as_json=as_json)
+    return _changed({"revoked": _key_id(public_key), "role": record.role, "index": number - 1})
 
 
 @app.command()
-def rotate(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+def rotate(home: Home) -> Output:
     """Replace the ledger's private key; both keys sign, and the old one is deleted."""
-    with _opened(Home(home)) as (recorder, _):
+    with _opened(home) as (recorder, _):
         text = recorder.rotate_key()
-    _tell({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)}, as_json=as_json)
-
-
-def read_private_key(path: Path) -> Ed25519PrivateKey:
-    """Return the key in a file, with the passphrase from the environment if it has one."""
-    return load_key(path, passphrase=_passphrase())
+    return _changed({"rotated": _key_id(parse_vkey(text, type=ED25519).public_key)})
 
 
 @contextmanager
@@ -204,43 +178,9 @@ def _check_meant(record: KeyRecord, authority: Authority) -> None:
         )
 
 
-def _passphrase() -> bytes | None:
-    text = os.environ.get(PASSPHRASE)
-    return text.encode() if text else None
-
-
-def _author(path: Path | None) -> AuthorKey | None:
-    return None if path is None else AuthorKey("operator", read_private_key(path))
-
-
 def _check_role(role: str) -> None:
     if role not in _ROLES:
         raise ProctorError(f"{role!r} is no role that is granted; take {', '.join(_ROLES)}")
-
-
-def read_vkey_file(path: Path | None) -> str | None:
-    """Return the ledger's vkey in a file, None for None."""
-    return None if path is None else open_vkey(path, ED25519)[0]
-
-
-def open_vkey(path: Path, *types: int) -> tuple[str, bytes]:
-    """Return the vkey in a file and its public key; raise ProctorError if it is of no such type."""
-    text = (read_text(path) or "").strip()
-    if "PRIVATE KEY" in text:
-        raise ProctorError(f"{path} is a private key, to be given to nobody; name its vkey's file")
-    if "PUBLIC KEY" in text:
-        raise ProctorError(f"{path} is PEM; what is wanted is the vkey, one line with two +")
-    fault = ""
-    for type_, whose in _KINDS.items():
-        try:
-            public_key = parse_vkey(text, type=type_).public_key
-        except MalformedError as error:
-            fault = fault or str(error)
-            continue
-        if type_ not in types:
-            raise ProctorError(f"{path}: this is {whose} key, and another kind is wanted")
-        return text, public_key
-    raise ProctorError(f"{path}: {fault}")
 
 
 def _key_id(public_key: bytes) -> str:
@@ -289,9 +229,5 @@ def _moment(since: int) -> str:
         return f"{since} ns"
 
 
-def _tell(done: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(done)
-    else:
-        console.print(words(", ".join(f"{what} {value}" for what, value in done.items())))
-    raise typer.Exit(EXIT_HELD)
+def _changed(done: dict[str, Any]) -> Output:
+    return Output(done, ", ".join(f"{what} {value}" for what, value in done.items()))

@@ -21,25 +21,26 @@ from judge.lineage.files import (
     write_lineage,
 )
 from judge.lineage.trace import Lineage
-from ledger.files import read_bounded
 from ledger.mapper import decode_body
 from ledger.verification.reader import VerifiedLedger
-from proctor.cli.keys import read_vkey_file
-from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.inputs import read_octets, read_vkey_file
+from proctor.cli.options import VkeyOption
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import verify_target, write_output
-from proctor.output.terminal import console, error_console, print_json, print_table, words
+from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import open_remembered
 from projections.projector import projected
 
-app = typer.Typer()
+app = CommandGroup()
 
 _MAX_EXPORT = 1 << 30  # bytes
 
 
 @app.command()
 def lineage(
+    home: Home,
     example: Annotated[
         str,
         typer.Argument(
@@ -54,17 +55,14 @@ def lineage(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write a proof to this file.")] = None,
     vkey: VkeyOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Trace an example to its decision, run, checkpoint, evaluation, approval and key."""
-    place = Home(home)
-    place.require_ledger()
+    home.require_ledger()
     if out is not None:
-        verify_target(out, home=place, others=(export, vkey))
+        verify_target(out, home=home, others=(export, vkey))
     line = None if export is None else _line(example, export)
     decisions = _decisions(example)
-    with open_remembered(place.ledger, vkey=read_vkey_file(vkey)) as ledger:
+    with open_remembered(home.ledger, vkey=read_vkey_file(vkey)) as ledger:
         try:
             found = find_lineage(ledger, example, line=line)
         except LineageError:
@@ -76,20 +74,21 @@ def lineage(
             remark = remark_on_size(text, open_lineage(text, vkey=ledger.vkey))
         taints = _taints(ledger, found)
     if out is not None and text is not None:
-        write_output(out, text, home=place)
-    if as_json:
-        size = None if text is None else len(text.encode())
-        written = {"out": out, "bytes": size, "remark": remark}
-        print_json({**describe_lineage(found), **written, "tainted": taints})
-    else:
+        write_output(out, text, home=home)
+    size = None if text is None else len(text.encode())
+    written = {"out": out, "bytes": size, "remark": remark}
+
+    def tell() -> None:
         tell_lineage(found)
         if text is not None:
-            console.print(f"{len(text.encode())} bytes in {words(str(out))} prove it")
+            console.print(f"{size} bytes in {words(out)} prove it")
         if remark is not None:
             error_console.print(words(remark))
         for run, reason in taints:
             console.print(f"[red]tainted since[/]: run {words(run)}: {words(reason)}")
-    raise typer.Exit(EXIT_FOUND if taints else EXIT_HELD)
+
+    told = {**describe_lineage(found), **written, "tainted": taints}
+    return Output(told, tell, found=bool(taints))
 
 
 def describe_lineage(found: Lineage) -> dict[str, Any]:
@@ -144,8 +143,5 @@ def _verify_known(ledger: VerifiedLedger, decisions: Sequence[tuple[UUID, int]])
 
 
 def _line(example: str, export: Path) -> ExportLine:
-    try:
-        data = read_bounded(export, most=_MAX_EXPORT)
-    except OSError as error:
-        raise ProctorError(f"{export} cannot be read: {error.strerror}") from error
+    data = read_octets(export, most=_MAX_EXPORT)
     return line_of(example, data.removesuffix(b"\n").split(b"\n"))

@@ -12,15 +12,16 @@ from ledger.notary.privileges import Account, become, find_account, give_folder,
 from ledger.notary.rules import read_rules
 from ledger.notary.service import Notary, listening, only_notary
 from ledger.paths import LedgerPaths
-from proctor.cli.options import HOME, HomeOption
-from proctor.errors import EXIT_HELD, ProctorError
+from proctor.cli.command_group import CommandGroup
+from proctor.errors import ProctorError
 from proctor.home import PASSPHRASE, Home
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()
 def notary(
+    home: Home,
     socket: Annotated[Path, typer.Option("--socket", help="Unix socket to listen on.")],
     rules: Annotated[
         Path, typer.Option("--rules", help="TOML file that says which user may append what.")
@@ -28,24 +29,18 @@ def notary(
     user: Annotated[
         str | None, typer.Option("--user", help="Run as this user; needs root.")
     ] = None,
-    home: HomeOption = HOME,
 ) -> None:
     """Serve a ledger to other users, who cannot read its key or change its files."""
-    raise typer.Exit(serve(home, socket=socket, rules=rules, user=user))
-
-
-def serve(home: Path, *, socket: Path, rules: Path, user: str | None) -> int:
-    """Serve until SIGTERM or SIGINT."""
     account = _account(user)
     users = read_rules(rules, owners=(0, account[0]))
     if os.geteuid() == 0:
-        give_folder(home, account, mode=0o700)
+        give_folder(home.path, account, mode=0o700)
         if not socket.parent.exists():
             give_folder(socket.parent, account, mode=0o755)
         become(account)
     harden()
     passphrase = os.environ.pop(PASSPHRASE, None)
-    paths = LedgerPaths(Home(home).path / "ledger")
+    paths = LedgerPaths(home.path / "ledger")
     paths.directory.mkdir(parents=True, exist_ok=True)
     paths.directory.chmod(0o700)  # it may be older than the notary
     with only_notary(paths.directory):
@@ -56,7 +51,6 @@ def serve(home: Path, *, socket: Path, rules: Path, user: str | None) -> int:
                 asyncio.run(Notary(desk, users=users).serve(listener))
         finally:
             desk.close()
-    return EXIT_HELD
 
 
 def _account(user: str | None) -> Account:

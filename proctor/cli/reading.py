@@ -4,30 +4,34 @@ from typing import Annotated
 
 import typer
 
-from proctor.cli import commands
-from proctor.cli.options import (
-    HOME,
-    MOST,
-    DataDirOption,
-    HomeOption,
-    JsonOption,
-    LimitOption,
-    RunArgument,
-)
+from ledger.mapper import ns_to_datetime
+from ledger.verification.verified_entries import VerifiedEntry
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import MOST, DataDirOption, LimitOption, RunArgument
+from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.entries import describe_entry, describe_head, print_entry
+from proctor.output.terminal import console, on_one_line, print_table, words
+from proctor.remembering import open_remembered
 from proctor.runs.process import start_as_recorded
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()
-def show(run: RunArgument = "latest", home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+def show(home: Home, run: RunArgument = "latest") -> Output:
     """Show a run: curves, rules, decisions, verdict."""
-    raise typer.Exit(commands.show(Home(home), run, as_json=as_json))
+    from proctor.runs.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
+
+    home.require_ledger()
+    home.close_crashed()
+    story = read_story(home, run)
+    return Output(story, lambda: tell_story(story))
 
 
 @app.command()
 def replay(
+    home: Home,
     run: Annotated[
         str,
         typer.Argument(
@@ -45,21 +49,29 @@ def replay(
     ] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Print the events of a run or a campaign, or execute it again from its events."""
-    if not execute:
-        raise typer.Exit(commands.replay(Home(home), run, at=at, as_json=as_json))
-    run = start_as_recorded(Home(home), run)
-    from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+    if execute:
+        run = start_as_recorded(home, run)
+        from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    config = jobs.judge_config(limits, data_dir)
-    raise typer.Exit(jobs.execute(Home(home), run, config=config, as_json=as_json))
+        return jobs.execute(home, run, config=jobs.judge_config(limits, data_dir))
+    from proctor.runs.replay import describe_state, read_recording  # noqa: PLC0415 - loads aggregates
+
+    recording = read_recording(home, run)
+    if at is None:
+        return Output(
+            lambda: [describe_entry(entry) for entry in recording.entries],
+            lambda: _print_entries(recording.entries, number=True),
+        )
+    state = describe_state(recording.state(at))
+    title = f"run {recording.run_id} after event {at}"
+    return Output(state, lambda: print_table(("", ""), state.items(), title=title))
 
 
 @app.command()
 def log(
+    home: Home,
     start: Annotated[int, typer.Option("--start", min=0, max=MOST, help="First index.")] = 0,
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=MOST, help="Maximum number of entries.")
@@ -67,10 +79,30 @@ def log(
     entry: Annotated[
         int | None, typer.Option("--entry", min=0, max=MOST, help="Show this entry with its body.")
     ] = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """List the ledger's entries, or show one entry in full."""
-    raise typer.Exit(
-        commands.log(Home(home), start=start, limit=limit, entry=entry, as_json=as_json)
+    home.require_ledger()
+    home.close_crashed()
+    with open_remembered(home.ledger) as ledger:
+        if entry is not None:
+            found = next(iter(ledger.entries(start=entry)), None)
+            if found is None:
+                raise ProctorError(f"the ledger has entries 0 to {ledger.size - 1}; no {entry}")
+            described = describe_entry(found)
+            return Output(described, lambda: print_entry(described))
+        chosen = [each for each, _ in zip(ledger.entries(start=start), range(limit), strict=False)]
+    return Output(
+        lambda: [{**describe_head(each), "body": None} for each in chosen],
+        lambda: _print_entries(chosen, number=False),
     )
+
+
+def _print_entries(entries: list[VerifiedEntry], *, number: bool) -> None:
+    from proctor.runs.replay import tell_entry  # noqa: PLC0415 - loads all aggregates
+
+    for entry in entries:
+        place = entry.stream_version if number else entry.index
+        when = ns_to_datetime(entry.time_ns).strftime("%H:%M:%S")
+        stream = "" if number else f"{str(entry.stream_id)[:8]} "
+        told = words(on_one_line(tell_entry(entry)))
+        console.print(f"[dim]{place:>5} {when} {stream}[/]{words(entry.name):<22} {told}")

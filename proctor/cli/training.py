@@ -14,14 +14,8 @@ from proctor.cli.campaign import (
     SetOption,
     SettingsArgument,
 )
-from proctor.cli.options import (
-    HOME,
-    DataDirOption,
-    HomeOption,
-    JsonOption,
-    LimitOption,
-    RunArgument,
-)
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import DataDirOption, LimitOption, RunArgument
 from proctor.home import Home
 from proctor.runs.process import handed_over, start_for, start_like
 from proctor.runs.run_settings import provoked, read_config
@@ -36,46 +30,38 @@ DEMO: dict[str, Any] = {
     "width": 16,
     "numerics": "portable",
 }
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()
-def demo(home: HomeOption = HOME, as_json: JsonOption = False) -> None:
+def demo(home: Home) -> Output:
     """Train a small model from a bad start, judge the run and verify the ledger."""
     config = start_for(lambda: RunConfig.from_dict(DEMO))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    raise typer.Exit(jobs.demo(Home(home), config, as_json=as_json))
+    return jobs.demo(home, config)
 
 
 @app.command()
 def run(
+    home: Home,
     settings: SettingsArgument = None,
     config: ConfigOption = None,
     policy: PolicyOption = "playbook",
     sets: SetOption = None,
     provoke: ProvokeOption = None,
     provoke_seed: ProvokeSeedOption = 0,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Train a model; record every measurement, and decide on every rule that fires."""
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    raise typer.Exit(
-        jobs.run(
-            Home(home),
-            chosen,
-            policy=policy,
-            policy_settings=sets or [],
-            as_json=as_json,
-        )
-    )
+    return jobs.run(home, chosen, policy, sets or [])
 
 
 @app.command()
 def judge(
+    home: Home,
     run: RunArgument = "latest",
     submission: Annotated[
         Path | None,
@@ -93,27 +79,22 @@ def judge(
     ] = True,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Audit a run in eleven steps and print two scores; exit code 1 on a hard fail."""
     from proctor.cli.judging import look_up  # noqa: PLC0415 - loads what reads ledgers
 
-    place, again = Home(home), handed_over()
-    found = look_up(place, again or run, submission=submission, head=head)
+    again = handed_over()
+    found = look_up(home, again or run, submission=submission, head=head)
     if found.judged is not None:
         record = found.judged.record
         start_like(record.environment, again=again, carried=record.run)
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
-    raise typer.Exit(
-        jobs.judge(
-            place,
-            again or run,
-            found,
-            submission=submission,
-            execute=execute,
-            config=jobs.judge_config(limits, data_dir),
-            as_json=as_json,
-        )
+    return jobs.judge(
+        home,
+        again or run,
+        found,
+        submission=submission,
+        execute=execute,
+        config=jobs.judge_config(limits, data_dir),
     )

@@ -6,7 +6,9 @@ hashes when they are read, and shown without control characters.
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -14,14 +16,15 @@ import typer
 
 from aggregates.transcript import Transcript
 from ledger.mapper import decode_body
-from proctor.cli.options import HOME, MOST, HomeOption, JsonOption, RunArgument
-from proctor.errors import EXIT_HELD, ProctorError
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import MOST, RunArgument
+from proctor.errors import ProctorError
 from proctor.home import Home, find_run
-from proctor.output.terminal import console, print_json, print_table, words
+from proctor.output.terminal import console, outline, print_table, visible, words
 from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
 
-app = typer.Typer()
+app = CommandGroup()
 
 _COLUMNS = {  # of the table -> of a call
     "call": "number",
@@ -43,30 +46,39 @@ _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 @app.command()
 def transcript(
+    home: Home,
     run: RunArgument = "latest",
     call: Annotated[
         int | None,
         typer.Option("--call", min=1, max=MOST, help="Show this call with request and answer."),
     ] = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Show what a run asked of language models, people and the playbook."""
-    place = Home(home)
-    place.require_ledger()
-    place.close_crashed()
-    name, bodies = _read(place, run)
-    try:
+    home.require_ledger()
+    home.close_crashed()
+    name, bodies = _read(home, run)
+    with _naming(name):
         told = _tell(name, bodies)
         if call is None:
-            _print(told, as_json=as_json)
-        else:
-            _print_call(place, told["calls"], call, as_json=as_json)
+            return Output(told, _naming(name)(partial(_print, told)))
+        calls = told["calls"]
+        if call > len(calls):
+            raise ProctorError(f"the transcript has calls 1 to {len(calls)}; there is no {call}")
+        chosen = calls[call - 1]
+        texts = _texts(home, chosen)
+        whole = {**chosen, **{f"{what}_text": text for what, text in texts.items()}}
+        return Output(whole, _naming(name)(partial(_print_call, chosen, texts)))
+
+
+@contextmanager
+def _naming(run: UUID) -> Iterator[None]:
+    """Name the run where what is recorded of it is not what we write."""
+    try:
+        yield
     except _ODD as error:
         raise ProctorError(
-            f"the transcript of run {name} is odd: {type(error).__name__}: {error}"
+            f"the transcript of run {run} is malformed: {type(error).__name__}: {error}"
         ) from error
-    raise typer.Exit(EXIT_HELD)
 
 
 def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any]]]]:
@@ -113,10 +125,7 @@ def _summary(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _print(told: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(told)
-        return
+def _print(told: Mapping[str, Any]) -> None:
     console.print(words(f"run {told['run']}: {told['mode']}, policy {json.dumps(told['policy'])}"))
     print_table(
         tuple(_COLUMNS), [[_cell(call, key) for key in _COLUMNS.values()] for call in told["calls"]]
@@ -155,30 +164,24 @@ def _cell(call: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def _print_call(
-    home: Home, calls: Sequence[Mapping[str, Any]], number: int, *, as_json: bool
-) -> None:
-    if number > len(calls):
-        raise ProctorError(f"the transcript has calls 1 to {len(calls)}; there is no {number}")
-    call = calls[number - 1]
-    texts = {
+def _texts(home: Home, call: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return request and response as they were sent, None where there was none."""
+    return {
         what: None if call[what] is None else home.blobs.get(call[what]).decode("utf-8", "replace")
         for what in ("request", "response")
     }
-    if as_json:
-        print_json({**call, "request_text": texts["request"], "response_text": texts["response"]})
-        return
-    print_table(("", ""), call.items(), title=f"call {number}")
+
+
+def _print_call(call: Mapping[str, Any], texts: Mapping[str, str | None]) -> None:
+    print_table(("", ""), call.items(), title=f"call {call['number']}")
     for what, text in texts.items():
         console.print(f"\n[bold]{what}[/]")
-        console.print("none" if text is None else words(_readable(text)))
+        console.print("none" if text is None else "\n".join(_readable(text)), markup=False)
 
 
-def _readable(text: str) -> str:
-    """Return JSON with one value a line and its texts as they read; anything else as it is."""
+def _readable(text: str) -> list[str]:
+    """Return the lines of JSON as outline() writes it; of anything else, the text itself."""
     try:
-        value = json.loads(text)
+        return outline(json.loads(text))
     except (ValueError, RecursionError):
-        return text
-    written = json.dumps(value, indent=2, ensure_ascii=False)
-    return written.replace("\\n", "\n").replace('\\"', '"')
+        return [visible(text)]

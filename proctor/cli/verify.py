@@ -35,19 +35,18 @@ from ledger.witnessing.evidence import (
     verify_signers,
 )
 from ledger.witnessing.quorum import Quorum, WitnessedHeads, read_quorum, witnessed_heads
-from proctor.cli.commands import describe_entry, read_text
-from proctor.cli.keys import read_vkey_file
-from proctor.cli.options import HOME, HomeOption, JsonOption, VkeyOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.inputs import read_text, read_vkey_file
+from proctor.cli.options import HOME, HomeOption, VkeyOption
+from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.entries import describe_entry, print_entry
 from proctor.output.files import write_output
 from proctor.output.terminal import (
     console,
     counted,
     error_console,
     plain,
-    print_json,
-    print_table,
     words,
 )
 from proctor.remembering import STATE, memory
@@ -55,7 +54,7 @@ from proctor.remembering import STATE, memory
 if TYPE_CHECKING:
     from judge.lineage.files import OpenedLineage
 
-app = typer.Typer()
+app = CommandGroup()
 
 _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
@@ -90,8 +89,7 @@ def verify(
         ),
     ] = None,
     home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Verify every entry, link, root and signature, offline, with the public key alone.
 
     The newest tree head of each ledger is remembered: a ledger that is later shown shorter, or
@@ -103,7 +101,7 @@ def verify(
     if place.is_file():
         if head or keep or new or evidence:
             raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
-        raise typer.Exit(_verify_file(place, vkey=vkey, policy=policy, as_json=as_json))
+        return _verify_file(place, vkey=vkey, policy=policy)
     owner = read_vkey_file(vkey)
     if target is not None:
         _check_one_ledger(target)
@@ -114,20 +112,14 @@ def verify(
     else:
         folder = _ledger_in_home(home) if target is None else _ledger_in(place)
         check = _Ledger(folder, vkey=owner, new=new)
-    code = _verify_ledger(
+    return _verify_ledger(
         check,
-        head=read_text(head),
+        head=None if head is None else read_text(head),
         keep=keep,
         quorum=None if policy is None else read_quorum(policy),
         evidence=evidence,
-        as_json=as_json,
+        trusting=owner is None,
     )
-    if owner is None and code == EXIT_HELD and not as_json:
-        error_console.print(
-            "the public key next to the ledger was trusted: this detects corruption, not forgery; "
-            "give the owner's with --vkey"
-        )
-    raise typer.Exit(code)
 
 
 class _Ledger:
@@ -229,37 +221,41 @@ def _verify_ledger(
     keep: Path | None,
     quorum: Quorum | None,
     evidence: Path | None,
-    as_json: bool,
-) -> int:
+    trusting: bool,
+) -> Output:
     report = check.check(head)
     if not report.ok:
         shown = _write_evidence(check, report, evidence) if evidence else None
-        if as_json:
-            print_json({**_plain(report), "evidence": shown})
-        else:
-            where = "" if report.index is None else f" at index {report.index}"
-            console.print(f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}")
-            if evidence and shown:
-                console.print(f"{evidence} shows the {shown} {_to_whom(evidence)}")
-            elif evidence:
-                console.print("no evidence was written: this is no fork and no rollback")
-        return EXIT_FOUND
+        where = "" if report.index is None else f" at index {report.index}"
+        text = f"[red]failed[/]{where}: {report.error_type}: {words(report.error)}"
+        if evidence and shown:
+            text += f"\n{words(evidence)} shows the {shown} {_to_whom(evidence)}"
+        elif evidence:
+            text += "\nno evidence was written: this is no fork and no rollback"
+        told = {**_plain(report), "evidence": shown}
+        return Output(told, lambda: console.print(text), found=True)
     if keep is not None:
         if report.head is None:
             raise ProctorError("an empty ledger has no tree head to keep")
         write_output(keep, report.head.note)
     findings = _find(check, report, quorum)
-    if as_json:
-        print_json({**_plain(report), **findings.to_dict()})
-        return findings.code
-    size = report.head.size if report.head else 0
-    console.print(f"[green]held[/]: {counted(report.size, 'entry')}, complete to tree head {size}")
-    if report.unread:
-        console.print(f"of them {report.unread} were verified before, and not read again")
-    if head is not None:
-        console.print("it contains the tree head that you kept")
-    findings.tell()
-    return findings.code
+
+    def tell() -> None:
+        size = report.head.size if report.head else 0
+        entries = counted(report.size, "entry")
+        console.print(f"[green]held[/]: {entries}, complete to tree head {size}")
+        if report.unread:
+            console.print(f"of them {report.unread} were verified before, and not read again")
+        if head is not None:
+            console.print("it contains the tree head that you kept")
+        findings.tell()
+        if trusting and not findings.doubtful:
+            error_console.print(
+                "the public key next to the ledger was trusted: this detects corruption, not "
+                "forgery; give the owner's with --vkey"
+            )
+
+    return Output({**_plain(report), **findings.to_dict()}, tell, found=findings.doubtful)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,9 +268,9 @@ class _Findings:
     suspicions: tuple[tuple[Suspicion, int, int], ...]  # with the first index, and how many
 
     @property
-    def code(self) -> int:
+    def doubtful(self) -> bool:
         unwitnessed = self.witnessed is not None and self.witnessed.size < self.size
-        return EXIT_FOUND if self.suspicions or unwitnessed else EXIT_HELD
+        return bool(self.suspicions) or unwitnessed
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -388,15 +384,14 @@ def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Contradict
     return find_contradiction(leaf_hashes, vkey=vkey, rotations=rotations, newest=newest, kept=kept)
 
 
-def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json: bool) -> int:
+def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
     with path.open("rb") as file:
         if file.read(len(_DATABASE)) == _DATABASE:
             name = LedgerPaths(path).database.name
             raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
     text = read_text(path)
-    assert text is not None
     if text.startswith(_EVIDENCE):
-        return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey), as_json=as_json)
+        return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
     from judge.lineage.files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
 
     if not text.startswith((_PROOF, TITLE)):
@@ -413,46 +408,44 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None, as_json:
             quorum.verify(opened.head.note)
         _hold_against_memory(opened)
     except VerificationError as e:
-        return _refused(e, as_json=as_json)
+        return _refused(e)
     witnessed = (
         ""
         if quorum is None or quorum.rule == "none"
         else ", as the policy's witnesses have cosigned"
     )
     if isinstance(opened, OpenedLineage):
-        return _tell_lineage(opened, witnessed, as_json=as_json)
-    return _tell_proof(opened, witnessed, as_json=as_json)
+        return _lineage_held(opened, witnessed)
+    return _proof_held(opened, witnessed)
 
 
-def _tell_lineage(opened: "OpenedLineage", witnessed: str, *, as_json: bool) -> int:
+def _lineage_held(opened: "OpenedLineage", witnessed: str) -> Output:
     from proctor.cli.lineage import describe_lineage, tell_lineage  # noqa: PLC0415 - takes long
 
-    if as_json:
-        described = describe_lineage(opened.lineage)
-        print_json({"ok": True, "size": opened.head.size, **described})
-        return EXIT_HELD
-    console.print(
-        f"[green]held[/]: {len(opened.lineage.indexes)} entries of {opened.head.size} in "
-        f"{words(opened.head.origin)} lead to the example{witnessed}"
-    )
-    tell_lineage(opened.lineage)
-    return EXIT_HELD
+    def tell() -> None:
+        console.print(
+            f"[green]held[/]: {len(opened.lineage.indexes)} entries of {opened.head.size} in "
+            f"{words(opened.head.origin)} lead to the example{witnessed}"
+        )
+        tell_lineage(opened.lineage)
+
+    described = describe_lineage(opened.lineage)
+    return Output({"ok": True, "size": opened.head.size, **described}, tell)
 
 
-def _tell_proof(proved: ProvedEntry, witnessed: str, *, as_json: bool) -> int:
-    if as_json:
-        described = {**describe_entry(proved.entry), "author_verified": False}
-        print_json({"ok": True, "size": proved.head.size, **described})
-        return EXIT_HELD
-    console.print(
-        f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
-        f"{words(proved.head.origin)}{witnessed}"
-    )
+def _proof_held(proved: ProvedEntry, witnessed: str) -> Output:
     described = describe_entry(proved.entry)
-    if described["author"]:
-        described["author"] += " (author not verified by this proof)"
-    print_table(("", ""), described.items())
-    return EXIT_HELD
+
+    def tell() -> None:
+        console.print(
+            f"[green]held[/]: entry {proved.entry.index} of {proved.head.size} in "
+            f"{words(proved.head.origin)}{witnessed}"
+        )
+        by = described["author"] and f"{described['author']} (author not verified by this proof)"
+        print_entry({**described, "author": by})
+
+    told = {"ok": True, "size": proved.head.size, **described, "author_verified": False}
+    return Output(told, tell)
 
 
 def _hold_against_memory(proved: "ProvedEntry | OpenedLineage") -> None:
@@ -474,7 +467,7 @@ def _hold_against_memory(proved: "ProvedEntry | OpenedLineage") -> None:
         raise ContradictionError("the tree head is beside the remembered one", kept=recalled.note)
 
 
-def _verify_evidence(text: str, *, path: Path, vkey: str | None, as_json: bool) -> int:
+def _verify_evidence(text: str, *, path: Path, vkey: str | None) -> Output:
     try:
         evidence = open_evidence(text)
         if vkey is not None and evidence.vkey != vkey:
@@ -485,36 +478,32 @@ def _verify_evidence(text: str, *, path: Path, vkey: str | None, as_json: bool) 
         verify_signers(evidence, rotations=mine)
         by = [str(each) for each in signers(evidence, rotations=mine)]
     except VerificationError as e:
-        return _refused(e, as_json=as_json)
+        return _refused(e)
     sizes = [parse_tree_head(note).size for note in (evidence.first, evidence.second)]
-    if as_json:
-        print_json(
-            {"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes, "by": by}
-        )
-        return EXIT_HELD
     what = {
         "fork": "signed two histories that contradict each other",
         "rollback": "signed both tree heads; that the shorter was shown later is its maker's word",
     }[evidence.kind]
-    console.print(
+    text = (
         f"[green]held[/]: {evidence.kind} between {sizes[0]} and {sizes[1]} entries: "
-        f"the key of {words(parse_tree_head(evidence.first).origin)} has {what}"
-    )
-    console.print(words(f"signed by {by[0]}; and by {by[1]}"))
+        f"the key of {words(parse_tree_head(evidence.first).origin)} has {what}\n"
+    ) + words(f"signed by {by[0]}; and by {by[1]}")
     if recalled is None:
-        console.print(
-            "This rests on the first key and the rotations in the file: whether one was left out "
-            "cannot be told by who has not verified the ledger"
+        text += (
+            "\nThis rests on the first key and the rotations in the file: whether one was left "
+            "out cannot be told by who has not verified the ledger"
         )
-    return EXIT_HELD
+    told = {"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes, "by": by}
+    return Output(told, lambda: console.print(text))
 
 
-def _refused(error: VerificationError, *, as_json: bool) -> int:
-    if as_json:
-        print_json({"ok": False, "error": str(error), "error_type": type(error).__name__})
-    else:
-        console.print(f"[red]failed[/]: {type(error).__name__}: {words(str(error))}")
-    return EXIT_FOUND
+def _refused(error: VerificationError) -> Output:
+    kind = type(error).__name__
+    return Output(
+        {"ok": False, "error": str(error), "error_type": kind},
+        lambda: console.print(f"[red]failed[/]: {kind}: {words(error)}"),
+        found=True,
+    )
 
 
 def _plain(report: VerificationReport) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Over HTTP (serve, ask) or by files for machines that are not connected (request,
 """
 
 import ipaddress
-import os
 import signal
 import sys
 from collections import deque
@@ -33,22 +32,16 @@ from ledger.witnessing.client import (
 from ledger.witnessing.quorum import Quorum, read_quorum
 from ledger.witnessing.rules import Response, parse_request
 from ledger.witnessing.witness import MAX_REQUEST, Witness
-from proctor.cli.commands import read_text
-from proctor.cli.keys import open_vkey
-from proctor.cli.options import HOME, MOST, HomeOption, JsonOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
-from proctor.home import PASSPHRASE, Home
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.inputs import open_vkey, passphrase, read_octets, read_text
+from proctor.cli.options import MOST
+from proctor.errors import EXIT_HELD, ProctorError
+from proctor.home import Home
 from proctor.output.files import write_output
-from proctor.output.terminal import console, counted, plain, print_json, print_table, words
+from proctor.output.terminal import console, counted, plain, print_table, words
 from proctor.remembering import open_remembered
 
-app = typer.Typer(
-    name="witness",
-    help="Run a witness, or have a ledger's newest tree head cosigned.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 100},
-)
+app = CommandGroup("witness", "Run a witness, or have a ledger's newest tree head cosigned.")
 
 StateOption = Annotated[
     Path, typer.Option("--state", help="Folder with the witness's key and state.")
@@ -66,25 +59,21 @@ def init(
         typer.Option("--name", help="Name such as example.org/witness; cannot be changed later."),
     ],
     state: StateOption,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Make a witness and print its public key."""
-    vkey = Witness.create(state, name=name, passphrase=_passphrase())
-    if as_json:
-        print_json({"vkey": vkey})
-    else:
-        print(vkey)
+    vkey = Witness.create(state, name=name, passphrase=passphrase())
+    return Output({"vkey": vkey}, vkey)
 
 
 @app.command()
 def trust(
     vkey: Annotated[Path, typer.Argument(help="First public key of the ledger.")],
     state: StateOption,
-) -> None:
+) -> Output:
     """Add a ledger for the witness to cosign."""
     with _open(state) as witness:
         origin = witness.trust(open_vkey(vkey, ED25519)[0])
-    console.print(f"{words(origin)} will be witnessed")
+    return Output({"origin": origin}, f"{origin} will be witnessed")
 
 
 @app.command()
@@ -121,25 +110,30 @@ def sign(
     rotations: Annotated[
         Path | None, typer.Option("--rotations", help="Rotations that came with the request.")
     ] = None,
-) -> None:
+) -> Output:
     """Answer a request file: write the cosignature if the ledger is consistent."""
     with _open(state) as witness:
         if rotations is not None:
-            _granted(witness.add_rotations(_octets(rotations)), rotations)
-        octets = _octets(request)
+            _granted(witness.add_rotations(read_octets(rotations, most=MAX_REQUEST)), rotations)
+        octets = read_octets(request, most=MAX_REQUEST)
         answer = witness.add_checkpoint(octets)
+    problem = None
     if answer.status == 409:
-        raise typer.Exit(_conflict(octets, latest=int(answer.body)))
-    if answer.status == 422:
-        console.print(f"[red]not cosigned[/]: {words(answer.body.strip())}; see {state}/evidence")
-        raise typer.Exit(EXIT_FOUND)
+        problem = _conflict(octets, latest=int(answer.body))
+    elif answer.status == 422:
+        problem = f"{answer.body.strip()}; see {state}/evidence"
+    if problem is not None:
+        told = {"cosigned": False, "problem": problem}
+        text = f"[red]not cosigned[/]: {words(problem)}"
+        return Output(told, lambda: console.print(text), found=True)
     _granted(answer, request)
     write_output(out, answer.body)
-    console.print(f"cosigned; {words(str(out))} goes back to who asked")
+    return Output({"cosigned": True, "out": out}, f"cosigned; {out} goes back to who asked")
 
 
 @app.command()
 def request(
+    home: Home,
     out: OutOption,
     witness: Annotated[
         Path | None, typer.Option("--witness", help="Public key of the witness.")
@@ -150,30 +144,30 @@ def request(
             "--old", min=0, max=MOST, help="Number of entries that the witness has cosigned."
         ),
     ] = None,
-    home: HomeOption = HOME,
-) -> None:
+) -> Output:
     """Write a request file for a witness to cosign the newest tree head."""
     if witness is None and old is None:
         raise ProctorError("give --witness VKEYFILE, or --old N if you know what it has cosigned")
-    with _newest(Home(home)) as (ledger, note):
+    with _newest(home) as (ledger, note):
         if old is None:
             assert witness is not None
             old = cosigned_size(ledger.head_notes(), vkey=open_vkey(witness, COSIGNATURE)[0])
         size = parse_tree_head(note).size
         if old > size:
             raise ProctorError(f"the ledger has {size} entries; a witness of {old} has seen others")
-        write_output(out, _requests(ledger, note)(old), home=Home(home))
-        console.print(
-            f"{words(str(out))}: {counted(size, 'entry')}, of which it has cosigned {old}"
-        )
+        write_output(out, _requests(ledger, note)(old), home=home)
+        text = f"{out}: {counted(size, 'entry')}, of which it has cosigned {old}"
+        path = None
         if ledger.authority.rotations:
             path = out.with_name(f"{out.name}.rotations")
-            write_output(path, "".join(ledger.authority.rotations), home=Home(home))
-            console.print(f"the ledger's key was rotated: take {words(str(path))} along")
+            write_output(path, "".join(ledger.authority.rotations), home=home)
+            text += f"\nthe ledger's key was rotated: take {path} along"
+    return Output({"out": out, "size": size, "old": old, "rotations": path}, text)
 
 
 @app.command()
 def add(
+    home: Home,
     answer: Annotated[Path, typer.Argument(help="File written by `witness sign`.")],
     witness: Annotated[
         Path | None, typer.Option("--witness", help="Public key of the witness.")
@@ -181,9 +175,7 @@ def add(
     policy: Annotated[
         Path | None, typer.Option("--policy", help="Policy that names the witness.")
     ] = None,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Add a witness's cosignature to its tree head."""
     if policy is not None and witness is None:
         vkeys = [each.vkey for each in read_quorum(policy).witnesses]
@@ -191,21 +183,22 @@ def add(
         vkeys = [open_vkey(witness, COSIGNATURE)[0]]
     else:
         raise ProctorError("give either --witness VKEYFILE or --policy FILE")
-    with _newest(Home(home)) as (ledger, _):
+    with _newest(home) as (ledger, _):
         notes = deque(ledger.head_notes(), maxlen=_NEWEST)
     try:
-        found = _placed(read_text(answer) or "", vkeys, list(reversed(notes)))
+        found = _placed(read_text(answer), vkeys, list(reversed(notes)))
     except MalformedError as error:
         raise ProctorError(f"{answer} is no answer of a witness: {error}") from error
-    store_lines(Home(home), [found])
-    if as_json:
-        print_json({"size": found.size, "seconds": found.seconds})
-    else:
-        console.print(f"the tree head of {counted(found.size, 'entry')} bears the cosignature")
+    store_lines(home, [found])
+    return Output(
+        {"size": found.size, "seconds": found.seconds},
+        f"the tree head of {counted(found.size, 'entry')} bears the cosignature",
+    )
 
 
 @app.command()
 def ask(
+    home: Home,
     policy: Annotated[
         Path, typer.Option("--policy", help="Policy with the witnesses and their URLs.")
     ],
@@ -215,28 +208,30 @@ def ask(
             "--timeout", min=0.1, max=_MOST_SECONDS, help="Timeout for each request, in seconds."
         ),
     ] = 10.0,
-    home: HomeOption = HOME,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Ask the witnesses to cosign the newest tree head; exit code 0 if the quorum is met."""
     quorum = read_quorum(policy)
     if not any(witness.url for witness in quorum.witnesses):
         raise ProctorError(f"{policy}: no witness has a URL; use `witness request` and files")
-    with _newest(Home(home)) as (ledger, note):
+    with _newest(home) as (ledger, note):
         quorum.verify_log(ledger.vkey)
         answers = _ask_all(quorum, ledger, note, timeout=timeout)
     lines = [asked.cosigned for asked in answers.values() if asked.cosigned is not None]
     if lines:
-        store_lines(Home(home), lines)
+        store_lines(home, lines)
     met = quorum.check(note + "".join(each.line for each in lines), authority=ledger.authority).met
     contradicted = any(asked.outcome in ("behind", "fork") for asked in answers.values())
-    if as_json:
-        print_json({"met": met, "size": parse_tree_head(note).size, "witnesses": plain(answers)})
-    else:
+
+    def tell() -> None:
         rows = [(name, asked.outcome, asked.detail) for name, asked in answers.items()]
         print_table(("witness", "outcome", ""), rows)
         console.print("[green]quorum met[/]" if met else "[red]quorum not met[/]")
-    raise typer.Exit(EXIT_HELD if met and not contradicted else EXIT_FOUND)
+
+    return Output(
+        {"met": met, "size": parse_tree_head(note).size, "witnesses": plain(answers)},
+        tell,
+        found=not met or contradicted,
+    )
 
 
 def store_lines(home: Home, lines: Iterable[Cosigned]) -> None:
@@ -299,7 +294,7 @@ def _newest(home: Home) -> Iterator[tuple[VerifiedLedger, str]]:
 
 @contextmanager
 def _open(state: Path) -> Iterator[Witness]:
-    with Witness.open(state, passphrase=_passphrase()) as witness:
+    with Witness.open(state, passphrase=passphrase()) as witness:
         yield witness
 
 
@@ -319,15 +314,14 @@ def _granted(answer: Response, source: Path) -> None:
         raise ProctorError(f"{source}: not accepted ({answer.status}): {answer.body.strip()}")
 
 
-def _conflict(request: bytes, *, latest: int) -> int:
+def _conflict(request: bytes, *, latest: int) -> str:
     """Explain that the witness is at another size than the request says."""
     size = parse_request(request.decode()).head.size
     if latest > size:
-        console.print(
-            f"[red]not cosigned[/]: {latest} entries were cosigned before, and this tree head has "
-            f"{size}: the ledger was cut off, or the request is an old one"
+        return (
+            f"{latest} entries were cosigned before, and this tree head has {size}: the ledger "
+            "was cut off, or the request is an old one"
         )
-        return EXIT_FOUND
     raise ProctorError(
         f"{latest} entries were cosigned before; write the request with --old {latest}"
     )
@@ -343,16 +337,3 @@ def _address(listen: str) -> tuple[str, int]:
     if not 0 <= number < 2**16:
         raise ProctorError(f"--listen {listen}: give an IP address and a port: 127.0.0.1:8123")
     return str(address), number
-
-
-def _octets(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_REQUEST + 1)
-    except OSError as error:
-        raise ProctorError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _passphrase() -> bytes | None:
-    passphrase = os.environ.get(PASSPHRASE)
-    return passphrase.encode(errors="surrogateescape") if passphrase else None

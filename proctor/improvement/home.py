@@ -6,7 +6,8 @@ infra/LINE/hidden/   siblings of the reference tasks, which no proposal has seen
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -30,6 +31,19 @@ ProposalArgument = Annotated[
     str, typer.Argument(metavar="PROPOSAL", help="An id, the start of an id, or `latest`.")
 ]
 HERE = Path()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineOptions:
+    """Which line a command works on, and over which ledger."""
+
+    repo: RepoOption = HERE
+    branch: BranchOption = BRANCH
+    home: Home
+
+    def open(self) -> AbstractContextManager[Controller]:
+        """Open the controller of the line."""
+        return open_controller(self.home, self.repo, branch=self.branch)
 
 
 def line_folder(home: Home, line: UUID) -> Path:

@@ -103,6 +103,34 @@ def words(text: object) -> str:
     return escape(visible(str(text)))
 
 
+def outline(value: Any, *, indent: int = 0) -> list[str]:
+    """Return a value's lines, as in YAML: texts of several lines as they read, the rest as JSON.
+
+    What is not printable is written with the escapes of JSON, so that no character is lost.
+    """
+    value, margin = plain(value), " " * indent
+    if isinstance(value, str) and "\n" in value and value.replace("\n", "").isprintable():
+        return [margin + "|", *(f"{margin}  {line}" for line in value.split("\n"))]
+    if not value or not isinstance(value, dict | list):
+        text = json.dumps(value, ensure_ascii=False)
+        return [margin + (text if text.isprintable() else json.dumps(value))]
+    lines = []
+    if isinstance(value, dict):
+        parts = [(f"{_name(name)}:", inner) for name, inner in value.items()]
+    else:
+        parts = [("-", inner) for inner in value]
+    for label, inner in parts:
+        first, *rest = outline(inner, indent=indent + 2)
+        nested = bool(inner) and isinstance(inner, dict | list) and label != "-"
+        lines.append(f"{margin}{label}" + ("" if nested else f" {first.strip()}"))
+        lines += [first, *rest] if nested else rest
+    return lines
+
+
+def _name(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else json.dumps(name)
+
+
 def as_records(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
     """Return rows as one map each; raises ProctorError if two columns have one name."""
     if len(set(columns)) != len(columns):

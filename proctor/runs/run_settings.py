@@ -47,6 +47,8 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise ProctorError(f"{pair!r} is not KEY=VALUE, as in lr=0.3")
+        if key in read:
+            raise ProctorError(f"{key} is given twice, the second time in {pair!r}; give it once")
         read[key] = _read_value(text)
     return read
 

@@ -20,7 +20,7 @@ from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.verification.reader import check_ledger
 from ledger.witnessing.witness import Witness
-from proctor.cli.commands import read_text as read_command_text
+from proctor.cli.inputs import read_text as read_command_text
 from proctor.errors import ProctorError
 
 

@@ -120,7 +120,7 @@ def test_judge_fails_hard_and_appends_nothing_when_the_ledger_is_broken(copy: Pa
     report = answer(done)
     assert {step["name"]: step["status"] for step in report["steps"]}["ledger"] == "failed"
     assert report["audit_id"] is None
-    assert call(["judge"], home=copy).returncode == 2  # nothing to look `latest` up in
+    assert call(["judge"], home=copy).returncode == 1  # as everywhere where a ledger is invalid
 
 
 def test_show_tells_the_story_in_words_and_in_json(trained: Path) -> None:

@@ -295,9 +295,13 @@ def test_follower_applies_nothing_that_came_after_it_verified(tmp_path: Path) ->
     home, state = Home(tmp_path / "home"), tmp_path / "state"
     with home.open_log() as log:
         log.save(Corpus.open())
-    assert look(home, Appending(state, home), None, as_json=True) == 1
+    done = look(home, Appending(state, home), None)
+    assert done is not None
+    assert done.position == 1
     assert query(home.projection, "SELECT name FROM events").rows == [("corpus.opened",)]
-    assert look(home, Memory(state), 1, as_json=True) == 2
+    done = look(home, Memory(state), 1)
+    assert done is not None
+    assert done.position == 2
 
 
 def _looks(out: Path, *, at_least: int) -> list[dict[str, Any]]:

@@ -1,0 +1,136 @@
+"""The one way in which commands print their result and exit.
+
+A command of a CommandGroup returns an Output, or yields several; what it has opened stays open
+while one that it yields is printed. This module gives it `--json`, prints its output as text or as
+JSON, and exits with the documented code. A parameter of type Home, or of a dataclass of options,
+stands for the options that it is made of.
+
+I/O: prints to standard output.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+import typer
+
+from proctor.cli.options import HOME, HomeOption, JsonOption
+from proctor.errors import EXIT_FOUND, EXIT_HELD
+from proctor.home import Home
+from proctor.output.terminal import console, error_console, print_json, words
+
+__all__ = ["CommandGroup", "Output"]
+
+_JSON = "as_json"
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command has to say."""
+
+    value: Any  # printed as one JSON document with --json; or a function that returns it
+    tell: Callable[[], None] | str  # prints it for people, or is what they read
+    found: bool = False  # something was found that the exit code reports
+    note: str = ""  # printed after the text; with --json, to standard error
+
+    def print(self, *, as_json: bool) -> None:
+        """Print it."""
+        if as_json:
+            print_json(self.value() if callable(self.value) else self.value)
+        elif isinstance(self.tell, str):
+            console.print(words(self.tell))
+        else:
+            self.tell()
+        if self.note:
+            (error_console if as_json else console).print(words(self.note))
+        sys.stdout.flush()
+
+
+class CommandGroup(typer.Typer):
+    """Commands that answer; the name is given where they are a group of subcommands."""
+
+    def __init__(self, name: str | None = None, help: str | None = None) -> None:  # noqa: A002 - Typer's
+        if name is None:
+            super().__init__()
+            return
+        super().__init__(
+            name=name,
+            help=help,
+            no_args_is_help=True,
+            rich_markup_mode=None,
+            context_settings={"max_content_width": 100},
+        )
+
+    def command(self, *names: Any, **settings: Any) -> Callable[[Command], Command]:
+        """Register a command as Typer does."""
+        register = super().command(*names, **settings)
+
+        def add(function: Command) -> Command:
+            register(_answering(function))
+            return function
+
+        return add
+
+
+def _answering(command: Callable[..., Any]) -> Callable[..., None]:
+    """Return what Typer calls: it reads the options, and prints what the command answers."""
+    signature = inspect.signature(command, eval_str=True)
+    own = dict(signature.parameters)
+    made = {name: own.pop(name).annotation for name in [*own] if _is_made(own[name].annotation)}
+    options = [each for kind in made.values() for each in _options(kind)]
+    asks = own.pop(_JSON, None) is not None  # the command itself has to know
+
+    @wraps(command)
+    def call(*, as_json: bool = False, **given: Any) -> None:
+        arguments = {name: _make(kind, given) for name, kind in made.items()}
+        arguments |= {name: given[name] for name in own}
+        if asks:
+            arguments[_JSON] = as_json
+        done = command(**arguments)
+        code = EXIT_HELD
+        for output in (done,) if isinstance(done, Output) else done or ():
+            output.print(as_json=as_json)
+            code = EXIT_FOUND if output.found else code
+        raise typer.Exit(code)
+
+    parameters = [_keyword(p.name, p.annotation, p.default) for p in (*own.values(), *options)]
+    if asks or signature.return_annotation is not None:
+        parameters.append(_keyword(_JSON, JsonOption, False))
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def _is_made(kind: Any) -> bool:
+    return kind is Home or (isinstance(kind, type) and is_dataclass(kind))
+
+
+def _options(kind: type) -> Iterator[inspect.Parameter]:
+    """Yield the options that something is made of, in the order of its fields."""
+    if kind is Home:
+        yield _keyword("home", HomeOption, HOME)
+        return
+    for field in inspect.signature(kind, eval_str=True).parameters.values():
+        yield from _options(field.annotation) if _is_made(field.annotation) else (field,)
+
+
+def _make(kind: type, given: dict[str, Any]) -> Any:
+    if kind is Home:
+        return Home(given["home"])
+    fields = inspect.signature(kind, eval_str=True).parameters.values()
+    return kind(
+        **{
+            each.name: _make(each.annotation, given)
+            if _is_made(each.annotation)
+            else given[each.name]
+            for each in fields
+        }
+    )
+
+
+def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

@@ -1,0 +1,80 @@
+"""Every command prints its result in one way: as text, or with --json as one JSON document."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from proctor.cli.lazy import load
+from proctor.cli.main import app
+from proctor.cli.page import command_names
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = ROOT / "tests/golden/calibrated_1"
+WITHOUT_JSON = {
+    "notary": "serves until it is stopped",
+    "witness serve": "serves until it is stopped",
+}
+READING = (  # commands that need nothing but a ledger with a run
+    "show",
+    "replay",
+    "replay --at 2",
+    "log",
+    "log --entry 0",
+    "verify",
+    "prove 0",
+    "keys list",
+    "curate list",
+    "curate origins",
+    "curate why",
+    "curate recall",
+    "curate export --kind sft",
+    "checkpoints list",
+    "export --bundle BUNDLE",
+    "keys new operator KEY",
+    "sql 'SELECT 1'",
+    "sql --snapshot COPY",
+    "follow --once",
+    "witness init --name example.org/w --state STATE",
+)
+
+
+def leaf_commands() -> dict[str, Any]:
+    """Return every command that is no group."""
+    found = {}
+    for name in command_names():
+        command: Any = typer.main.get_command(app)
+        for word in name.split():
+            command = load(command.commands[word])
+        if not hasattr(command, "commands"):
+            found[name] = command
+    return found
+
+
+def test_every_command_has_json_or_a_reason() -> None:
+    commands = leaf_commands()
+    without = {
+        name
+        for name, command in commands.items()
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert without == set(WITHOUT_JSON)
+    assert len(commands) > 60
+
+
+@pytest.mark.parametrize("command", READING)
+def test_json_is_one_document(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(GOLDEN, tmp_path / "home")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROCTOR_HOME", "home")
+    monkeypatch.setenv("PROCTOR_STATE", "off")
+    result = CliRunner().invoke(app, [*shlex.split(command), "--json"])
+    assert result.exit_code in (0, 1), result.output
+    json.loads(result.stdout)
