@@ -7,6 +7,7 @@ I/O: none.
 
 from typing import Any
 
+import msgpack
 import msgspec
 
 from ledger.errors import EncodingError, MalformedError
@@ -25,8 +26,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode_body(body: dict[str, Any]) -> bytes:
-    """Return the body's bytes; raise EncodingError naming the field that has no encoding."""
-    return _encode(_plain(body, path="body", depth=1))
+    """Return the body's bytes; raise EncodingError naming the field that has no encoding.
+
+    Bodies are written by one implementation of MessagePack and read by another.
+    """
+    data: bytes = msgpack.packb(_plain(body, path="body", depth=1))
+    return data
 
 
 def decode_body(data: bytes) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Bodies are decoded as the format says, whatever else MessagePack would allow.
 
-The other implementation (msgpack) is not used by the product.
+The product writes with one implementation (msgpack) and reads with another (msgspec).
 """
 
 import msgpack
