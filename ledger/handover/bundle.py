@@ -6,6 +6,7 @@ that holds a bundle already is extended, if the ledger continues it.
 I/O: the ledger's directory; the bundle's folder.  Memory: one entry bundle and one tile a level.
 """
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from ledger.handover.bundle_files import (
     HEADS,
     VERIFIER,
     VKEY,
+    BlobLimits,
     blob_chunks,
-    blob_digests,
     clean,
+    measure_blobs,
     publish,
     read_file,
     strangers,
@@ -37,6 +39,7 @@ from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_t
 __all__ = ["Exported", "copy_blobs", "export_bundle"]
 
 _MAX_NOTE = 200_000  # bytes
+_SPARE = 64 * 2**20  # bytes of a disk that stay free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ def export_bundle(
             )
         publish(out, VKEY, f"{ledger.vkey}\n".encode())
         publish(out, VERIFIER, Path(__file__).with_name("second_verifier.py").read_bytes())
-        copied = copy_blobs(directory, out) if blobs else 0
+        copied = copy_blobs(directory, out, limits=None) if blobs else 0
         _write_tree(out, ledger)
         with explained(out):
             sync_folders(out)
@@ -80,19 +83,27 @@ def export_bundle(
         return Exported(head=ledger.head, earlier=earlier, blobs=copied)
 
 
-def copy_blobs(source: Path, target: Path) -> int:
-    """Copy the blobs that are not there yet, each hashed on its way; return how many there are."""
+def copy_blobs(source: Path, target: Path, *, limits: BlobLimits | None) -> int:
+    """Copy the blobs that are not there yet, each hashed on its way; return how many there are.
+
+    Raises BundleError, before it copies any, for blobs above the limits or above what is free.
+    """
     store = BlobStore(target / "blobs")
-    count = 0
-    for digest in blob_digests(source):
-        count += 1
-        if store.path(digest).exists():
-            continue
+    sizes = measure_blobs(source, limits=limits)
+    missing = {name: size for name, size in sizes.items() if not store.path(name).exists()}
+    needed = sum(missing.values())
+    with explained(target):
+        free = shutil.disk_usage(target).free
+    if needed > free - _SPARE:
+        raise BundleError(
+            f"{target}: the blobs need {needed:,} bytes, and {max(free - _SPARE, 0):,} are free"
+        )
+    for digest, size in missing.items():
         with closing(store.write()) as writer:
-            for chunk in blob_chunks(source, digest):
+            for chunk in blob_chunks(source, digest, size=size):
                 writer.add(chunk)
             writer.finish(expected=digest)
-    return count
+    return len(sizes)
 
 
 def _origin(directory: Path, vkey: str | None) -> str:

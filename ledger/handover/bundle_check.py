@@ -20,7 +20,15 @@ from ledger.errors import (
     StorageError,
     VerificationError,
 )
-from ledger.handover.bundle_files import CHECKPOINT, HEADS, VKEY, check_blobs, names_in, read_file
+from ledger.handover.bundle_files import (
+    CHECKPOINT,
+    HEADS,
+    VKEY,
+    BlobLimits,
+    check_blobs,
+    names_in,
+    read_file,
+)
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
 from ledger.verification.reader import VerificationReport, Verified
 from ledger.verification.states import Signatures
@@ -37,12 +45,16 @@ _SIZE = re.compile(r"[1-9][0-9]{0,18}")
 
 
 def check_bundle(
-    folder: Path, *, vkey: str | None = None, kept_heads: Sequence[str] = ()
+    folder: Path,
+    *,
+    vkey: str | None = None,
+    kept_heads: Sequence[str] = (),
+    max_blob_bytes: int | None = None,
 ) -> VerificationReport:
     """Verify the bundle in a folder; report a VerificationError instead of raising it.
 
     Without a `vkey` the bundle's own is trusted. Raises StorageError for what is no bundle,
-    KeptHeadError for what is no tree head.
+    KeptHeadError for what is no tree head, BundleError for blobs above the limits.
     """
     if not is_bundle(folder):
         raise StorageError(f"{folder}: bundle not found; check the path")
@@ -50,7 +62,7 @@ def check_bundle(
     try:
         bundle = BundlePass(folder, vkey=vkey, kept_heads=kept_heads)
         bundle.run()
-        check_blobs(folder)
+        check_blobs(folder, limits=BlobLimits.of(max_blob_bytes))
     except VerificationError as e:
         if bundle is None:
             return VerificationReport.failed(e, None, shown=None)

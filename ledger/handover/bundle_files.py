@@ -12,11 +12,12 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from ledger.database import explained
-from ledger.errors import BlobError, MalformedError, StorageError
+from ledger.errors import BlobError, BundleError, MalformedError, StorageError
 from ledger.files import NEW, unfinished
 
 __all__ = [
@@ -25,9 +26,11 @@ __all__ = [
     "HEADS",
     "VERIFIER",
     "VKEY",
+    "BlobLimits",
     "blob_digests",
     "check_blobs",
     "clean",
+    "measure_blobs",
     "names_in",
     "publish",
     "read_file",
@@ -47,6 +50,23 @@ _TILE = re.compile(
 _HEAD = re.compile(rf"{HEADS}/[1-9][0-9]{{0,18}}")
 _DEEPEST = 9  # folders in each other: tile, level, six groups of digits, partial
 _CHUNK = 1 << 20  # 1 MiB
+
+
+@dataclass(frozen=True)
+class BlobLimits:
+    """What a bundle of somebody else may ask of a disk; compared before any blob is read.
+
+    A ledger of 64,000 saved models of 1 MB is within the total.
+    """
+
+    each: int = 2 * 2**30  # bytes of one blob
+    total: int = 64 * 2**30  # bytes of all
+    count: int = 1_000_000
+
+    @classmethod
+    def of(cls, total: int | None) -> "BlobLimits":
+        """Return the limits for so many bytes in all, of which one blob may have all."""
+        return cls() if total is None else cls(each=total, total=total)
 
 
 def publish(folder: Path, relative: str, content: bytes) -> None:
@@ -101,23 +121,54 @@ def blob_digests(folder: Path) -> Iterator[str]:
                     yield name
 
 
-def check_blobs(folder: Path) -> None:
-    """Raise BlobError unless each blob's content is what its name says."""
-    for digest in blob_digests(folder):
-        for _ in blob_chunks(folder, digest):
+def check_blobs(folder: Path, *, limits: BlobLimits) -> None:
+    """Raise BlobError unless each blob's content is what its name says; as measure_blobs() does."""
+    for digest, size in measure_blobs(folder, limits=limits).items():
+        for _ in blob_chunks(folder, digest, size=size):
             pass
 
 
-def blob_chunks(folder: Path, digest: str) -> Iterator[bytes]:
-    """Yield a blob's content; raise BlobError after the last piece if it is another's."""
+def measure_blobs(folder: Path, *, limits: BlobLimits | None) -> dict[str, int]:
+    """Return the blobs' sizes in bytes, by name; raise BundleError above a limit, reading none."""
+    sizes: dict[str, int] = {}
+    total = 0
+    for digest in blob_digests(folder):
+        with _opened(folder, _blob(digest)) as file:
+            size = os.fstat(file.fileno()).st_size
+        sizes[digest], total = size, total + size
+        if limits is None:
+            continue
+        for found, limit, what in (
+            (size, limits.each, f"bytes in {_blob(digest)}"),
+            (total, limits.total, "bytes in its blobs"),
+            (len(sizes), limits.count, "blobs"),
+        ):
+            if found > limit:
+                raise BundleError(
+                    f"{folder}: the bundle has {found:,} {what} or more, the limit is {limit:,}; "
+                    "if that is right, raise it with --max-blob-bytes"
+                )
+    return sizes
+
+
+def blob_chunks(folder: Path, digest: str, *, size: int) -> Iterator[bytes]:
+    """Yield a blob's content; raise BlobError after the last piece if it is another's.
+
+    No more than `size` bytes, and those of the next piece, are read: a file can grow meanwhile.
+    """
     hasher = hashlib.sha256()
-    relative = f"blobs/{digest[:2]}/{digest}"
+    relative = _blob(digest)
     with _opened(folder, relative) as file:
-        while chunk := file.read(_CHUNK):
+        while size >= 0 and (chunk := file.read(_CHUNK)):
+            size -= len(chunk)
             hasher.update(chunk)
             yield chunk
     if hasher.hexdigest() != digest:
         raise BlobError(f"{folder / relative}: the blob was changed; restore it from a copy")
+
+
+def _blob(digest: str) -> str:
+    return f"blobs/{digest[:2]}/{digest}"
 
 
 def strangers(folder: Path) -> list[str]:

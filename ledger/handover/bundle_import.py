@@ -19,6 +19,7 @@ from ledger.errors import BundleError, ConsistencyError, ContradictionError, Mal
 from ledger.files import create_exclusively, sync_folder, sync_folders
 from ledger.handover.bundle import copy_blobs
 from ledger.handover.bundle_check import BundlePass, read_vkey
+from ledger.handover.bundle_files import BlobLimits, measure_blobs
 from ledger.paths import LedgerPaths
 from ledger.tree import Tree
 from ledger.verification.reader import check_ledger, open_verified
@@ -46,14 +47,18 @@ def import_bundle(
     *,
     vkey: str | None = None,
     kept_heads: Sequence[str] = (),
+    max_blob_bytes: int | None = None,
 ) -> Imported:
     """Verify a bundle and make a ledger of it, or extend the one that was made of it before.
 
     Without a `vkey` the bundle's own is trusted. Raises VerificationError for a bundle that does
-    not hold or does not continue what is there, BundleError where no bundle can be imported.
+    not hold or does not continue what is there, BundleError where no bundle can be imported, or
+    where its blobs are above the limits.
     """
+    limits = BlobLimits.of(max_blob_bytes)
+    measure_blobs(bundle, limits=limits)
     if LedgerPaths(directory).database.exists():
-        return _extend(bundle, directory, vkey=vkey, kept_heads=kept_heads)
+        return _extend(bundle, directory, vkey=vkey, kept_heads=kept_heads, limits=limits)
     made = [each for each in directory.parents if not each.exists()]  # the innermost first
     with explained(directory):
         if directory.exists() and any(directory.iterdir()):
@@ -63,7 +68,7 @@ def import_bundle(
         directory.parent.mkdir(parents=True, exist_ok=True)
     new = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}")
     try:
-        imported = _build(bundle, new, vkey=vkey, kept_heads=kept_heads)
+        imported = _build(bundle, new, vkey=vkey, kept_heads=kept_heads, limits=limits)
         with explained(directory):
             sync_folders(new)
             new.rename(directory)  # fails if somebody else was quicker
@@ -76,7 +81,14 @@ def import_bundle(
     return imported
 
 
-def _build(bundle: Path, new: Path, *, vkey: str | None, kept_heads: Sequence[str]) -> Imported:
+def _build(
+    bundle: Path,
+    new: Path,
+    *,
+    vkey: str | None,
+    kept_heads: Sequence[str],
+    limits: BlobLimits,
+) -> Imported:
     walk = BundlePass(bundle, vkey=vkey, kept_heads=kept_heads)
     paths = LedgerPaths(new)
     with explained(new):
@@ -86,7 +98,7 @@ def _build(bundle: Path, new: Path, *, vkey: str | None, kept_heads: Sequence[st
         _copy(walk, database, have=0)
     with explained(new):
         create_exclusively(paths.vkey, f"{walk.vkey}\n".encode(), mode=0o644)
-    blobs = copy_blobs(bundle, new)
+    blobs = copy_blobs(bundle, new, limits=limits)
     report = check_ledger(new, vkey=walk.vkey)
     if not report.ok:  # two verifiers disagree: believe the one that refuses
         raise ConsistencyError(
@@ -97,7 +109,12 @@ def _build(bundle: Path, new: Path, *, vkey: str | None, kept_heads: Sequence[st
 
 
 def _extend(
-    bundle: Path, directory: Path, *, vkey: str | None, kept_heads: Sequence[str]
+    bundle: Path,
+    directory: Path,
+    *,
+    vkey: str | None,
+    kept_heads: Sequence[str],
+    limits: BlobLimits,
 ) -> Imported:
     paths = LedgerPaths(directory)
     if paths.key.exists():
@@ -123,7 +140,7 @@ def _extend(
         )
     with closing(Database(paths.database)) as database:
         _copy(walk, database, have=have.size if have else 0)
-    blobs = copy_blobs(bundle, directory)
+    blobs = copy_blobs(bundle, directory, limits=limits)
     size = walk.newest.size
     return Imported(
         origin=walk.newest.origin, size=size, new=size - (have.size if have else 0), blobs=blobs

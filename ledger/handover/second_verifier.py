@@ -771,6 +771,16 @@ def check_vkey(path: Path, key: Key, *, needed: bool) -> None:
         need(same, "the ledger.vkey in the target is another")
 
 
+def limit_blobs(folder: Path, most: int) -> None:
+    """Refuse to read more bytes of blobs than the user wants: a file can be large and empty."""
+    total = 0
+    for digits in names_in(folder):
+        for name in names_in(folder / digits) if re.fullmatch("[0-9a-f]{2}", digits) else []:
+            total += os.lstat(folder / digits / name).st_size
+            if total > most:
+                raise Usage(f"the blobs have more than {most} bytes; see --blob-bytes")
+
+
 def check_blobs(folder: Path) -> None:
     """Check that each blob's SHA-256 is its name."""
     for digits in names_in(folder):
@@ -1290,9 +1300,11 @@ def check(arguments: argparse.Namespace) -> str:
         index, tree = check_proof(target, keys, kept, seen)
         size, root, what = tree.size, tree.root, f"entry {index} of "
     elif target.is_dir():
+        limit_blobs(target / "blobs", arguments.blob_bytes)
         bundle = check_bundle(target, keys, kept, seen)
         size, root = bundle.size, bundle.root()
     else:
+        limit_blobs(target.with_name("blobs").resolve(), arguments.blob_bytes)
         database = check_database(target, keys, kept, seen)
         size, root = database.size, database.root()
     said = f"{what}{size} entries of {keys.ledger.name}, root {base64.b64encode(root).decode()}"
@@ -1311,6 +1323,9 @@ def main() -> int:
     parser.add_argument("--head", help="a file with a tree head that was kept")
     parser.add_argument(
         "--witness", action="append", default=[], help="a witness's vkey, or a file"
+    )
+    parser.add_argument(
+        "--blob-bytes", type=int, default=64 * 2**30, help="how much of blobs to read at most"
     )
     try:
         print("held:", check(parser.parse_args()))

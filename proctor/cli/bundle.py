@@ -17,7 +17,7 @@ from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_private_key, read_text, read_vkey_file
-from proctor.cli.options import VkeyOption
+from proctor.cli.options import MaxBlobBytesOption, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.files import write_output
@@ -120,6 +120,7 @@ def import_(
     head: Annotated[
         Path | None, typer.Option("--head", help="Tree head that you kept; see `verify`.")
     ] = None,
+    max_blob_bytes: MaxBlobBytesOption = None,
 ) -> Output:
     """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
     if not is_bundle(bundle):
@@ -129,7 +130,13 @@ def import_(
     kept_heads = [] if recalled is None else [recalled.note]
     if head is not None:
         kept_heads.append(read_text(head))
-    done = import_bundle(bundle, home.path / "ledger", vkey=owner, kept_heads=kept_heads)
+    done = import_bundle(
+        bundle,
+        home.path / "ledger",
+        vkey=owner,
+        kept_heads=kept_heads,
+        max_blob_bytes=max_blob_bytes,
+    )
     others = strangers(bundle)
 
     def tell() -> None:

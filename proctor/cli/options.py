@@ -33,6 +33,14 @@ SigningKeyOption = Annotated[
     Path | None,
     typer.Option("--key", help="Private key of the operator; by default the ledger's own key."),
 ]
+MaxBlobBytesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-blob-bytes",
+        min=1,
+        help="Bytes that a bundle's blobs may have in all; by default 64 GiB, and 2 GiB each.",
+    ),
+]
 LimitOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -37,7 +37,7 @@ from ledger.witnessing.evidence import (
 from ledger.witnessing.quorum import Quorum, WitnessedHeads, read_quorum, witnessed_heads
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_text, read_vkey_file
-from proctor.cli.options import HOME, HomeOption, VkeyOption
+from proctor.cli.options import HOME, HomeOption, MaxBlobBytesOption, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.entries import describe_entry, print_entry
@@ -88,6 +88,7 @@ def verify(
             "--evidence", help="Write a proof of a fork or rollback to this file, if one is found."
         ),
     ] = None,
+    max_blob_bytes: MaxBlobBytesOption = None,
     home: HomeOption = HOME,
 ) -> Output:
     """Verify every entry, link, root and signature, offline, with the public key alone.
@@ -108,7 +109,7 @@ def verify(
     if target is not None and is_bundle(place):
         if new:
             raise ProctorError(f"{place} is a bundle, which is always read whole; leave out --new")
-        check: _Ledger | _Bundle = _Bundle(place, vkey=owner)
+        check: _Ledger | _Bundle = _Bundle(place, vkey=owner, max_blob_bytes=max_blob_bytes)
     else:
         folder = _ledger_in_home(home) if target is None else _ledger_in(place)
         check = _Ledger(folder, vkey=owner, new=new)
@@ -158,9 +159,10 @@ class _Ledger:
 class _Bundle:
     """A ledger as a folder of tiles."""
 
-    def __init__(self, folder: Path, *, vkey: str | None) -> None:
+    def __init__(self, folder: Path, *, vkey: str | None, max_blob_bytes: int | None) -> None:
         self._folder = folder
         self._vkey = vkey
+        self._max_blob_bytes = max_blob_bytes
 
     def check(self, head: str | None) -> VerificationReport:
         """Verify, against what is remembered and what is kept."""
@@ -175,7 +177,9 @@ class _Bundle:
         if recalled is not None:
             kept_heads.append(recalled.note)
             vkey = vkey or recalled.vkey
-        report = check_bundle(self._folder, vkey=vkey, kept_heads=kept_heads)
+        report = check_bundle(
+            self._folder, vkey=vkey, kept_heads=kept_heads, max_blob_bytes=self._max_blob_bytes
+        )
         if known is not None and report.ok and report.head and report.authority and report.state:
             first = report.authority.keys[0].vkey
             new = Remembered(vkey=first, note=report.head.note, state=report.state)

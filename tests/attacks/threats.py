@@ -174,6 +174,7 @@ def second(scene: Scene) -> None:
 
 def run_second(scene: Scene, target: Path) -> None:
     arguments = argparse.Namespace(
+        blob_bytes=2**36,
         target=str(target),
         vkey=scene.vkey,
         head=str(scene.root / "kept"),

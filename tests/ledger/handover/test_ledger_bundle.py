@@ -6,6 +6,8 @@ import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,7 @@ from ledger.errors import (
     StorageError,
     VerificationError,
 )
+from ledger.handover import second_verifier
 from ledger.handover.bundle import export_bundle
 from ledger.handover.bundle_check import check_bundle
 from ledger.handover.bundle_files import strangers
@@ -774,3 +777,58 @@ def test_busy_bundle_made_by_hand_is_imported_and_handed_on(
     again = files(folder / "again")
     assert again.pop("verify.py")
     assert again == files(folder / "bundle")
+
+
+def _blob(folder: Path) -> Path:
+    return next(path for path in sorted((folder / "blobs").rglob("*")) if path.is_file())
+
+
+def test_sparse_blob_of_terabytes_is_rejected_before_it_is_read(
+    scene: Scene, tmp_path: Path
+) -> None:
+    os.truncate(_blob(scene.bundle), 4 * 2**40)
+    with pytest.raises(BundleError, match=r"has 4,398,046,511,104 bytes in blobs/.*2,147,483,648"):
+        check_bundle(scene.bundle)
+    with pytest.raises(BundleError, match="--max-blob-bytes"):
+        import_bundle(scene.bundle, tmp_path / "home")
+    assert not (tmp_path / "home").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".home")]
+
+
+def test_many_sparse_blobs_are_rejected_by_their_sum(scene: Scene, tmp_path: Path) -> None:
+    for number in range(40):
+        digest = hashlib.sha256(b"%d" % number).hexdigest()
+        path = scene.bundle / "blobs" / digest[:2] / digest
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.truncate(path, 2 * 2**30)
+    with pytest.raises(BundleError, match=r"bytes in its blobs .* is 68,719,476,736"):
+        import_bundle(scene.bundle, tmp_path / "home")
+
+
+def test_blobs_that_the_disk_has_no_room_for_are_not_copied(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.truncate(_blob(scene.bundle), 2**30)
+    room = shutil.disk_usage(tmp_path)._replace(free=2**30)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
+    with pytest.raises(BundleError, match=r"the blobs need [0-9,]+ bytes, and [0-9,]+ are free"):
+        import_bundle(scene.bundle, tmp_path / "home")
+    assert not (tmp_path / "home").exists()
+
+
+def test_limit_of_blobs_is_the_readers_own(scene: Scene, tmp_path: Path) -> None:
+    blobs = (scene.bundle / "blobs").rglob("*")
+    total = sum(path.stat().st_size for path in blobs if path.is_file())
+    with pytest.raises(BundleError, match=f"the limit is {total - 1:,}"):
+        check_bundle(scene.bundle, max_blob_bytes=total - 1)
+    assert check_bundle(scene.bundle, max_blob_bytes=total).ok
+    assert import_bundle(scene.bundle, tmp_path / "home", max_blob_bytes=total).blobs
+
+
+def test_second_verifier_does_not_read_a_sparse_blob(scene: Scene) -> None:
+    os.truncate(_blob(scene.bundle), 4 * 2**40)
+    source = str(second_verifier.__file__)
+    program = [sys.executable, "-I", source, str(scene.bundle), "--vkey", scene.vkey]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "more than 68719476736 bytes" in done.stderr) == (2, True)

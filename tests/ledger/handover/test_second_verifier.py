@@ -62,7 +62,11 @@ def second(
     target: Path, *, vkey: str = VKEY, head: Path | None = None, witness: str = ""
 ) -> Verdict:
     arguments = argparse.Namespace(
-        target=str(target), vkey=vkey, head=head, witness=[witness] if witness else []
+        blob_bytes=2**36,
+        target=str(target),
+        vkey=vkey,
+        head=head,
+        witness=[witness] if witness else [],
     )
     try:
         return True, VERIFIER.check(arguments), None
