@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from monitor.errors import WeightsError
 from monitor.submission import FILES
 from monitor.weights import verify_canonical
 
+_MOST_FILES = 10_000  # that are listed
 _MAX_TEXT = 2**20  # bytes of model.py and of run_config.json
 _PICKLES = (b"\x80", b"PK\x03\x04")  # a bare pickle, and torch's archive of one
 _LAST_OF_BLOCK = re.compile(r"blocks\.\d+\.conv2\.weight")
@@ -58,7 +60,9 @@ def read_submission(directory: Path, *, config: JudgeConfig) -> Submission:
         weights=contents["weights.safetensors"],
         run_config=contents["run_config.json"],
         hashes={name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
-        ignored=tuple(sorted(path.name for path in directory.iterdir() if path.name not in FILES)),
+        ignored=tuple(
+            sorted(p.name for p in islice(directory.iterdir(), _MOST_FILES) if p.name not in FILES)
+        ),
     )
 
 

@@ -78,6 +78,35 @@ it.
 }
 
 
+_TAIL = """\
+## What a ledger cannot see
+
+A ledger shows what was recorded, and that nothing of it was changed. It does not show what was
+never recorded. These ways to a better score leave no trace in it:
+
+- **Rehearsals elsewhere.** The trainer makes many runs off the ledger and records the best one. It
+  is honest in every step, and the judge's retraining gives the same values. What helps: a task that
+  is secret until the start. The organiser names data set and `data_seed` when the run begins, and
+  the judge brings the data (`--data-dir`).
+- **A seed chosen on the test set.** The trainer scores many values of `seed` or `data_seed` and
+  records the best. The trainer has the images: the test set is hidden from the policy only. What
+  helps: test images that only the judge has, and many of them. At an accuracy of 0.2, the best of
+  16 tries gains about 0.11 by chance on 50 images, and about 0.01 on 5,000.
+- **Attempts left out.** The trainer shows one campaign of several, each in a ledger of its own.
+  Each ledger is complete in itself. What helps: a registered campaign. Witnesses cosign its start
+  before the first attempt, so the number of attempts is fixed and each abandoned one is listed.
+- **A ledger begun again** after a bad result. The new ledger is valid. What helps: a notary that
+  keeps the ledger for the trainer, and witnesses, who remember the first one.
+- **A data set made easy**, for example by near copies of training images in the test set: mirrored,
+  or with one pixel changed. Equal pixels in two splits are refused; other images are different
+  images. What helps: data that the organiser or the judge chose.
+
+Compare scores only between runs with the same fingerprint of the test set, which `run.started`
+records in `data`. A test accuracy on data that the trainer chose says how well the model fits that
+data, and nothing else.
+"""
+
+
 def rendered(rows: dict[str, str]) -> str:
     """Return the page for these rows by the names of their threats."""
     parts = [_HEAD]
@@ -102,7 +131,7 @@ def rendered(rows: dict[str, str]) -> str:
         }
         if remarks:
             parts.append("".join(f"- {name}: {why}.\n" for name, why in remarks.items()))
-    return "\n".join(parts)
+    return "\n".join([*parts, _TAIL])
 
 
 def main() -> None:
