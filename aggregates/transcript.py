@@ -28,7 +28,8 @@ from aggregates.review import MARKS
 from aggregates.rules import RULES
 
 ACTIONS = ("decide", "probe", "propose", "repair", "review")
-_TIMELESS = ("probe", "propose")  # what belongs to no epoch
+_TIMELESS = ("probe", "propose", "repair")  # what can belong to no epoch
+_DATED = ("decide", "repair", "review")  # what can belong to an epoch; a repair: as what it repairs
 OUTCOMES = (
     "usable",  # became decisions
     "unusable",  # came back whole, and is no decision
@@ -276,8 +277,10 @@ def _check_call(call: Call) -> None:
             "an endpoint must be recorded without user and query, which may be secret"
         )
     check_fields(call, InvariantError)
-    if (call.epoch is None) != (call.action in _TIMELESS):
-        raise InvariantError("a call must have an epoch unless it is a probe or a proposal")
+    if call.action not in (_TIMELESS if call.epoch is None else _DATED):
+        raise InvariantError(
+            "a call must have an epoch unless it is a probe, a proposal or a proposal's repair"
+        )
     if call.model is None and (call.request or call.response or call.usage):
         raise InvariantError("only a call to a model may have a request, a response and tokens")
     try:

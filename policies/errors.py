@@ -7,3 +7,7 @@ class PolicyError(Exception):
 
 class AnswerError(PolicyError):
     """What a model answered cannot be read as what it was asked for."""
+
+
+class SilentError(PolicyError):
+    """An endpoint is there, and answered no request: it may answer a later one."""

@@ -24,7 +24,7 @@ from policies.asking.ladder import (
 )
 from policies.asking.settings import ModelSettings
 from policies.calls import Answers, CallLog
-from policies.errors import AnswerError, PolicyError
+from policies.errors import AnswerError, PolicyError, SilentError
 from policies.extraction import extract
 
 T = TypeVar("T")
@@ -152,8 +152,8 @@ class Asker:
 def find_rung(asker: Asker) -> str:
     """Return the rung on which the endpoint gives what it is asked for, by trying.
 
-    Raises PolicyError where asking on is of no use: nobody is there, the key or the model is
-    refused, or no request at all was answered.
+    Raises PolicyError where asking on is of no use: nobody is there, or the key or the model is
+    refused; SilentError where no request at all was answered.
     """
     if asker.settings.rung is not None:
         return asker.settings.rung
@@ -182,7 +182,7 @@ def find_rung(asker: Asker) -> str:
 
     rung = probe(ask)
     if not answered:
-        raise PolicyError(f"{asker.endpoint} did not answer any request: {last}")
+        raise SilentError(f"{asker.endpoint} did not answer any request: {last}")
     return rung
 
 

@@ -15,7 +15,7 @@ from aggregates.errors import AggregateError
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import DiffError, TierError
+from judge.gauntlet.errors import DiffError, RepositoryError, TierError
 from judge.gauntlet.repository.changes import tier_of_change
 from ledger.application import LedgerApplication
 from policies.proposing.proposer import make_diff
@@ -101,7 +101,10 @@ class Evolving:
         def read(path: str) -> str | None:
             if path not in paths:
                 return None
-            return repository.read(head.commit, path).decode()
+            try:
+                return repository.read(head.commit, path).decode()
+            except (RepositoryError, UnicodeDecodeError) as error:
+                raise DiffError(f"{path} is not a text file, so no text replaces it") from error
 
         paths = set(repository.paths(head.tree))
         diff = make_diff(wanted.texts, read=read)

@@ -26,7 +26,7 @@ from ledger.errors import LedgerError
 from policies.asking.ask import Asked, Asker, Client, find_rung
 from policies.asking.completion import read_body
 from policies.asking.settings import ModelSettings
-from policies.errors import AnswerError
+from policies.errors import AnswerError, SilentError
 from policies.extraction import extract
 from policies.proposing.distiller import LEAST_SAVING
 from policies.proposing.proposer import Change, Request, ask_for_change, read_change
@@ -236,7 +236,16 @@ class ModelProposer:
         choice = _choose(seen)
         transcript = ProposalTranscript(self._log, seen.proposal, policy=self.describe())
         asker = Asker(self._settings, client=self._client, log=transcript, blobs=self._blobs)
-        self._rung = self._rung or transcript.rung or find_rung(asker)
+        try:
+            self._rung = self._rung or transcript.rung or find_rung(asker)
+        except SilentError as error:
+            return Wanted(
+                outcome="unanswered",
+                reason=str(error),
+                technique=choice.technique,
+                pattern=choice.pattern,
+                calls=transcript.calls,
+            )
         request, read = _request(seen, choice), _remembered(seen.read)
         asked = transcript.answered(
             self._blobs, lambda value: read_change(value, read=read, technique=choice.technique)

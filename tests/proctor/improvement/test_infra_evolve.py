@@ -2,8 +2,9 @@
 
 import json
 import random
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,7 @@ from uuid import UUID
 import evolving_model as model
 import pytest
 from campaign_kills import Ended, run_command
-from chat_server import ChatServer
+from chat_server import Behaviour, ChatServer, Reply, answer_probe, completion, is_probe
 from evolving_model import Step, plays
 from gauntlet_lines import Line
 
@@ -52,7 +53,7 @@ def evolve(
 ) -> Ended:
     """Run the command; without a server the tuner proposes."""
     asks = [] if server is None else ["--policy", "openai", "--set", "model=scripted"]
-    asks += [] if server is None else ["--set", f"base_url={server.url}", "--set", "repairs=0"]
+    asks += [] if server is None else ["--set", f"base_url={server.url}"]
     command = ["infra", "evolve", "--proposals", str(rounds), "--repo", str(line.repo)]
     return run_command([*command, *asks, *options], home=line.home.path, environment={}, **kills)
 
@@ -92,7 +93,7 @@ def test_rounds_end_as_what_was_proposed_deserves(line: Line) -> None:
     with ChatServer(plays(steps)) as server:
         ended = evolve(line, server, len(steps))
         assert ended.code == 0, ended.out
-        assert len(server.requests) == 1 + len(steps), "one probe, and one question in each round"
+        assert len(server.requests) == 1 + len(steps) + 1, "a probe, a question a round, a repair"
     assert ends_of(line) == ["promoted", "rejected", "unusable", "halted"]
     assert "if score > 0" in line.text(model.SELECTION)
     check_line(line)
@@ -107,7 +108,93 @@ def test_rounds_end_as_what_was_proposed_deserves(line: Line) -> None:
         assert second.pattern == "task long-rivals"
         number = Transcript.id_of(Evolution.open(line.id).proposal_id(3))
         calls = [e for e in log.events.get(number) if isinstance(e, Transcript.CallMade)]
-        assert [(c.action, c.outcome) for c in calls] == [("propose", "unusable")]
+        assert [(c.action, c.outcome) for c in calls] == [
+            ("propose", "unusable"),
+            ("repair", "unusable"),
+        ]
+
+
+NOW = {"retry-after-ms": "1"}  # when to ask again
+WHOLE = {"rationale": "why", "edits": [], "files": []}
+FAILURES: dict[str, Reply] = {
+    "no JSON": Reply(completion("I would sort the rows, and then {")),
+    "no text": Reply(completion("")),
+    "an error": Reply({"error": {"message": "out of memory"}}, 500, NOW),
+    "null": Reply(completion(None)),
+    "white space": Reply(completion(" \n ")),
+    "another form": Reply(completion({"diff": "--- a"})),
+    "a list": Reply(completion([1, 2])),
+    "busy": Reply({"error": {"message": "wait"}}, 429, {"retry-after": "3600"}),
+    "nested": Reply(completion("[" * 50_000)),
+    "a large number": Reply(completion('{"rationale": 1e999}')),
+    "half a character": Reply(completion('{"rationale": "\\ud800", "edits": [], "files": []}')),
+    "a key twice": Reply(completion('{"edits": [], "edits": []}')),
+    "cut off": Reply(completion('{"rationale": "wh', finish_reason="length")),
+    "bad request": Reply({"error": {"message": "unknown field"}}, 400),
+    "a refusal": Reply(completion(None, refusal="I cannot help with that.")),
+    "filtered": Reply(completion("", finish_reason="content_filter")),
+    "no choices": Reply({"choices": []}),
+    "no body": Reply(b""),
+    "HTML": Reply(b"<html>Bad gateway</html>"),
+    "cut connection": Reply(completion("{}"), drop=10),
+    "binary file": Reply(
+        completion({**WHOLE, "files": [{"path": "logo.png", "content": "text"}]})
+    ),
+    "delete nothing": Reply(completion({**WHOLE, "files": [{"path": "gone.txt", "content": None}]})),
+    "control": Reply(
+        completion({**WHOLE, "files": [{"path": "retrieval/words.py", "content": "a\0b\n"}]})
+    ),
+    "file as folder": Reply(
+        completion({**WHOLE, "files": [{"path": "retrieval/words.py/a.py", "content": "A = 1\n"}]})
+    ),
+    "double slash": Reply(
+        completion({**WHOLE, "files": [{"path": "retrieval//w.py", "content": "A = 1\n"}]})
+    ),
+}
+
+
+def fails(names: Sequence[str]) -> Behaviour:
+    """Return a server's behaviour that answers round N with the Nth failure."""
+
+    def behave(request: dict[str, Any], _: Mapping[str, str]) -> Reply:
+        if is_probe(request):
+            return answer_probe(request)
+        text = request["messages"][1]["content"]
+        number = int(re.findall(r"^# Round (\d+)$", text, re.MULTILINE)[0])
+        return FAILURES[names[(number - 1) % len(names)]]
+
+    return behave
+
+
+def test_thirty_rounds_of_unusable_answers_at_the_defaults_are_all_on_record(
+    tmp_path: Path,
+) -> None:
+    line = Line(tmp_path)
+    (line.repo / "logo.png").write_bytes(b"\xff\x00")
+    git(line.repo, "add", "logo.png")
+    git(line.repo, "commit", "--quiet", "--message", "a file that is no text")
+    git(line.repo, "branch", "--force", "main")
+    names = [*FAILURES, "no JSON", "a refusal", "no text", "no choices", "HTML"]
+    with ChatServer(fails(names)) as server:
+        ended = evolve(line, server, len(names), "--technique", "baseline")
+    assert (ended.code, len(names)) == (0, 30), ended.out
+    found = dict(zip(names, rounds_of(line), strict=True))
+    refused = {name for name, each in found.items() if each.outcome == "refused"}
+    silent = {name for name, each in found.items() if each.outcome == "unanswered"}
+    assert refused == {"binary file", "control", "file as folder", "double slash"}
+    assert silent == {"an error", "busy", "bad request", "cut connection"}
+    assert {each.outcome for name, each in found.items() if name not in refused | silent} == {
+        "unusable"
+    }
+    check_line(line)
+
+
+def test_rounds_end_on_record_where_a_server_answers_with_errors_only(line: Line) -> None:
+    with ChatServer(lambda request, headers: FAILURES["an error"]) as server:
+        ended = evolve(line, server, 30)
+    assert ended.code == 1, ended.out
+    assert "stopped: 3 rounds in a row were not answered" in ended.out
+    assert [each.outcome for each in rounds_of(line)] == ["unanswered"] * 3
 
 
 def test_same_command_goes_on_with_what_was_killed(line: Line) -> None:
