@@ -137,12 +137,12 @@ FAILURES: dict[str, Reply] = {
     "no body": Reply(b""),
     "HTML": Reply(b"<html>Bad gateway</html>"),
     "cut connection": Reply(completion("{}"), drop=10),
-    "binary file": Reply(
-        completion({**WHOLE, "files": [{"path": "logo.png", "content": "text"}]})
+    "binary file": Reply(completion({**WHOLE, "files": [{"path": "logo.png", "content": "text"}]})),
+    "delete nothing": Reply(
+        completion({**WHOLE, "files": [{"path": "gone.txt", "content": None}]})
     ),
-    "delete nothing": Reply(completion({**WHOLE, "files": [{"path": "gone.txt", "content": None}]})),
     "control": Reply(
-        completion({**WHOLE, "files": [{"path": "retrieval/words.py", "content": "a\0b\n"}]})
+        completion({**WHOLE, "files": [{"path": "retrieval/words.py", "content": "a\x00b\n"}]})
     ),
     "file as folder": Reply(
         completion({**WHOLE, "files": [{"path": "retrieval/words.py/a.py", "content": "A = 1\n"}]})
