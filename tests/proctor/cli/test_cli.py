@@ -293,7 +293,9 @@ def test_wrong_input_gets_one_clear_error_and_leaves_nothing(
 ) -> None:
     place = home(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    done = call_here(["run", *TINY, *arguments], home=place)
+    given = {a.partition("=")[0] for a in arguments}
+    others = [setting for setting in TINY if setting.partition("=")[0] not in given]
+    done = call_here(["run", *others, *arguments], home=place)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert message in done.stderr
