@@ -199,7 +199,7 @@ def test_transcript_shows_each_call_with_what_was_asked_and_answered(fed: Done) 
 
 
 def test_transcript_that_is_not_there_is_a_clear_error(fed: Done, tmp_path: Path) -> None:
-    call_here(["run", *TASK, "epochs=1", "--policy", "nothing"], home=tmp_path)
+    call_here(["run", *TASK, "--policy", "nothing"], home=tmp_path)
     done = call_here(["transcript"], home=tmp_path)
     assert (done.returncode, "has no transcript" in done.stderr) == (2, True)
     done = call_here(["transcript", "--call", "99"], home=fed.home)
