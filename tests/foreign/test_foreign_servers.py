@@ -24,7 +24,7 @@ from foreign_servers import (
     Server,
     serving,
 )
-from frontdoor import TINY, answer, call
+from frontdoor import TINY, answer, call, with_settings
 from situations import MemoryLog, observe
 from tiny_training import MemoryBlobs
 
@@ -40,7 +40,7 @@ from proctor.home import Home
 pytestmark = pytest.mark.foreign
 
 # Steps that are far too large, under the thresholds that fire soonest: much to be asked about.
-TRAINING = (*TINY, "epochs=6", "lr=3.0", "warm_up_epochs=0", "profile=document")
+TRAINING = with_settings(TINY, "epochs=6", "lr=3.0", "warm_up_epochs=0", "profile=document")
 # One seed: the same noise at every call of this suite, as far as a server honours it.
 ASKING = ("seed=2", "temperature=1.0", "max_tokens=256", "repairs=2", "retries=1", "history=2")
 

@@ -28,6 +28,12 @@ TINY = [
 _PATIENCE = 600.0  # seconds
 
 
+def with_settings(settings: Sequence[str], *changed: str) -> list[str]:
+    """Return the settings with those changed that are named again: each may be given once."""
+    keys = {setting.partition("=")[0] for setting in changed}
+    return [*(s for s in settings if s.partition("=")[0] not in keys), *changed]
+
+
 def call(
     arguments: Sequence[str | Path],
     *,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontdoor import TINY
+from frontdoor import TINY, with_settings
 from hypothesis import given
 from hypothesis import strategies as st
 from situations import MemoryLog, observe
@@ -226,7 +226,7 @@ def test_description_names_who_proposes() -> None:
 
 
 # Steps far below R1's band: it fires in the third epoch, and three epochs behind a remedy again.
-STUCK = [*TINY, "lr=1e-7", "warm_up_epochs=0", "epochs=6"]
+STUCK = with_settings(TINY, "lr=1e-7", "warm_up_epochs=0", "epochs=6")
 KEYS = b"[b]ad first: "
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from chat_server import ChatServer, Reply, answer_probe, decide, defer_r1, is_probe
-from frontdoor import answer, call_here
+from frontdoor import answer, call_here, with_settings
 
 from aggregates.campaign import MODE, Campaign
 from aggregates.rules import CALIBRATED
@@ -313,8 +313,8 @@ def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> No
 
 
 def test_attempt_behind_a_restart_starts_from_what_was_changed(tmp_path: Path) -> None:
-    dead = ["epochs=4", "edits=restart", "--provoke", "dead_activations"]
-    arguments = ["campaign", *TASK, *dead, "--policy", "playbook", "--attempts", "2", "--json"]
+    dead = ["--provoke", "dead_activations", "--policy", "playbook", "--attempts", "2"]
+    arguments = ["campaign", *with_settings(TASK, "epochs=4", "edits=restart"), *dead, "--json"]
     done = call_here(arguments, home=tmp_path)
     told = answer(done)
     assert [attempt["state"] for attempt in told["attempts"]] == ["restart", "completed"]

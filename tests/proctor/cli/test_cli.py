@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from forked import COMMAND, start_forked
-from frontdoor import TINY, answer, call, call_here
+from frontdoor import TINY, answer, call, call_here, with_settings
 
 PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 COMMANDS = ("demo", "judge", "log", "replay", "run", "show", "sql", "verify")
@@ -293,9 +293,7 @@ def test_wrong_input_gets_one_clear_error_and_leaves_nothing(
 ) -> None:
     place = home(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    given = {a.partition("=")[0] for a in arguments}
-    others = [setting for setting in TINY if setting.partition("=")[0] not in given]
-    done = call_here(["run", *others, *arguments], home=place)
+    done = call_here(["run", *with_settings(TINY, *arguments)], home=place)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert message in done.stderr

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from chat_server import ChatServer, Reply, act_on_first, decide
-from frontdoor import answer, call, call_here
+from frontdoor import answer, call, call_here, with_settings
 from PIL import Image
 from synthetic import synthetic_run
 
@@ -140,7 +140,7 @@ def test_verdict_on_another_submission_is_told_when_the_campaign_is_replayed(hom
 
 
 def test_audit_of_another_run_is_told_when_the_campaign_is_replayed(home: Path) -> None:
-    other = ["run", *TASK, "epochs=1", "--policy", "playbook"]
+    other = ["run", *with_settings(TASK, "epochs=1"), "--policy", "playbook"]
     assert call_here(other, home=home).returncode == 0
     campaign = _forge(home, _spoil(home))
     done = call_here(["replay", campaign, "--execute", "--json"], home=home)

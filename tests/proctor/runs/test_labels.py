@@ -5,7 +5,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-from frontdoor import TINY, answer, call
+from frontdoor import TINY, answer, call, with_settings
 from gauntlet_lines import Line
 from labelled_lines import own_line
 
@@ -111,7 +111,10 @@ def test_run_is_learned_from_until_its_checkpoint_is_rolled_back(line: Line) -> 
     adopt(line, NUMBERS, before + "\n# other\n")
     active = adopt(line, NUMBERS, before)
     ran = answer(
-        call(["run", *TINY, "epochs=7", "lr=1e-5", "warm_up_epochs=0", "--json"], home=home)
+        call(
+            ["run", *with_settings(TINY, "epochs=7", "lr=1e-5", "warm_up_epochs=0"), "--json"],
+            home=home,
+        )
     )
     (run,) = [each["run_id"] for each in ran["runs"]]
     judged = answer(call(["judge", run, "--no-execute", "--json"], home=home))
