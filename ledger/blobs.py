@@ -22,6 +22,7 @@ __all__ = ["SMALLEST", "BlobStore", "BlobWriter", "Blobs"]
 SMALLEST = 4096  # bytes that a blob counts for at least: a file takes as much of the disk
 
 _CHUNK = 1 << 20  # 1 MiB
+_LARGEST = 4 * 2**30  # bytes that get() reads: a sparse file costs nothing to make
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -62,7 +63,13 @@ class BlobStore:
         with explained(path):
             try:
                 with open_regular(path) as file:
-                    content = file.read()
+                    size = os.fstat(file.fileno()).st_size
+                    if size > _LARGEST:
+                        raise BlobError(
+                            f"{path}: the blob has {size:,} bytes; at most {_LARGEST:,} are read "
+                            "into memory"
+                        )
+                    content = file.read(size + 1)
             except FileNotFoundError:
                 raise BlobError(f"{path}: the blob is missing; restore it from a copy") from None
         if hashlib.sha256(content).hexdigest() != digest:

@@ -23,6 +23,7 @@ from monitor.errors import MonitorError
 from monitor.folders import DataLimits
 
 _PASSES = 3  # forward, and backward as two
+_VALIDATION_BATCH = 256  # examples that are validated at once
 
 
 def judges_reading(config: JudgeConfig) -> Reading:
@@ -74,7 +75,7 @@ def _demands(events: Sequence[Any]) -> Iterator[tuple[str, int]]:
     yield "max_threads", run.threads
     sizes = {**_whole_numbers(started.data), **_asked(run)}
     yield "max_examples", sum(sizes.values())
-    batch = max([run.batch_size, *_batches(measured)])
+    batch = max([_VALIDATION_BATCH, run.batch_size, *_batches(measured)])
     work = 0
     for spec in _specs(events):
         positions = (-(-32 // spec.stem_stride)) ** 2

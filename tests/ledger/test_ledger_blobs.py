@@ -1,6 +1,7 @@
 """Blobs are what their names say, or an error."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,11 @@ def test_blobs_that_cannot_be_written_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="missing"):
         BlobStore(tmp_path / "blobs").put_file(tmp_path / "missing")
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "file"]
+
+
+def test_sparse_blob_of_terabytes_is_rejected_before_it_is_read(tmp_path: Path) -> None:
+    store = BlobStore(tmp_path)
+    digest = store.put(b"weights")
+    os.truncate(store.path(digest), 4 * 2**40)
+    with pytest.raises(BlobError, match="the blob has 4,398,046,511,104 bytes"):
+        store.get(digest)
