@@ -1,9 +1,13 @@
 """System-call filters: what a process gives up before it runs untrusted code.
 
-Filters exist on Linux on x86-64 only; elsewhere the caller is told that there is none. Two are
-declared. SUBMISSION refuses any new process or program, socket, signal to others, opening for
-writing and change of the file system. CANDIDATE is for a process in namespaces of its own: it may
-use processes, files and some sockets, and nothing that reaches beyond its namespaces.
+A filter lists what is allowed. A call that it does not list fails as a kernel without it would
+(ENOSYS), so that the C library falls back; a call that is known and refused fails with EPERM; one
+that only an attack makes ends the process. Two filters are declared. SUBMISSION is for code that
+computes: it may read files and start threads. CANDIDATE is for a process in namespaces of its own:
+it may use processes, files and some sockets, and nothing that reaches beyond its namespaces.
+
+Filters exist on Linux on x86-64 and aarch64; elsewhere the caller is told that there is none. The
+one for aarch64 was tested as a program only, not on such a machine.
 
 Source: Linux seccomp(2), linux/filter.h.
 Not covered: what the process may read; see judge/confinement/landlock.py.
@@ -16,221 +20,272 @@ import platform
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from judge.confinement.kernel import LIBC, NO_NEW_PRIVILEGES
+from judge.confinement.system_calls import AARCH64, X86_64
 
-_X86_64 = {
-    "vfork": 58,
-    "fork": 57,
-    "execve": 59,
-    "execveat": 322,
-    "socket": 41,
-    "kill": 62,
-    "tkill": 200,
-    "tgkill": 234,
-    "rt_sigqueueinfo": 129,
-    "rt_tgsigqueueinfo": 297,
-    "pidfd_open": 434,
-    "pidfd_send_signal": 424,
-    "ptrace": 101,
-    "process_vm_readv": 310,
-    "process_vm_writev": 311,
-    "creat": 85,
-    "truncate": 76,
-    "rename": 82,
-    "renameat": 264,
-    "renameat2": 316,
-    "link": 86,
-    "linkat": 265,
-    "symlink": 88,
-    "symlinkat": 266,
-    "unlink": 87,
-    "unlinkat": 263,
-    "mkdir": 83,
-    "mkdirat": 258,
-    "rmdir": 84,
-    "mknod": 133,
-    "mknodat": 259,
-    "chmod": 90,
-    "fchmod": 91,
-    "fchmodat": 268,
-    "fchmodat2": 452,
-    "chown": 92,
-    "fchown": 93,
-    "lchown": 94,
-    "fchownat": 260,
-    "setrlimit": 160,
-    "setxattr": 188,
-    "lsetxattr": 189,
-    "utime": 132,
-    "utimes": 235,
-    "utimensat": 280,
-    "mount": 165,
-    "umount2": 166,
-    "pivot_root": 155,
-    "chroot": 161,
-    "unshare": 272,
-    "setns": 308,
-    "bpf": 321,
-    "reboot": 169,
-    "init_module": 175,
-    "finit_module": 313,
-    "settimeofday": 164,
-    "clock_settime": 227,
-    "io_uring_setup": 425,
-    "shmget": 29,
-    "add_key": 248,
-    "request_key": 249,
-    "keyctl": 250,
-    "open_by_handle_at": 304,
-    "pidfd_getfd": 438,
-}
-# Out of a namespace, around the limits, or into parts of the kernel that nobody needs for work.
-_BEYOND = {
-    **{
-        name: _X86_64[name]
-        for name in (
-            "add_key",
-            "bpf",
-            "chroot",
-            "clock_settime",
-            "finit_module",
-            "init_module",
-            "io_uring_setup",
-            "keyctl",
-            "mount",
-            "open_by_handle_at",
-            "pivot_root",
-            "reboot",
-            "request_key",
-            "setns",
-            "settimeofday",
-            "shmget",
-            "umount2",
-            "unshare",
-        )
-    },
-    "acct": 163,
-    "adjtimex": 159,
-    "clock_adjtime": 305,
-    "delete_module": 176,
-    "fanotify_init": 300,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fsopen": 430,
-    "fspick": 433,
-    "ioperm": 173,
-    "iopl": 172,
-    "kexec_file_load": 320,
-    "kexec_load": 246,
-    "memfd_create": 319,  # memory that no limit counts
-    "memfd_secret": 447,
-    "mount_setattr": 442,
-    "move_mount": 429,
-    "open_tree": 428,
-    "perf_event_open": 298,
-    "quotactl": 179,
-    "swapoff": 168,
-    "swapon": 167,
-    "syslog": 103,
-    "userfaultfd": 323,
-}
-_SOCKET = _X86_64["socket"]
-_OPEN, _OPENAT, _CLONE, _CLONE3, _OPENAT2, _PRLIMIT = 2, 257, 56, 435, 437, 302
-_SECCOMP = 317
-_AUDIT_ARCH_X86_64 = 0xC000003E
-_CLONE_THREAD = 0x10000
-_CLONE_NEW = 0x7E020000  # mounts, cgroup, names, shared memory, users, processes, network
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF codes
-_ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
-_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+_WORD = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, kw_only=True)
+class Test:
+    """A condition on one argument: its bits in `mask` are one of the values, or none of them."""
+
+    argument: int  # from 0
+    values: tuple[int, ...]
+    mask: int = _WORD
+    none_of: bool = False
+    upper: bool = False  # the argument's upper 32 bits, for a pointer
+
+
+Rule = tuple[tuple[Test, ...], ...]  # alternatives; all tests of one have to hold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
     """What of the kernel a process keeps; the rest it gives up for good."""
 
-    refused: Mapping[str, int]  # system calls, by name: number
-    unknown: tuple[int, ...]  # their flags lie in memory, so that their callers fall back
-    writing: bool  # files may be opened for writing
-    processes: bool  # may be started, in the namespaces that there are
-    limits: bool  # may be set
-    families: tuple[int, ...]  # of sockets; their kinds and addresses are not looked at
+    allowed: frozenset[str]
+    rules: Mapping[str, Rule]  # allowed with some arguments only
+    absent: frozenset[str]  # fail as if the kernel did not have them
+    fatal: frozenset[str] = frozenset()  # end the process
+    itself: tuple[str, ...] = ()  # allowed where the first argument is this process
+    errors: Mapping[str, int] = field(default_factory=dict)  # of a rule that is not met, not EPERM
 
 
+@dataclass(frozen=True)
+class Architecture:
+    """How the kernel names an architecture in a filter's input, and its system calls."""
+
+    word: int
+    numbers: Mapping[str, int]
+    highest: int  # numbers from here on are of another interface
+
+
+ARCHITECTURES = {
+    "x86_64": Architecture(0xC000003E, X86_64, 0x40000000),  # from there on x32
+    "aarch64": Architecture(0xC00000B7, AARCH64, 0x40000000),
+}
+
+_INPUT_OUTPUT = """
+    access cachestat chdir close close_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
+    epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 faccessat faccessat2 fadvise64 fchdir
+    fdatasync fgetxattr file_getattr flistxattr fstat fstatfs fsync ftruncate getcwd getdents
+    getdents64 getxattr getxattrat lgetxattr listxattr listxattrat llistxattr lseek lstat newfstatat
+    pipe pipe2 poll ppoll pread64 preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read readahead
+    readlink readlinkat readv select sendfile signalfd signalfd4 stat statfs statx timerfd_create
+    timerfd_gettime timerfd_settime umask write writev
+"""
+_MEMORY = """
+    brk get_mempolicy madvise map_shadow_stack mbind membarrier mincore mlock mlock2 mprotect mremap
+    mseal msync munlock munmap pkey_alloc pkey_free pkey_mprotect set_mempolicy
+    set_mempolicy_home_node
+"""
+_TIME_AND_SIGNALS = """
+    alarm clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep pause
+    restart_syscall rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend
+    rt_sigtimedwait setitimer sigaltstack time timer_create timer_delete timer_getoverrun
+    timer_gettime timer_settime times
+"""
+_PROCESS_ITSELF = """
+    arch_prctl capget exit exit_group futex futex_requeue futex_wait futex_waitv futex_wake
+    get_robust_list getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid getppid
+    getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioprio_get
+    landlock_add_rule landlock_create_ruleset landlock_restrict_self lsm_get_self_attr
+    lsm_list_modules rseq sched_get_priority_max sched_get_priority_min sched_getaffinity
+    sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_yield seccomp
+    set_robust_list set_tid_address sysinfo uname wait4 waitid
+"""
+_COMPUTING = frozenset((_INPUT_OUTPUT + _MEMORY + _TIME_AND_SIGNALS + _PROCESS_ITSELF).split())
+_FILES = """
+    chmod chown copy_file_range creat fallocate fchmod fchmodat fchmodat2 fchown fchownat
+    file_setattr flock fremovexattr fsetxattr futimesat inotify_add_watch inotify_init inotify_init1
+    inotify_rm_watch lchown link linkat lremovexattr lsetxattr mkdir mkdirat mknod mknodat open
+    openat openat2 removexattr removexattrat rename renameat renameat2 rmdir setxattr setxattrat
+    splice symlink symlinkat sync_file_range syncfs tee truncate unlink unlinkat utime utimensat
+    utimes vmsplice
+"""
+_PROCESSES = """
+    capset execve execveat fork kill mlockall munlockall personality pidfd_open pidfd_send_signal
+    rt_sigqueueinfo rt_tgsigqueueinfo setfsgid setfsuid setgid setgroups setpgid setregid setresgid
+    setresuid setreuid setrlimit setsid setuid tgkill tkill vfork
+"""
+_SOCKETS = """
+    accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg
+    sendmmsg sendmsg sendto setsockopt shutdown
+"""
+# Out of confinement, into other processes, or into the kernel: no honest computation asks for it.
+_ATTACKS = """
+    add_key bpf chroot delete_module finit_module fsconfig fsmount fsopen fspick init_module ioperm
+    iopl kexec_file_load kexec_load keyctl mount mount_setattr move_mount open_by_handle_at
+    open_tree open_tree_attr perf_event_open pidfd_getfd pivot_root process_vm_readv
+    process_vm_writev ptrace quotactl quotactl_fd reboot request_key setns swapoff swapon umount2
+    unshare userfaultfd
+"""
+
+_CLONE_THREAD = 0x10000
+_CLONE_NEW = 0x7E020000  # mounts, cgroup, names, shared memory, users, processes, network
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_MAP_SHARED, _MAP_PRIVATE, _MAP_TYPE = 1, 2, 0xF
+_MAP_ANONYMOUS, _MAP_GROWSDOWN, _MAP_HUGETLB = 0x20, 0x100, 0x40000
+_UNCOUNTED = _MAP_GROWSDOWN | _MAP_HUGETLB  # by the limit of data, by the resident memory
+_NOT_OF_A_FILE = _UNCOUNTED | _MAP_ANONYMOUS
+_FIRST = 1  # the supervisor, in the namespace of processes that it made
+_OF_A_PROCESS = 0  # setpriority(2)
+_IO_OF_A_PROCESS = 1  # ioprio_set(2)
+# fcntl(2): F_DUPFD, the flags of descriptors and files, F_GETLK, F_DUPFD_CLOEXEC, F_GETPIPE_SZ and
+# F_GET_SEALS. No owner of signals, no lease, no lock, no larger pipe.
+_FCNTL = (0, 1, 2, 3, 4, 5, 1030, 1032, 1034)
+_SETLEASE, _NOTIFY = 1024, 1026
+# ioctl(2): TCGETS in both forms (is it a terminal?), TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX and
+# FIONCLEX.
+_IOCTL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # put words into the mouth of who uses a terminal
+# prctl(2): reading; and names, timer slack, filters, vectors, tags and naming memory.
+_PRCTL_READ = (2, 3, 16, 21, 23, 27, 30, 34, 37, 39, 40, 42, 51, 53, 56, 66, 0x41555856)
+_PRCTL = (*_PRCTL_READ, 15, 22, 29, 38, 50, 54, 55, 65, 0x53564D41)
+# Also its death with its parent, being dumped and traced, capabilities, and adopting orphans.
+_PRCTL_PROCESSES = (*_PRCTL, 1, 4, 7, 8, 24, 28, 36, 41, 47, 52, 0x59616D61)
+_ENOTTY = 25
+
+
+def _if(*tests: Test) -> Rule:
+    return (tests,)
+
+
+_NOT_THE_FIRST = Test(argument=0, values=(_FIRST,), none_of=True)
+_READS_LIMITS = (
+    Test(argument=2, values=(0,)),  # a null pointer: no new limit
+    Test(argument=2, values=(0,), upper=True),
+)
 SUBMISSION = Filter(
-    refused=_X86_64,
-    unknown=(_CLONE3, _OPENAT2),
-    writing=False,
-    processes=False,
-    limits=False,
-    families=(),
+    allowed=_COMPUTING,
+    rules={
+        # Shared memory without a file is counted by no limit, and neither is a stack that grows.
+        "mmap": (
+            (Test(argument=3, mask=_MAP_TYPE | _UNCOUNTED, values=(_MAP_PRIVATE,)),),
+            (
+                Test(
+                    argument=3, mask=_MAP_TYPE | _UNCOUNTED | _MAP_ANONYMOUS, values=(_MAP_SHARED,)
+                ),
+            ),
+        ),
+        "open": _if(Test(argument=1, mask=_WRITING, values=(0,))),
+        "openat": _if(Test(argument=2, mask=_WRITING, values=(0,))),
+        "clone": _if(Test(argument=0, mask=_CLONE_THREAD | _CLONE_NEW, values=(_CLONE_THREAD,))),
+        "fcntl": _if(Test(argument=1, values=_FCNTL)),
+        "ioctl": _if(Test(argument=1, values=_IOCTL)),
+        "prctl": _if(Test(argument=0, values=_PRCTL)),
+        "prlimit64": _if(*_READS_LIMITS),
+    },
+    absent=frozenset(("clone3", "openat2", "memfd_create", "io_uring_setup", "socketpair")),
+    fatal=frozenset(_ATTACKS.split()),
+    itself=("kill", "tgkill"),
+    errors={"ioctl": _ENOTTY},
 )
 CANDIDATE = Filter(  # is in namespaces of its own
-    refused=_BEYOND,
-    unknown=(_CLONE3,),
-    writing=True,
-    processes=True,
-    limits=True,
-    families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6),
+    allowed=_COMPUTING | frozenset((_FILES + _PROCESSES + _SOCKETS + "sync").split()),
+    rules={
+        "mmap": _if(Test(argument=3, mask=_UNCOUNTED, values=(0,))),
+        "clone": _if(Test(argument=0, mask=_CLONE_NEW, values=(0,))),
+        "fcntl": _if(Test(argument=1, values=(_SETLEASE, _NOTIFY), none_of=True)),
+        "ioctl": _if(Test(argument=1, values=(_TIOCSTI, _TIOCLINUX), none_of=True)),
+        "prctl": _if(Test(argument=0, values=_PRCTL_PROCESSES)),
+        # What is set of a process can be set of the supervisor, too: it has the same user.
+        "prlimit64": (_READS_LIMITS, (_NOT_THE_FIRST,)),
+        "setpriority": _if(
+            Test(argument=0, values=(_OF_A_PROCESS,)),
+            Test(argument=1, values=(_FIRST,), none_of=True),
+        ),
+        "ioprio_set": _if(
+            Test(argument=0, values=(_IO_OF_A_PROCESS,)),
+            Test(argument=1, values=(_FIRST,), none_of=True),
+        ),
+        **dict.fromkeys(
+            ("sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"),
+            _if(_NOT_THE_FIRST),
+        ),
+        **dict.fromkeys(
+            ("socket", "socketpair"),
+            _if(Test(argument=0, values=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6))),
+        ),
+    },
+    absent=frozenset(("clone3",)),
 )
+
+_LOAD, _AND, _EQUAL, _AT_LEAST, _JUMP, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x05, 0x06  # BPF codes
+_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_EPERM, _ENOSYS = _ERROR | 1, _ERROR | 38
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+_SECCOMP = "seccomp"
+_MODE_FILTER, _ALL_THREADS = 1, 1
 
 
 def filter_system_calls(wanted: Filter) -> bool:
     """Install a filter on all threads; return whether it is in force."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
+    architecture = ARCHITECTURES.get(platform.machine())
+    if platform.system() != "Linux" or architecture is None:
         return False
-    program = b"".join(_program(wanted))
+    program = compile_filter(wanted, architecture, pid=os.getpid())
     code = ctypes.create_string_buffer(program)
     # struct sock_fprog: a length in instructions, padding, a pointer.
     header = ctypes.create_string_buffer(
         struct.pack("@HxxxxxxQ", len(program) // 8, ctypes.addressof(code))
     )
-    # SECCOMP_SET_MODE_FILTER and SECCOMP_FILTER_FLAG_TSYNC are 1.
-    return not (LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) or LIBC.syscall(_SECCOMP, 1, 1, header))
+    number = architecture.numbers[_SECCOMP]
+    return not (
+        LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        or LIBC.syscall(number, _MODE_FILTER, _ALL_THREADS, header)
+    )
 
 
-def _program(wanted: Filter) -> Iterator[bytes]:
-    yield _line(_LOAD, _ARCH)
-    yield _line(_EQUAL, _AUDIT_ARCH_X86_64, 1, 0)
-    yield _line(_RETURN, _KILL)
-    yield _line(_LOAD, _NUMBER)
-    yield _line(_AT_LEAST, 0x40000000, 0, 1)  # the x32 interface, with numbers of its own
-    yield _line(_RETURN, _EPERM)
-    for number in wanted.unknown:
-        yield from (_line(_EQUAL, number, 0, 1), _line(_RETURN, _ENOSYS))
-    for number in wanted.refused.values():
-        yield from (_line(_EQUAL, number, 0, 1), _line(_RETURN, _EPERM))
-    if not wanted.writing:
-        yield from _unless(_OPEN, 1, _line(_ANY_BIT, _WRITING, 0, 1))
-        yield from _unless(_OPENAT, 2, _line(_ANY_BIT, _WRITING, 0, 1))
-    if wanted.processes:
-        yield from _unless(_CLONE, 0, _line(_ANY_BIT, _CLONE_NEW, 0, 1))
-    else:
-        yield from _unless(_CLONE, 0, _line(_ANY_BIT, _CLONE_THREAD, 1, 0))
-    if not wanted.limits:  # reading limits is fine, setting them is not
-        yield _line(_EQUAL, _PRLIMIT, 0, 6)
-        yield _line(_LOAD, _ARGUMENTS + 16)
-        yield _line(_EQUAL, 0, 0, 2)
-        yield _line(_LOAD, _ARGUMENTS + 20)
-        yield _line(_EQUAL, 0, 1, 0)
-        yield from (_line(_RETURN, _EPERM), _line(_RETURN, _ALLOW))
-    if wanted.families:
-        yield _line(_EQUAL, _SOCKET, 0, 2 + 2 * len(wanted.families))
-        yield _line(_LOAD, _ARGUMENTS)
-        for family in wanted.families:
-            yield from (_line(_EQUAL, family, 0, 1), _line(_RETURN, _ALLOW))
-        yield _line(_RETURN, _EPERM)
-    yield _line(_RETURN, _ALLOW)
+def compile_filter(wanted: Filter, architecture: Architecture, *, pid: int) -> bytes:
+    """Return the filter as the kernel's program, for a process of this number."""
+    numbers = architecture.numbers
+    lines = [
+        _line(_LOAD, _ARCH),
+        _line(_EQUAL, architecture.word, 1, 0),
+        _line(_RETURN, _KILL),
+        _line(_LOAD, _NUMBER),
+        _line(_AT_LEAST, architecture.highest, 0, 1),
+        _line(_RETURN, _KILL),
+    ]
+    for name in sorted(wanted.allowed & numbers.keys()):
+        lines += [_line(_EQUAL, numbers[name], 0, 1), _line(_RETURN, _ALLOW)]
+    itself = dict.fromkeys(wanted.itself, _if(Test(argument=0, values=(pid,))))
+    for name, rule in {**wanted.rules, **itself}.items():
+        if name in numbers:
+            refusal = _ERROR | wanted.errors[name] if name in wanted.errors else _EPERM
+            block = [*_rule(rule), _line(_RETURN, refusal)]
+            lines += [_line(_EQUAL, numbers[name], 1, 0), _line(_JUMP, len(block)), *block]
+    ruled = wanted.allowed | wanted.rules.keys() | itself.keys()
+    for name in sorted(numbers.keys() - ruled):
+        answer = _ENOSYS if name in wanted.absent else _KILL if name in wanted.fatal else _EPERM
+        lines += [_line(_EQUAL, numbers[name], 0, 1), _line(_RETURN, answer)]
+    lines.append(_line(_RETURN, _ENOSYS))  # newer than this table
+    return b"".join(lines)
 
 
-def _unless(number: int, argument: int, test: bytes) -> Iterator[bytes]:
-    """Refuse a call whose argument meets the test, and allow any other."""
-    yield _line(_EQUAL, number, 0, 4)
-    yield _line(_LOAD, _ARGUMENTS + 8 * argument)
-    yield from (test, _line(_RETURN, _EPERM), _line(_RETURN, _ALLOW))
+def _rule(rule: Rule) -> Iterator[bytes]:
+    for alternative in rule:
+        body = [_line(_RETURN, _ALLOW)]
+        for test in reversed(alternative):
+            body = [*_test(test, missed=len(body)), *body]
+        yield from body
+
+
+def _test(test: Test, *, missed: int) -> Iterator[bytes]:
+    """Go on if the test holds, else jump over `missed` lines."""
+    yield _line(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)
+    if test.mask != _WORD:
+        yield _line(_AND, test.mask)
+    count = len(test.values)
+    for position, value in enumerate(test.values):
+        yield _line(_EQUAL, value, count - position, 0)
+    if test.none_of:
+        yield _line(_JUMP, 1)  # over the next one, which is where an equal value leads
+    yield _line(_JUMP, missed)
 
 
 def _line(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

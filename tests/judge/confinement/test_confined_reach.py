@@ -308,6 +308,41 @@ def test_system_calls_that_reach_beyond_are_rejected(run: Run, name: str, call: 
     assert printed(run(source)) == [-1, 1, True], name
 
 
+def test_changing_the_supervisor_is_rejected(run: Run) -> None:
+    # It has the candidate's user, so that the kernel alone would allow it.
+    source = """
+        import ctypes, json, os, resource
+        libc = ctypes.CDLL(None, use_errno=True)
+        def ioprio(which, who):
+            if libc.syscall(251, which, who, 0x6007): raise OSError
+        def tried(attempt):
+            try: attempt()
+            except OSError: return "refused"
+            return "done"
+        one, two = set(list(os.sched_getaffinity(0))[:1]), os.sched_getaffinity(0)
+        idle = (os.SCHED_IDLE, os.sched_param(0))
+        print(json.dumps([[tried(attempt) for attempt in attempts] for attempts in (
+            [
+                lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3)),
+                lambda: resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)),
+                lambda: os.sched_setaffinity(1, one),
+                lambda: os.sched_setscheduler(1, *idle),
+                lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
+                lambda: os.setpriority(os.PRIO_USER, 0, 19),
+                lambda: ioprio(1, 1),
+                lambda: ioprio(3, 0),
+            ],
+            [
+                lambda: resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE, (99, 99)),
+                lambda: os.sched_setaffinity(os.getpid(), two),
+                lambda: os.nice(1),
+                lambda: ioprio(1, 0),
+            ],
+        )]))
+    """
+    assert printed(run(source)) == [["refused"] * 8, ["done"] * 4]
+
+
 def test_signals_to_the_parent_are_rejected(run: Run, tmp_path: Path) -> None:
     source = f"""
         import json, os, signal

@@ -15,6 +15,7 @@ from aggregates.spec import BlockSpec, ModelSpec
 from judge.config import JudgeConfig
 from judge.confinement.child import describe, load_submitted_model
 from judge.confinement.sandbox import Examination, Problem, examine
+from judge.confinement.seccomp import ARCHITECTURES
 from judge.declared import read_declared
 from judge.errors import JudgeError
 from monitor.model import ResidualCNN
@@ -149,14 +150,27 @@ def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
         "os.rename(TARGET, TARGET + '.old')",
         "os.chmod(TARGET, 0o777)",
         "resource.setrlimit(resource.RLIMIT_CPU, (1_000, 1_000))",
+        "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
+        "os.sched_setaffinity(0, {0})",
+        "os.sched_setaffinity(os.getppid(), {0})",
+        "os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))",
+        "os.nice(5)",
+        "os.setpriority(os.PRIO_USER, 0, 19)",
+        "os.memfd_create('uncounted')",
+        "mmap.mmap(-1, 2**20)",
+        "mmap.mmap(-1, 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100)",
+        "socket.socketpair()",
+        "fcntl.flock(os.open(os.__file__, os.O_RDONLY), fcntl.LOCK_EX)",
+        "fcntl.fcntl(0, 1024, 1)",
+        "os.mkfifo(TARGET + '.fifo')",
     )
     found = judged(
-        f"import os, resource, socket, subprocess\nTARGET = {str(target)!r}\n"
+        f"import fcntl, mmap, os, resource, socket, subprocess\nTARGET = {str(target)!r}\n"
         f"for attempt in {attempts!r}:\n"
         "    try: exec(attempt); print('did', attempt)\n"
         "    except (OSError, ValueError): print('refused')\n" + HONEST
     )
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+    if platform.system() != "Linux" or platform.machine() not in ARCHITECTURES:
         assert "system-call filter" not in found.isolation  # and the audit says so
         return
     assert "system-call filter" in found.isolation
@@ -164,6 +178,33 @@ def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
     assert found.stage == "done"
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
     assert target.read_bytes() == b"evidence"
+
+
+@pytest.mark.parametrize("call", ["syscall(272, 0x10000000)", "syscall(101, 0, 0, 0, 0)"])
+def test_submission_that_attacks_the_kernel_is_ended(call: str) -> None:
+    found = judged(f"import ctypes\nctypes.CDLL(None).{call}\n" + HONEST)
+    assert (found.stage, found.problem) == ("load", "it was killed by signal 31")
+
+
+@pytest.mark.usefixtures("afresh")
+def test_submission_that_computes_in_threads_is_examined() -> None:
+    # What an honest model may do with the system, where the filter allows it and where not.
+    found = judged(
+        "import ctypes, mmap, os, random, signal, tempfile, threading, time\n"
+        "import numpy, torch\n"
+        "torch.set_num_threads(4)\n"
+        "torch.randn(300, 300) @ torch.randn(300, 300)\n"
+        "torch.nn.functional.conv2d(torch.randn(4, 8, 32, 32), torch.randn(8, 8, 3, 3))\n"
+        "torch.randn(64, 64).bfloat16() @ torch.randn(64, 64).bfloat16()\n"
+        "numpy.linalg.svd(numpy.random.default_rng(0).normal(size=(200, 200)))\n"
+        "held = mmap.mmap(-1, 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+        "thread = threading.Thread(target=time.sleep, args=(0.01,))\n"
+        "thread.start(); thread.join()\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('caught', flush=True))\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "os.pipe(); os.cpu_count(); os.sched_getaffinity(0); os.isatty(0); os.getloadavg\n" + HONEST
+    )
+    assert (found.stage, found.problem, found.printed) == ("done", None, said("caught\n"))
 
 
 @pytest.mark.usefixtures("afresh")
