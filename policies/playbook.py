@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import structs
+from msgspec.structs import asdict
 
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
@@ -43,7 +43,7 @@ class PlaybookPolicy:
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
-        return {"name": self.name, **structs.asdict(self.numbers)}
+        return {"name": self.name, **asdict(self.numbers)}
 
     def decide(self, observation: Observation) -> list[Decision]:
         """Return one decision for each due rule, the acting one first."""

@@ -79,7 +79,7 @@ def test_provoked_run_is_held_and_the_verdict_names_the_provocation(dead: Case) 
     told = {"name": DEAD[0], "seed": DEAD[1], "expects": ["R5"], "answered": ["R5"]}
     scores = report.step("scores")
     assert scores.evidence["provocation"] == told
-    assert scores.summary.endswith("(exercised by the provocation dead_activations)")
+    assert "(exercised by the provocation dead_activations)" in scores.summary
 
 
 def test_run_that_nobody_provoked_is_exercised_by_its_own_course(
