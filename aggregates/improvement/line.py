@@ -156,6 +156,7 @@ class Line(Aggregate):
                 "id": self.valley,
                 "steps": list(self.steps),
                 "expires": self.expires,
+                "envelope": self.envelope,
                 "from": aggregate.active,
                 "passed": 0,
             }

@@ -8,11 +8,14 @@ Source: docs/reference/gauntlet.md, "Stages" and "Valleys".
 I/O: the workplace.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet.errors import MovedError, RepositoryError
+from judge.gauntlet.approvals import read_approval
+from judge.gauntlet.errors import ApprovalError, MovedError, RepositoryError
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.workplace import Workplace
@@ -103,7 +106,7 @@ def conclude(
 
 
 def settle(place: Workplace, records: ProposalIndex) -> None:
-    """Finish what a process that was killed had begun; end a valley whose time is over."""
+    """Finish what a killed process had begun; end a valley whose time is over or key is revoked."""
     line = place.line()
     head = place.repository.head(place.branch)
     if head != line.head.commit and _intended(place) == head:
@@ -113,9 +116,21 @@ def settle(place: Workplace, records: ProposalIndex) -> None:
                 _record_promotion(place, proposal)
     settle_branch(place)
     line = place.line()
-    if line.valley is not None and place.clock() >= line.valley["expires"]:
-        place.change_line(lambda line: _turn_back(line, "it has expired"))
+    over = None if line.valley is None else _why_over(place, line.valley)
+    if over is not None:
+        place.change_line(lambda line: _turn_back(line, over))
         settle_branch(place)
+
+
+def _why_over(place: Workplace, valley: Mapping[str, Any]) -> str | None:
+    """Return why a valley may not stay open; None if it may."""
+    if place.clock() >= valley["expires"]:
+        return "it has expired"
+    try:
+        read_approval(valley["envelope"], operators=place.operators())
+    except ApprovalError:
+        return "the key of the operator who opened it is no longer in force"
+    return None
 
 
 def sweep(place: Workplace, records: ProposalIndex) -> None:

@@ -29,7 +29,8 @@ def describe_line(controller: Controller) -> dict[str, Any]:
         "at_checkpoint": head == line.head.commit,
         "halted": line.halt,
         "halted_by": line.halted_by,
-        "valley": line.valley,
+        "valley": line.valley
+        and {name: value for name, value in line.valley.items() if name != "envelope"},
         "alarms": line.alarms,
         "open_alarms": [vars(alarm) for alarm in line.open_alarms.values()],
         "checkpoints": [

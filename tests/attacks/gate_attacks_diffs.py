@@ -160,6 +160,13 @@ for _path in (
     "retrieval/__pycache__/selection.cpython-311.pyc",
 ):
     _reaches(f"add {_path}", made(_path), _path, "is tier 0", wants=OBEYED)
+_reaches(
+    "name a plugin of pytest in a package's metadata",
+    made("retrieval-1.0.dist-info/entry_points.txt"),
+    "retrieval-1.0.dist-info/entry_points.txt",
+    "is tier 0",
+    wants=OBEYED,
+)
 for _path in ("random.py", "sitecustomize.py", "_pytest/__init__.py"):
     _reaches(f"add {_path}", made(_path), _path, "creates a new top-level module", wants=SHADOW)
 _reaches(
@@ -217,9 +224,16 @@ for _path in ("../outside.py", "/etc/cron.d/mine", "retrieval/../tests/test_comp
         ends="rejected",
     )
 for _what, _path, _because in (
-    ("another alphabet", "retriev\u0430l/selection.py", "creates a new top-level module"),
+    ("another alphabet", "retriev\u0430l/selection.py", "use ASCII characters in new names"),
     ("capitals", "retrieval/Component.py", "are the same name on systems"),
-    ("wide letters", "retrieval/\uff43omponent.py", "are the same name on systems"),
+    ("wide letters", "retrieval/\uff43omponent.py", "use ASCII characters in new names"),
+    ("a letter that shows nothing", "retrieval/\u3164.py", "use ASCII characters in new names"),
+    (
+        "a mark that changes no letter",
+        "retrieval/words\ufe0f.py",
+        "use ASCII characters in new names",
+    ),
+    ("the name of a device", "retrieval/aux.py", "is a device on Windows"),
     ("an unseen mark", "retrieval/compo\u200bnent.py", "contains '\\u200b'"),
     ("a decomposed letter", "retrieval/me\u0301lange.py", "is not in Unicode normal form C"),
     ("a mark that turns the text", "retrieval/\u202eyp.tnenopmoc", "contains '\\u202e'"),

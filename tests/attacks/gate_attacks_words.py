@@ -470,6 +470,29 @@ def _(grounds: Grounds) -> Told:
         return _refused(lambda: controller.open_valley(envelope))
 
 
+@attack(
+    "take a valley's step after its operator's key was revoked",
+    "line",
+    wants="a step that is worse, with a stolen key",
+    ends="superseded",
+    because="the line moved to",
+    slow=True,
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.fresh("plain").line
+    start, down = line.head(), line.diff(SELECTION, UNSORTED)
+    up = line.diff(SETTINGS, lambda text: text + "\n")
+    with line.controller() as controller:
+        controller.open_valley(line.valley(controller, digest_of(down), digest_of(up)))
+        assert judged(controller, down).outcome == "promoted"
+        step = submit(controller, up, {SETTINGS: 2})
+    line.revoke_operator()
+    with line.controller() as controller:
+        found = controller.carry_on(step.id)
+        assert (line.head(), controller.line.valley) == (start, None)
+        return answer(None, found)
+
+
 # Luck
 
 

@@ -151,30 +151,14 @@ def _words(request: Mapping[str, Any], number: int) -> dict[str, Any]:
     return {name: [f"step {number}"] if name == "steps" else f"round {number}" for name in asked}
 
 
-def shorter_playbook(_: int, files: Mapping[str, str]) -> Answer:
-    """Make this repository's own advice shorter, and say the same."""
-    text = files[PLAYBOOK]
-    for long, short in SHORTER.items():
-        text = text.replace(long, short)
-    return write(PLAYBOOK, text)
-
-
 def gentler_rates(_: int, files: Mapping[str, str]) -> Answer:
     """Move this repository's learning rates by less than its playbook says."""
     return edit(NUMBERS, "most_lr_factor = 10.0", "most_lr_factor = 3.0")
 
 
-PLAYBOOK, NUMBERS = "policies/prompts/playbook.md", "policies/numbers.toml"
-SHORTER = {
-    "The rules themselves, their thresholds and windows are fixed; whether a\n"
-    "rule fired is never a matter of opinion. What remains to be judged is the remedy.": (
-        "Whether it fired is settled; what is judged is the remedy."
-    ),
-    " Act on the first\nthat fires and let the others wait for it, so that each remedy's effect "
-    "can be seen by itself.": " Act on the first; the others wait for it.",
-}
+NUMBERS = "policies/numbers.toml"
 SCRIPTS: Mapping[str, Sequence[Step]] = {
-    "own": (shorter_playbook, gentler_rates),
+    "own": (gentler_rates,),
     "sample": (
         *(thrift, unsorted, no_json, weaker_tests, idle, greedy, brevity, own_conftest),
         *(reads_what_is_expected, structure, looks_for_nothing, odd_keys, hooks, climbs, content),

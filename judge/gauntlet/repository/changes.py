@@ -2,10 +2,12 @@
 
 Looked at are two trees, never the diff's own headers: a rename is a deletion and an addition, and
 a link, a submodule or an executable file shows by its mode. A path has to be one that every file
-system takes for itself and for nothing else.
+system takes for itself and for nothing else. A new name is plain ASCII, so that a reader sees every
+character of it; names that the base has may stay.
 
 Source: git's fsck and verify_path() for what `.git` can look like; PEP 420 and importlib's order of
-finders for what takes a module's place.
+finders for what takes a module's place; "Naming Files, Paths, and Namespaces" (Microsoft) for the
+names of devices.
 Trust: paths and declarations are hostile.
 I/O: none.
 """
@@ -27,6 +29,7 @@ MAX_PATH = 500  # characters
 MAX_PART = 200  # bytes of a name
 _MODES = {"100755": "an executable file", "120000": "a symbolic link", "160000": "a submodule"}
 _PLAIN = frozenset("._-+=@,()[] ")
+_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9])(\..*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,12 @@ def check_changes(
                 "until an operator has reviewed it",
                 halts="line",
             )
+    known = set(paths) - {change.path for change in changes if change.kind == "added"}
+    known |= {folder for path in known for folder in _folders(path)}
     for change in changes:
         _check_path(change.path)
+        if change.kind == "added":
+            _check_new_names(change.path, known)
         _check_modes(change)
     _check_collisions(changes, paths)
     _check_imports(changes, paths)
@@ -134,6 +141,24 @@ def _problem_of_name(part: str) -> str | None:
     if unicodedata.normalize("NFC", part) != part:
         return "is not in Unicode normal form C"
     return None
+
+
+def _check_new_names(path: str, known: Collection[str]) -> None:
+    """Refuse a new name that is not plain ASCII, or that is a device on some systems."""
+    for name in (*_folders(path), path):
+        if name in known:
+            continue
+        part = name.rpartition("/")[2]
+        if not part.isascii():
+            odd = next(mark for mark in part if not mark.isascii())
+            raise _refused(
+                f"a proposal may not create the path {path!r}: {part!r} contains {odd!a}; use "
+                "ASCII characters in new names"
+            )
+        if _DEVICE.fullmatch(part):
+            raise _refused(
+                f"a proposal may not create the path {path!r}: {part!r} is a device on Windows"
+            )
 
 
 def _check_modes(change: PathChange) -> None:

@@ -1,8 +1,8 @@
 """The manifest of tiers: who may change which paths of a repository, and how that is measured.
 
 Tier 0 is changed by people only; tier 1 with an operator's approval; tier 2 by whatever passes.
-Some paths are tier 0 whatever a manifest says: the manifest, the reference set, the controller,
-git's own files, and files that Python and pytest obey wherever they lie.
+Some paths are tier 0 whatever a manifest says: the manifest, the reference set, the controller, the
+tests, git's own files, and files that Python, pytest and installers obey wherever they lie.
 
 Trust: bytes are hostile until parse_manifest() returns; the manifest of the base counts.
 I/O: none.  Units: seconds, bytes, lines.
@@ -27,16 +27,32 @@ MAX_PATTERNS = 2_000
 MAX_REPRESENTATIVE = 5  # tasks that a change of configuration is measured on first
 _OBEYED = frozenset(  # wherever they lie: by Python at its start, by pytest, by installers
     (
+        ".coveragerc",
+        ".coveragerc.toml",
+        ".pytest.ini",
+        ".pytest.toml",
         "__pycache__",
+        "conftest",
         "conftest.py",
         "pyproject.toml",
         "pytest.ini",
+        "pytest.toml",
+        "pyvenv.cfg",
         "setup.cfg",
         "setup.py",
+        "sitecustomize",
         "sitecustomize.py",
         "tox.ini",
+        "usercustomize",
         "usercustomize.py",
     )
+)
+_OBEYED_ENDS = (  # path files; the folders in which packages name their plugins
+    ".dist-info",
+    ".egg",
+    ".egg-info",
+    ".egg-link",
+    ".pth",
 )
 
 
@@ -72,6 +88,17 @@ class PathPattern(Text):
     def matches(self, path: str) -> bool:
         """Return whether the pattern covers the path."""
         return self._expression.fullmatch(path) is not None
+
+    def examples(self) -> tuple[str, ...]:
+        """Return paths of several depths that it covers, with names that nothing else has."""
+        depths = (1, 2, 3) if "**" in self else (1,)
+        return tuple(
+            "/".join(
+                "/".join(["\0"] * depth) if part == "**" else part.replace("*", "\0")
+                for part in self.split("/")
+            )
+            for depth in depths
+        )
 
 
 class FolderPath(PathPattern):
@@ -177,6 +204,14 @@ class _File(_Table, frozen=True):
     code: Code
     lint: Lint = Lint(max=Bounds())
 
+    def __post_init__(self) -> None:
+        for pattern in self.tests.paths:
+            if not all(_matches(self.tiers.people, path) for path in pattern.examples()):
+                raise ValueError(
+                    f"the tests {str(pattern)!r} must be tier 0, because a proposal could weaken "
+                    "them otherwise: add the pattern to tier 0"
+                )
+
 
 class Manifest(_File, frozen=True, kw_only=True):
     """What a repository says about its own paths."""
@@ -185,7 +220,7 @@ class Manifest(_File, frozen=True, kw_only=True):
 
     def tier_of(self, path: str) -> int:
         """Return the strictest tier that the path has; 0 where nothing else is said."""
-        if self.is_controller(path) or _is_obeyed(path):
+        if self.is_controller(path) or self.is_test(path) or _is_obeyed(path):
             return 0
         tiers = enumerate(astuple(self.tiers))
         return next((tier for tier, patterns in tiers if _matches(patterns, path)), 0)
@@ -236,6 +271,6 @@ def _matches(patterns: Iterable[PathPattern], path: str) -> bool:
 
 def _is_obeyed(path: str) -> bool:
     return any(
-        part.startswith(".git") or part in _OBEYED or part.endswith(".pth")
+        part.startswith(".git") or part in _OBEYED or part.endswith(_OBEYED_ENDS)
         for part in PurePosixPath(path.casefold()).parts
     )

@@ -40,6 +40,7 @@ file_lines = 20
 FILES = {
     PATH: MANIFEST,
     "judge/reference_tasks/manifest.json": '{"version": 1, "tasks": []}\n',
+    "notes/Übung 2.txt": "Eins\n",
     "notes/windows.txt": "one\r\ntwo\r\nthree\r\n",
     "prompts/system.md": "Be exact.\n",
     "prompts/task.md": "Choose well.\n",

@@ -294,6 +294,23 @@ def test_valley_is_turned_back_when_its_time_is_over(line: Line) -> None:
     assert line.head() == start.commit
 
 
+def test_valley_is_turned_back_when_its_operators_key_is_revoked(line: Line) -> None:
+    down = line.diff(SELECTION, UNSORTED)
+    up = unified(SELECTION, UNSORTED, THRIFTY)
+    with line.controller() as controller:
+        controller.open_valley(line.valley(controller, digest_of(down), digest_of(up)))
+        start = controller.line.head
+        assert judged(controller, down).outcome == "promoted"
+        step = submit(controller, up)
+    line.revoke_operator()
+    with line.controller() as controller:
+        assert controller.carry_on(step.id).outcome == "superseded"
+        assert (controller.line.head, controller.line.valley) == (start, None)
+        worse = judged(controller, down)
+        assert worse.outcome == "rejected"
+    assert line.head() == start.commit
+
+
 def test_line_has_one_controller_at_a_time(line: Line) -> None:
     with line.controller() as controller, line.controller() as other:
         diff = line.diff(SELECTION, THRIFTY)

@@ -60,7 +60,8 @@ def moves(name: str, to: str) -> Edit:
         ([writes("prompts/system.md", "Be brief.\n"), HONEST], 1, False),
         ([moves("sample/select.py", "sample/choose.py")], 2, False),
         ([writes("sample/more.py", "x = 1\n")], 2, False),
-        ([writes("notes/Übung 2.txt", "x\n")], 2, False),
+        ([writes("notes/Übung 2.txt", "Zwei\n")], 2, False),  # the base has this name
+        ([writes("notes/auxiliary.com.txt", "x\n")], 2, False),
     ],
 )
 def test_tier_of_a_proposal_is_the_strictest_that_it_touches(
@@ -263,6 +264,18 @@ def test_path_that_leads_elsewhere_is_rejected(scene: Scene, path: str) -> None:
         ("sample/se\u200blect.py", "contains"),
         ("sample/\udcff.py", "contains"),
         ("sample/u\u0308.py", "normal form C"),
+        ("sample/\u3164.py", "contains '.u3164'; use ASCII"),  # letters and marks that show nothing
+        ("sample/select\ufe0f.py", "contains '.ufe0f'; use ASCII"),
+        ("sample/sel\u034fect.py", "contains '.u034f'; use ASCII"),
+        ("sample/s\u0435lect.py", "contains '.u0435'; use ASCII"),  # Cyrillic, Greek, fullwidth
+        ("sample/\u03bfrder.py", "contains '.u03bf'; use ASCII"),
+        ("sample/\uff53elect.py", "contains '.uff53'; use ASCII"),
+        ("s\u0430mple/new.py", "contains '.u0430'; use ASCII"),
+        ("sample/aux.py", "is a device on Windows"),
+        ("sample/NUL", "is a device on Windows"),
+        ("sample/com1.tar.gz", "is a device on Windows"),
+        ("sample/con/new.py", "is a device on Windows"),
+        ("sample/CONOUT$", "contains"),
         ("sample//x.py", "leads elsewhere"),
         ("sample/../judge/x.py", "leads elsewhere"),
         ("/sample/x.py", "leads elsewhere"),
@@ -283,8 +296,6 @@ def test_odd_path_is_rejected(scene: Scene, path: str, message: str) -> None:
         ("sample/Select.py", "sample/select.py"),
         ("Sample/new.py", "Sample"),
         ("JUDGE/tiers.toml", "JUDGE"),
-        ("sample/\u017felect.py", "sample/select.py"),
-        ("sample/\uff53elect.py", "sample/select.py"),
     ],
 )
 def test_name_that_differs_by_case_or_form_only_is_rejected(
@@ -294,7 +305,7 @@ def test_name_that_differs_by_case_or_form_only_is_rejected(
 
 
 def test_two_new_names_that_are_one_are_rejected(scene: Scene) -> None:
-    refused(scene, made("notes/Ä.txt") + made("notes/ä.txt"), "are the same name on")
+    refused(scene, made("notes/A.txt") + made("notes/a.txt"), "are the same name on")
     decomposed = unicodedata.normalize("NFD", "ä")
     refused(scene, made(f"notes/{decomposed}.txt"), "normal form C")
 

@@ -15,6 +15,7 @@ from judge.gauntlet.repository.manifest import MAX_BYTES, PATH, Manifest, parse_
 
 
 def with_tiers(tiers: dict[int, list[str]]) -> Manifest:
+    tiers = {**tiers, 0: [*tiers[0], "tests/**"]}
     written = "\n".join(f"{tier} = {patterns!r}" for tier, patterns in tiers.items())
     start, end = MANIFEST.index("[tiers]"), MANIFEST.index("[controller]")
     return parse_manifest(f"{MANIFEST[:start]}[tiers]\n{written}\n{MANIFEST[end:]}".encode())
@@ -118,12 +119,39 @@ def test_pattern_holds_what_it_says(pattern: str, path: str, held: bool) -> None
         "a/tox.ini",
         "a/setup.cfg",
         "setup.py",
+        "a/pytest.toml",
+        "a/.pytest.ini",
+        "a/.coveragerc",
+        "a/pyvenv.cfg",
+        "a/sitecustomize/x.py",
+        "a-1.0.dist-info/entry_points.txt",
+        "a/B-1.0.Egg-Info/entry_points.txt",
+        "tests/helper.py",
     ],
 )
 def test_path_is_tier_0_whatever_the_manifest_says(path: str) -> None:
     everything = with_tiers({0: [], 1: [], 2: ["**"]})
     assert everything.tier_of(path) == 0
     assert everything.tier_of("a/x.py") == 2
+
+
+@pytest.mark.parametrize(
+    ("tier_0", "tests"),
+    [
+        (["judge/**"], ["tests/**"]),
+        (["tests/*"], ["tests/**"]),
+        (["tests/test_a.py"], ["tests/test_*.py"]),
+        (["tests/**"], ["tests/**", "sample/test_*.py"]),
+        (["tests/unit/**"], ["tests/**/test_*.py"]),
+    ],
+)
+def test_tests_outside_of_tier_0_are_rejected(tier_0: list[str], tests: list[str]) -> None:
+    written = MANIFEST.replace('paths = ["tests/**"]', f"paths = {tests!r}")
+    with pytest.raises(ManifestError, match=r"the tests .* must be tier 0") as caught:
+        parse_manifest(re.sub(r"(?m)^0 = .*", f"0 = {tier_0!r}", written).encode())
+    assert str(caught.value).startswith("judge/tiers.toml: ")
+    assert parse_manifest(re.sub(r"(?m)^0 = .*", '0 = ["**"]', written).encode())
+    assert parse_manifest(re.sub(r"(?m)^0 = .*", f"0 = {tests!r}", written).encode())
 
 
 def test_strict_pattern_holds_names_with_line_breaks() -> None:
@@ -280,7 +308,12 @@ def test_what_records_and_judges_is_tier_0_here() -> None:
     assert {manifest.tier_of(path) for path in alone} == {0}
     assert manifest.is_controller("judge/gauntlet/repository/manifest.py")
     assert manifest.tier_of("policies/prompts/contract.md") == 1
-    assert manifest.tier_of("policies/playbook.py") == 2
+    assert manifest.tier_of("policies/evidence.py") == 2
+
+
+def test_playbook_is_read_only_here() -> None:
+    manifest = own()
+    assert manifest.tier_of("policies/prompts/playbook.md") == 0
 
 
 def test_representative_tasks_are_in_the_reference_set_here() -> None:
