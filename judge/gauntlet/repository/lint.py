@@ -2,13 +2,16 @@
 
 Candidates are tested and measured in processes that they run in, so code that rewrites those
 processes could pass for better code. The fence refuses the plain ways to do so: modules outside the
-manifest's list, special names, building code from text, catching what ends a process, assigning to
-what was imported. Only problems that the file did not have before count.
+manifest's list, special and private names, building code or classes from text, catching what ends a
+process, assigning to what was imported, names that pytest obeys. Of what the allowed modules can
+do, it refuses what turns text into code (`dataclass` other than as a class's innermost decorator,
+`namedtuple` with computed names). Only problems that the file did not have before count.
 
 Not covered: Python cannot be fenced by reading it. Objects that pass through containers and
 arguments, and methods that change what was imported, are not followed. What holds without this
-fence is that the scorer, the base's tests and the record lie outside the candidate's process.
-Source: Python language reference, "Data model".
+fence is that the scorer, the base's tests and the record lie outside the candidate's process, and
+that this process is confined.
+Source: Python language reference, "Data model"; docs/reference/gauntlet.md, "The fence".
 Trust: both versions are hostile; nothing of them is run.
 I/O: none.
 """
@@ -16,6 +19,7 @@ I/O: none.
 import ast
 import io
 import re
+import string
 import sys
 import tokenize
 import warnings
@@ -41,15 +45,24 @@ _FORBIDDEN = _words(
     " eval exec exit globals help input locals methodcaller open quit setattr vars"
 )
 _REACHING = _words(  # attributes that lead from any object to the interpreter's inside
-    "CodeType ForwardRef Formatter FunctionType LambdaType ModuleType ag_code ag_frame bltns"
-    " builtins convert_ cr_code cr_frame ctypes eval evaluate exec f_back f_builtins f_code"
-    " f_globals f_locals func_globals get_field get_type_hints gi_code gi_frame global_enum"
-    " importlib make_dataclass mro os simple_enum singledispatch singledispatchmethod subprocess"
-    " sys tb_frame update_wrapper wraps"
+    "CodeType ForwardRef Formatter FunctionType LambdaType ModuleType ag_code ag_frame attrgetter"
+    " bltns builtins convert_ cr_code cr_frame ctypes defstruct delattr eval evaluate"
+    " evaluate_forward_ref exec f_back f_builtins f_code f_globals f_locals force_setattr"
+    " func_globals get_annotations get_field get_type_hints getattr_static gi_code gi_frame"
+    " global_enum importlib make_dataclass methodcaller mro new_class os prepare_class"
+    " resolve_bases setattr simple_enum singledispatch singledispatchmethod subprocess sys"
+    " tb_frame tb_next update_wrapper wraps"
 )
 _READS = ("getattr", "hasattr")
-_UNSEEN = re.compile(  # in which the ends of lines are that Python does not take for ends
-    "[\x0b\x0c\x1c-\x1e\x85\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+_DATACLASS = "dataclass"  # executes the names of a class's fields
+_MAKERS = _words("NamedTuple NewType TypedDict namedtuple")  # of classes, from names
+_ENUMS = _words("Enum Flag IntEnum IntFlag ReprEnum StrEnum")
+_OBEYED_BY_PYTEST = ("pytest_", "pytestmark")  # how names begin that it looks for in modules
+_SINKS = frozenset((_DATACLASS, *_MAKERS, *_ENUMS))
+_UNSEEN = re.compile(  # nothing that shows; or an end of a line that Python does not take for one
+    "[\x0b\x0c\x1c-\x1e\x85\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
 
@@ -92,22 +105,53 @@ def _problems(path: str, source: bytes, manifest: Manifest) -> list[tuple[int, s
         (text.count("\n", 0, mark.start()) + 1, f"contains the invisible character {mark[0]!r}")
         for mark in _UNSEEN.finditer(text)
     ]
+    found += _looking_alike(text)
     try:
-        walk = _Walk(path, manifest, _imported(tree), modules=_imported(tree, modules=True))
+        walk = _Walk(
+            path,
+            manifest,
+            _imported(tree),
+            modules=_imported(tree, modules=True),
+            others=_imported(tree, beside=path.split("/", maxsplit=1)[0]),
+        )
+        walk.prepare(tree)
         return sorted(found + list(walk.problems(tree)))
     except RecursionError:
         return [(1, "is nested too deeply")]
 
 
-def _imported(tree: ast.AST, *, modules: bool = False) -> frozenset[str]:
-    """Every name that an import binds anywhere in the file, or those that are surely modules."""
+def _looking_alike(text: str) -> list[tuple[int, str]]:
+    """Return the identifiers with letters that may look like other letters."""
+    found = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NAME and not token.string.isascii():
+                found.append((token.start[0], f"uses the identifier {token.string!a}: use ASCII"))
+    except (tokenize.TokenError, SyntaxError):
+        return [(1, "cannot be read as Python's tokenizer does")]
+    return found
+
+
+def _imported(tree: ast.AST, *, modules: bool = False, beside: str | None = None) -> frozenset[str]:
+    """Every name that an import binds anywhere in the file, or those that are surely modules.
+
+    `beside`: only those of absolute imports from outside of this top-level package.
+    """
     kinds = ast.Import if modules else ast.Import | ast.ImportFrom
     return frozenset(
         alias.asname or alias.name.split(".")[0]
         for node in ast.walk(tree)
         if isinstance(node, kinds)
         for alias in node.names
+        if beside is None or _top(node, alias) not in (beside, None)
     )
+
+
+def _top(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str | None:
+    """Return the top-level package that something is imported from; None for a relative import."""
+    if isinstance(node, ast.ImportFrom):
+        return None if node.level else (node.module or "").split(".")[0]
+    return alias.name.split(".")[0]
 
 
 @dataclass(frozen=True)
@@ -118,8 +162,37 @@ class _Walk:
     manifest: Manifest
     imported: frozenset[str]
     modules: frozenset[str]
+    others: frozenset[str]  # names that come from outside of the file's own package
     dotted: set[int] = field(default_factory=set)  # ids of names that stand before a dot
     called: set[int] = field(default_factory=set)  # ids of names that are called where they stand
+    harmless: set[int] = field(default_factory=set)  # ids of what may stand where it stands
+
+    def prepare(self, tree: ast.AST) -> None:
+        """Note where `dataclass` and `type` do no more than they say."""
+        for node in ast.walk(tree):
+            match node:
+                case ast.ClassDef(decorator_list=[*_, innermost]):
+                    self.harmless.add(id(_plainly_called(innermost)))
+                case ast.arg(annotation=ast.expr() as types) | ast.AnnAssign(annotation=types):
+                    self._allow_types(types)
+                case ast.FunctionDef(returns=ast.expr() as types):
+                    self._allow_types(types)
+                case ast.AsyncFunctionDef(returns=ast.expr() as types):
+                    self._allow_types(types)
+                case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, types]):
+                    self._allow_types(types)
+                case ast.Subscript(value=ast.Name(id="type")):
+                    self._allow_types(node.value)
+                case ast.Compare(left=left, comparators=comparators):
+                    for each in (left, *comparators):
+                        self._allow_types(each)
+                case ast.MatchClass(cls=cls):
+                    self._allow_types(cls)
+
+    def _allow_types(self, node: ast.expr) -> None:
+        """Let `type` itself stand for the type of classes."""
+        found = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+        self.harmless.update(id(each) for each in found if each.id == "type")
 
     def problems(self, tree: ast.AST) -> Iterator[tuple[int, str]]:
         for node in ast.walk(tree):
@@ -144,10 +217,25 @@ class _Walk:
                 yield from self._attribute(node)
             case ast.Call():
                 yield from self._call(node)
-            case ast.ExceptHandler() if node.type is None:
-                yield "catches every exception: name the exceptions"
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            case ast.ExceptHandler():
+                if node.type is None:
+                    yield "catches every exception: name the exceptions"
+                yield from _name(node.name or "")
+            case ast.ClassDef():
                 yield from _name(node.name)
+                if any(keyword.arg in ("metaclass", None) for keyword in node.keywords):
+                    yield "gives a class a metaclass"
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from _name(node.name)
+            case ast.Global() | ast.Nonlocal():
+                for name in node.names:
+                    yield from _name(name)
+            case ast.MatchAs() | ast.MatchStar():
+                yield from _name(node.name or "")
+            case ast.MatchMapping():
+                yield from _name(node.rest or "")
+            case ast.Constant(value=str() as text):
+                yield from _text(text)
             case ast.arg():
                 yield from _name(node.arg)
             case ast.keyword():
@@ -174,8 +262,18 @@ class _Walk:
                 self._allowed(module) or self._allowed(whole)
             ):
                 yield f"imports {whole}, which is not in the list of allowed modules"
+            if alias.name in _FORBIDDEN and whole != "re.compile":
+                yield f"imports {alias.name}"
+            if _is_private(alias.name) and _top(node, alias) not in (self._package, None):
+                yield f"imports the private name {whole}"
+            if alias.asname not in (None, alias.name) and alias.name in _SINKS:
+                yield f"imports {alias.name} under another name"
             yield from _attribute_name(alias.name)
             yield from _name(alias.asname or "")
+
+    @property
+    def _package(self) -> str:
+        return self.path.split("/")[0]
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -204,10 +302,25 @@ class _Walk:
             yield f"uses {node.id} without calling it directly"
         elif node.id in self.modules and id(node) not in self.dotted:
             yield f"uses the module {node.id} as a value, not only its attributes"
+        yield from self._maker(node, node.id)
         yield from _name(node.id)
+
+    def _maker(self, node: ast.expr, name: str) -> Iterator[str]:
+        """Look at what makes classes, or code from their names."""
+        if not isinstance(getattr(node, "ctx", None), ast.Load) or id(node) in self.harmless:
+            return
+        if name == _DATACLASS:
+            yield "uses dataclass other than as the innermost decorator of a class"
+        elif name == "type" and isinstance(node, ast.Name) and id(node) not in self.called:
+            yield "uses type as a value"
+        elif name == "namedtuple" and id(node) not in self.called:
+            yield "uses namedtuple without calling it directly"
 
     def _attribute(self, node: ast.Attribute) -> Iterator[str]:
         yield from _attribute_name(node.attr)
+        yield from self._maker(node, node.attr)
+        if _root(node) in self.others and _is_private(node.attr):
+            yield f"accesses the private name {ast.unparse(node)[:100]}"
         if _root(node) in self.imported and self._is_module_of_others(node.attr, ast.unparse(node)):
             yield f"accesses the module {node.attr} through {ast.unparse(node)[:100]}"
         if not isinstance(node.ctx, ast.Load):
@@ -218,13 +331,30 @@ class _Walk:
             yield f"assigns to {ast.unparse(node)[:100]}, in what it imported"
 
     def _call(self, node: ast.Call) -> Iterator[str]:
-        if not isinstance(node.func, ast.Name) or node.func.id not in _READS:
-            return
-        named = node.args[1] if len(node.args) > 1 else None
-        if isinstance(named, ast.Constant) and isinstance(named.value, str):
-            yield from _attribute_name(named.value)
-        else:
-            yield f"calls {node.func.id} with a name that is computed at run time"
+        match node.func:
+            case ast.Name(id=name) if name in _READS:
+                named = node.args[1] if len(node.args) > 1 else None
+                if isinstance(named, ast.Constant) and isinstance(named.value, str):
+                    yield from _attribute_name(named.value)
+                    if named.value in _SINKS:
+                        yield f"reads {named.value} by its name"
+                else:
+                    yield f"calls {name} with a name that is computed at run time"
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _MAKERS:
+                parts: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
+                if not all(map(_is_literal, parts)):
+                    yield f"calls {name} with names that are computed at run time"
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in _ENUMS:
+                if len(node.args) + len(node.keywords) > 1:
+                    yield f"makes a class by calling {name}: write a class statement"
+            case ast.Name(id="type") if not _is_question(node):
+                yield "makes a class by calling type: write a class statement"
+            case ast.Call(func=ast.Name(id="type")) if _is_class_call(node):
+                yield "makes a class by calling the type of another"
+            case ast.Attribute(attr="format" | "format_map", value=pattern) if isinstance(
+                pattern, ast.BinOp | ast.Call | ast.JoinedStr
+            ):
+                yield "formats a pattern that is computed at run time: use an f-string"
 
 
 def _root(node: ast.expr) -> str | None:
@@ -233,10 +363,74 @@ def _root(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _name(name: str) -> Iterator[str]:
+def _plainly_called(decorator: ast.expr) -> ast.expr:
+    """Return what a decorator calls with nothing but named settings, or the decorator itself."""
+    if not isinstance(decorator, ast.Call):
+        return decorator
+    plain = not decorator.args and all(keyword.arg for keyword in decorator.keywords)
+    return decorator.func if plain else decorator
+
+
+def _is_question(node: ast.Call) -> bool:
+    """Whether this call of `type` asks for a value's type."""
+    return len(node.args) == 1 and not isinstance(node.args[0], ast.Starred) and not node.keywords
+
+
+def _is_class_call(node: ast.Call) -> bool:
+    spread = any(isinstance(each, ast.Starred) for each in node.args)
+    return spread or len(node.args) == 3  # a name, bases, and a namespace
+
+
+def _is_literal(node: ast.expr | ast.keyword) -> bool:
+    """Whether names stand here as they are; types beside them may be anything."""
+    match node:
+        case ast.keyword():
+            return node.arg is not None and (node.arg == "defaults" or _is_literal(node.value))
+        case ast.Constant():
+            return True
+        case ast.Tuple(elts=[ast.Constant(), _]):
+            return True  # a field and its type
+        case ast.List() | ast.Tuple():
+            return all(_is_literal(each) for each in node.elts)
+        case ast.Dict():
+            return all(isinstance(key, ast.Constant) for key in node.keys)
+        case ast.Name() | ast.Attribute():
+            return False
+    return False
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
+
+
+def _text(text: str) -> Iterator[str]:
+    """Look at a text that may name what is special to Python: as a key, or in a pattern."""
+    if text.isidentifier():
+        yield from _special_name(text)
+        return
+    if "{" not in text or "." not in text:
+        return
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(text) if name]
+    except ValueError:
+        return  # no pattern, or one that cannot be formatted
+    for each in fields:
+        for part in re.split(r"[.\[\]]", each)[1:]:
+            yield from _special_name(part)
+            if part in _REACHING:
+                yield f"accesses .{part} in a pattern"
+
+
+def _special_name(name: str) -> Iterator[str]:
     special = name.startswith("__") and name.endswith("__") and name.strip("_")
     if special and name[2:-2] not in _SPECIAL:
         yield f"uses the special name {name}"
+
+
+def _name(name: str) -> Iterator[str]:
+    yield from _special_name(name)
+    if name.startswith(_OBEYED_BY_PYTEST):
+        yield f"uses the name {name}, which pytest may obey"
 
 
 def _attribute_name(name: str) -> Iterator[str]:

@@ -134,6 +134,73 @@ def test_honest_code_passes() -> None:
         ("import sample.core\nsample.core.bltns.eval('1')", "accesses .bltns"),
         ("from sample.core import Formatter", "accesses .Formatter"),
         ("from sample.core import singledispatch", "accesses .singledispatch"),
+        # Classes of names that are text: dataclass and namedtuple execute them.
+        (
+            "import dataclasses\n"
+            'types = {"__annotations__": {"a: exec(PAY) if 1 else x": int}}\n'
+            'dataclasses.dataclass(type("C", (), types))',
+            "uses dataclass other than as",
+        ),
+        ("from dataclasses import dataclass\ndataclass(C)", "uses dataclass other than as"),
+        ("from dataclasses import dataclass\nd = dataclass", "uses dataclass other than as"),
+        ("from dataclasses import dataclass\nlist(map(dataclass, x))", "uses dataclass other"),
+        ("from dataclasses import dataclass as d\nd(C)", "imports dataclass under another name"),
+        ("from dataclasses import dataclass\n@dataclass(C)\nclass D: ...", "uses dataclass other"),
+        (
+            "from dataclasses import dataclass\n@dataclass(**x)\nclass D: ...",
+            "uses dataclass other",
+        ),
+        ("from dataclasses import dataclass\n@dataclass\n@f\nclass D: ...", "uses dataclass other"),
+        ("from dataclasses import dataclass\n@dataclass\ndef f(): ...", "uses dataclass other"),
+        ("from dataclasses import dataclass\ndef f(x: dataclass(C)): ...", "uses dataclass other"),
+        ("from sample.core import dataclass\ndataclass(C)", "uses dataclass other than as"),
+        ("import dataclasses\ngetattr(dataclasses, 'dataclass')(C)", "reads dataclass by its name"),
+        ("import dataclasses\ndataclasses._create_fn('f', [], ['x'])", "accesses the private name"),
+        ("from dataclasses import _create_fn", "imports the private name dataclasses._create_fn"),
+        ("type('C', (), {})", "makes a class by calling type"),
+        ("type(*x)", "makes a class by calling type"),
+        ("def f(x: type('C', (), n)): ...", "makes a class by calling type"),
+        ("t = type", "uses type as a value"),
+        ("map(type, x)", "uses type as a value"),
+        ("class C(type): ...", "uses type as a value"),
+        ("type(C)('D', (), {})", "makes a class by calling the type of another"),
+        ("type(C)(*x)", "makes a class by calling the type of another"),
+        ("class C(metaclass=f): ...", "gives a class a metaclass"),
+        ("class C(**x): ...", "gives a class a metaclass"),
+        ("x = {'__annotations__': {}}", "special name __annotations__"),
+        (
+            "from sample.core import namedtuple\nnamedtuple('C', names)",
+            "calls namedtuple with names",
+        ),
+        ("from sample.core import namedtuple\nnamedtuple(*x)", "calls namedtuple with names"),
+        ("from sample.core import namedtuple\nn = namedtuple", "uses namedtuple without calling"),
+        ("from sample.core import NamedTuple\nNamedTuple('C', x)", "calls NamedTuple with names"),
+        ("from sample.core import Enum\nEnum('C', x)", "makes a class by calling Enum"),
+        ("from sample.core import Enum as E", "imports Enum under another name"),
+        ("from sample.core import attrgetter", "accesses .attrgetter"),
+        ("from sample.core import exec as e", "imports exec"),
+        # Attributes that a pattern reads.
+        ("'{0.__class__}'.format(x)", "special name __class__"),
+        ("p = '{0.a[0].__globals__[x]}'", "special name __globals__"),
+        ("'{x.gi_frame}'.format_map(y)", "accesses .gi_frame in a pattern"),
+        ("('{0._' + '_class__}').format(x)", "a pattern that is computed at run time"),
+        ("''.join(x).format(y)", "a pattern that is computed at run time"),
+        # Names that pytest looks for in every module that it collects.
+        ("pytest_plugins = ['sample.hooks']", "uses the name pytest_plugins"),
+        ("def pytest_pyfunc_call(pyfuncitem): ...", "uses the name pytest_pyfunc_call"),
+        ("from sample.core import x as pytest_plugins", "uses the name pytest_plugins"),
+        ("match x:\n    case pytest_plugins: ...", "uses the name pytest_plugins"),
+        ("match x:\n    case [*pytest_plugins]: ...", "uses the name pytest_plugins"),
+        ("match x:\n    case {**pytest_plugins}: ...", "uses the name pytest_plugins"),
+        ("try: f()\nexcept ValueError as pytest_plugins: ...", "uses the name pytest_plugins"),
+        ("def f():\n    global pytest_plugins", "uses the name pytest_plugins"),
+        ("match x:\n    case __builtins__: ...", "special name __builtins__"),
+        # Names that look like others, or like nothing.
+        ("v\u0430lue = 1", "identifier 'v\\u0430lue': use ASCII"),
+        ("\u3164 = 1", "invisible character"),
+        ("x = 'a\ufe0fb'", "invisible character"),
+        ("x = 'a\u034fb'", "invisible character"),
+        ("# \U000e0041", "invisible character"),
         # What ends a process is not caught.
         ("try: f()\nexcept: ...", "catches every exception"),
         ("try: f()\nexcept BaseException: ...", "uses BaseException"),
@@ -163,6 +230,28 @@ def test_code_that_reaches_out_is_rejected(line: str, message: str) -> None:
     plain = "x = 1\n"
     assert problems(plain) == ""
     assert message in problems(f"{plain}{line}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass C:\n    x: int = 1",
+        "import dataclasses\n\n@dataclasses.dataclass\nclass C:\n    x: type[int] = int",
+        "def f(x: type) -> type:\n    return x if isinstance(x, type) else type(x)",
+        "y = type(x)(1, 2)",
+        "y = type(x) is type(z)",
+        "from sample.core import namedtuple\nC = namedtuple('C', ['a', 'b'], defaults=[x])",
+        "from sample.core import NamedTuple\nC = NamedTuple('C', [('a', int), ('b', list[int])])",
+        "from sample.core import Enum\n\nclass C(Enum):\n    A = 1\n\nC(1)",
+        "class C(Base, frozen=True): ...",
+        "y = '{:>3} {0} {name} {0.real} {'.format(x, name=1)",
+        "from sample._core import _limit",
+        "from ._core import _limit",
+        "x = 'Übung macht den Meister: größer, 你好'",
+    ],
+)
+def test_honest_forms_beside_them_pass(text: str) -> None:
+    assert problems(f"{text}\n") == ""
 
 
 @pytest.mark.parametrize(
