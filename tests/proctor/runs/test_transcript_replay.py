@@ -22,7 +22,7 @@ from chat_server import (
     is_probe,
     say,
 )
-from frontdoor import answer, call_here
+from frontdoor import answer, call_here, with_settings
 from synthetic import synthetic_call, synthetic_run, synthetic_transcript
 
 from aggregates.transcript import Transcript
@@ -83,10 +83,10 @@ def test_run_follows_from_its_record_whatever_the_server_did(
     settings: list[str],
 ) -> None:
     sets = [part for setting in settings for part in ("--set", setting)]
-    hopeless = ["epochs=9"] if policy == "mixed" else []
+    run = with_settings(RUN, "epochs=9") if policy == "mixed" else RUN
     with ChatServer(behaviour) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        done = call_here([*RUN, *hopeless, "--policy", policy, *MODEL, *sets], home=tmp_path)
+        done = call_here([*run, "--policy", policy, *MODEL, *sets], home=tmp_path)
     assert done.returncode == 0, done.stderr
     again = call_here(["replay", "--execute", "--json"], home=tmp_path)
     told = answer(again)
