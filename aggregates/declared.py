@@ -7,8 +7,9 @@ I/O: none.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 T = TypeVar("T")
+_TYPED = 64  # characters of a mistyped name that are compared with the known ones
 _JSON = {
     inspect.BoolType: "boolean",
     inspect.FloatType: "number",
@@ -46,16 +48,29 @@ def check_fields(value: object, error: type[Exception]) -> None:
         check(name, getattr(value, name), hint, error)
 
 
-def build(kind: type[T], value: object, *, error: type[Exception], what: str = "") -> T:
-    """Build a dataclass that checks its fields from a map; raise `error` naming what is wrong."""
+def build(
+    kind: type[T],
+    value: object,
+    *,
+    error: type[Exception],
+    what: str = "",
+    suggest: bool = False,
+) -> T:
+    """Build a dataclass that checks its fields from a map; raise `error` naming what is wrong.
+
+    With `suggest`, the message names the known key that is closest to a mistyped one. It is for
+    what people type: messages on what a model answered are recorded, and stay as they are.
+    """
     if not isinstance(value, Mapping):
         raise error(f"{what or 'the value'} must be a map, not {type(value).__name__}")
     within = f"{what}: " if what else ""
     declared = fields(kind)  # type: ignore[arg-type]  # every kind is a dataclass
     known = {item.name for item in declared}
     if unknown := sorted(set(map(str, value)) - known):
+        meant = closest(unknown[0], known) if suggest and len(unknown) == 1 else None
         raise error(
-            f"{within}unknown key {', '.join(unknown):.200}; known keys: {', '.join(sorted(known))}"
+            f"{within}unknown key {', '.join(unknown):.200}; "
+            f"{f'did you mean {meant}? ' if meant else ''}known keys: {', '.join(sorted(known))}"
         )
     needed = {
         item.name
@@ -65,6 +80,12 @@ def build(kind: type[T], value: object, *, error: type[Exception], what: str = "
     if missing := sorted(needed - set(value)):
         raise error(f"{within}{', '.join(missing)} is missing")
     return kind(**value)
+
+
+def closest(given: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is closest to a mistyped one, if any is close."""
+    near = get_close_matches(given[:_TYPED], sorted(known), n=1)
+    return near[0] if near else None
 
 
 def allowed(hint: Any) -> str:

@@ -108,10 +108,15 @@ class RunConfig:
         """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
         waived = value.get("waived", ())
         if not isinstance(waived, list | tuple):
-            raise ConfigurationError(f"waived must be a list of rules, not {waived!r}")
+            raise ConfigurationError(
+                f"waived must be a list of rules, as in 'waived=[\"R2\"]', not {waived!r}"
+            )
         one_thread = {"threads": 1} if value.get("numerics") == PORTABLE else {}
         return build(
-            cls, {**one_thread, **value, "waived": tuple(waived)}, error=ConfigurationError
+            cls,
+            {**one_thread, **value, "waived": tuple(waived)},
+            error=ConfigurationError,
+            suggest=True,
         )
 
     @classmethod
@@ -119,8 +124,10 @@ class RunConfig:
         """Read a configuration file; raises ConfigurationError naming the file."""
         try:
             value = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"{path} cannot be read as TOML: {error}") from error
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
         try:
             return cls.from_dict(value)
         except ConfigurationError as error:

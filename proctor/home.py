@@ -48,7 +48,7 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         if path.exists() and not path.is_dir():
-            raise ProctorError(f"{path} is a file; --home wants a folder, existing or new")
+            raise ProctorError(f"{path} is a file; --home takes a folder, existing or new")
         self.path = path
         socket = os.environ.get(NOTARY)
         self._notary = Path(socket) if socket else None

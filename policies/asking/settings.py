@@ -63,7 +63,7 @@ class ModelSettings:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "ModelSettings":
         """Build settings; raises PolicyError naming the key and what is allowed."""
-        return build(cls, value, error=PolicyError)
+        return build(cls, value, error=PolicyError, suggest=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as events hold them: without user, password and query."""

@@ -28,16 +28,20 @@ def bench() -> None:
 @app.command()
 def ledger(
     events: Annotated[
-        int, typer.Option("--events", min=5_000, max=100_000_000, help="Entries to be verified.")
+        int,
+        typer.Option(
+            "--events", min=5_000, max=100_000_000, help="Number of entries to append and verify."
+        ),
     ] = 200_000,
     rounds: Annotated[
-        int, typer.Option("--rounds", min=1, max=1_000, help="Rounds; their median counts.")
+        int,
+        typer.Option("--rounds", min=1, max=1_000, help="Number of rounds; the median is shown."),
     ] = 5,
     folder: Annotated[
         Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
     ] = Path(),
 ) -> Output:
-    """Append and verify beside the library's recorder, a chain of JSON lines and bare limits."""
+    """Time appending and verifying; compare with the library, JSON lines and bare limits."""
     found = measure(folder, events=events, rounds=rounds)
     fastest = f"newest signature, {CORES} processes"
 
@@ -102,10 +106,13 @@ def projections(
         Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
     ] = Path(),
     cookbook: Annotated[
-        bool, typer.Option("--cookbook", help="Ask the cookbook, in a file of ten million rows.")
+        bool,
+        typer.Option(
+            "--cookbook", help="Time the cookbook's queries on a file of ten million rows."
+        ),
     ] = False,
 ) -> Output:
-    """Make tables of events like this home's, beside reading and decoding them."""
+    """Time making tables of events like this home's, and only reading and decoding them."""
     found: ProjectionBench | CookbookTimes
     if cookbook:
         with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:

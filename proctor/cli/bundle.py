@@ -124,7 +124,7 @@ def import_(
 ) -> Output:
     """Verify a bundle and make a home of it, to show, query and replay; or bring one up to date."""
     if not is_bundle(bundle):
-        raise ProctorError(f"{bundle} holds no bundle; `proctor export --bundle` makes one")
+        raise ProctorError(f"no bundle in {bundle}; `proctor export --bundle` makes one")
     owner = read_vkey_file(vkey)
     recalled = recall(owner or read_vkey(bundle))
     kept_heads = [] if recalled is None else [recalled.note]

@@ -96,7 +96,7 @@ def rollback(
     ],
     key: SigningKeyOption = None,
 ) -> Output:
-    """Roll back a checkpoint and its descendants; exit code 1 if the branch stays."""
+    """Roll back a checkpoint and its descendants; exit code 1 if the branch is not moved."""
     author = operator_key(key)
     with where.open() as controller:
         place = controller.place

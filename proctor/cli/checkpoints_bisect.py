@@ -51,7 +51,7 @@ def bisect(
     ] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--file", metavar="FILE", help="Copied into {files} for the command."),
+        typer.Option("--file", metavar="FILE", help="File to copy into {files} for the command."),
     ] = None,
     seconds: Annotated[
         float | None,
@@ -78,7 +78,7 @@ def bisect(
         typer.Option("--confidence", help="Confidence at which a search with wrong verdicts ends."),
     ] = 0.95,
     check_ends: Annotated[
-        bool, typer.Option("--check-ends", help="Verify the two endpoints first.")
+        bool, typer.Option("--check-ends", help="Probe the two endpoints first.")
     ] = False,
     afresh: Annotated[
         bool, typer.Option("--afresh", help="Search again, and ignore earlier probes.")

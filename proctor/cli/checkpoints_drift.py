@@ -49,8 +49,8 @@ SiblingsOption = Annotated[
         "--siblings",
         min=1,
         max=64,
-        help="Fresh tasks of each kind in one evaluation; as many for "
-        "the baseline as for what is compared with it.",
+        help="Fresh tasks of each kind in one evaluation; the same number for the baseline and "
+        "for all later evaluations.",
     ),
 ]
 
@@ -87,8 +87,8 @@ def drift(
         typer.Option(
             "--every",
             min=0,
-            help="Evaluate the active checkpoint if it never was, or so many runs "
-            "were begun under it since; 0: now.",
+            help="Evaluate the active checkpoint if it has no evaluation, or if this many runs "
+            "started under it since; 0 evaluates now.",
         ),
     ] = 20,
     siblings: SiblingsOption = 1,
@@ -96,9 +96,9 @@ def drift(
         bool, typer.Option("--show", help="Run no evaluation; show the recorded ones.")
     ] = False,
 ) -> Output:
-    """Evaluate the active checkpoint where that is due, draw the chart, and raise alarms.
+    """Evaluate the active checkpoint if that is due, draw the chart, and raise alarms.
 
-    Exit code 1 where an alarm is open. The circuit breaker rolls back by itself.
+    The exit code is 1 while an alarm is open. The circuit breaker rolls back automatically.
     """
     require_extra("train")
     production, since = _asked(where.home)
@@ -167,10 +167,18 @@ def simulate_(
             help="Standard deviation of one evaluation; by default the line's.",
         ),
     ] = None,
-    mean: Annotated[float, typer.Option("--mean", min=0.3, max=1.0, help="With --sd.")] = 0.94,
-    tasks: Annotated[int, typer.Option("--tasks", min=5, help="With --sd.")] = 52,
-    streams: Annotated[int, typer.Option("--streams", min=100, max=100_000)] = 1_000,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    mean: Annotated[
+        float,
+        typer.Option("--mean", min=0.3, max=1.0, help="With --sd: mean share of right answers."),
+    ] = 0.94,
+    tasks: Annotated[
+        int, typer.Option("--tasks", min=5, help="With --sd: tasks in one evaluation.")
+    ] = 52,
+    streams: Annotated[
+        int,
+        typer.Option("--streams", min=100, max=100_000, help="Number of histories to simulate."),
+    ] = 1_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random draws.")] = 0,
 ) -> Output:
     """Simulate the false alarms and the delays of all charts together."""
     repeats = 20

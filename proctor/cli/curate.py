@@ -46,8 +46,8 @@ _NameArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="Of data, the fingerprint of its training examples; else who decides: a model as its "
-        "policy names it, playbook, human. `proctor curate origins` lists them.",
+        help="For data, the fingerprint of the training examples; for a model, its name, or "
+        "`playbook` or `human`. `proctor curate origins` lists them.",
     ),
 ]
 _NoteOption = Annotated[str, typer.Option("--note", help="Reason.")]
@@ -67,7 +67,7 @@ def export(
     decided_by: Annotated[
         list[str] | None,
         typer.Option(
-            "--decided-by", metavar="NAME", help="Only answers of these deciders; may be repeated"
+            "--decided-by", metavar="NAME", help="Only answers of this decider; can be repeated."
         ),
     ] = None,
     max_temperature: Annotated[
@@ -81,11 +81,11 @@ def export(
     ] = None,
     min_process_score: Annotated[
         float | None,
-        typer.Option("--min-process-score", min=0, max=1, help="Least process score of the runs."),
+        typer.Option("--min-process-score", min=0, max=1, help="Lowest process score of the runs."),
     ] = None,
     min_accuracy: Annotated[
         float | None,
-        typer.Option("--min-accuracy", min=0, max=1, help="Least validation accuracy of the runs."),
+        typer.Option("--min-accuracy", min=0, max=1, help="Lowest validation accuracy."),
     ] = None,
     provoked: Annotated[
         bool | None,
@@ -102,7 +102,7 @@ def export(
             "--margin",
             min=0,
             max=1,
-            help="Preferences only: least difference between the two runs.",
+            help="Preferences only: smallest difference between the two runs.",
         ),
     ] = MARGIN,
 ) -> Output:

@@ -172,7 +172,7 @@ def measure(
     where: LineOptions,
     hidden: Annotated[
         Path | None,
-        typer.Option("--hidden", help="Folder with other hidden siblings than the home's."),
+        typer.Option("--hidden", help="Folder with hidden siblings to use instead of the home's."),
     ] = None,
 ) -> Output:
     """Evaluate the branch, hidden siblings included; exit code 1 on an alarm."""

@@ -25,7 +25,7 @@ from proctor.improvement.home import (
 )
 from proctor.improvement.patterns import LineHistory
 from proctor.improvement.proposers import ModelProposer, Proposer, ResetProposer, TunerProposer
-from proctor.output.terminal import console, print_table, words
+from proctor.output.terminal import console, counted, print_table, words
 from proctor.runs.run_settings import read_pairs
 
 TUNER, OPENAI = "tuner", "openai"
@@ -39,7 +39,7 @@ def evolve(
     where: LineOptions,
     rounds: Annotated[int, typer.Option("--proposals", min=1, help="Number of rounds.")] = 1,
     policy: Annotated[
-        str, typer.Option("--policy", help=f"Who looks: {TUNER} (no model), or {OPENAI}.")
+        str, typer.Option("--policy", help=f"Proposer: {TUNER} (no model), or {OPENAI}.")
     ] = TUNER,
     settings: Annotated[
         list[str] | None,
@@ -48,20 +48,22 @@ def evolve(
     technique: Annotated[
         str | None,
         typer.Option(
-            "--technique", help="Instead of what was learned; one of " + ", ".join(TECHNIQUES)
+            "--technique",
+            help="Technique to use; by default the record decides. One of "
+            f"{', '.join(TECHNIQUES)}.",
         ),
     ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Start again with the initial texts.")
     ] = False,
     switch: Annotated[
-        bool | None, typer.Option("--on/--off", help="Allow or forbid it on this line.")
+        bool | None, typer.Option("--on/--off", help="Turn evolution on or off for this line.")
     ] = None,
 ) -> Output:
     """Propose and judge changes for several rounds; the same command continues."""
     require_extra("train")
     if technique is not None and technique not in TECHNIQUES:
-        raise ProctorError(f"there is no technique {technique!r}: {', '.join(TECHNIQUES)}")
+        raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(TECHNIQUES)}")
     with where.open() as controller:
         if switch is not None:
             steer(controller, "on" if switch else "off")
@@ -116,7 +118,9 @@ def _proposer(
         yield ResetProposer()
     elif policy == TUNER:
         if given:
-            raise PolicyError(f"the tuner takes no settings, not {sorted(given)}")
+            raise PolicyError(
+                f"the tuner takes no settings; leave out --set {', '.join(sorted(given))}"
+            )
         yield TunerProposer()
     elif policy == OPENAI:
         from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
@@ -176,7 +180,7 @@ def _describe(controller: Controller, ended: Evolution.RoundEnded) -> dict[str, 
 
 def _tell(told: dict[str, Any]) -> None:
     print_table(
-        ("round", "came to", "technique", "about", "why"),
+        ("round", "outcome", "technique", "pattern", "reason"),
         [
             (
                 each["round"],
@@ -193,7 +197,9 @@ def _tell(told: dict[str, Any]) -> None:
         console.print(words(said))
     state = "on" if told["on"] else "off"
     console.print(
-        words(f"evolution is {state}; {told['rounds']} rounds so far, {told['left']} left")
+        words(
+            f"evolution is {state}; {counted(told['rounds'], 'round')} so far, {told['left']} left"
+        )
     )
     if told["stopped"]:
         console.print(words(f"stopped: {told['stopped']}"))

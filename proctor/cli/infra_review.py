@@ -45,7 +45,9 @@ DaysOption = Annotated[
 ]
 PendingOption = Annotated[
     Path | None,
-    typer.Option("--pending", help="Folder of export-pending: sign there, without a ledger."),
+    typer.Option(
+        "--pending", help="Folder written by `export-pending`; sign there, without a ledger."
+    ),
 ]
 
 
@@ -167,7 +169,7 @@ def valley(
 
 @app.command()
 def adopt(where: LineOptions, signing: Signing) -> Output:
-    """Record the branch as people have moved it, as a checkpoint."""
+    """Record the commits that people made on the branch as a checkpoint."""
     with where.open() as controller:
         line = controller.line.id
         subjects = reviews.adoption_subjects(controller.place)

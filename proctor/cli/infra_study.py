@@ -43,7 +43,7 @@ SeedOption = Annotated[
 def simulate_(
     seed: SeedOption = 0,
     small: Annotated[
-        bool, typer.Option("--small", help="Budget in seconds; a tenth of it or less.")
+        bool, typer.Option("--small", help="Simulate a tenth or less, in seconds.")
     ] = False,
 ) -> Output:
     """Simulate the error rates of the gate, and of a plain rule."""
@@ -72,10 +72,10 @@ def mutate(
     repo: RepoOption = HERE,
     branch: BranchOption = BRANCH,
 ) -> Output:
-    """Plant defects into tier-2 code, and tell which its reference set catches.
+    """Plant defects into tier 2 code, and list those that the reference set misses.
 
-    The repository that this command was installed from is asked in forks of one process, in
-    minutes; any other, as candidates are, by one confined process for each task.
+    The repository that this command was installed from answers in forks of one process, in
+    minutes. Any other repository answers each task in a confined process, like a candidate.
     """
     require_extra("train")
     repository = Repository(repo)

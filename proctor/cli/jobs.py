@@ -282,7 +282,7 @@ def _print_report(report: AuditReport) -> None:
     if off := report.config.get("disabled"):
         console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
     scores = report.scores
-    axis = "exercised" if scores.process_axis_exercised else "unexercised: hardly a rule fired"
+    axis = "exercised" if scores.process_axis_exercised else "unexercised: too few rules fired"
     if scores.process_axis_exercised and (by := report.step("scores").evidence.get("provocation")):
         axis += f" by the provocation {words(by['name'])}"
     console.print(

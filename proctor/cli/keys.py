@@ -73,7 +73,7 @@ def new(
     if not re.fullmatch(r"[!-*,-~]+", name):
         raise ProctorError(f"{name!r} cannot be a key's name: it holds blanks, plus, or the like")
     if file.exists():
-        raise ProctorError(f"{file} is there already; a new key wants a new file")
+        raise ProctorError(f"{file} already exists; give a new file for the new key")
     key = load_or_create_key(file, passphrase=passphrase())
     public_key = public_bytes(key)
     text = cosignature_vkey(name, public_key) if role == "witness" else vkey(name, public_key)
@@ -180,7 +180,7 @@ def _check_meant(record: KeyRecord, authority: Authority) -> None:
 
 def _check_role(role: str) -> None:
     if role not in _ROLES:
-        raise ProctorError(f"{role!r} is no role that is granted; take {', '.join(_ROLES)}")
+        raise ProctorError(f"unknown role {role!r}; choose from {', '.join(_ROLES)}")
 
 
 def _key_id(public_key: bytes) -> str:

@@ -1,7 +1,8 @@
 """The command line. Errors are caught once, here, and become one line and a documented exit code.
 
-Exit codes: 0 held, 1 something was found, 2 wrong usage or input, 130 interrupted, 141 the output
-was closed. Every command lies in a module of its own, which is imported when the command is used.
+Exit codes: 0 success, 1 a failed check or a finding, 2 wrong usage or input, 130 interrupted, 141
+the output was closed. Every command lies in a module of its own, which is imported when the
+command is used.
 """
 
 import sys
@@ -18,8 +19,8 @@ from proctor.errors import EXIT_INTERRUPTED
 
 _HELP = (
     "Runs, records and judges how a model is trained, in a signed ledger that anyone can "
-    "verify and replay. Exit codes: 0 held, 1 something was found, 2 wrong usage or input, "
-    "130 interrupted, 141 output closed."
+    "verify and replay. Exit codes: 0 success, 1 a failed check or a finding, 2 wrong usage or "
+    "input, 130 interrupted, 141 output closed."
 )
 
 

@@ -15,7 +15,7 @@ from proctor.cli.main import app
 
 _HEAD = r"""# Command line
 
-`proctor` is the one command; `python -m proctor` is the same. Commands that work on a
+All commands start with `proctor`; `python -m proctor` is the same. Commands that work on a
 ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
 most take `--json`, which prints one JSON document to standard output. Progress and errors go to
 standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are remembered; `off`),
@@ -23,10 +23,10 @@ standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are 
 
 | exit code | meaning |
 |---|---|
-| 0 | everything asked for held |
-| 1 | something was found: a failed verification, suspect entries, a quorum not met, a hard fail |
+| 0 | success: no check failed |
+| 1 | a failed check or a finding: invalid ledger, suspect entries, quorum not met, hard fail |
 | 2 | wrong usage or input; the error names what is wrong and what to do |
-| 130 | interrupted with Ctrl-C; a run that was going on is closed as interrupted |
+| 130 | interrupted with Ctrl-C; a run in progress is closed as interrupted |
 | 141 | the reader of the output closed it, as in `proctor log \| head -1` |
 
 A `RUN` is `latest`, a run's id, or the beginning of one.

@@ -36,8 +36,8 @@ def replay(
         str,
         typer.Argument(
             metavar="RUN",
-            help="The id of a run or of a campaign, the beginning of one, or `latest`: the newest "
-            "run, or where there is none yet, the newest campaign.",
+            help="Id of a run or campaign, the start of an id, or `latest`: the newest run, or the "
+            "newest campaign if there is no run.",
         ),
     ] = "latest",
     at: Annotated[

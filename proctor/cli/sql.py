@@ -88,7 +88,7 @@ def follow(
     """Keep the tables up to date during runs; new entries are verified first.
 
     With --json, each check that found new entries prints one JSON document on a line. Ctrl-C
-    leaves. The file is held only while entries are applied, so that others can ask meanwhile.
+    stops it. The file is locked only while entries are applied; in between, others can query it.
     """
     home.require_ledger()
     position: int | None = None

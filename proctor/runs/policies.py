@@ -43,12 +43,16 @@ class PolicyChoice:
         """Return what was chosen; raises PolicyError or ProctorError for what cannot be."""
         given = read_pairs(settings)
         if name in (OPENAI, MIXED) or (name == HUMAN and given):
+            if "model" not in given:
+                raise PolicyError(f"the policy {name} needs a model: give --set model=NAME")
             return cls(name, ModelSettings.from_dict(given))
         if name != HUMAN and name not in POLICIES:
             known = ", ".join(sorted((*POLICIES, OPENAI, MIXED, HUMAN)))
-            raise PolicyError(f"no policy {name!r}: there are {known}")
+            raise PolicyError(f"unknown policy {name!r}; choose from {known}")
         if given:
-            raise PolicyError(f"the policy {name} takes no settings, not {sorted(given)}")
+            raise PolicyError(
+                f"the policy {name} takes no settings; leave out --set {', '.join(sorted(given))}"
+            )
         return cls(name)
 
     @property

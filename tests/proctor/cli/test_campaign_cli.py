@@ -347,7 +347,7 @@ def test_task_is_another_campaign_when_anything_of_it_is_another() -> None:
     [
         ("oracle", [], "there are human, mixed, nothing, openai, playbook"),
         ("playbook", ["model=a"], "takes no settings"),
-        ("openai", [], "model is missing"),
+        ("openai", [], "the policy openai needs a model: give --set model=NAME"),
         ("openai", ["model=a", "heat=2"], "unknown key heat"),
         ("mixed", ["model=a", "votes=99"], "votes must be"),
     ],
