@@ -161,8 +161,10 @@ def split_sized(data: bytes, *, limit: int) -> list[bytes]:
     at = 0
     while at < len(data):
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        if end > len(data) or len(parts) == limit:
-            raise MalformedError(f"the data must hold complete parts, at most {limit:,}")
+        if end > len(data):
+            raise MalformedError(f"part {len(parts)} is cut short")
+        if len(parts) == limit:
+            raise MalformedError(f"there are more than {limit:,} parts")
         parts.append(data[at + 2 : end])
         at = end
     return parts
