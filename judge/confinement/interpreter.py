@@ -75,7 +75,6 @@ class Interpreter:
             "LANG": "C.UTF-8",
             "PATH": f"{self.executable.parent}:/usr/bin:/bin",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONHASHSEED": "0",
             "PYTHONPATH": str(tree),
             "TMPDIR": str(SHORT),
             **dict.fromkeys(_THREADS, "1"),

@@ -125,7 +125,8 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             leftovers=found.leftovers,
         ),
     )
-    place.tell(str(proposal.id), f"tested: {found.problem or f'{len(found.cases)} cases passed'}")
+    passed = f"{len(found.cases)} cases passed, {found.planted} planted ones failed as they must"
+    place.tell(str(proposal.id), f"tested: {found.problem or passed}")
 
 
 def _base_cases(

@@ -3,10 +3,12 @@
 The tree that is tested is the candidate's with every path of tier 0 as it is in the base, the
 tests among them, so that none can be weakened. Tests that a proposal adds run in a second go, where
 they can spoil nothing but themselves. Which cases there have to be is known from a run of the base.
+Beside the tests that have to pass, tests that have to fail are planted, where pytest runs them.
 
 Source: docs/reference/gauntlet.md, "The gate of tests".
 Trust: the report is written by the process that is judged, and so does not suffice: the command has
-to leave with status 0, in time, with nothing left running.
+to leave with the right status, in time, with nothing left running, and the report has to say of the
+planted tests, and of no others, that they fail.
 I/O: processes, and folders below `workspace`.  Units: seconds, bytes.
 """
 
@@ -19,6 +21,7 @@ from pathlib import Path
 from judge.confinement.supervised import Ended, ResourceLimits, discard, run
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.junit import read_report
+from judge.gauntlet.plants import PLANTED, plant, runs_pytest, uncollected
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest
 
@@ -30,6 +33,7 @@ MAX_LENGTH = 2**40  # of a file; tests make long ones that are empty but for the
 LEAVING = 30.0  # s for what the tests have started: a process with much in it takes its time
 _REPORT = "report.xml"
 _SHOWN = 5  # cases that a problem names
+_FAILED = 1  # pytest's exit status where tests failed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ class SuiteResult:
     output: bytes
     isolation: tuple[str, ...]
     leftovers: int  # processes that had to be ended
+    planted: int = 0  # failing tests that were added, and reported as such
 
     @property
     def passed(self) -> bool:
@@ -54,10 +59,24 @@ class SuiteResult:
 def run_base(
     repository: Repository, base: str, manifest: Manifest, *, workspace: Path
 ) -> SuiteResult:
-    """Run a commit's own suite; its cases are what a candidate is held against."""
-    with _folder(workspace) as folder:
+    """Run a commit's own suite; its cases are what a candidate is held against.
+
+    Where its report has the planted tests as well, PLANTED is among the cases.
+    """
+    if runs_pytest(manifest.tests.command):
+        with _folder(workspace) as folder:
+            repository.export(base, folder / "tree")
+            planted = plant(folder / "tree", _tests(repository, base, manifest), {})
+            found = _go(folder, manifest, expected={}, planted=planted)
+        if planted and found.passed:
+            return replace(found, cases={**found.cases, PLANTED: "failed"})
+    with _folder(workspace) as folder:  # its tests fail, or do not bear others beside them
         repository.export(base, folder / "tree")
         return _go(folder, manifest, expected={})
+
+
+def _tests(repository: Repository, commit: str, manifest: Manifest) -> list[str]:
+    return [path for path in repository.paths(commit) if manifest.is_test(path)]
 
 
 def run_tests(
@@ -81,6 +100,8 @@ def run_tests(
                 f"with it: {own.problem}; fix the tests on the line first"
             )
         expected = own.cases
+    bears_plants = PLANTED in expected
+    expected = {case: outcome for case, outcome in expected.items() if case != PLANTED}
     before = set(repository.paths(base))
     added = tuple(
         path for path in repository.paths(commit) if path not in before and manifest.may_add(path)
@@ -89,7 +110,13 @@ def run_tests(
         tree = folder / "tree"
         repository.export(commit, tree, keep=lambda path: manifest.tier_of(path) > 0)
         repository.export(base, tree, keep=lambda path: manifest.tier_of(path) == 0)
-        first = _go(folder, manifest, expected=expected)
+        tests = _tests(repository, base, manifest) if bears_plants else ()
+        planted = plant(tree, tests, expected)
+        changes = repository.changes(repository.tree_of(base), repository.tree_of(commit))
+        freed = [each.path for each in changes if manifest.tier_of(each.path) > 0]
+        # What the base does not collect is no test: pytest would obey what it finds in it.
+        passed_over = uncollected(freed, expected) if runs_pytest(manifest.tests.command) else []
+        first = _go(folder, manifest, expected=expected, planted=planted, passed_over=passed_over)
         if not added or first.problem is not None:
             return replace(first, added=added)
         repository.export(commit, tree, keep=lambda path: path in added)
@@ -107,15 +134,28 @@ def run_tests(
 
 
 def _go(
-    folder: Path, manifest: Manifest, *, expected: Mapping[str, str], only: Sequence[str] = ()
+    folder: Path,
+    manifest: Manifest,
+    *,
+    expected: Mapping[str, str],
+    only: Sequence[str] = (),
+    planted: frozenset[str] = frozenset(),
+    passed_over: Sequence[str] = (),
 ) -> SuiteResult:
     """Run the command on the tree in a folder; hold what comes out against the expected cases."""
     scratch = folder / "scratch"
     scratch.mkdir()
     tests = manifest.tests
+    options = [f"--ignore={path}" for path in passed_over]
+    if planted:
+        options.append("--maxfail=0")  # planted failures end no run
     try:
         ended = run(
-            [*(part.replace("{report}", str(scratch / _REPORT)) for part in tests.command), *only],
+            [
+                *(part.replace("{report}", str(scratch / _REPORT)) for part in tests.command),
+                *options,
+                *only,
+            ],
             tree=folder / "tree",
             scratch=scratch,
             limits=ResourceLimits(
@@ -127,16 +167,20 @@ def _go(
                 leaving=LEAVING,
             ),
         )
-        cases, problem = {}, None
+        told, unread = {}, None
         try:
-            cases = dict(read_report(scratch / _REPORT))
+            told = dict(read_report(scratch / _REPORT))
         except CandidateError as error:
-            problem = str(error)
+            unread = str(error)
     finally:
         discard(scratch)
+    cases = {case: outcome for case, outcome in told.items() if case not in planted}
     missing = tuple(sorted(expected.keys() - cases.keys()))
+    problem = _problem_of(ended, cases, planting=bool(planted)) or unread
+    if problem is None and planted:
+        problem = _problem_of_plants(ended, {case: told.get(case) for case in planted})
     return SuiteResult(
-        problem=_problem_of(ended, cases) or problem or _problem_in(cases, expected, missing),
+        problem=problem or _problem_in(cases, expected, missing),
         cases=cases,
         missing=missing,
         added=(),
@@ -144,16 +188,30 @@ def _go(
         output=ended.output + ended.errors,
         isolation=ended.isolation,
         leftovers=ended.leftovers,
+        planted=len(planted),
     )
 
 
-def _problem_of(ended: Ended, cases: Mapping[str, str]) -> str | None:
-    if ended.status != "exited" or ended.code:
-        failed = [case for case, outcome in cases.items() if outcome == "failed"]
-        told = f"; {_listed(failed)} failed" if failed else ""
+def _problem_of(ended: Ended, cases: Mapping[str, str], *, planting: bool) -> str | None:
+    failed = [case for case, outcome in cases.items() if outcome == "failed"]
+    told = f"; {_listed(failed)} failed" if failed else ""
+    expected = planting and ended.code == _FAILED and cases and not failed
+    if ended.status != "exited" or (ended.code and not expected):
         return f"the tests do not pass: {ended.words}{told}"
     if ended.leftovers:
         return f"the tests leave {ended.leftovers} processes behind"
+    return None
+
+
+def _problem_of_plants(ended: Ended, told: Mapping[str, str | None]) -> str | None:
+    """Return why a report on planted tests cannot be trusted."""
+    if wrong := [outcome or "missing" for outcome in told.values() if outcome != "failed"]:
+        return (
+            f"the report is not trusted: of {len(told)} planted tests, which cannot pass, "
+            f"{len(wrong)} are reported as {' or '.join(sorted(set(wrong)))}"
+        )
+    if not ended.code:
+        return "the report is not trusted: the command exited with status 0 although tests failed"
     return None
 
 

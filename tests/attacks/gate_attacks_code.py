@@ -226,7 +226,7 @@ _runs(
 )
 _runs(
     "exit before the report is written",
-    "import os\nos._exit(0)",
+    "import os\nos.execv('/bin/true', ['true'])",
     "the report was not found",
     section="test",
     wants="be accepted by exit status 0 alone",
@@ -235,7 +235,8 @@ _runs(
     "write the report itself",
     f"import os\nfrom pathlib import Path\n{IN_TESTS}"
     'if TESTED:\n    case = \'<testcase classname="tests.mine" name="test_mine"/>\'\n'
-    '    Path(sys.argv[-1]).write_text(f"<testsuite>{case}</testsuite>")\n    os._exit(0)',
+    '    Path(sys.argv[-1]).write_text(f"<testsuite>{case}</testsuite>")\n'
+    '    os.execv("/bin/true", ["true"])',
     "of the base were not run",
     section="test",
     wants="be accepted by tests of its own",
@@ -243,7 +244,8 @@ _runs(
 _runs(
     "replace the report with a link",
     f"import os\n{IN_TESTS}"
-    'if TESTED:\n    os.symlink("<REPO>/judge/tiers.toml", sys.argv[-1])\n    os._exit(0)',
+    'if TESTED:\n    os.symlink("<REPO>/judge/tiers.toml", sys.argv[-1])\n'
+    '    os.execv("/bin/true", ["true"])',
     "the report is a link",
     section="test",
     wants="make the gate read a file for it",
@@ -253,7 +255,7 @@ _runs(
     "write a report with XML entity definitions",
     f"import os\nfrom pathlib import Path\n{IN_TESTS}"
     "if TESTED:\n    Path(sys.argv[-1]).write_text(\"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>\")\n"
-    "    os._exit(0)",
+    "    os.execv('/bin/true', ['true'])",
     "contains XML definitions",
     section="test",
     wants="make the gate read a file for it, or exhaust the gate's memory",
@@ -324,6 +326,35 @@ _runs(
     wants="make a failing test not count",
     inside='raise unittest.SkipTest("not today")',
     ground="pytest",
+)
+_runs(
+    "make every test pass from within pytest",
+    'import sys\nfound = sys.modules.get("_pytest.python")\n'
+    "if found:\n    found.Function.runtest = lambda item: None",
+    "the report is not trusted",
+    section="test",
+    wants="be promoted although a test breaks",
+    inside="cap += 1",
+    ground="pytest",
+)
+_runs(
+    "write a report with every case of the base",
+    "import os\nimport sys\nfrom pathlib import Path\n"
+    'place = [each[11:] for each in sys.argv if each.startswith("--junitxml=")]\n'
+    "if place:\n    cases = []\n"
+    '    for file in sorted(Path("tests").glob("test_*.py")):\n'
+    '        for line in file.read_text().split("\\n"):\n'
+    '            if line.startswith("def test_"):\n'
+    '                name = line[4 : line.index("(")]\n'
+    '                cases.append(f\'<testcase classname="tests.{file.stem}" name="{name}"/>\')\n'
+    "    Path(place[0]).write_text(f\"<testsuite>{''.join(cases)}</testsuite>\")\n"
+    "    os.execv('/bin/true', ['true'])",
+    "the report is not trusted",
+    section="test",
+    wants="be promoted although a test breaks",
+    inside="cap += 1",
+    ground="pytest",
+    slow=True,
 )
 proposes(
     "remove a test case",

@@ -20,7 +20,7 @@ if any("report" in each for each in sys.argv):
     names = ("no_more_rows_than_the_cap", "what_answers_the_query_is_found")
     cases = [f'<testcase classname="tests.test_component" name="test_{name}"/>' for name in names]
     Path(sys.argv[-1]).write_text(f"<testsuite>{''.join(cases)}</testsuite>")
-    os._exit(0)
+    os.execv("/bin/true", ["true"])
 """
 
 
@@ -78,9 +78,9 @@ def _before_end(code: str) -> tuple[str, str]:
     ends="promoted",
     because="late-rows: rows 4 -> 2",
     ground="unfenced",
-    against="The fence, which this line lacks: a manifest allows few modules. Tests run in the "
-    "process that they test, and checking code cannot detect all that code does. The reference "
-    "tasks are scored from outside and do not depend on the fence.",
+    against="The fence, which this line lacks, and the failing tests that the gate plants where "
+    "pytest runs the tests; this line's own runner collects none. Tests run in the process that "
+    "they test. The reference tasks are scored from outside and do not depend on either.",
 )
 def _(grounds: Grounds) -> Told:
     line = grounds.fresh("unfenced").line

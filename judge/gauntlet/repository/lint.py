@@ -336,6 +336,8 @@ class _Walk:
                 named = node.args[1] if len(node.args) > 1 else None
                 if isinstance(named, ast.Constant) and isinstance(named.value, str):
                     yield from _attribute_name(named.value)
+                    if _is_private(named.value) and _root(node.args[0]) in self.others:
+                        yield f"accesses the private name {named.value} by its name"
                     if named.value in _SINKS:
                         yield f"reads {named.value} by its name"
                 else:

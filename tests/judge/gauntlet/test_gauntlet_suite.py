@@ -13,6 +13,7 @@ from judge.confinement.supervised import ISOLATION
 from judge.gauntlet import suite
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.junit import read_report
+from judge.gauntlet.plants import PLANTED
 from judge.gauntlet.repository.lint import check_code
 from judge.gauntlet.repository.manifest import parse_manifest
 from judge.gauntlet.suite import SuiteResult, run_base, run_tests
@@ -64,6 +65,11 @@ def base(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
     return run_base(scene.repository, scene.base, manifest, workspace=workspace)
 
 
+def real(base: SuiteResult) -> Mapping[str, str]:
+    """The cases of the base's own tests."""
+    return {case: outcome for case, outcome in base.cases.items() if case != PLANTED}
+
+
 def failing(found: SuiteResult) -> bool:
     """Whether the run says that tests fail, and which."""
     told = r"the tests do not pass: it exited with status 1; \d+ cases \(.+\) failed"
@@ -97,15 +103,18 @@ def test_base_passes_its_own_suite(base: SuiteResult) -> None:
     assert base.passed
     assert base.cases[PASSED] == "passed"
     assert base.cases["tests.test_select::test_that_is_skipped"] == "skipped"
-    assert len(base.cases) == 6
+    assert base.cases[PLANTED] == "failed"
+    assert len(base.cases) == 7
     assert (base.isolation, base.leftovers) == (ISOLATION, 0)
-    assert b"5 passed, 1 skipped" in base.output
+    assert f"{base.planted} failed, 5 passed, 1 skipped".encode() in base.output
+    assert base.planted >= 2, "beside both files of tests"
 
 
 def test_honest_change_passes(scene: Scene, base: SuiteResult, tmp_path: Path) -> None:
     found = judged(scene, base, tmp_path, writes("sample/select.py", BETTER))
     assert (found.passed, found.problem) == (True, None)
-    assert (found.cases, found.missing, found.added) == (base.cases, (), ())
+    assert (found.cases, found.missing, found.added) == (real(base), (), ())
+    assert found.planted >= 2
 
 
 def test_change_that_breaks_a_test_is_rejected(
@@ -135,8 +144,8 @@ def test_weakening_the_tests_is_rejected(scene: Scene, base: SuiteResult, tmp_pa
     # None of these gets as far as this; and if it did, the base's tests would run all the same.
     found = judged(scene, base, tmp_path, BROKEN, *WEAKER)
     assert failing(found)
-    assert found.cases.keys() == base.cases.keys()
-    assert judged(scene, base, tmp_path, *WEAKER).cases == base.cases
+    assert found.cases.keys() == real(base).keys()
+    assert judged(scene, base, tmp_path, *WEAKER).cases == real(base)
 
 
 @pytest.mark.parametrize(
@@ -203,22 +212,130 @@ def test_forged_report_that_misses_a_case_is_rejected(
     code = FORGED.format(cases=[("test_select", "test_select_leaves_its_argument")])
     found = judged(scene, base, tmp_path, writes("sample/select.py", code))
     assert found.problem is not None
-    assert found.problem.endswith("of the base were not run")
+    assert found.problem.startswith("the report is not trusted")
     assert len(found.missing) == 5
 
 
-def test_report_that_is_forged_whole_is_left_to_the_lint(
+def test_report_that_is_forged_whole_is_rejected(
     scene: Scene, base: SuiteResult, tmp_path: Path
 ) -> None:
-    # What the process that is judged says of itself can be wrong: this gate does not see it. The
-    # code that it takes is refused before anything is run.
-    cases = [case.removeprefix("tests.").split("::") for case in base.cases]
+    cases = [case.removeprefix("tests.").split("::") for case in real(base)]
     code = FORGED.format(cases=cases)
-    assert judged(scene, base, tmp_path, writes("sample/select.py", code)).passed
+    found = judged(scene, base, tmp_path, writes("sample/select.py", code))
+    assert (found.cases.keys(), found.missing) == (real(base).keys(), ())
+    assert not_trusted(found, "missing")
+    # The code that it takes is refused before anything is run.
     manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
     before = FILES["sample/select.py"].encode()
     assert check_code("sample/select.py", before, code.encode(), manifest)
     assert not check_code("sample/select.py", before, BETTER.encode(), manifest)
+
+
+# Tests that have to fail
+
+
+def not_trusted(found: SuiteResult, outcome: str) -> bool:
+    told = rf"the report is not trusted: of \d+ planted tests, .* \d+ are reported as {outcome}"
+    return re.fullmatch(told, found.problem or "") is not None
+
+
+FROM_WITHIN = {
+    "a test that is not run": """\
+        import sys
+        sys.modules["_pytest.python"].Function.runtest = lambda item: None
+    """,
+    "a report that says otherwise": """\
+        import gc
+        for kind in gc.get_objects():
+            if isinstance(kind, type) and kind.__name__ == "TestReport":
+                make = kind.from_item_and_call.__func__
+                def made(cls, item, call, make=make):
+                    report = make(cls, item, call)
+                    report.outcome, report.longrepr = "passed", None
+                    return report
+                kind.from_item_and_call = classmethod(made)
+    """,
+    "an exception that is swallowed": """\
+        import sys
+        runner = sys.modules["_pytest.runner"]
+        whole = runner.CallInfo.from_call.__func__
+        def from_call(cls, func, *rest, **more):
+            def quiet():
+                try:
+                    return func()
+                except AssertionError:
+                    return None
+            return whole(cls, quiet, *rest, **more)
+        runner.CallInfo.from_call = classmethod(from_call)
+    """,
+    "a failing test that passes by its name": """\
+        import sys
+        kind = sys.modules["_pytest.python"].Function
+        whole = kind.runtest
+        def runtest(item):
+            if not item.name.startswith("test_select_orders"):
+                whole(item)
+        kind.runtest = runtest
+    """,
+}
+
+
+@pytest.mark.parametrize("attack", FROM_WITHIN.values(), ids=FROM_WITHIN)
+def test_making_tests_pass_from_within_is_rejected(
+    scene: Scene, base: SuiteResult, tmp_path: Path, attack: str
+) -> None:
+    edit = select("return sorted(rows)", before=textwrap.dedent(attack))
+    found = judged(scene, base, tmp_path, edit)
+    assert set(found.cases.values()) <= {"passed", "skipped"}
+    assert not_trusted(found, "passed")
+
+
+PLUGIN = "def pytest_pyfunc_call(pyfuncitem):\n    return True\n"
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        (
+            writes("sample/test_hooks.py", 'pytest_plugins = ["sample.hooks"]\n'),
+            writes("sample/hooks.py", PLUGIN),
+        ),
+        (writes("sample/test_hooks.py", "import pytest\npytest.exit('done', 0)\n"),),
+    ],
+    ids=["plugin", "exit"],
+)
+def test_file_that_only_the_candidate_has_pytest_collect_is_passed_over(
+    scene: Scene, base: SuiteResult, tmp_path: Path, edits: tuple[Edit, ...]
+) -> None:
+    assert failing(judged(scene, base, tmp_path, BROKEN, *edits))
+    assert judged(scene, base, tmp_path, *edits).problem is None
+
+
+def test_planted_tests_end_no_honest_run(tmp_path: Path) -> None:
+    stops = {**HERE, "judge/tiers.toml": HERE["judge/tiers.toml"].replace('"-q"', '"-q", "-x"')}
+    lists = "from pathlib import Path\n\n\ndef test_all():\n    found = Path(__file__).parent\n"
+    lists += "    assert len(list(found.glob('test_*.py'))) == 3\n"
+    for name, files, planted in (
+        ("stops", stops, True),
+        ("lists", {**HERE, "tests/test_files.py": lists}, False),
+    ):
+        scene = Scene(tmp_path / name, files)
+        manifest = parse_manifest(files["judge/tiers.toml"].encode())
+        own = run_base(scene.repository, scene.base, manifest, workspace=tmp_path)
+        assert (own.problem, PLANTED in own.cases) == (None, planted)
+        tree = scene.repository.candidate_tree(
+            scene.base, scene.diff(writes("sample/select.py", BETTER))
+        )
+        commit = scene.repository.commit(tree, scene.base, "a candidate", 1_000_000_000)
+        found = run_tests(
+            scene.repository,
+            commit,
+            scene.base,
+            manifest,
+            workspace=tmp_path,
+            expected=own.cases,
+        )
+        assert (found.problem, found.planted > 0) == (None, planted)
 
 
 # Tests that a proposal adds
@@ -230,7 +347,7 @@ def test_added_tests_run_beside_the_others(scene: Scene, base: SuiteResult, tmp_
     found = judged(scene, base, tmp_path, writes("tests/test_more.py", ADDED))
     assert (found.problem, found.added) == (None, ("tests/test_more.py",))
     assert found.cases["tests.test_more::test_more"] == "passed"
-    assert base.cases.items() < found.cases.items()
+    assert real(base).items() < found.cases.items()
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def test_honest_code_passes() -> None:
         ("from sample.core import dataclass\ndataclass(C)", "uses dataclass other than as"),
         ("import dataclasses\ngetattr(dataclasses, 'dataclass')(C)", "reads dataclass by its name"),
         ("import dataclasses\ndataclasses._create_fn('f', [], ['x'])", "accesses the private name"),
+        ("import math\ngetattr(math, '_x')", "accesses the private name _x"),
         ("from dataclasses import _create_fn", "imports the private name dataclasses._create_fn"),
         ("type('C', (), {})", "makes a class by calling type"),
         ("type(*x)", "makes a class by calling type"),

@@ -1,0 +1,110 @@
+"""Tests that must fail, planted beside the real ones: a report in which one passes is not trusted.
+
+Code that is tested shares a process with pytest, and can make every test pass from within. So the
+gate adds tests that cannot pass, at names that nobody is told: in the folders of real tests, with
+function names of real tests, at random places. Code that makes failing tests pass, or that writes
+the report itself, would have to know which tests are planted.
+
+Not covered: code that makes only some real tests pass, which it knows by their files' names.
+Source: docs/reference/gauntlet.md, "The gate of tests".
+I/O: writes into the tree that is passed in.
+"""
+
+import random
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+__all__ = ["PLANTED", "module_of", "plant", "runs_pytest", "uncollected"]
+
+PLANTED = "proctor::planted"
+"""Among the cases of a base: its own run reported the planted tests as failed."""
+_MOST_FILES = 20
+_MOST_TESTS = 3  # in a file
+
+
+@dataclass(frozen=True)
+class _Module:
+    """A file of real tests, with the names of its functions."""
+
+    path: PurePosixPath
+    names: tuple[str, ...]
+
+
+def runs_pytest(command: Sequence[str]) -> bool:
+    """Tell whether a command runs pytest, which collects what is planted."""
+    return any(PurePosixPath(part).name in ("pytest", "py.test") for part in command)
+
+
+def module_of(path: str) -> str:
+    """Return how a report calls a file of tests."""
+    return path.removesuffix(".py").replace("/", ".")
+
+
+def uncollected(paths: Iterable[str], cases: Iterable[str]) -> list[str]:
+    """Return those Python files that no case of a report comes from."""
+    known = {case.partition("::")[0] for case in cases}
+    return [
+        path for path in paths if path.endswith(".py") and not _collected(module_of(path), known)
+    ]
+
+
+def plant(tree: Path, tests: Iterable[str], cases: Mapping[str, str]) -> frozenset[str]:
+    """Write failing tests into a tree, beside some of its tests; return their names in a report.
+
+    `tests` are paths of tier 0, `cases` the outcomes of the base, or empty where nothing is known.
+    """
+    draw = random.Random(secrets.randbits(128))  # noqa: S311 - seeded by the system's own
+    found = [
+        _Module(PurePosixPath(path), _functions(path, cases))
+        for path in tests
+        if _is_test_file(path) and (not cases or not uncollected([path], cases))
+    ]
+    taken = {each.path.name for each in found}
+    planted: set[str] = set()
+    for each in draw.sample(found, k=min(len(found), _MOST_FILES)):
+        name = _new_name(each, found, taken, draw)
+        taken.add(name)
+        path = each.path.with_name(name)
+        names = draw.sample(each.names, k=min(len(each.names), _MOST_TESTS)) or ["test_it"]
+        (tree / path).write_text("\n\n".join(_failing(test, draw) for test in names), "utf-8")
+        planted |= {f"{module_of(str(path))}::{test}" for test in names}
+    return frozenset(planted)
+
+
+def _collected(module: str, classes: Iterable[str]) -> bool:
+    return any(each == module or each.startswith(f"{module}.") for each in classes)
+
+
+def _is_test_file(path: str) -> bool:
+    stem = PurePosixPath(path).stem
+    return path.endswith(".py") and (stem.startswith("test_") or stem.endswith("_test"))
+
+
+def _functions(path: str, cases: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of a file's test functions, as far as a report tells them."""
+    parts = [case.partition("::") for case in cases]
+    names = {name.partition("[")[0] for where, _, name in parts if where == module_of(path)}
+    return tuple(sorted(name for name in names if name.startswith("test") and name.isidentifier()))
+
+
+def _new_name(
+    beside: _Module, others: Sequence[_Module], taken: Iterable[str], draw: random.Random
+) -> str:
+    """Return a file name that looks like those of the others."""
+    known = sorted({word for each in others for word in each.path.stem.split("_")} - {"test"})
+    while True:
+        words = [draw.choice(known or ["more"]), draw.choice(known or ["cases"])]
+        if draw.random() < 0.5:
+            words.append(str(draw.randrange(100)))
+        stem = "_".join(words)
+        ends = beside.path.stem.endswith("_test")
+        name = f"{stem}_test.py" if ends else f"test_{stem}.py"
+        if name not in taken:
+            return name
+
+
+def _failing(name: str, draw: random.Random) -> str:
+    one, other = draw.sample(range(1_000), k=2)
+    return f"def {name}():\n    assert {one} == {other}\n"
