@@ -51,7 +51,9 @@ class Filter:
     absent: frozenset[str]  # fail as if the kernel did not have them
     fatal: frozenset[str] = frozenset()  # end the process
     itself: tuple[str, ...] = ()  # allowed where the first argument is this process
-    errors: Mapping[str, int] = field(default_factory=dict)  # of a rule that is not met, not EPERM
+    errors: Mapping[str, int] = field(
+        default_factory=dict
+    )  # where a rule is not met; else EPERM. 0 is success
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ _PROCESSES = """
 """
 _SOCKETS = """
     accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg
-    sendmmsg sendmsg sendto setsockopt shutdown
+    sendmmsg sendmsg sendto shutdown
 """
 # Out of confinement, into other processes, or into the kernel: no honest computation asks for it.
 _ATTACKS = """
@@ -147,6 +149,7 @@ _PRCTL_READ = (2, 3, 16, 21, 23, 27, 30, 34, 37, 39, 40, 42, 51, 53, 56, 66, 0x4
 _PRCTL = (*_PRCTL_READ, 15, 22, 29, 38, 50, 54, 55, 65, 0x53564D41)
 # Also its death with its parent, being dumped and traced, capabilities, and adopting orphans.
 _PRCTL_PROCESSES = (*_PRCTL, 1, 4, 7, 8, 24, 28, 36, 41, 47, 52, 0x59616D61)
+_BUFFERS = (7, 8, 32, 33)  # setsockopt(2): SO_SNDBUF, SO_RCVBUF, and both by force
 _ENOTTY = 25
 
 
@@ -210,8 +213,14 @@ CANDIDATE = Filter(  # is in namespaces of its own
             ("socket", "socketpair"),
             _if(Test(argument=0, values=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6))),
         ),
+        # A wish for larger buffers is not granted, and not refused: they are memory of the kernel.
+        "setsockopt": (
+            (Test(argument=1, values=(socket.SOL_SOCKET,), none_of=True),),
+            (Test(argument=2, values=_BUFFERS, none_of=True),),
+        ),
     },
     absent=frozenset(("clone3",)),
+    errors={"setsockopt": 0},
 )
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _JUMP, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x05, 0x06  # BPF codes

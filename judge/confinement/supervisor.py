@@ -25,6 +25,7 @@ from typing import NoReturn
 
 import msgspec
 
+from judge.confinement import memory
 from judge.confinement.kernel import (
     LIBC,
     NO_NEW_PRIVILEGES,
@@ -107,6 +108,8 @@ def _be_first(request: Request, control: int, report: int) -> NoReturn:
         if command == 0:
             _be_command(request, report, together=together)
         LIBC.prctl(SET_DUMPABLE, 0, 0, 0, 0)  # the candidate is of the same user
+        # The first of a namespace gets no signal from in there that it has no handler for.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         _be_silent()
         watch = _Watch(request.limits, scratch=scratch, together=together)
         said = watch.until_over(command, control)
@@ -150,7 +153,7 @@ def _be_command(request: Request, report: int, *, together: bool) -> NoReturn:
         else:
             _say(report, Started(isolation=in_force))
         if not missing:
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python's are not its
                 signal.signal(number, signal.SIG_DFL)
             os.execvpe(request.argv[0], request.argv, request.environment)  # noqa: S606 - the candidate's
     except OSError as error:
@@ -249,7 +252,7 @@ class _Watch:
             processes = [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
             if len(processes) > self._limits.processes:
                 return "processes"
-            if self._memory(processes) > self._limits.memory_bytes:
+            if self._fills_memory(processes):
                 return "memory"
         if everything or time.monotonic() >= self._next_walk:
             begun = time.monotonic()
@@ -259,12 +262,10 @@ class _Watch:
             self._next_walk = now + 20 * (now - begun)  # at most a twentieth of the time
         return None
 
-    def _memory(self, processes: list[int]) -> int:
-        """Return the bytes that all hold together; what they share is shared out if it matters."""
-        held = sum(_sum_of(pid, "status", ("RssAnon:", "RssShmem:")) for pid in processes)
-        if held <= self._limits.memory_bytes:
-            return held
-        return sum(_sum_of(pid, "smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) for pid in processes)
+    def _fills_memory(self, processes: list[int]) -> bool:
+        most = self._limits.memory_bytes
+        shared = memory.shared_bytes(processes, folders=(TEMPORARY, SHARED_MEMORY))
+        return shared + memory.private_bytes(processes, enough=most - shared) > most
 
     def _fills_disk(self) -> bool:
         size = files = 0
@@ -273,15 +274,6 @@ class _Watch:
             if size > self._limits.disk_bytes or files > self._limits.files:
                 return True
         return False
-
-
-def _sum_of(pid: int, name: str, keys: tuple[str, ...]) -> int:
-    """Return the sum of some lines of a process's file, in bytes; 0 for one that has gone."""
-    try:
-        lines = Path(f"/proc/{pid}/{name}").read_text("ascii", "replace").splitlines()
-    except OSError:
-        return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(keys))
 
 
 def _walk(folder: Path) -> Iterator[int]:
