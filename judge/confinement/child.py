@@ -10,6 +10,7 @@ Shapes: batch (B, 3, 32, 32), logits (B, classes).
 
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from typing import Any, Literal, get_args
 from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import hide_files, readable_places
 from judge.confinement.seccomp import SUBMISSION, filter_system_calls
+from judge.confinement.withdrawal import limit_address_space, withdraw
 
 SOURCE = "model.py"  # the name under which the submission is compiled
 Phrase = Literal[
@@ -59,6 +61,8 @@ def main(folder: Path) -> None:
         for name in ("report.json", "fresh.safetensors", "logits.safetensors")
     )
     started = os.open(folder / "started", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    root = folder / "root"
+    root.mkdir()
     in_force = ["limits"]
     # Imported here: the limits come first. monitor.model is what an honest model.py imports.
     import safetensors.torch as tensors  # noqa: PLC0415
@@ -68,7 +72,11 @@ def main(folder: Path) -> None:
 
     torch.set_num_threads(1)
     batch = tensors.load(inputs)["batch"]
-    if hide_files(readable_places()):
+    places = readable_places()
+    if platform.system() == "Linux":
+        in_force += withdraw(places, root=root)
+        limit_address_space(request["memory_bytes"])
+    if hide_files(places):
         in_force.append("hidden files")
     if filter_system_calls(SUBMISSION):
         in_force.append("system-call filter")

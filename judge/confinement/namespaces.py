@@ -34,16 +34,24 @@ _MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1  # of a network device
 
 
-def become_stranger() -> None:
-    """Enter a user namespace as nobody in particular; children have processes of their own.
+def become_stranger(*, processes: bool = True) -> None:
+    """Enter a user namespace as nobody in particular; children may have processes of their own.
 
     Raises OSError where the kernel refuses.
     """
     user, group = os.geteuid(), os.getegid()
-    checked(LIBC.unshare, _NEW_USER | _NEW_PID)
+    checked(LIBC.unshare, _NEW_USER | _NEW_PID * processes)
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
     Path("/proc/self/gid_map").write_text(f"{USER} {group} 1", encoding="ascii")
     Path("/proc/self/uid_map").write_text(f"{USER} {user} 1", encoding="ascii")
+
+
+def leave_all() -> None:
+    """Leave processes, network, mounts, shared memory and name at once; raise OSError.
+
+    For root, or in a user namespace. Only children are in the namespace of processes.
+    """
+    checked(LIBC.unshare, _NEW_PID | _NEW_NET | _NEW_NS | _NEW_IPC | _NEW_UTS)
 
 
 def cut_off() -> None:
@@ -61,29 +69,51 @@ def move_into(root: Path, *, seen: Iterable[Path], written: Path) -> bool:
 
     /proc, if there can be one, is of the candidate's own processes; return whether there is.
     """
-    checked(LIBC.mount, None, b"/", None, _REC | _PRIVATE, None)
-    _mount("tmpfs", root, flags=_NOSUID | _NODEV, options="mode=755,size=4m")
+    _begin(root)
     for folder, size in _IN_MEMORY.items():
         options = f"mode=1777,size={size},nr_inodes=20k"
         _mount("tmpfs", _made(root, folder), flags=_NOSUID | _NODEV, options=options)
     for place in (written, SHORT):
         _bind(written, root, at=place)
-    done = [written, SHORT]
-    for place in sorted({*seen, *map(Path, DEVICES)}):
-        if not any(place.is_relative_to(other) for other in done) and place.exists():
-            _close(_bind(place, root))
-            done.append(place)
+    _show((*seen, *map(Path, DEVICES)), root, done=[written, SHORT])
     watched = _show_processes(root)
     _make_devices(root)
     account = f"candidate:x:{USER}:{USER}::{written}:/bin/sh\n"
     (_made(root, Path("/etc")) / "passwd").write_text(account, encoding="utf-8")
+    _enter(root)
+    return watched
+
+
+def keep_only(root: Path, *, seen: Iterable[Path]) -> None:
+    """Make an empty folder the root, with what is seen in it and nothing to write; raise OSError.
+
+    For the first process of a namespace. It keeps /proc for itself where it can have one.
+    """
+    _begin(root)
+    _show(seen, root, done=[])
+    _show_processes(root)
+    _enter(root)
+
+
+def _begin(root: Path) -> None:
+    checked(LIBC.mount, None, b"/", None, _REC | _PRIVATE, None)
+    _mount("tmpfs", root, flags=_NOSUID | _NODEV, options="mode=755,size=4m")
+
+
+def _show(places: Iterable[Path], root: Path, *, done: list[Path]) -> None:
+    for place in sorted(set(places)):
+        if not any(place.is_relative_to(other) for other in done) and place.exists():
+            _close(_bind(place, root))
+            done.append(place)
+
+
+def _enter(root: Path) -> None:
     old = _made(root, Path("/.old"))
     pivot = _PIVOT_ROOT.get(os.uname().machine, -1)
     checked(LIBC.syscall, pivot, os.fsencode(root), os.fsencode(old))
     os.chdir("/")
     checked(LIBC.umount2, b"/.old", _DETACH)
     _close(Path("/"), below=False)
-    return watched
 
 
 def _made(root: Path, folder: Path) -> Path:

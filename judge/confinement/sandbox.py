@@ -42,7 +42,9 @@ from judge.declared import read_declared
 from judge.errors import JudgeError
 
 Stage = Literal["load", "weights", "logits", "done"]
-Measure = Literal["limits", "hidden files", "system-call filter"]
+Measure = Literal[
+    "limits", "unprivileged user", "own namespaces", "hidden files", "system-call filter"
+]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 ISOLATION: tuple[Measure, ...] = get_args(Measure)
 _MAX_REPORT = 4 * 2**20  # bytes

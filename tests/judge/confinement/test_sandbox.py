@@ -10,45 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save
+from submitted_code import BATCH, HONEST, LIMITS, SPEC, judged
 
-from aggregates.spec import BlockSpec, ModelSpec
 from judge.config import JudgeConfig
 from judge.confinement.child import describe, load_submitted_model
-from judge.confinement.sandbox import Examination, Problem, examine
+from judge.confinement.sandbox import Problem
 from judge.confinement.seccomp import ARCHITECTURES
 from judge.declared import read_declared
 from judge.errors import JudgeError
 from monitor.model import ResidualCNN
-from monitor.weights import dump_weights
-
-SPEC = ModelSpec(
-    classes=10,
-    channels=4,
-    stem_stride=4,
-    blocks=(BlockSpec(4, residual=True, norm="batch", activation="relu"),),
-    norm="batch",
-    activation="relu",
-)
-HONEST = f"""
-from aggregates.spec import ModelSpec
-from monitor.model import ResidualCNN
-
-
-def load_model():
-    return ResidualCNN(ModelSpec.from_dict({SPEC.to_dict()!r}), seed=3)
-"""
-# Loading torch takes 2 to 8 of the seconds, by the machine and by what else it does.
-LIMITS = JudgeConfig(child_cpu_seconds=30, child_output_bytes=4_096, child_memory_bytes=3 * 2**30)
-BATCH = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(5))
-
-
-def judged(
-    source: str, *, weights: bytes | None = None, config: JudgeConfig = LIMITS
-) -> Examination:
-    model = ResidualCNN(SPEC, seed=8)
-    return examine(
-        source.encode(), dump_weights(model) if weights is None else weights, BATCH, config=config
-    )
 
 
 def said(text: str) -> dict[str, object]:
@@ -159,6 +129,7 @@ def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
         "os.memfd_create('uncounted')",
         "mmap.mmap(-1, 2**20)",
         "mmap.mmap(-1, 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100)",
+        "mmap.mmap(-1, 2**36, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)",
         "socket.socketpair()",
         "fcntl.flock(os.open(os.__file__, os.O_RDONLY), fcntl.LOCK_EX)",
         "fcntl.fcntl(0, 1024, 1)",

@@ -1,0 +1,118 @@
+"""What a process that runs submitted code leaves behind: root, its user, and the host's namespaces.
+
+Each step is taken where the kernel and the installation allow it. Where they do not, the process
+goes on without it and says so: a submission is judged in containers that allow none of this, too.
+
+Source: Linux user_namespaces(7), pid_namespaces(7), capabilities(7).
+Trust: runs before anything foreign does.
+I/O: changes the calling process, which may be another one afterwards.
+"""
+
+import os
+import pwd
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from judge.confinement.kernel import (
+    LIBC,
+    PARENT_DEATH_SIGNAL,
+    SET_DUMPABLE,
+    drop_capabilities,
+)
+from judge.confinement.namespaces import become_stranger, keep_only, leave_all
+
+Step = Literal["unprivileged user", "own namespaces"]
+# The numbers that systemd gives to users that live as long as their service. All are below 65,536:
+# a container may have no others.
+_FREE_USERS = range(61_184, 65_520)
+
+
+def withdraw(readable: Sequence[Path], *, root: Path) -> list[Step]:
+    """Leave what can be left; return what was. `root` is an empty folder.
+
+    The caller goes on in a new process if that could have processes of its own. The old process
+    stays until the new one ends, and ends alike. Nothing of `readable` is given up: root stays
+    root, without its capabilities, where another user could not read that.
+    """
+    done: list[Step] = []
+    separate = _leave_namespaces(readable, root, users=os.geteuid() != 0)
+    if os.geteuid() != 0 or _leave_root(readable):
+        done.append("unprivileged user")
+    # In a container, root may be allowed no namespaces but those of a user of its own.
+    if separate or (separate := _leave_namespaces(readable, root, users=True)):
+        done.append("own namespaces")
+    drop_capabilities()
+    LIBC.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL * separate, 0, 0, 0)
+    return done
+
+
+def limit_address_space(memory_bytes: int) -> None:
+    """Let this process map as much again, of whatever kind, and no more."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    most = pages * resource.getpagesize() + memory_bytes
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _leave_root(readable: Sequence[Path]) -> bool:
+    """Become a user whom nothing belongs to; return whether that was possible."""
+    user = _free_user()
+    there = [place for place in readable if os.access(place, os.R_OK)]
+    try:
+        os.setgroups([])
+        os.setresgid(user, user, 0)
+        os.setresuid(user, user, 0)
+    except OSError:  # a container of fewer users, or root without its capabilities
+        return False
+    seen = all(os.access(place, os.R_OK) for place in there)
+    if not seen:
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+        return False
+    os.setresuid(-1, 0, -1)
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    LIBC.prctl(SET_DUMPABLE, 1, 0, 0, 0)  # else its own files in /proc would be root's
+    return True
+
+
+def _free_user() -> int:
+    taken = {account.pw_uid for account in pwd.getpwall()}
+    free = [user for user in _FREE_USERS if user not in taken] or list(_FREE_USERS)
+    return free[os.getpid() % len(free)]
+
+
+def _leave_namespaces(readable: Sequence[Path], root: Path, *, users: bool) -> bool:
+    try:
+        if users:
+            become_stranger(processes=False)
+        leave_all()
+    except OSError:
+        return False
+    _fork()
+    with suppress(OSError):  # Landlock hides files, too
+        keep_only(root, seen=readable)
+    return True
+
+
+def _fork() -> None:
+    """Go on in a child, the first of its own processes; wait for its end, and end alike."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    child = os.fork()
+    if child == 0:
+        return
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        with suppress(OSError):  # of those that cannot be handled
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
