@@ -1,3 +1,21 @@
 """The front door: command line, wiring, reports. Imports every other package; imported by none."""
 
+import sys
+
 __version__ = "0.1.0"
+
+
+def _leave_working_folder() -> None:
+    """Let `python -m proctor` import nothing from the folder in which it is started.
+
+    Python puts that folder first on its path, so that a file named json.py there would be run.
+    While Python looks for the module to run, `sys.argv` is `-m`.
+    """
+    started = sys.argv[:1] == ["-m"] and any(
+        argument.removeprefix("-m").split(".")[0] == __name__ for argument in sys.orig_argv
+    )
+    if started and not sys.flags.safe_path and f"{sys.path[0]}/{__name__}" not in __path__:
+        del sys.path[0]
+
+
+_leave_working_folder()

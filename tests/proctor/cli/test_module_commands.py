@@ -53,3 +53,18 @@ def test_wrong_arguments_end_with_the_usage(command: str, tmp_path: Path) -> Non
     assert done.stderr.startswith("usage: ")
     assert "error: " in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("module", ["proctor", "proctor.studies", "proctor.benchmarks.monitor"])
+def test_modules_in_the_working_folder_are_not_imported(module: str, tmp_path: Path) -> None:
+    for name in ("argparse", "duckdb", "json", "msgspec", "typer"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n")
+    done = call_module(f"{module} --help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    # The control: Python itself imports them.
+    assert call_module("json.tool", cwd=tmp_path).stderr == "imported\n"
+
+
+def test_command_runs_in_the_checkout() -> None:
+    done = call_module("proctor --version", cwd=HOUSE)
+    assert done.stdout.startswith("proctor ")
