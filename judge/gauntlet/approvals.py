@@ -32,7 +32,8 @@ _MAX_SUBJECTS = 100
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://proctor.local/approval/v1"  # a name, not a place
 _DAY = 86_400  # s
-_CHANGE = ("base", "base_tree", "diff", "manifest", "reference_set")
+TEXT_SHOWN = "text_shown"  # digest of what an operator was shown; earlier approvals have none
+_CHANGE = ("base", "base_tree", "diff", TEXT_SHOWN, "manifest", "reference_set")
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "approve": _CHANGE,
     "reject": _CHANGE,
@@ -192,7 +193,8 @@ def _parse(payload: bytes, *, key: str) -> Approval:
     in_order = names == [f"{_STEP}{number}" for number in range(1, len(names) + 1)]
     hashed = all(set(d) == {_ALGORITHMS.get(n, "sha256")} for n, d in subjects.items())
     steps = [subjects.pop(name) for name in names]
-    complete = set(subjects) == set(SUBJECTS[kind]) and bool(steps) == (kind == "valley")
+    lacking = set(SUBJECTS[kind]) ^ set(subjects)
+    complete = lacking <= {TEXT_SHOWN} and bool(steps) == (kind == "valley")
     if not (complete and in_order and hashed):
         raise ApprovalError(
             f"an approval of kind {kind!r} must name {', '.join(SUBJECTS[kind])}, not these digests"

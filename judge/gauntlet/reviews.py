@@ -14,7 +14,7 @@ from uuid import UUID
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import REVIEWS, Proposal
-from judge.gauntlet.approvals import Approval, check_approval, read_approval
+from judge.gauntlet.approvals import TEXT_SHOWN, Approval, check_approval, read_approval
 from judge.gauntlet.errors import ApprovalError
 from judge.gauntlet.workplace import Workplace
 
@@ -53,7 +53,11 @@ def check_recorded(place: Workplace, proposal: Proposal) -> None:
     """Raise ApprovalError unless an approval of the proposal is on record and counts now."""
     if proposal.review != "approve" or proposal.envelope is None:
         raise ApprovalError("an operator must approve it")
-    _checked_proposal(place, proposal.envelope, proposal, "approve")
+    subjects = place.subjects(proposal)
+    said = read_approval(proposal.envelope, operators=place.operators())
+    if TEXT_SHOWN not in said.subjects:
+        del subjects[TEXT_SHOWN]  # it was recorded by a version that did not name it
+    _checked(place, proposal.envelope, "approve", subjects, proposal=str(proposal.id))
 
 
 def resume(place: Workplace, envelope: str) -> Line:

@@ -16,9 +16,11 @@ from eventsourcing.domain import Aggregate
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.approvals import TEXT_SHOWN
 from judge.gauntlet.errors import GauntletError, ManifestError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
+from judge.gauntlet.shown import applied, digest_of_shown, facts
 from judge.gauntlet.tasks.reference_set import ReferenceSet, load
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
 from ledger.application import LedgerApplication
@@ -139,6 +141,9 @@ class Workplace:
             "base": proposal.base,
             "base_tree": proposal.base_tree,
             "diff": proposal.diff,
+            TEXT_SHOWN: digest_of_shown(
+                facts(proposal), changes=applied(self.repository, self.blobs, proposal)
+            ),
             "manifest": self.manifest(proposal.base).sha256,
             "reference_set": self.reference_set(proposal.base).sha256,
         }

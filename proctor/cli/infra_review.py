@@ -18,9 +18,10 @@ import typer
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import anchors, reviews
-from judge.gauntlet.approvals import MOST_DAYS, make_approval, sign
+from judge.gauntlet.approvals import MOST_DAYS, TEXT_SHOWN, make_approval, sign
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.shown import digest_of_shown, facts
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_private_key, read_text
 from proctor.cli.options import OperatorKeyOption
@@ -222,7 +223,8 @@ def export_pending(
             place.mkdir(parents=True, exist_ok=True)
             (place / _DIFF).write_bytes(controller.place.blobs.get(each.diff))
             (place / _APPLIED).write_text(applied(controller, each) + "\n", encoding="utf-8")
-            text = json.dumps(_carried(controller, each), indent=1, sort_keys=True)
+            carried = {**facts(each), "subjects": controller.place.subjects(each)}
+            text = json.dumps(carried, indent=1, sort_keys=True)
             (place / _PROPOSAL).write_text(text + "\n", encoding="utf-8")
     return Output(
         {"folder": folder, "proposals": [str(each.id) for each in pending]},
@@ -260,7 +262,7 @@ def import_reviews(
 
 
 def _sign_there(signing: Signing, kind: str, name: str, pending: Path, *, days: int) -> Output:
-    """Sign in a folder of export-pending, having looked that its diff is the one that is named."""
+    """Sign in a folder of export-pending, if what it shows is what its digests name."""
     known = sorted(path.parent.name for path in pending.glob(f"*/{_PROPOSAL}"))
     if name == "latest" and len(known) == 1:
         (name,) = known
@@ -270,10 +272,17 @@ def _sign_there(signing: Signing, kind: str, name: str, pending: Path, *, days: 
         told: Any = json.loads(read_text(folder / _PROPOSAL))
         line, proposal, subjects = told["line"], told["proposal"], dict(told["subjects"])
         named = subjects["diff"]
+        changes = read_text(folder / _APPLIED).removesuffix("\n")
+        shown = digest_of_shown(told, changes=changes)
     except (KeyError, TypeError, ValueError) as error:
         raise ProctorError(f"{folder / _PROPOSAL} is no exported proposal") from error
     if named != diff:
         raise ProctorError(f"{folder / _DIFF} is not the diff that {_PROPOSAL} names: {named}")
+    if told["diff"] != diff or subjects.get(TEXT_SHOWN) != shown:
+        raise ProctorError(
+            f"{folder / _APPLIED} or {_PROPOSAL} does not show what the digest {TEXT_SHOWN} in "
+            f"{_PROPOSAL} names; export the proposal again"
+        )
     said = signing.envelope(kind, line=line, proposal=proposal, subjects=subjects, days=days)
     (folder / _REVIEW).write_text(said, encoding="utf-8")
     return Output(

@@ -1,17 +1,15 @@
 """What there is to tell of a line and its proposals, in plain values and as text."""
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from aggregates.improvement.proposal import Proposal
+from judge.gauntlet import shown
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import GauntletError
-from judge.gauntlet.repository.changes import FILE
 from ledger.application import LedgerApplication
 from proctor.output.tellers import INFRA_TELLERS
-from proctor.output.terminal import cell, console, counted, print_table, visible, words
+from proctor.output.terminal import cell, console, counted, print_table, words
 
 _SHORT = 12  # characters of a hash
 
@@ -147,26 +145,7 @@ def tell_proposal(controller: Controller, proposal: Proposal, *, diff: bool) -> 
 
 def applied(controller: Controller, proposal: Proposal) -> str:
     """Return what a proposal does to the files, whatever its diff looks like; or why nothing."""
-    place = controller.place
-    try:
-        tree = place.repository.candidate_tree(proposal.base, place.blobs.get(proposal.diff))
-    except GauntletError as error:
-        return f"the diff makes nothing of its base: {error}"
-    parts = []
-    for change in place.repository.changes(proposal.base_tree, tree):
-        before = _lines(controller, proposal.base_tree, change.path, change.old_mode)
-        after = _lines(controller, tree, change.path, change.new_mode)
-        lines = difflib.unified_diff(before, after, change.path, change.path, lineterm="")
-        parts += [f"{change.kind} {change.path}, mode {change.new_mode}", *lines]
-    return visible("\n".join(parts))
-
-
-def _lines(controller: Controller, tree: str, path: str, mode: str | None) -> list[str]:
-    """Return a file's lines, which end at line feeds only, so that no other mark hides a change."""
-    if mode != FILE:
-        return []  # what is no plain file is told by its mode
-    lines = controller.place.repository.read(tree, path).decode(errors="replace").split("\n")
-    return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]} (no line feed)"]
+    return shown.applied(controller.place.repository, controller.place.blobs, proposal)
 
 
 def tell_events(log: LedgerApplication, *streams: UUID) -> None:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import anchors
+from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.controller import digest_of
 from judge.gauntlet.errors import ApprovalError, GauntletError, RepositoryError
 from judge.gauntlet.promotion import INTENT
@@ -244,6 +245,29 @@ def test_line_waits_when_people_have_moved_it_until_they_take_it_over(line: Line
         adopted = controller.adopt(line.adoption(controller))
         assert (adopted.head.commit, adopted.head.proposals) == (commit, ())
         assert controller.carry_on(wanted.id).outcome == "superseded"
+
+
+def test_approval_that_names_no_text_shown_counts_only_if_it_is_on_record(line: Line) -> None:
+    with line.controller() as controller:
+        found = submit(controller, line.diff(COMPONENT, thrifty_component), {COMPONENT: 1})
+        subjects = controller.place.subjects(found)
+        del subjects["text_shown"]
+        payload = make_approval(
+            "approve",
+            line=str(line.id),
+            proposal=str(found.id),
+            subjects=subjects,
+            expires=line.now + 60,
+        )
+        envelope = sign(payload, line.operator)
+        with pytest.raises(ApprovalError, match="for a different text_shown"):
+            controller.review(envelope)
+        earlier = controller.place.proposal(found.id)  # as a version before wrote it
+        earlier.record_review(
+            "approve", envelope=envelope, key="K", expires=line.now + 60, note="Good."
+        )
+        controller.place.log.save(earlier)
+        assert controller.carry_on(found.id).outcome == "promoted"
 
 
 def test_valley_lets_through_what_is_worse_when_its_end_is_better(line: Line) -> None:

@@ -8,6 +8,7 @@ import pytest
 from frontdoor import call_here
 from gauntlet_lines import COMPONENT, SELECTION, THRIFTY, UNSORTED, Line
 
+from judge.gauntlet.shown import digest_of_shown
 from proctor.sample.init import git
 
 WHY = ["--rationale", "It is better so."]
@@ -88,10 +89,40 @@ def test_operator_signs_what_was_carried_away(line: Line, tmp_path: Path) -> Non
     carried.write_text(text.replace("row[0] > 0", "row[0] > 1"))
     assert "is not the diff that proposal.json names" in sign(line, stick, code=2)
     carried.write_text(text)
+    for name, old, new in (
+        ("applied.diff", "row[0] > 0", "row[0] >= 0"),  # another change is shown
+        ("proposal.json", '"rationale": "', '"rationale": "Reviewed. '),  # or other words
+        ("proposal.json", f'"text_shown": "{shown(stick)}"', '"text_shown": "00"'),
+    ):
+        carried = stick / queued["proposal"] / name
+        text = carried.read_text()
+        assert old in text
+        carried.write_text(text.replace(old, new))
+        assert "does not show what the digest text_shown" in sign(line, stick, code=2)
+        carried.write_text(text)
+    forged(stick)
+    assert "carry it back" in sign(line, stick)
+    assert "is for a different text_shown" in infra(line, "import-reviews", stick, code=1)
+    infra(line, "export-pending", stick)
     assert "carry it back" in sign(line, stick)
     assert "approve" in infra(line, "import-reviews", stick)
     (done,) = infra_json(line, "run")
     assert (done["outcome"], done["review"]) == ("promoted", "approve")
+
+
+def shown(stick: Path) -> str:
+    (file,) = stick.glob("*/proposal.json")
+    return str(json.loads(file.read_text())["subjects"]["text_shown"])
+
+
+def forged(stick: Path) -> None:
+    """Show another change, and the digest that belongs to it."""
+    (file,) = stick.glob("*/proposal.json")
+    other = file.with_name("applied.diff")
+    other.write_text(other.read_text().replace("row[0] > 0", "row[0] >= 0"))
+    told = json.loads(file.read_text())
+    told["subjects"]["text_shown"] = digest_of_shown(told, changes=other.read_text()[:-1])
+    file.write_text(json.dumps(told))
 
 
 def sign(line: Line, stick: Path, *, code: int = 0) -> str:

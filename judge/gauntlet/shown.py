@@ -1,0 +1,84 @@
+"""What an operator is shown of a proposal, and the digest by which an approval names it.
+
+The words of a proposal and the changes that it makes are carried to an operator as files. An
+approval names the digest of what was shown, so that nobody on the way can show something else.
+
+Source: docs/reference/gauntlet.md, "Approvals".
+I/O: reads the repository and the blobs that are passed in.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.repository.changes import FILE
+from ledger.blobs import Blobs
+
+if TYPE_CHECKING:
+    from judge.gauntlet.repository.git import Repository
+
+__all__ = ["FACTS", "applied", "digest_of_shown", "facts"]
+
+FACTS = (
+    "base",
+    "diff",
+    "evidence",
+    "line",
+    "proposal",
+    "proposer",
+    "rationale",
+    "targets",
+    "tier",
+    "trigger",
+)
+"""What is shown of a proposal's own words, and never changes."""
+
+
+def facts(proposal: Proposal) -> dict[str, Any]:
+    """Return what a proposal says of itself, by the names in FACTS."""
+    return {
+        "base": proposal.base,
+        "diff": proposal.diff,
+        "evidence": proposal.evidence,
+        "line": proposal.line,
+        "proposal": str(proposal.id),
+        "proposer": proposal.proposer,
+        "rationale": proposal.rationale,
+        "targets": dict(proposal.targets),
+        "tier": min(proposal.targets.values()),
+        "trigger": proposal.trigger,
+    }
+
+
+def applied(repository: "Repository", blobs: Blobs, proposal: Proposal) -> str:
+    """Return what a proposal does to the files, whatever its diff looks like; or why nothing."""
+    try:
+        tree = repository.candidate_tree(proposal.base, blobs.get(proposal.diff))
+    except GauntletError as error:
+        return f"the diff makes nothing of its base: {error}"
+    parts = []
+    for change in repository.changes(proposal.base_tree, tree):
+        before = _lines(repository, proposal.base_tree, change.path, change.old_mode)
+        after = _lines(repository, tree, change.path, change.new_mode)
+        lines = difflib.unified_diff(before, after, change.path, change.path, lineterm="")
+        parts += [f"{change.kind} {change.path}, mode {change.new_mode}", *lines]
+    text = "\n".join(parts)
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def digest_of_shown(told: Mapping[str, Any], *, changes: str) -> str:
+    """Return the SHA-256 of a proposal's FACTS and of the changes that applied() tells."""
+    whole = {"applied": changes, **{name: told[name] for name in FACTS}}
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+def _lines(repository: "Repository", tree: str, path: str, mode: str | None) -> list[str]:
+    """Return a file's lines, which end at line feeds only, so that no other mark hides a change."""
+    if mode != FILE:
+        return []  # what is no plain file is told by its mode
+    lines = repository.read(tree, path).decode(errors="replace").split("\n")
+    return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]} (no line feed)"]
