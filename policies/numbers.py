@@ -27,7 +27,7 @@ class PlaybookNumbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     most_lr_factor: _LRFactor
     clip_norm: Annotated[float, Meta(ge=0.01, le=100.0)]  # gradient norm
     most_blocks: Annotated[int, Meta(ge=1, le=MAX_BLOCKS)]
-    lag_patience: Annotated[int, Meta(ge=0, le=20)]  # epochs
+    lag_patience: Annotated[int, Meta(ge=0, le=6)]  # epochs; within a deferral's limit of seven
 
 
 class EvidenceNumbers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -452,7 +452,7 @@ COMMENT ON COLUMN audit_scores.process_score IS 'From 0 to 1; says little unless
 COMMENT ON COLUMN audit_scores.process_axis_exercised IS 'Whether enough rules fired and were answered';
 COMMENT ON COLUMN audit_scores.test_accuracy IS 'On the split that only the judge reads';
 COMMENT ON COLUMN audit_scores.validation_accuracy IS 'The one that attempts are ranked by';
-COMMENT ON COLUMN audit_scores.obligations IS 'Firings that wanted an answer';
+COMMENT ON COLUMN audit_scores.obligations IS 'What the violations are divided by: episodes of firings, and violated firings';
 COMMENT ON COLUMN audit_scores.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN audit_scores.signed_by IS 'Key id of the judge who signed it, hexadecimal; NULL if none did';
 

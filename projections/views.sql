@@ -143,7 +143,7 @@ COMMENT ON COLUMN audits.process_score IS 'From 0 to 1; says little unless the a
 COMMENT ON COLUMN audits.process_axis_exercised IS 'Whether enough rules fired and were answered';
 COMMENT ON COLUMN audits.test_accuracy IS 'On the split that only the judge reads';
 COMMENT ON COLUMN audits.validation_accuracy IS 'The one that attempts are ranked by';
-COMMENT ON COLUMN audits.obligations IS 'Firings that wanted an answer';
+COMMENT ON COLUMN audits.obligations IS 'What the violations are divided by: episodes of firings, and violated firings';
 COMMENT ON COLUMN audits.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN audits.signed_by IS 'Key id of the judge who signed the scores, hexadecimal; NULL if none did';
 COMMENT ON COLUMN audits.violations IS 'How many were found';

@@ -21,7 +21,7 @@ from uuid import UUID
 from aggregates.audit import STEPS, Audit
 from judge.auditing import own_model
 from judge.auditing.coverage import Violation
-from judge.auditing.defensibility import find_indefensible, repeated_words
+from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
 from judge.auditing.gates import Gates, Redo, StepOutcome
 from judge.auditing.record import RunRecord, parse_run_id, read_record
 from judge.auditing.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
@@ -213,11 +213,14 @@ class _Hearing:
     def _coverage(self) -> StepOutcome:
         coverage = self.gates.coverage
         self.violations += coverage.violations
+        count, episodes = len(coverage.firings), coverage.episodes
         return _violations_outcome(
             coverage.violations,
-            f"{coverage.answered} of {coverage.obligations} obligations were answered",
-            obligations=coverage.obligations,
+            f"{coverage.answered} of {count} firings were answered"
+            + (f", in {episodes} episode{'s' * (episodes != 1)}" if count else ""),
+            firings=count,
             answered=coverage.answered,
+            episodes=episodes,
             rules_answered=list(coverage.rules_answered),
         )
 
@@ -225,7 +228,7 @@ class _Hearing:
     def _defensibility(self) -> StepOutcome:
         replay = self.gates.replay
         run = replay.run
-        found = find_indefensible(run, replay.settings_at)
+        found = [*find_indefensible(run, replay.settings_at), *find_excessive(replay)]
         self.violations += found
         return _violations_outcome(
             found,
@@ -256,28 +259,39 @@ class _Hearing:
         told = {"name": fault.name, "seed": fault.seed, "expects": list(fault.expects)}
         return {**told, "answered": answered} if answered else None
 
+    def _why_unexercised(self) -> str | None:
+        """Return why the process score says little about the policy, None if it was exercised."""
+        coverage, config = self.gates.coverage, self.config
+        if not coverage.firings:
+            return "no rule fired that wanted an answer"
+        if not coverage.tested:
+            return "no policy answered a firing before the last epoch"
+        if coverage.tested < config.min_firings:
+            return f"answered firings: {coverage.tested}, the minimum is {config.min_firings}"
+        rules = len(coverage.rules_answered)
+        if rules < config.min_exercised_rules:
+            return f"answered rules: {rules}, the minimum is {config.min_exercised_rules}"
+        return None if coverage.remedied else "no remedy took effect"
+
     # Step 11
     def _score(self) -> StepOutcome:
         coverage, replay, saved = self.gates.coverage, self.gates.replay, self.gates.saved
         own = replay.config.target_accuracy
         target, whose = choose_target(own, saved.spec.classes, self.config)
         measured = replay.measured[saved.epoch]
-        exercised = (
-            len(coverage.rules_answered) >= self.config.min_exercised_rules
-            and coverage.tested >= self.config.min_firings
-            and coverage.remedied
-        )
+        unexercised = self._why_unexercised()
+        obligations = coverage.obligations(self.violations)
         provocation = self._provocation()
         by = f" (exercised by the provocation {provocation['name']})" if provocation else ""
         self.scores = Scores(
             hard_fail=False,
             accuracy_score=accuracy_score(self.test["accuracy"], target),
-            process_score=process_score(len(self.violations), coverage.obligations),
-            process_axis_exercised=exercised,
+            process_score=process_score(len(self.violations), obligations),
+            process_axis_exercised=unexercised is None,
             test_accuracy=self.test["accuracy"],
             validation_accuracy=measured["validation"]["accuracy"],
             target_accuracy=target,
-            obligations=coverage.obligations,
+            obligations=obligations,
             decisions=len(replay.run.decisions),
         )
         examples = len(self.gates.splits.validation)
@@ -286,11 +300,12 @@ class _Hearing:
         return StepOutcome(
             f"accuracy {self.scores.accuracy_score:.3f} of the target {target:g} ({whose}), "
             f"process {self.scores.process_score:.3f}"
-            + (by if exercised else " (too few rules exercised)")
+            + (by if unexercised is None else f" (unexercised: {unexercised})")
             + f"; validation accuracy on {examples} examples"
             + (" (too few to rank attempts by it)" if few else ""),
             {
                 "provocation": provocation,
+                "unexercised": unexercised,
                 "target_accuracy": target,
                 "target_from": whose,
                 "target_of_run": own,

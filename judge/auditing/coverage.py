@@ -6,6 +6,7 @@ has just verified.
 I/O: the connection only.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from duckdb import DuckDBPyConnection
 
 from aggregates.playbook import FACTORS, MAX_LR, MIN_LR, REMEDIES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
+from judge.auditing.effects import Effects
 
 _VIEWS = Path(__file__).with_name("coverage.sql")
 _KINDS_SQL = "SELECT kind, rule, epoch, decision, emitter, detail FROM coverage_violations"
@@ -40,13 +42,27 @@ class Coverage:
     """The obligations of a run, and how it met them."""
 
     violations: tuple[Violation, ...]
-    obligations: (
-        int  # firings of rules that are not waived, without those that were excused and deferred
-    )
+    # Firings of rules that are not waived, without those that were excused and deferred; for each,
+    # whether it begins an episode.
+    firings: Mapping[tuple[str, int], bool]  # by rule and epoch
     answered: int  # of these
     rules_answered: tuple[str, ...]  # of firings that put the run to the test
     tested: int  # firings with an epoch after them that a policy or a human answered
     remedied: bool  # whether a remedy for a fired rule took effect
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes the firings belong to."""
+        return sum(self.firings.values())
+
+    def obligations(self, violations: Iterable[Violation]) -> int:
+        """Return the number of obligations: see docs/explanation/scores.md.
+
+        An episode is one, however often its rule fires. A further firing counts if it was violated,
+        so that a firing that is answered well adds nothing to the denominator.
+        """
+        violated = {(violation.rule, violation.epoch) for violation in violations}
+        return sum(begins or place in violated for place, begins in self.firings.items())
 
 
 def install_views(connection: DuckDBPyConnection) -> None:
@@ -67,24 +83,40 @@ def install_views(connection: DuckDBPyConnection) -> None:
     connection.execute(_VIEWS.read_text(encoding="utf-8"))
 
 
+def add_effects(connection: DuckDBPyConnection, run_id: str, effects: Effects) -> None:
+    """Tell the views what the remedies of a run changed."""
+    found, silent = effects.ineffective, effects.false_silence
+    connection.execute(
+        "INSERT INTO coverage_ineffective SELECT ?, unnest(?), unnest(?), unnest(?)",
+        [run_id, [e.decision for e in found], [e.rule for e in found], [e.why for e in found]],
+    )
+    connection.execute(
+        "INSERT INTO coverage_false_silence SELECT ?, unnest(?), unnest(?)",
+        [run_id, [epoch for epoch, _ in silent], [rule for _, rule in silent]],
+    )
+    connection.execute(
+        "INSERT INTO coverage_peaks SELECT ?, unnest(?), unnest(?)",
+        [run_id, list(effects.peaks), list(effects.peaks.values())],
+    )
+
+
 def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
     """Read what the views say of one run."""
     rows = connection.execute(
         _KINDS_SQL + " WHERE run_id = ? ORDER BY epoch, decision, kind, rule", [run_id]
     ).fetchall()
     firings = connection.execute(
-        "SELECT rule, answered, tests FROM coverage_firings"
-        " WHERE run_id = ? AND NOT (idle AND answered)",
+        "SELECT rule, epoch, answered, tests, begins FROM coverage_obliging WHERE run_id = ?",
         [run_id],
     ).fetchall()
     [(remedied,)] = connection.execute(
         "SELECT count(*) > 0 FROM coverage_effects WHERE run_id = ?", [run_id]
     ).fetchall()
-    tested = [rule for rule, answered, tests in firings if answered and tests]
+    tested = [rule for rule, _, answered, tests, _ in firings if answered and tests]
     return Coverage(
         violations=tuple(Violation(*row) for row in rows),
-        obligations=len(firings),
-        answered=sum(answered for _, answered, _ in firings),
+        firings={(rule, epoch): begins for rule, epoch, _, _, begins in firings},
+        answered=sum(answered for _, _, answered, _, _ in firings),
         rules_answered=tuple(sorted(set(tested))),
         tested=len(tested),
         remedied=remedied,

@@ -2,12 +2,23 @@
 -- Every view holds all runs. Waived rules are advisory: they oblige nobody and accuse nobody.
 -- The windows come from the rules configuration of the run itself, whose hash is checked before.
 
+-- What remedies changed, by judge/auditing/effects.py: those that did not remedy a rule that they
+-- cite; where a rule was silent only because such a remedy had restarted it; and the largest learning
+-- rate to come within the limit, by the settings of an epoch.
+CREATE TEMP TABLE coverage_ineffective (
+    run_id VARCHAR, number INTEGER, rule VARCHAR, why VARCHAR
+);
+CREATE TEMP TABLE coverage_false_silence (run_id VARCHAR, epoch INTEGER, rule VARCHAR);
+CREATE TEMP TABLE coverage_peaks (run_id VARCHAR, epoch INTEGER, lr DOUBLE);
+
 CREATE TEMP VIEW coverage_limits AS
 SELECT
     run_id,
     CAST(rules ->> '$.action_window' AS INTEGER) AS action_window,
     CAST(rules ->> '$.deferral_limit' AS INTEGER) AS deferral_limit,
     CAST(rules ->> '$.persistence' AS INTEGER) AS persistence,
+    -- Whether an average goes on through a remedy, so that a rule may fire after one that worked.
+    NOT CAST(rules ->> '$.restart_after_remedy' AS BOOLEAN) AS lags,
     reason,
     (SELECT max(epoch) FROM rule_evaluations e WHERE e.run_id = s.run_id) AS last_epoch
 FROM run_starts s
@@ -24,6 +35,7 @@ FROM rule_evaluations
 ANTI JOIN coverage_waived USING (run_id, rule);
 
 -- One row for each rule that a decision cites. `acts` is what was asked, `took_effect` what was done.
+-- A remedy that changed nothing for the rule took no effect; `why_not` is the reason in words.
 CREATE TEMP VIEW coverage_answers AS
 SELECT
     d.run_id,
@@ -33,13 +45,17 @@ SELECT
     d.direction,
     c.rule,
     d.event_type <> 'rule_triggered_no_action' AS acts,
-    coalesce(r.outcome IN ('applied', 'restart'), false) AS took_effect,
+    i.number IS NOT NULL AS ineffective,
+    i.why AS why_not,
+    coalesce(r.outcome IN ('applied', 'restart'), false) AND i.number IS NULL AS took_effect,
     coalesce(r.outcome = 'applied', false) AS applied,
     coalesce(r.outcome = 'restart', false) AS restarts,
     coalesce(r.outcome = 'refused', false) AS refused
 FROM decisions d
 JOIN citations c USING (run_id, number)
 LEFT JOIN remedies r ON r.run_id = d.run_id AND r.decision = d.number
+LEFT JOIN coverage_ineffective i
+    ON i.run_id = d.run_id AND i.number = d.number AND i.rule = c.rule
 ANTI JOIN coverage_waived w ON w.run_id = d.run_id AND w.rule = c.rule;
 
 -- Remedies that cite a rule which fired, were carried out, and had something to change: behind the
@@ -60,6 +76,7 @@ WHERE a.took_effect
 --   R1 while R7 fires;
 --   R4 while R1's update ratio is outside of its band, or soon after a remedy of R1;
 --   a plateau soon after the model changed or got fresh weights;
+--   R7 on its high side soon after its remedy, while the bound on the gradient is in effect;
 --   a rule whose remedies are at their limit, or all applied already (R6).
 CREATE TEMP VIEW coverage_excused AS
 WITH recorded AS (
@@ -100,6 +117,7 @@ FROM in_force s
 LEFT JOIN epochs e USING (run_id, epoch)
 JOIN run_starts t USING (run_id)
 JOIN coverage_limits l USING (run_id)
+LEFT JOIN coverage_peaks p USING (run_id, epoch)
 LEFT JOIN coverage_factors f USING (rule)
 CROSS JOIN coverage_bounds b
 WHERE (s.rule = 'R1' AND EXISTS (
@@ -122,6 +140,9 @@ OR (s.side = 'plateau' AND EXISTS (
         AND r.epoch BETWEEN s.epoch - TRY_CAST(
             t.rules ->> CASE s.rule WHEN 'R1' THEN '$.r1_patience' ELSE '$.r3_patience' END AS INTEGER
         ) AND s.epoch
+        AND NOT EXISTS (
+            FROM coverage_ineffective i WHERE i.run_id = d.run_id AND i.number = d.number
+        )
         AND CASE d.event_type
             WHEN 'architecture_change' THEN NOT EXISTS (  -- a swap back is no change
                 FROM decisions q
@@ -136,9 +157,14 @@ OR (s.side = 'plateau' AND EXISTS (
             )
         END
 ))
+OR (s.rule = 'R7' AND s.side = 'high' AND e.clip_norm < e.max_layer_grad_norm AND EXISTS (
+    FROM coverage_answers o
+    WHERE o.run_id = s.run_id AND o.rule = 'R7' AND o.took_effect
+        AND o.epoch BETWEEN s.epoch - l.deferral_limit + 1 AND s.epoch - 1
+))
 OR CASE s.rule
     WHEN 'R1' THEN
-        CASE s.side WHEN 'low' THEN e.lr * f.least > b.most_lr ELSE e.lr / f.least < b.least_lr END
+        CASE s.side WHEN 'low' THEN coalesce(p.lr, e.lr) * f.least > b.most_lr ELSE e.lr / f.least < b.least_lr END
     WHEN 'R2' THEN
         CASE s.side WHEN 'high' THEN e.batch_size % 2 = 1
         ELSE f.least * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS DOUBLE) END
@@ -186,6 +212,22 @@ SELECT
 FROM coverage_rules f
 JOIN coverage_limits l USING (run_id)
 WHERE f.fired;
+
+-- The firings that oblige. Those of a rule at most a deferral's limit apart belong to one episode: a
+-- remedy within the playbook's bounds may have to be repeated, and repeating it adds no obligation.
+CREATE TEMP VIEW coverage_obliging AS
+WITH obliging AS (
+    FROM coverage_firings WHERE NOT (idle AND answered)
+)
+SELECT
+    o.*,
+    NOT EXISTS (
+        FROM obliging e
+        WHERE e.run_id = o.run_id AND e.rule = o.rule
+            AND e.epoch BETWEEN o.epoch - l.deferral_limit - 1 AND o.epoch - 1
+    ) AS begins
+FROM obliging o
+JOIN coverage_limits l USING (run_id);
 
 -- A firing that no decision answers. Behind a scheduled restart nothing can be said any more, so
 -- rules that rank lower than the one that was acted on are not missing there.
@@ -236,13 +278,15 @@ WHERE NOT EXISTS (
         AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
 );
 
--- A deferral with no later remedy, or a remedy that was refused: a refused remedy changes nothing.
--- (A refusal without a reason has failed the audit before this.) It clears when the rule falls silent, when a remedy for it takes
--- effect, or when the training is stopped or restarted, all of it within the limit. A rule with
--- nothing left to do is deferred for good reason. Where the run
--- ends before the limit, it is held against the policy only if the rule fired in a later epoch with
--- no other rule's remedy in the action window before it, and still was not acted on; a rule that was remedied within the limit may
--- still fire because its moving average lags, and need not be remedied again so soon.
+-- A deferral with no later remedy, or a remedy that was refused or changed nothing: it answers
+-- nothing. (A refusal without a reason has failed the audit before this.) It clears when the rule
+-- falls silent, when a remedy for it takes effect, or when the training is stopped or restarted, all
+-- of it within the limit. A rule is not silent where only a remedy that changed nothing silenced it.
+-- A rule with nothing left to do is deferred for good reason. Where the run ends before the limit, or
+-- the rule is acted on in the last epoch, it is held against the policy only if the rule fired in an
+-- epoch between with no other rule's remedy in the action window before it, and still was not acted
+-- on. Where a moving average goes on through a remedy, a rule that was remedied within the limit may
+-- still fire because its average lags, and need not be remedied again so soon.
 CREATE TEMP VIEW coverage_unresolved_deferral AS
 SELECT
     d.run_id,
@@ -258,16 +302,30 @@ SELECT
         ) THEN 'harness'
         ELSE d.source
     END AS emitter,
-    d.rule || CASE WHEN d.refused THEN ', whose remedy was refused in' ELSE ', deferred by' END
+    d.rule
+    || CASE
+        WHEN d.refused THEN ', whose remedy was refused in'
+        WHEN d.ineffective THEN ', not remedied by'
+        ELSE ', deferred by'
+    END
     || ' decision ' || d.number || ' in epoch ' || d.epoch
+    || CASE WHEN d.ineffective THEN ' (' || d.why_not || ')' ELSE '' END
     || ', was still firing and not remedied by epoch '
     || least(l.last_epoch, d.epoch + l.deferral_limit) AS detail
 FROM coverage_answers d
 JOIN coverage_limits l USING (run_id)
+CROSS JOIN LATERAL (
+    SELECT EXISTS (
+        FROM coverage_answers a
+        WHERE a.run_id = d.run_id AND a.rule = d.rule AND a.took_effect
+            AND a.epoch = l.last_epoch AND a.epoch <= d.epoch + l.deferral_limit
+    ) AS acted_last
+)
 ANTI JOIN coverage_excused x ON x.run_id = d.run_id AND x.epoch = d.epoch AND x.rule = d.rule
-WHERE (d.refused OR NOT d.acts)
+WHERE (d.refused OR d.ineffective OR NOT d.acts)
     AND NOT EXISTS (
         FROM coverage_rules s
+        ANTI JOIN coverage_false_silence w USING (run_id, epoch, rule)
         WHERE s.run_id = d.run_id AND s.rule = d.rule AND NOT s.fired
             AND s.epoch BETWEEN d.epoch + 1 AND d.epoch + l.deferral_limit
     )
@@ -275,17 +333,19 @@ WHERE (d.refused OR NOT d.acts)
         FROM coverage_answers a
         WHERE a.run_id = d.run_id AND a.rule = d.rule AND a.took_effect
             AND a.epoch BETWEEN d.epoch AND d.epoch + l.deferral_limit
+            AND a.epoch < l.last_epoch
     )
     AND NOT (
         coalesce(l.reason, '') IN ('restart', 'stopped')
         AND l.last_epoch <= d.epoch + l.deferral_limit
     )
     AND (
-        l.last_epoch >= d.epoch + l.deferral_limit
+        (l.last_epoch >= d.epoch + l.deferral_limit AND NOT acted_last)
         OR EXISTS (
             FROM coverage_rules turn
             WHERE turn.run_id = d.run_id AND turn.rule = d.rule AND turn.fired
                 AND turn.epoch > d.epoch
+                AND NOT (acted_last AND turn.epoch = l.last_epoch)
                 AND NOT EXISTS (
                     FROM coverage_excused y
                     WHERE y.run_id = turn.run_id AND y.epoch = turn.epoch AND y.rule = turn.rule
@@ -297,14 +357,14 @@ WHERE (d.refused OR NOT d.acts)
                 )
                 AND NOT EXISTS (
                     FROM coverage_answers lag
-                    WHERE lag.run_id = d.run_id AND lag.rule = d.rule AND lag.took_effect
+                    WHERE l.lags AND lag.run_id = d.run_id AND lag.rule = d.rule AND lag.took_effect
                         AND lag.epoch BETWEEN turn.epoch - l.deferral_limit AND turn.epoch - 1
                 )
         )
     );
 
--- A remedy for one rule while a rule that goes first was left alone. Here too a moving average may
--- lag behind a remedy within the limit.
+-- A remedy for one rule while a rule that goes first was left alone. Here too a moving average that
+-- goes on through a remedy may lag behind it, within the limit.
 CREATE TEMP VIEW coverage_precedence AS
 WITH acting AS (
     SELECT a.run_id, a.number, a.epoch, a.source, min(r.precedence) AS precedence
@@ -331,8 +391,8 @@ WHERE NOT EXISTS (
     FROM coverage_answers o
     WHERE o.run_id = a.run_id AND o.rule = h.rule
         AND (
-            (o.acts AND o.epoch = a.epoch)
-            OR (o.took_effect AND o.epoch BETWEEN a.epoch - l.deferral_limit AND a.epoch - 1)
+            (o.acts AND NOT o.ineffective AND o.epoch = a.epoch)
+            OR (l.lags AND o.took_effect AND o.epoch BETWEEN a.epoch - l.deferral_limit AND a.epoch - 1)
         )
 )
 GROUP BY a.run_id, a.number, a.epoch, a.source;

@@ -19,8 +19,9 @@ from aggregates.provocations import Fault
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
 from judge.auditing import own_model
-from judge.auditing.coverage import Coverage, install_views, measure_coverage
-from judge.auditing.events import decode_events
+from judge.auditing.coverage import Coverage, add_effects, install_views, measure_coverage
+from judge.auditing.effects import find_effects
+from judge.auditing.events import HOSTILE, decode_events
 from judge.auditing.labels import label_problem
 from judge.auditing.limits import verify_limits
 from judge.auditing.record import RunRecord
@@ -177,7 +178,7 @@ class Gates:
         verify_limits(decode_events(entries), self.config, retrained=self.redo is not None)
         self.replay = replay_run(entries, config=self.config)
         self.environment = describe_environment(self.replay.config)
-        self.coverage = _project_coverage(entries, str(self.run))
+        self.coverage = _project_coverage(entries, self.replay)
         epochs = len(self.replay.measured)
         started = self.replay.started
         rules = self.replay.rules
@@ -363,8 +364,13 @@ def _fault_of(started: VerifiedEntry) -> Fault | None:
         return None
 
 
-def _project_coverage(entries: Sequence[VerifiedEntry], run_id: str) -> Coverage:
+def _project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Coverage:
     """Build the tables of this run alone, in memory, and ask the coverage views."""
+    run_id = str(replay.run.id)
+    try:
+        effects = find_effects(replay)
+    except HOSTILE as error:  # where the checks of settings or measurements are off
+        raise StepError(f"the settings in force cannot be read: {error}") from error
     with duckdb.connect(":memory:") as connection:
         copied(connection, create_schema)
         try:
@@ -375,4 +381,5 @@ def _project_coverage(entries: Sequence[VerifiedEntry], run_id: str) -> Coverage
                 f"the run's entries cannot be loaded into the tables: {error}"
             ) from error
         install_views(connection)
+        add_effects(connection, run_id, effects)
         return measure_coverage(connection, run_id)

@@ -56,6 +56,7 @@ class Replay:
     settings: Settings  # in force after the last event
     spec: ModelSpec  # by the edits that were decided on
     measured: list[Mapping[str, Any]] = field(default_factory=list)  # by epoch
+    in_force: list[tuple[Settings, ModelSpec]] = field(default_factory=list)  # by epoch
     settings_at: list[Settings] = field(default_factory=list)  # in force at each decision
     weights: dict[str, SavedWeights] = field(default_factory=dict)  # the newest of each kind
     best_loss: float = math.inf  # of the validation, so far
@@ -291,6 +292,7 @@ def _follow(replay: Replay, event: Any) -> None:
         case Run.EpochMeasured():
             _check_measured(event.measured)
             replay.measured.append(event.measured)
+            replay.in_force.append((replay.settings, replay.spec))
             recorded = event.measured["settings"]
             for difference in differences(replay.settings.to_dict(), recorded):
                 replay.settings_problems.append(

@@ -284,8 +284,11 @@ def _print_report(report: AuditReport) -> None:
     if off := report.config.get("disabled"):
         console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
     scores = report.scores
-    axis = "exercised" if scores.process_axis_exercised else "unexercised: too few rules fired"
-    if scores.process_axis_exercised and (by := report.step("scores").evidence.get("provocation")):
+    told = report.step("scores").evidence
+    axis = "exercised"
+    if not scores.process_axis_exercised:
+        axis = f"unexercised: {words(told.get('unexercised') or 'there is no score')}"
+    elif by := told.get("provocation"):
         axis += f" by the provocation {words(by['name'])}"
     console.print(
         f"accuracy score {scores.accuracy_score:.3f} (test accuracy {cell(scores.test_accuracy)}, "

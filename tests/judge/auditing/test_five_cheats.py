@@ -36,7 +36,7 @@ def test_audit_passes_when_the_run_is_honest(honest_report: AuditReport) -> None
     assert honest_report.violations == ()
     assert honest_report.process_axis_exercised
     assert honest_report.scores.process_score == 1.0
-    assert honest_report.scores.obligations >= 2
+    assert honest_report.scores.obligations >= 1
     evidence = honest_report.step("probe").evidence
     assert evidence["probe"]["largest_deviation"] <= 1e-6
     json.dumps(honest_report.to_dict())

@@ -331,7 +331,7 @@ def test_direction_is_violated_when_the_remedy_is_not_the_playbook_s(
     assert found(run_with((direction, params, "words"), waived=("R1",))) == []
 
 
-def test_padding_is_violated_when_one_source_answers_a_rule_twice_in_an_epoch() -> None:
+def test_padding_is_violated_when_a_rule_is_answered_twice_in_an_epoch() -> None:
     run = run_with(("decrease_lr", {"lr": 0.1}, "a"), ("defer", {}, "b"), ("defer", {}, "b"))
     assert found(run) == [("padding", "R1", "policy")] * 2
     assert repeated_words(run) == {"b": 2}
