@@ -282,7 +282,8 @@ WHERE NOT EXISTS (
 -- nothing. (A refusal without a reason has failed the audit before this.) It clears when the rule
 -- falls silent, when a remedy for it takes effect, or when the training is stopped or restarted, all
 -- of it within the limit. A rule is not silent where only a remedy that changed nothing silenced it.
--- A rule with nothing left to do is deferred for good reason. Where the run ends before the limit, or
+-- A rule with nothing left to do, in that epoch or in all epochs up to the limit, is deferred for
+-- good reason. Where the run ends before the limit, or
 -- the rule is acted on in the last epoch, it is held against the policy only if the rule fired in an
 -- epoch between with no other rule's remedy in the action window before it, and still was not acted
 -- on. Where a moving average goes on through a remedy, a rule that was remedied within the limit may
@@ -340,7 +341,12 @@ WHERE (d.refused OR d.ineffective OR NOT d.acts)
         AND l.last_epoch <= d.epoch + l.deferral_limit
     )
     AND (
-        (l.last_epoch >= d.epoch + l.deferral_limit AND NOT acted_last)
+        (l.last_epoch >= d.epoch + l.deferral_limit AND NOT acted_last AND EXISTS (
+            FROM coverage_rules s
+            ANTI JOIN coverage_excused y USING (run_id, epoch, rule)
+            WHERE s.run_id = d.run_id AND s.rule = d.rule
+                AND s.epoch BETWEEN d.epoch + 1 AND d.epoch + l.deferral_limit
+        ))
         OR EXISTS (
             FROM coverage_rules turn
             WHERE turn.run_id = d.run_id AND turn.rule = d.rule AND turn.fired

@@ -514,6 +514,18 @@ def test_r1_may_be_deferred_while_gradients_explode(
     assert (("unresolved_deferral", "R1") in [v[:2] for v in story.found()]) is violated
 
 
+@pytest.mark.parametrize(("exploding", "violated"), [(set(range(3, 12)), False), ({3, 4, 5}, True)])
+def test_deferral_holds_if_the_rule_may_be_left_alone_in_every_later_epoch(
+    story: Story, exploding: set[int], violated: bool
+) -> None:
+    story.begin(epochs=10, fired={"R5": {2}, "R7": exploding, "R1": set(range(2, 12))})
+    story.in_force()
+    story.act(2, "R5", direction="swap_activation")
+    story.decide(2, "R1")
+    story.end("completed")
+    assert (("unresolved_deferral", "R1", 2, "policy") in story.found()) is violated
+
+
 @pytest.mark.parametrize(("blocks", "width", "violated"), [(32, 1024, False), (32, 8, True)])
 def test_capacity_may_be_deferred_once_the_model_is_as_large_as_it_can_be(
     story: Story, blocks: int, width: int, violated: bool
