@@ -408,7 +408,7 @@ COMMENT ON COLUMN run_summary.audit_id IS 'The latest finished audit; NULL: not 
 COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate failed; held: every gate passed';
 COMMENT ON COLUMN run_summary.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN run_summary.process_score IS 'From 0 to 1; says little unless the axis was exercised';
-COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: too few rules fired for the process score to mean much';
+COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: the process score says little; the audit names the reason';
 COMMENT ON COLUMN run_summary.violations IS 'How many that audit found';
 
 -- Expected are the rules that the provocation names; what else fires is a rule's own affair.
@@ -476,7 +476,7 @@ COMMENT ON COLUMN provocation_outcomes.fired_epochs IS 'Epochs in which one of t
 COMMENT ON COLUMN provocation_outcomes.remedied_epoch IS 'The first epoch behind which a remedy for one of them took effect';
 COMMENT ON COLUMN provocation_outcomes.best_val_accuracy IS 'Largest finite one';
 COMMENT ON COLUMN provocation_outcomes.last_val_accuracy IS 'Of the last epoch';
-COMMENT ON COLUMN provocation_outcomes.process_axis IS 'unexercised: too few rules fired for the process score to mean much';
+COMMENT ON COLUMN provocation_outcomes.process_axis IS 'unexercised: the process score says little; the audit names the reason';
 
 CREATE VIEW call_summary AS
 SELECT
