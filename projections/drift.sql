@@ -45,27 +45,50 @@ begun AS (
 ),
 
 latest AS (
-    SELECT s.run_id, ARG_MAX(e.hard_fail, e.idx) AS hard_fail
+    SELECT
+        s.run_id,
+        ARG_MAX(e.hard_fail, e.idx) AS hard_fail,
+        ARG_MAX(e.validation_accuracy, e.idx) AS accuracy
     FROM begun AS s
     JOIN audit_scores AS e USING (audit_id)
     ANTI JOIN granted AS g ON g.idx < e.idx AND e.signed_by IS NULL
     GROUP BY s.run_id
+),
+
+own AS (SELECT run_id, ARG_MAX(val_accuracy, idx) AS accuracy FROM epochs GROUP BY run_id),
+
+results AS (
+    SELECT
+        r.run_id,
+        COALESCE(l.hard_fail, FALSE) AS hard_fail,
+        COALESCE(l.accuracy, o.accuracy) AS accuracy,
+        1.0 / TRY_CAST((r.spec ->> '$.classes') AS INTEGER) AS chance
+    FROM runs AS r
+    LEFT JOIN latest AS l ON l.run_id = r.run_id
+    LEFT JOIN own AS o ON o.run_id = r.run_id
 )
 
+-- A run has learned something if its accuracy is at least a tenth of the way from chance to 1.
 SELECT
     r.run_id,
     r.checkpoint AS checkpoint_id,
     r.started_idx,
-    r.end_reason = 'completed' AND NOT COALESCE(l.hard_fail, FALSE) AS success
+    f.accuracy,
+    f.chance,
+    r.end_reason = 'completed' AND NOT f.hard_fail
+    AND COALESCE(ISFINITE(f.accuracy) AND f.accuracy >= f.chance + 0.1 * (1 - f.chance), FALSE)
+        AS success
 FROM runs AS r
-LEFT JOIN latest AS l ON l.run_id = r.run_id
+JOIN results AS f ON f.run_id = r.run_id
 ANTI JOIN provocations AS p ON p.run_id = r.run_id
 WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL;
 COMMENT ON VIEW production_runs IS 'Finished runs under each checkpoint, without runs that have a provoked fault';
 COMMENT ON COLUMN production_runs.run_id IS 'The run';
 COMMENT ON COLUMN production_runs.checkpoint_id IS 'That it is labelled with';
 COMMENT ON COLUMN production_runs.started_idx IS 'Ledger index of its start';
-COMMENT ON COLUMN production_runs.success IS 'Completed, and the latest audit did not find that it did not hold; where a judge has a key, the latest signed one';
+COMMENT ON COLUMN production_runs.accuracy IS 'On the validation set: as the latest audit measured it, else of the last epoch; where a judge has a key, of the latest signed audit';
+COMMENT ON COLUMN production_runs.chance IS 'Accuracy of guessing, from the number of classes';
+COMMENT ON COLUMN production_runs.success IS 'Completed, no hard fail in the latest audit, and an accuracy of at least chance + 0.1 * (1 - chance)';
 
 CREATE VIEW checkpoint_metrics AS
 WITH evaluated AS (
@@ -154,7 +177,7 @@ COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference ta
 COMMENT ON COLUMN checkpoint_metrics.budget_utilisation IS 'Mean share of the tokens that a model may answer with, over the calls of its runs';
 COMMENT ON COLUMN checkpoint_metrics.retrieval_precision IS 'Mean precision of the selected rows, over the reference tasks that measure it';
 COMMENT ON COLUMN checkpoint_metrics.production_runs IS 'Runs that have ended under it; those with a fault on purpose are left out';
-COMMENT ON COLUMN checkpoint_metrics.production_good IS 'Of these, completed with no audit against them';
+COMMENT ON COLUMN checkpoint_metrics.production_good IS 'Of these, completed with no audit against them and an accuracy above chance (production_runs)';
 COMMENT ON COLUMN checkpoint_metrics.production_success IS 'Their share';
 COMMENT ON COLUMN checkpoint_metrics.validation_pass IS 'Share of reference tasks without an answer that was refused';
 COMMENT ON COLUMN checkpoint_metrics.proposals IS 'Changes to it that were judged';

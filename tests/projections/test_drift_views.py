@@ -76,6 +76,33 @@ def test_six_measures_are_those_of_the_checkpoint(log: LedgerApplication, tmp_pa
     assert trend == [(0.85, 0.6, pytest.approx(-0.25))]
 
 
+def test_run_at_chance_level_is_no_success_in_production(
+    log: LedgerApplication, tmp_path: Path
+) -> None:
+    first = synthetic_line(log).active
+    runs = {epochs: synthetic_run(log, epochs=epochs, checkpoint=first) for epochs in (1, 2, 3, 5)}
+    with (
+        open_source(tmp_path / "ledger") as ledger,
+        projected(ledger.entries(start=0)) as connection,
+    ):
+        found = {
+            str(run): (accuracy, chance, success)
+            for run, accuracy, chance, success in connection.execute(
+                "SELECT run_id, accuracy, chance, success FROM production_runs"
+            ).fetchall()
+        }
+        (share,) = connection.execute(
+            "SELECT production_success FROM checkpoint_metrics WHERE production_runs > 0"
+        ).fetchall()
+    assert {epochs: found[str(run.id)] for epochs, run in runs.items()} == {
+        1: (pytest.approx(0.09), pytest.approx(0.1), False),  # of ten classes, and it guesses
+        2: (pytest.approx(0.171), pytest.approx(0.1), False),
+        3: (pytest.approx(0.2439), pytest.approx(0.1), True),
+        5: (pytest.approx(0.368559), pytest.approx(0.1), True),
+    }
+    assert share == (0.5,)
+
+
 def test_alarm_is_open_until_it_is_answered(log: LedgerApplication, tmp_path: Path) -> None:
     line = synthetic_line(log)
     for kind in ("ratchet", "production"):
