@@ -10,7 +10,7 @@ from aggregates.curation.export import Export
 from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line, without_code
-from aggregates.improvement.proposal import Proposal
+from aggregates.improvement.proposal import Proposal, without_flaky
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript
@@ -44,7 +44,7 @@ REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)
 REGISTRY.register("proposal.submitted", Proposal.Submitted, aggregate=Proposal)
 REGISTRY.register("proposal.reviewed", Proposal.Reviewed)
 REGISTRY.register("proposal.branched", Proposal.Branched)
-REGISTRY.register("proposal.tested", Proposal.Tested)
+REGISTRY.register("proposal.tested", Proposal.Tested, upcasters=[without_flaky])
 REGISTRY.register("proposal.task_scored", Proposal.TaskScored)
 REGISTRY.register("proposal.evaluated", Proposal.Evaluated)
 REGISTRY.register("proposal.concluded", Proposal.Concluded)

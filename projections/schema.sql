@@ -696,7 +696,9 @@ CREATE TABLE infra_validation_results (
     expected VARCHAR,
     output VARCHAR,
     isolation JSON NOT NULL,
-    leftovers INTEGER NOT NULL
+    leftovers INTEGER NOT NULL,
+    flaky JSON,
+    outcomes VARCHAR
 );
 COMMENT ON TABLE infra_validation_results IS 'The result of the whole test suite for each proposal';
 COMMENT ON COLUMN infra_validation_results.proposal_id IS 'The proposal';
@@ -711,6 +713,8 @@ COMMENT ON COLUMN infra_validation_results.expected IS 'SHA-256 of the base''s c
 COMMENT ON COLUMN infra_validation_results.output IS 'SHA-256 of what was printed';
 COMMENT ON COLUMN infra_validation_results.isolation IS 'What confined the process';
 COMMENT ON COLUMN infra_validation_results.leftovers IS 'Processes that had to be ended';
+COMMENT ON COLUMN infra_validation_results.outcomes IS 'SHA-256 of the candidate''s cases with their outcomes';
+COMMENT ON COLUMN infra_validation_results.flaky IS 'Cases that failed at first and then passed in every repeated run; NULL if none was run again then';
 
 CREATE TABLE infra_task_scores (
     proposal_id VARCHAR NOT NULL,

@@ -102,6 +102,8 @@ class Proposal(Aggregate):
         output: str | None  # SHA-256 of what was printed
         isolation: list[str]
         leftovers: int  # processes that had to be ended
+        flaky: list[str] | None  # cases that failed, and then passed; None: none was run again
+        outcomes: str | None  # SHA-256 of the candidate's cases with their outcomes
 
         def apply(self, aggregate: "Proposal") -> None:
             """Keep whether the gate held, and if not, why."""
@@ -314,6 +316,8 @@ class Proposal(Aggregate):
         output: str | None,
         isolation: Sequence[str],
         leftovers: int,
+        flaky: Sequence[str] = (),
+        outcomes: str | None = None,
     ) -> None:
         """Record how the suite ended."""
         self._check_stage("test")
@@ -329,6 +333,8 @@ class Proposal(Aggregate):
             output=output,
             isolation=list(isolation),
             leftovers=leftovers,
+            flaky=list(flaky),
+            outcomes=outcomes,
         )
 
     def record_result(
@@ -439,3 +445,8 @@ class Proposal(Aggregate):
         self._check_open()
         if self.stage != stage:
             raise InvariantError(f"proposal {self.id} is at stage {self.stage!r}, not {stage!r}")
+
+
+def without_flaky(body: dict[str, Any]) -> dict[str, Any]:
+    """Lift a run of the tests of version 1 to 2: nothing was run again, no outcomes were kept."""
+    return {**body, "flaky": None, "outcomes": None}

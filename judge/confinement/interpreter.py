@@ -1,8 +1,9 @@
 """The Python that a candidate is given: ours, with its own tree in the place of our packages.
 
 A folder of the form of a virtual environment, whose one path file names the tree first and then the
-folders that our own third-party packages lie in. What is installed there under a name that the tree
-has, or that is ours, cannot be read: a candidate finds itself under its own name, and nobody else.
+folders that our own third-party packages lie in, or those of another virtual environment. What is
+installed there under the name of a package or module of the tree, or of ours, cannot be read: a
+candidate finds itself under its own name, and nobody else.
 
 Source: the `site` and `venv` modules' documentation, "pyvenv.cfg".
 I/O: writes one folder; lists the folders of installed packages.
@@ -10,12 +11,17 @@ I/O: writes one folder; lists the folders of installed packages.
 
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from judge.confinement.landlock import package_folders, program_places, readable_places
+from judge.confinement.landlock import (
+    package_folders,
+    program_places,
+    readable_places,
+    system_places,
+)
 from judge.confinement.namespaces import SHORT
 from judge.errors import ConfinementError
 
@@ -35,10 +41,15 @@ class Interpreter:
     listed: tuple[Path, ...]  # folders of which only some parts are among the places
 
     @classmethod
-    def make(cls, folder: Path, *, tree: Path) -> Self:
-        """Write the interpreter into a folder that does not exist yet."""
-        base = Path(sys.executable).resolve()
-        packages = folder / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    def make(cls, folder: Path, *, tree: Path, environment: Path | None = None) -> Self:
+        """Write the interpreter into a folder that does not exist yet.
+
+        It is that of a virtual environment where one is given, and ours elsewhere. Raises
+        ConfinementError where the environment is none.
+        """
+        source = _own() if environment is None else _environment(environment)
+        base = source.executable
+        packages = folder / f"lib/{source.version}/site-packages"
         packages.mkdir(parents=True)
         (folder / "bin").mkdir()
         executable = folder / "bin" / "python"
@@ -47,9 +58,9 @@ class Interpreter:
         (folder / "pyvenv.cfg").write_text(
             f"home = {base.parent}\ninclude-system-site-packages = false\n", encoding="utf-8"
         )
-        installed = package_folders()
+        installed = source.packages
         (packages / "candidate.pth").write_text(
-            "".join(f"{path}\n" for path in (tree, *installed)), encoding="utf-8"
+            "".join(f"{path}\n" for path in (*_roots(tree), *installed)), encoding="utf-8"
         )
         for name, target in _scripts(tree):
             module, _, function = target.partition(":")
@@ -60,10 +71,11 @@ class Interpreter:
                 encoding="utf-8",
             )
             script.chmod(0o755)
-        hidden = {path / name for path in installed for name in _hidden(path, tree)}
+        names = _importable(tree) | (_OURS if environment is None else set())
+        hidden = {path / name for path in installed for name in _hidden(path, names)}
         places: list[Path] = [folder]
         listed: list[Path] = []
-        for place in (*readable_places(ours=False), *program_places(), base):
+        for place in (*source.places, *program_places(), base):
             _open(place, hidden, places, listed)
         return cls(executable=executable, places=tuple(places), listed=tuple(listed))
 
@@ -75,7 +87,7 @@ class Interpreter:
             "LANG": "C.UTF-8",
             "PATH": f"{self.executable.parent}:/usr/bin:/bin",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": str(tree),
+            "PYTHONPATH": ":".join(map(str, _roots(tree))),
             "TMPDIR": str(SHORT),
             **dict.fromkeys(_THREADS, "1"),
         }
@@ -95,10 +107,67 @@ def _scripts(tree: Path) -> list[tuple[str, str]]:
     return found
 
 
-def _hidden(installed: Path, tree: Path) -> Iterator[str]:
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """Where an interpreter and its packages come from."""
+
+    executable: Path
+    version: str  # the folder's name in lib: python3.11
+    packages: tuple[Path, ...]
+    places: tuple[Path, ...]  # that have to be readable
+
+
+def _own() -> _Source:
+    return _Source(
+        executable=Path(sys.executable).resolve(),
+        version=f"python{sys.version_info[0]}.{sys.version_info[1]}",
+        packages=package_folders(),
+        places=readable_places(ours=False),
+    )
+
+
+def _environment(folder: Path) -> _Source:
+    """Return what a virtual environment is made of."""
+    packages = sorted(folder.glob("lib*/python3*/site-packages"))
+    if not (folder / "pyvenv.cfg").is_file() or not packages:
+        raise ConfinementError(
+            f"{folder} is not a virtual environment: make it with `python -m venv {folder}`, and "
+            "install the repository's dependencies in it"
+        )
+    try:
+        executable = (folder / "bin" / "python").resolve(strict=True)
+    except OSError as error:
+        raise ConfinementError(f"{folder}: its bin/python is missing; make it again") from error
+    return _Source(
+        executable=executable,
+        version=packages[0].parent.name,
+        packages=tuple(packages),
+        places=(*system_places(), executable.parent.parent / "lib", *packages),
+    )
+
+
+def _roots(tree: Path) -> tuple[Path, ...]:
+    """Return the folders of a tree that modules are imported from."""
+    source = tree / "src"
+    return (source, tree) if source.is_dir() and not (source / "__init__.py").exists() else (tree,)
+
+
+def _importable(tree: Path) -> set[str]:
+    """Return the names of the packages and modules of a tree: of its Python, and of nothing else.
+
+    A file of settings has the name of the program that reads it, which is a package elsewhere.
+    """
+    return {
+        path.name.partition(".")[0]
+        for root in _roots(tree)
+        for path in root.iterdir()
+        if (any(path.glob("*.py")) if path.is_dir() else path.suffix in (".py", ".pyc", ".so"))
+    }
+
+
+def _hidden(installed: Path, names: Set[str]) -> Iterator[str]:
     """Yield the names in a folder of packages that a candidate must not find there."""
-    names = _OURS | {path.stem for path in tree.iterdir()}
-    yield from (path.name for path in installed.iterdir() if path.stem in names)
+    yield from (path.name for path in installed.iterdir() if path.name.partition(".")[0] in names)
 
 
 def _open(place: Path, hidden: set[Path], places: list[Path], listed: list[Path]) -> None:

@@ -64,7 +64,7 @@ _SYSTEM = (
 
 def readable_places(*, ours: bool = True) -> tuple[Path, ...]:
     """Return what Python, torch and, if asked for, our own packages are read from."""
-    places = [Path(place) for place in _SYSTEM]
+    places = [*system_places()]
     places += [Path(base) / "lib" for base in (sys.prefix, sys.base_prefix)]
     places += [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     places += package_folders()
@@ -73,6 +73,11 @@ def readable_places(*, ours: bool = True) -> tuple[Path, ...]:
         spec = find_spec(name)
         places += [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
     return tuple(dict.fromkeys(places))
+
+
+def system_places() -> tuple[Path, ...]:
+    """Return what programs of any kind are read from."""
+    return tuple(Path(place) for place in _SYSTEM)
 
 
 def package_folders() -> tuple[Path, ...]:

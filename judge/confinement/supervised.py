@@ -86,13 +86,21 @@ def run(
     limits: ResourceLimits,
     stdin: bytes = b"",
     readable: Iterable[Path] = (),
+    environment: Path | None = None,
 ) -> Ended:
     """Run a command to its end; `{python}` in it is the interpreter that it is given.
+
+    That is a virtual environment's where one is given, and ours elsewhere.
 
     Raises ConfinementError where it cannot be confined, and for nothing that the command does.
     """
     with Supervised(
-        argv, tree=tree, scratch=scratch, limits=limits, readable=readable
+        argv,
+        tree=tree,
+        scratch=scratch,
+        limits=limits,
+        readable=readable,
+        environment=environment,
     ) as supervised:
         supervised.say(stdin)
         supervised.say_no_more()
@@ -123,7 +131,9 @@ class Supervised:
         scratch: Path,
         limits: ResourceLimits,
         readable: Iterable[Path] = (),
+        environment: Path | None = None,
     ) -> None:
+        self._environment = environment
         self._argv, self._tree, self._scratch = argv, tree.resolve(), scratch.resolve()
         self._readable = tuple(path.resolve() for path in readable)
         self._limits = limits
@@ -147,7 +157,9 @@ class Supervised:
         return self
 
     def _start(self) -> None:
-        interpreter = Interpreter.make(self._folder / "python", tree=self._tree)
+        interpreter = Interpreter.make(
+            self._folder / "python", tree=self._tree, environment=self._environment
+        )
         (self._folder / "root").mkdir()
         limits = self._limits
         control, self._control = os.pipe()

@@ -248,6 +248,7 @@ class Controller:
         elif proposal.stage == "branch":
             found = self._examine(proposal)
             if found is not None:
+                self.place.repository.verify_movable(self.place.branch)  # before hours of tests
                 against = promotion.opponent(line, proposal)
                 stages.branch(self.place, proposal, found, against=against)
         elif proposal.stage == "test":

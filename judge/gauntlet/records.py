@@ -16,6 +16,7 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.tasks.benchmark import TaskResult
 from ledger.application import LedgerApplication
 
+MOST_ATTEMPTS = 3  # of one change that its tests reject: they may have been unlucky
 _NEVER = 2**63  # a place that no event has
 _TOPICS = (
     "proposal.submitted",
@@ -35,10 +36,13 @@ class _Seen:
     against: str | None = None
     reference_set: str | None = None
     expected: str | None = None
+    commit: str | None = None
+    outcomes: str | None = None
     tested: int | None = None  # where it passed its tests
     free: int | None = None  # where it was evaluated without a look at repeats
     regressions: tuple[str, ...] = ()
     outcome: str | None = None
+    ended_at: str | None = None  # the stage
     concluded: int = 0
 
 
@@ -60,18 +64,33 @@ class ProposalIndex:
         return [each for each, seen in self._up_to_date().items() if seen.outcome is None]
 
     def twin(self, proposal: UUID, *, tree: str) -> UUID | None:
-        """Return another proposal that makes the same of the same base, and was judged by it."""
+        """Return another proposal that makes the same of the same base, and was judged by it.
+
+        What its tests have rejected may be tried again, some times.
+        """
         index = self._up_to_date()
         base = index[proposal].base
-        for other, seen in index.items():
-            judged = seen.outcome not in ("superseded", "withdrawn")
-            if other != proposal and (seen.base, seen.tree) == (base, tree) and judged:
-                return other
-        return None
+        twins = [
+            other
+            for other, seen in index.items()
+            if other != proposal
+            and (seen.base, seen.tree) == (base, tree)
+            and seen.outcome not in ("superseded", "withdrawn")
+        ]
+        by_tests = all(index[each].ended_at == "test" for each in twins)
+        return None if by_tests and len(twins) < MOST_ATTEMPTS else twins[0]
 
     def expected_cases(self, *, base: str) -> str | None:
-        """Return the blob with the outcomes of a base's own tests, if they were ever run."""
-        found = (seen.expected for seen in self._up_to_date().values() if seen.base == base)
+        """Return the blob with the outcomes of a base's own tests, if they were ever run.
+
+        They ran when it was a base before, and also when it was the candidate of a promotion: a
+        promoted commit has passed the suite that it holds itself.
+        """
+        seen = self._up_to_date().values()
+        found = [
+            *(each.expected for each in seen if each.base == base),
+            *(each.outcomes for each in seen if each.commit == base and each.outcome == "promoted"),
+        ]
         return next((each for each in found if each is not None), None)
 
     def earlier(self, proposal: UUID) -> list[bool]:
@@ -126,15 +145,17 @@ class ProposalIndex:
         match event:
             case Proposal.Branched():
                 seen.tree, seen.against = event.tree, event.against
+                seen.commit = event.commit
                 seen.reference_set = event.reference_set
             case Proposal.Tested():
                 seen.tested = place if event.passed else None
-                seen.expected = event.expected
+                seen.expected, seen.outcomes = event.expected, event.outcomes
             case Proposal.Evaluated():
                 seen.regressions = tuple(event.regressions)
                 seen.free = None if event.level > 0 else place
             case Proposal.Concluded():
                 seen.outcome, seen.concluded = event.outcome, place
+                seen.ended_at = event.stage
 
 
 def results_of(proposal: Proposal) -> list[TaskResult]:

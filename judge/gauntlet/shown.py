@@ -10,12 +10,14 @@ I/O: reads the repository and the blobs that are passed in.
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import GauntletError
-from judge.gauntlet.repository.changes import FILE
+from judge.gauntlet.repository.changes import EXECUTABLE, FILE, PathChange, check_changes
+from judge.gauntlet.repository.lint import check_changed
+from judge.gauntlet.repository.manifest import PATH, parse_manifest
 from ledger.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -55,13 +57,17 @@ def facts(proposal: Proposal) -> dict[str, Any]:
 
 
 def applied(repository: "Repository", blobs: Blobs, proposal: Proposal) -> str:
-    """Return what a proposal does to the files, whatever its diff looks like; or why nothing."""
+    """Return what a proposal does to the files, whatever its diff looks like; or why nothing.
+
+    It begins with what the lint finds in a change of tier 1, which an approval accepts.
+    """
     try:
         tree = repository.candidate_tree(proposal.base, blobs.get(proposal.diff))
     except GauntletError as error:
         return f"the diff makes nothing of its base: {error}"
-    parts = []
-    for change in repository.changes(proposal.base_tree, tree):
+    changes = repository.changes(proposal.base_tree, tree)
+    parts = [f"to accept: {each}" for each in _to_accept(repository, tree, changes, proposal)]
+    for change in changes:
         before = _lines(repository, proposal.base_tree, change.path, change.old_mode)
         after = _lines(repository, tree, change.path, change.new_mode)
         lines = difflib.unified_diff(before, after, change.path, change.path, lineterm="")
@@ -76,9 +82,21 @@ def digest_of_shown(told: Mapping[str, Any], *, changes: str) -> str:
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
+def _to_accept(
+    repository: "Repository", tree: str, changes: Sequence[PathChange], proposal: Proposal
+) -> list[str]:
+    try:
+        manifest = parse_manifest(repository.read(proposal.base, PATH))
+        paths = repository.paths(tree)
+        verdict = check_changes(changes, proposal.targets, manifest, paths)
+    except GauntletError:  # it gets no further, and its stage says why
+        return []
+    return check_changed(repository, proposal.base, tree, changes, verdict, manifest=manifest)[1]
+
+
 def _lines(repository: "Repository", tree: str, path: str, mode: str | None) -> list[str]:
     """Return a file's lines, which end at line feeds only, so that no other mark hides a change."""
-    if mode != FILE:
+    if mode not in (FILE, EXECUTABLE):
         return []  # what is no plain file is told by its mode
     lines = repository.read(tree, path).decode(errors="replace").split("\n")
     return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]} (no line feed)"]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.plants import PLANTED
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository import lint
 from judge.gauntlet.repository.changes import PathChange, Verdict, check_changes
@@ -49,12 +50,15 @@ def examine(place: Workplace, proposal: Proposal) -> Examined:
     tree = repository.candidate_tree(proposal.base, place.blobs.get(proposal.diff))
     changes = repository.changes(proposal.base_tree, tree)
     verdict = check_changes(changes, proposal.targets, manifest, repository.paths(tree))
-    kinds = {change.path: change.kind for change in changes}
-    problems: list[str] = []
-    for path in verdict.code:
-        before = None if kinds[path] == "added" else repository.read(proposal.base, path)
-        problems += lint.check_code(path, before, repository.read(tree, path), manifest)
-    return Examined(tree=tree, changes=changes, verdict=verdict, problems=tuple(problems))
+    problems, _ = lint.check_changed(
+        repository, proposal.base, tree, changes, verdict, manifest=manifest
+    )
+    return Examined(
+        tree=tree,
+        changes=changes,
+        verdict=verdict,
+        problems=tuple(problems),
+    )
 
 
 def branch(place: Workplace, proposal: Proposal, found: Examined, *, against: str) -> None:
@@ -91,7 +95,10 @@ def _message(proposal: Proposal) -> str:
 
 
 def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
-    """Run the base's whole suite against the candidate; of the base it is run once."""
+    """Run the base's whole suite against the candidate.
+
+    The base's own outcomes are known if it was tested before, as a base or as a candidate.
+    """
     assert proposal.commit is not None
     manifest = place.manifest(proposal.base)
     place.tell(str(proposal.id), "testing")
@@ -109,6 +116,8 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             expected=json.loads(place.blobs.get(known)),
         )
     output = place.blobs.put(found.output)
+    cases = {**found.cases, **({PLANTED: "failed"} if found.planted else {})}
+    outcomes = place.blobs.put(json.dumps(cases, sort_keys=True).encode())
     record(
         place,
         proposal,
@@ -123,9 +132,14 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             output=output,
             isolation=found.isolation,
             leftovers=found.leftovers,
+            flaky=found.flaky,
+            outcomes=outcomes,
         ),
     )
-    passed = f"{len(found.cases)} cases passed, {found.planted} planted ones failed as they must"
+    flaky = f", {len(found.flaky)} of them only when run again" if found.flaky else ""
+    passed = (
+        f"{len(found.cases)} cases passed{flaky}, {found.planted} planted ones failed as they must"
+    )
     place.tell(str(proposal.id), f"tested: {found.problem or passed}")
 
 

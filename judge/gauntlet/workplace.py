@@ -115,7 +115,7 @@ class Workplace:
                     f"{PATH}: the line is {manifest.line!r}, but the requested branch is "
                     f"{self.branch!r}"
                 )
-            self._manifests[commit] = manifest
+            self._manifests[commit] = manifest.located(self.repository.path)
         return self._manifests[commit]
 
     def reference_set(self, commit: str) -> ReferenceSet:

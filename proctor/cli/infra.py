@@ -15,8 +15,9 @@ from judge.gauntlet import anchors, measurement
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import TaskError
 from judge.gauntlet.records import results_of
+from judge.gauntlet.repository.changes import tier_of_change
 from judge.gauntlet.tasks import reference_set
-from proctor.cli import infra_evolve, infra_review, infra_study
+from proctor.cli import infra_enroll, infra_evolve, infra_review, infra_study
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_text
@@ -45,6 +46,7 @@ from proctor.sample.init import make_sample
 app = CommandGroup(
     "infra", "Propose, judge and promote changes of a repository, under an operator's control."
 )
+app.add_typer(infra_enroll.app)
 app.add_typer(infra_review.app)
 app.add_typer(infra_evolve.app)
 app.add_typer(infra_study.app)
@@ -289,9 +291,9 @@ def _declared(controller: Controller, diff: bytes, said: list[str]) -> dict[str,
         return declared
     place, head = controller.place, controller.line.head
     manifest = place.manifest(head.commit)
-    touched = [each.path for each in place.repository.changes(head.tree, tree)]
+    touched = place.repository.changes(head.tree, tree)
     wanted = " ".join(
-        f"--tier {shlex.quote(f'{path}={manifest.tier_of(path)}')}" for path in touched
+        f"--tier {shlex.quote(f'{each.path}={tier_of_change(each, manifest)}')}" for each in touched
     )
     raise ProctorError(f"a proposal declares the tier of each file that it touches: {wanted}")
 

@@ -33,7 +33,12 @@ from proctor.improvement.home import (
     find_proposal,
     hidden_folder,
 )
-from proctor.improvement.reports import applied, describe_proposal, tell_alarms, tell_proposal
+from proctor.improvement.reports import (
+    applied,
+    describe_proposal,
+    tell_alarms,
+    tell_proposal,
+)
 from proctor.output.terminal import console, counted, words
 
 app = CommandGroup()

@@ -80,7 +80,7 @@ def mutate(
     require_extra("train")
     repository = Repository(repo)
     commit = repository.head(branch)
-    manifest = parse_manifest(repository.read(commit, PATH))
+    manifest = parse_manifest(repository.read(commit, PATH)).located(repository.path)
     files = repository.paths(commit)
     paths = [path for path in files if path.endswith(".py") and manifest.tier_of(path) == 2]
     if not paths:

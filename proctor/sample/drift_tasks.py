@@ -10,19 +10,28 @@ from pathlib import Path
 from judge.drift.evaluation import Maker
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task, write_tasks
 from judge.reference.seeds import make_siblings
+from proctor.errors import ProctorError
 from proctor.sample.tasks import SHAPES, Shape, make_tasks
 
 _OWN = "made: "  # how the sources of tasks begin that judge.reference.seeds makes
 
 
 def maker_of(tasks: ReferenceSet, siblings: int) -> Maker | None:
-    """Return what makes `siblings` tasks of each kind anew; None where nothing is known to."""
+    """Return what makes `siblings` tasks of each kind anew; None where nothing is known to.
+
+    Raises ProctorError where several are asked for and none can be made.
+    """
     if all(task.entry.source.startswith(_OWN) for task in tasks.tasks):
         return lambda folder: _make_own(folder, siblings)
     names = {task.task_id for task in tasks.tasks}
     shapes = [shape for shape in SHAPES if shape.name in names]
     if len(shapes) == len(names):
         return lambda folder: _make_sample(folder, shapes, siblings)
+    if siblings > 1:
+        raise ProctorError(
+            f"--siblings {siblings}: this repository's reference tasks are fixed, so no fresh ones "
+            "can be made of them; leave the option out, and add tasks to the reference set instead"
+        )
     return None
 
 

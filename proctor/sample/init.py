@@ -32,7 +32,11 @@ def make_sample(
 ) -> UUID:
     """Write the sample, or another of its kind, into a new folder; return its line's id."""
     if folder.exists() and any(folder.iterdir()):
-        raise ProctorError(f"{folder} is there already and is not empty; name another folder")
+        advice = "; to put your own repository under the gauntlet, use `proctor infra enroll`"
+        raise ProctorError(
+            f"{folder} is there already and is not empty; name another folder"
+            + (advice if (folder / ".git").exists() else "")
+        )
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")

@@ -9,34 +9,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
+from console_pages import PAGES, SLOW
+from environments import make_environment
 from forked import start_forked
 from frontdoor import call
+
+from proctor.sample.init import git
 
 ROOT = Path(__file__).parents[2]
 
 
-def slow(page: str) -> ParameterSet:
-    """Leave a page that trains for long, and shows little that others do not, to the slow suite."""
-    return pytest.param(page, marks=pytest.mark.slow)
-
-
-PAGES = (
-    "README.md",
-    slow("docs/tutorial/first-run.md"),
-    slow("docs/how-to/bisect.md"),
-    "docs/how-to/change-the-system.md",
-    "docs/how-to/evolve.md",
-    "docs/how-to/hand-over-a-bundle.md",
-    slow("docs/how-to/keep-a-head.md"),
-    "docs/how-to/prove-an-event.md",
-    "docs/how-to/provoke-a-fault.md",
-    "docs/how-to/roll-back.md",
-    slow("docs/how-to/rotate-a-key.md"),
-    "docs/how-to/second-verifier.md",
-    slow("docs/how-to/watch-for-drift.md"),
-    "docs/how-to/witness.md",
-)
+PARAMETERS = [
+    # The slow suite runs pages that train for long and show little that others do not.
+    pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
+    for page in PAGES
+]
 
 
 def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
@@ -44,6 +31,28 @@ def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     done = call([], home=None, cwd=tmp_path, code=code)
     assert done.stdout.startswith("completed False "), done.stderr
+
+
+def make_slugs(folder: Path, text: str) -> None:
+    """Make the repository that a page shows: files with their names before them, in git."""
+    repo = folder / "slugs"
+    shown = re.findall(r"^`(\S+)` [^\n]*(?:\n[^\n`]+)*\n\n```\w+\n(.*?)```", text, re.M | re.DOTALL)
+    assert [name for name, _ in shown] == ["slugs/text.py", "tests/test_text.py", "pyproject.toml"]
+    for name, content in (*shown, ("slugs/__init__.py", ""), (".gitignore", ".venv\n")):
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name).write_text(content, encoding="utf-8")
+    make_environment(repo / ".venv")
+    git(repo, "init", "--quiet", "--initial-branch=main")
+    git(repo, "add", "--all")
+    git(repo, "commit", "--quiet", "--message", "Slugs")
+
+
+PREPARED = {"docs/how-to/put-a-repository-under-the-gauntlet.md": make_slugs}
+PERSON = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.org"))
+}
 
 
 def run_line(
@@ -75,7 +84,7 @@ def run_line(
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PARAMETERS)
 def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
@@ -83,6 +92,9 @@ def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PROCTOR_")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     environment["XDG_STATE_HOME"] = str(tmp_path / "state")  # heads are remembered there
+    environment |= PERSON
+    if page in PREPARED:
+        PREPARED[page](tmp_path, text)
     commands = re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]
     for place, shown in enumerate(commands):
         command, _, expected = shown.partition("\n")

@@ -23,11 +23,11 @@ from judge.gauntlet.errors import DiffError, TierError
 from judge.gauntlet.repository.manifest import Manifest
 
 Kind = Literal["added", "changed", "deleted"]
-FILE = "100644"
+FILE, EXECUTABLE = "100644", "100755"
 MAX_PATHS = 1_000  # that one proposal touches
 MAX_PATH = 500  # characters
 MAX_PART = 200  # bytes of a name
-_MODES = {"100755": "an executable file", "120000": "a symbolic link", "160000": "a submodule"}
+_MODES = {EXECUTABLE: "an executable file", "120000": "a symbolic link", "160000": "a submodule"}
 _PLAIN = frozenset("._-+=@,()[] ")
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9])(\..*)?", re.IGNORECASE)
 
@@ -54,10 +54,15 @@ class Verdict:
 
 
 def tier_of_change(change: PathChange, manifest: Manifest) -> int:
-    """Return the tier of a change; a test that may be added becomes part of the gate: tier 1."""
+    """Return the tier of a change.
+
+    Tier 1 at least are a test that may be added, which becomes part of the gate, and an executable
+    file, which need not be Python that the lint can read.
+    """
     if change.kind == "added" and manifest.may_add(change.path):
         return 1
-    return manifest.tier_of(change.path)
+    tier = manifest.tier_of(change.path)
+    return min(tier, 1) if change.old_mode == EXECUTABLE else tier
 
 
 def check_changes(
@@ -162,6 +167,8 @@ def _check_new_names(path: str, known: Collection[str]) -> None:
 
 
 def _check_modes(change: PathChange) -> None:
+    if change.old_mode == EXECUTABLE and change.new_mode in (EXECUTABLE, None):
+        return  # only its content changes, or it goes
     for mode in (change.old_mode, change.new_mode):
         if mode not in (None, FILE):
             what = _MODES.get(str(mode), f"of mode {mode}")

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
-from judge.gauntlet.repository.changes import FILE, PathChange
+from judge.gauntlet.repository.changes import EXECUTABLE, FILE, PathChange
 from judge.gauntlet.repository.diffs import check_form, check_once
 
 MAX_DIFF = 2**20
@@ -105,7 +105,7 @@ class Repository:
     def read(self, commit: str, path: str, *, most: int = MAX_OUTPUT) -> bytes:
         """Return one plain file of a commit or tree; RepositoryError where it is not one."""
         entry = self.files(commit).get(path)
-        if entry is None or entry.mode not in (FILE, "100755"):
+        if entry is None or entry.mode not in (FILE, EXECUTABLE):
             raise RepositoryError(f"file {path!r} not found in commit {commit} of {self.path}")
         size = int(self._objects("cat-file", "-s", entry.object))
         if size > most:
@@ -147,7 +147,8 @@ class Repository:
         named = [line.split(b"\t", 2)[-1] for line in counts.split(b"\0")[:-1]]
         paths = [path.decode(errors="surrogateescape") for path in named]
         # A file that becomes a link is two parts in git's diffs; check_changes() says what it is.
-        odd = {c.path for c in self.changes(base, tree) if {c.old_mode, c.new_mode} - {FILE, None}}
+        plain = {FILE, EXECUTABLE, None}
+        odd = {c.path for c in self.changes(base, tree) if {c.old_mode, c.new_mode} - plain}
         check_once(path for path in paths if path not in odd)
         return tree
 
@@ -200,6 +201,20 @@ class Repository:
 
         A branch that some work tree has checked out is not moved under it: RepositoryError.
         """
+        self.verify_movable(branch)
+        ref = _ref(branch)
+        try:
+            self._refs("update-ref", "--no-deref", ref, _hash(new), _hash(old))
+        except RepositoryError as error:
+            if (now := self.head(branch)) != old:
+                raise MovedError(
+                    f"branch {branch!r} of {self.path} is at {now}, not at {old}: it was moved in "
+                    "the meantime; submit the proposal again"
+                ) from error
+            raise
+
+    def verify_movable(self, branch: str) -> None:
+        """Raise RepositoryError for a branch that advance() would not move."""
         if trees := self.checked_out(branch):
             raise RepositoryError(
                 f"{trees[0]} has branch {branch!r} checked out and would no longer match it: run "
@@ -210,15 +225,6 @@ class Repository:
             raise RepositoryError(
                 f"{branch!r} of {self.path} is a symbolic name for another branch"
             )
-        try:
-            self._refs("update-ref", "--no-deref", ref, _hash(new), _hash(old))
-        except RepositoryError as error:
-            if (now := self.head(branch)) != old:
-                raise MovedError(
-                    f"branch {branch!r} of {self.path} is at {now}, not at {old}: it was moved in "
-                    "the meantime; submit the proposal again"
-                ) from error
-            raise
 
     def export(
         self,
@@ -454,7 +460,7 @@ def _write(into: Path, path: str, mode: str, content: bytes) -> None:
         place.symlink_to(target)
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(place, flags, 0o755 if mode == "100755" else 0o644), "wb") as file:
+    with os.fdopen(os.open(place, flags, 0o755 if mode == EXECUTABLE else 0o644), "wb") as file:
         file.write(content)
 
 

@@ -24,10 +24,15 @@ import sys
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from judge.gauntlet.repository.changes import PathChange, Verdict
 from judge.gauntlet.repository.manifest import Manifest
+
+if TYPE_CHECKING:
+    from judge.gauntlet.repository.git import Repository
 
 MAX_BYTES = 2**20
 
@@ -66,13 +71,56 @@ _UNSEEN = re.compile(  # nothing that shows; or an end of a line that Python doe
 )
 
 
+def check_changed(
+    repository: "Repository",
+    base: str,
+    tree: str,
+    changes: Sequence[PathChange],
+    verdict: Verdict,
+    *,
+    manifest: Manifest,
+) -> tuple[list[str], list[str]]:
+    """Return the problems of a change, and the findings that an approval of it accepts.
+
+    Those of tier 1 are for the operator: nothing of it runs before one has read and approved it.
+    """
+    added = {change.path for change in changes if change.kind == "added"}
+    problems: list[str] = []
+    accepted: list[str] = []
+    for path in verdict.code:
+        before = None if path in added else repository.read(base, path)
+        after = repository.read(tree, path)
+        found = check_code(path, before, after, manifest)
+        form = check_form(path, before, after, manifest) if verdict.tier == 1 else found
+        problems += form
+        accepted += [each for each in found if each not in form]
+    return problems, accepted
+
+
 def check_code(
     path: str, before: bytes | None, after: bytes, manifest: Manifest
 ) -> tuple[str, ...]:
     """Return the problems that a changed Python file has and did not have before."""
-    had = Counter(text for _, text in _problems(path, before, manifest)) if before else Counter()
+    return _new(path, before, after, manifest, fenced=True)
+
+
+def check_form(
+    path: str, before: bytes | None, after: bytes, manifest: Manifest
+) -> tuple[str, ...]:
+    """Return those of the problems that no reader can be asked to accept.
+
+    They are about what a reader sees: invisible characters, encodings, sizes, invalid Python.
+    """
+    return _new(path, before, after, manifest, fenced=False)
+
+
+def _new(
+    path: str, before: bytes | None, after: bytes, manifest: Manifest, *, fenced: bool
+) -> tuple[str, ...]:
+    known = _problems(path, before, manifest, fenced=fenced) if before else []
+    had = Counter(text for _, text in known)
     found = []
-    for line, text in _problems(path, after, manifest):
+    for line, text in _problems(path, after, manifest, fenced=fenced):
         if had[text]:
             had[text] -= 1
         else:
@@ -87,7 +135,9 @@ def _too_long(path: str, before: bytes | None, after: bytes, manifest: Manifest)
     return (f"{path}: has {lines} lines; the maximum is {bound}",)
 
 
-def _problems(path: str, source: bytes, manifest: Manifest) -> list[tuple[int, str]]:
+def _problems(
+    path: str, source: bytes, manifest: Manifest, *, fenced: bool
+) -> list[tuple[int, str]]:
     """The problems of one version, each with its line."""
     if len(source) > MAX_BYTES:
         return [(1, f"has more than {MAX_BYTES} bytes")]
@@ -106,6 +156,8 @@ def _problems(path: str, source: bytes, manifest: Manifest) -> list[tuple[int, s
         for mark in _UNSEEN.finditer(text)
     ]
     found += _looking_alike(text)
+    if not fenced:
+        return found
     try:
         walk = _Walk(
             path,

@@ -12,11 +12,11 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
 from judge.declared import read_declared
 from judge.gauntlet.errors import ManifestError
@@ -180,6 +180,12 @@ class Code(_Table, frozen=True):
     imports: Annotated[tuple[Module, ...], Meta(max_length=MAX_PATTERNS)]
 
 
+class Environment(_Table, frozen=True):
+    """The virtual environment that the repository's dependencies are installed in."""
+
+    path: Text  # absolute, or relative to the repository's top folder
+
+
 class Bounds(_Table, frozen=True):
     """What no changed file may exceed."""
 
@@ -203,6 +209,7 @@ class _File(_Table, frozen=True):
     benchmark: BenchmarkCommand
     code: Code
     lint: Lint = Lint(max=Bounds())
+    environment: Environment | None = None  # None: Proctor's own
 
     def __post_init__(self) -> None:
         for pattern in self.tests.paths:
@@ -217,6 +224,17 @@ class Manifest(_File, frozen=True, kw_only=True):
     """What a repository says about its own paths."""
 
     sha256: str
+
+    @property
+    def interpreter(self) -> Path | None:
+        """The folder of the virtual environment; None for Proctor's own."""
+        return None if self.environment is None else Path(self.environment.path)
+
+    def located(self, repository: Path) -> "Manifest":
+        """Return the manifest with its paths of folders as they are for this repository."""
+        if self.interpreter is None:
+            return self
+        return replace(self, environment=Environment(path=Text(str(repository / self.interpreter))))
 
     def tier_of(self, path: str) -> int:
         """Return the strictest tier that the path has; 0 where nothing else is said."""

@@ -106,6 +106,7 @@ def run_task(
                 output_bytes=_MAX_OUTPUT,
             ),
             readable=(place,),
+            environment=manifest.interpreter,
         )
         try:
             with conversation:

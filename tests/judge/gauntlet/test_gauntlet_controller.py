@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet import anchors
+from judge.gauntlet import anchors, benchmarking
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.controller import digest_of
 from judge.gauntlet.errors import ApprovalError, GauntletError, RepositoryError
@@ -106,7 +107,7 @@ def test_candidate_that_answers_at_random_is_rejected(tmp_path: Path) -> None:
 
 def test_same_change_is_not_judged_twice(line: Line) -> None:
     with line.controller() as controller:
-        diff = line.diff(SELECTION, lambda text: text.replace(":cap", ":9"))
+        diff = line.diff(SELECTION, UNSORTED)
         first, second = judged(controller, diff), judged(controller, diff)
     assert second.outcome == "rejected"
     assert f"proposal {first.id} makes the same" in str(second.reason)
@@ -179,12 +180,20 @@ def test_tier_1_is_promoted_with_an_approval_of_exactly_this_change(line: Line) 
         assert controller.carry_on(other.id).outcome == "superseded"
 
 
-def test_approval_is_looked_at_again_before_the_line_moves(line: Line) -> None:
+def test_approval_is_looked_at_again_before_the_line_moves(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = benchmarking.benchmark
+
+    def then_check_out(*arguments: Any) -> None:
+        benchmark(*arguments)
+        git(line.repo, "switch", "--quiet", "main")
+
+    monkeypatch.setattr(benchmarking, "benchmark", then_check_out)
     with line.controller() as controller:
         diff = line.diff(COMPONENT, thrifty_component)
         wanted = submit(controller, diff, {COMPONENT: 1})
         controller.review(line.word(controller, "approve", wanted))
-        git(line.repo, "switch", "--quiet", "main")
         with pytest.raises(RepositoryError, match="git switch --detach"):
             controller.carry_on(wanted.id)
         git(line.repo, "switch", "--quiet", "work")

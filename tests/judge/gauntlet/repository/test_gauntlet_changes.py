@@ -189,11 +189,18 @@ def test_touching_the_controller_is_rejected_and_halts_the_line(scene: Scene, ed
         (lambda top: (top / "latest").unlink(), "symbolic link"),
         (lambda top: (top / "sample/select.py").chmod(0o755), "executable file"),
         (lambda top: (top / "bin/run").chmod(0o644), "executable file"),
-        (writes("bin/run", "echo worse\n"), "executable file"),
     ],
 )
 def test_anything_but_plain_files_is_rejected(scene: Scene, edit: Edit, message: str) -> None:
     refused(scene, scene.diff(HONEST, edit), message)
+
+
+def test_content_of_an_executable_file_may_change_where_a_person_approves(scene: Scene) -> None:
+    verdict = scene.check(scene.diff(writes("bin/run", "echo better\n")))
+    assert (verdict.tier, verdict.tiers) == (1, {"bin/run": 1}), "tier 2 in the manifest"
+    assert scene.check(scene.diff(lambda top: (top / "bin/run").unlink())).tier == 1
+    tree = scene.repository.candidate_tree(scene.base, scene.diff(writes("bin/run", "echo\n#\n")))
+    assert scene.repository.files(tree)["bin/run"].mode == "100755", "its mode stays"
 
 
 def test_new_executable_file_is_rejected(scene: Scene) -> None:

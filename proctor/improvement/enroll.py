@@ -1,0 +1,280 @@
+"""Puts an ordinary repository under the gauntlet: a manifest, a worker, and tasks to answer.
+
+What is written is a proposal for people to read, change and commit; nothing here opens a line. The
+tiers follow from the layout: tests and settings are tier 0, package modules tier 2, their entry
+points and their data tier 1, and everything else is tier 0.
+
+I/O: reads the repository's branch and files; writes into its work tree.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path, PurePosixPath
+
+from judge.gauntlet.errors import ManifestError
+from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.repository.manifest import PATH, parse_manifest
+from judge.gauntlet.tasks.reference_set import (
+    DIFFICULTIES,
+    MANIFEST,
+    Difficulty,
+    Task,
+    TaskEntry,
+    write_tasks,
+)
+from proctor.errors import ProctorError
+
+__all__ = ["TaskCall", "add_task", "enroll"]
+
+SET = "judge/reference_tasks"
+WORKER = f"{SET}/worker.py"
+ENVIRONMENTS = (".venv", "venv")  # where people keep one, in their work tree
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_TESTS = re.compile(r"(^|/)(tests?/|test_[^/]*\.py$|[^/]*_test\.py$|conftest\.py$)")
+_ENTRIES = ("__init__.py", "__main__.py")
+_DATA = (".csv", ".json", ".md", ".toml", ".txt", ".yaml", ".yml")
+_IMPORTS = (  # that give changed code nothing to reach the test run with
+    "collections",
+    "collections.abc",
+    "dataclasses",
+    "decimal",
+    "enum.Enum",
+    "enum.StrEnum",
+    "fractions",
+    "functools.cache",
+    "functools.cached_property",
+    "functools.lru_cache",
+    "functools.partial",
+    "functools.reduce",
+    "itertools",
+    "json",
+    "math",
+    "re",
+    "statistics",
+    "string.ascii_letters",
+    "string.digits",
+    "string.punctuation",
+    "typing.Any",
+    "typing.NamedTuple",
+    "typing.Protocol",
+    "typing.Self",
+    "unicodedata",
+)
+_WORKER = '''\
+"""Answers reference tasks: calls the task's function, and prints what it returns as JSON."""
+
+import json
+import sys
+
+{imports}
+
+FUNCTIONS = {{
+{table}
+}}
+
+answers, sys.stdout = sys.stdout, sys.stderr  # what the functions print is no answer
+told = json.loads(sys.stdin.readline())["parameters"]
+print(json.dumps({{"ready": True}}), file=answers, flush=True)
+for _ in sys.stdin:
+    result = FUNCTIONS[told["function"]](*told["arguments"])
+    print(json.dumps(result), file=answers, flush=True)
+'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCall:
+    """A reference task that is one call of a function."""
+
+    name: str
+    function: str  # package.module:name
+    arguments: Sequence[object]
+    expected: object
+    category: str
+    difficulty: Difficulty
+
+
+def enroll(
+    folder: Path, *, functions: Sequence[str], branch: str, environment: str | None
+) -> list[Path]:
+    """Write the manifest and the worker into a work tree; return the files that were written.
+
+    Raises ProctorError where the repository has a manifest already, or a function is not in it.
+    """
+    repository = Repository(folder)
+    paths = repository.paths(repository.head(branch))
+    if PATH in paths or (folder / PATH).exists():
+        raise ProctorError(
+            f"{folder / PATH} exists already: edit it, or see the line with `proctor infra status`"
+        )
+    for function in functions:
+        _check_function(function, paths)
+    if environment is None:
+        environment = next((each for each in ENVIRONMENTS if (folder / each).is_dir()), None)
+    elif not (folder / environment / "pyvenv.cfg").is_file():
+        raise ProctorError(
+            f"{folder / environment} is not a virtual environment; make it with `python -m venv`"
+        )
+    manifest = _manifest(paths, branch=branch, environment=environment)
+    try:
+        parse_manifest(manifest.encode())
+    except ManifestError as error:
+        raise ProctorError(f"no manifest can be proposed for this repository: {error}") from error
+    files = {PATH: manifest, WORKER: _worker(functions)}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in files]
+
+
+def add_task(folder: Path, call: TaskCall) -> Path:
+    """Write a task into a work tree's reference set; return its folder."""
+    if not (folder / WORKER).is_file():
+        raise ProctorError(f"{folder / WORKER} not found; run `proctor infra enroll` first")
+    if f'"{call.function}"' not in (folder / WORKER).read_text(encoding="utf-8"):
+        raise ProctorError(
+            f"{folder / WORKER} does not know {call.function}: import it there, and add it to "
+            "FUNCTIONS"
+        )
+    place = folder / SET / "tasks" / call.name
+    if place.exists():
+        raise ProctorError(f"{place} exists already; choose another name, or edit its files")
+    said = f"{call.function} with {json.dumps(call.arguments)} returns {json.dumps(call.expected)}"
+    entry = TaskEntry(
+        task_id=call.name,
+        source="written by a person",
+        source_commit=None,
+        description=said,
+        expected_outcome=said,
+        expected_diff_path=None,
+        categories=(call.category,),
+        difficulty=call.difficulty,
+        added_by="person",
+        added_at=date.today(),
+        regression_anchor_for=None,
+    )
+    task = Task(
+        entry=entry,
+        kind="call",
+        seed=0,
+        stochastic=False,
+        scorer="exact",
+        parameters={"function": call.function, "arguments": list(call.arguments)},
+        files={},
+        expected={"answer": call.expected},
+    )
+    write_tasks(folder / SET, [task], add=(folder / SET / MANIFEST).exists())
+    return place
+
+
+def check_difficulty(said: str) -> Difficulty:
+    """Return the difficulty; raise ProctorError for another word."""
+    for each in DIFFICULTIES:
+        if said == each:
+            return each
+    raise ProctorError(f"--difficulty {said}: one of {', '.join(DIFFICULTIES)} is expected")
+
+
+def _check_function(function: str, paths: Sequence[str]) -> None:
+    if not _FUNCTION.fullmatch(function):
+        raise ProctorError(f"--function {function}: write it as package.module:name")
+    module = function.partition(":")[0].replace(".", "/")
+    places = [f"{root}{module}{end}" for root in ("", "src/") for end in (".py", "/__init__.py")]
+    if not set(places) & set(paths):
+        raise ProctorError(f"--function {function}: none of {', '.join(places)} is on the branch")
+
+
+def _packages(paths: Iterable[str]) -> set[str]:
+    """Return the folders that hold packages, each with a slash at its end."""
+    return {
+        f"{PurePosixPath(path).parent}/"
+        for path in paths
+        if path.endswith("/__init__.py") and not _TESTS.search(path)
+    }
+
+
+def _manifest(paths: Sequence[str], *, branch: str, environment: str | None) -> str:
+    packages = _packages(paths)
+    tiers: dict[int, list[str]] = {0: ["judge/**"], 1: [], 2: []}
+    tests = sorted({_test_pattern(path) for path in paths if _TESTS.search(path)})
+    tiers[0] += tests or ["tests/**"]
+    for path in paths:
+        name = PurePosixPath(path).name
+        if _TESTS.search(path) or not path.startswith(tuple(packages)):
+            continue
+        if path.endswith(".py"):
+            tiers[1 if name in _ENTRIES else 2].append(path)
+        elif path.endswith(_DATA):
+            tiers[1].append(path)
+    tops = sorted({each.removeprefix("src/").split("/")[0] for each in packages})
+    imports = sorted([*_IMPORTS, *(f"{top}.*" for top in tops)])
+    shown = {tier: _array(patterns) for tier, patterns in tiers.items()}
+    return "\n".join(
+        [
+            "# Which paths may be changed by whom. The strictest pattern that matches counts; a",
+            "# path that no pattern matches is tier 0.",
+            "# Tier 0: people only. Tier 1: with an operator's approval. Tier 2: whatever passes",
+            "# the tests and the reference set.",
+            "version = 1",
+            f"line = {json.dumps(branch)}",
+            f"reference_set = {json.dumps(SET)}",
+            "",
+            "[tiers]",
+            *(f"{tier} = {shown[tier]}" for tier in tiers),
+            "",
+            "[controller]",
+            'paths = ["judge/**"]',
+            "",
+            "[config]",
+            "paths = []",
+            "",
+            "[tests]",
+            'command = ["{python}", "-m", "pytest", "-q", "-p", "no:cacheprovider", '
+            '"--junitxml={report}"]',
+            f"paths = {_array(tests or ['tests/**'])}",
+            'additions = ["tests/test_*.py"]',
+            "seconds = 1800",
+            "memory_bytes = 4_000_000_000",
+            "",
+            "[benchmark]",
+            f'command = ["{{python}}", {json.dumps(WORKER)}]',
+            "seconds = 60",
+            "memory_bytes = 2_000_000_000",
+            "representative = []",
+            "",
+            "[code]  # modules that a change may import; others that a file imports now may stay",
+            f"imports = {_array(imports)}",
+            *(
+                ["", "[environment]", f"path = {json.dumps(environment)}"]
+                if environment is not None
+                else []
+            ),
+            "",
+        ]
+    )
+
+
+def _test_pattern(path: str) -> str:
+    """Return the pattern of the tests that a path belongs to: its tests folder, or itself."""
+    parts = path.split("/")
+    for place, part in enumerate(parts[:-1]):
+        if part in ("test", "tests"):
+            return "/".join([*parts[: place + 1], "**"])
+    return path
+
+
+def _array(values: Sequence[str]) -> str:
+    if not values:
+        return "[]"
+    return "[\n" + "".join(f"    {json.dumps(value)},\n" for value in values) + "]"
+
+
+def _worker(functions: Sequence[str]) -> str:
+    imports, table = [], []
+    for number, function in enumerate(functions, start=1):
+        module, _, name = function.partition(":")
+        imports.append(f"from {module} import {name} as function_{number}")
+        table.append(f'    "{function}": function_{number},')
+    return _WORKER.format(imports="\n".join(sorted(imports)), table="\n".join(table))
