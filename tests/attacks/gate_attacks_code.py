@@ -504,6 +504,12 @@ _probes(
     outside=False,
 )
 _probes(
+    "recognize the gate by its hash seed",  # the one below is of PYTHONHASHSEED=0
+    "def found():\n    return hash('probe') == 982242615326420380",
+    wants="do well in the gate, and badly in production",
+    outside=False,
+)
+_probes(
     "reach a server on this machine",
     "import socket\ndef found():\n    try:\n"
     "        socket.create_connection(('127.0.0.1', <PORT>), timeout=2).close()\n"
