@@ -526,6 +526,32 @@ def test_deferral_holds_if_the_rule_may_be_left_alone_in_every_later_epoch(
     assert (("unresolved_deferral", "R1", 2, "policy") in story.found()) is violated
 
 
+@pytest.mark.parametrize(("epoch", "violated"), [(8, False), (9, True)])
+def test_remedy_in_the_last_epoch_clears_no_deferral_of_a_rule_that_had_its_turn_is_rejected(
+    story: Story, epoch: int, violated: bool
+) -> None:
+    story.begin(epochs=10, fired={"R1": set(range(2, 10))})
+    story.decide(2, "R1")
+    story.act(epoch, "R1", direction="decrease_lr")
+    story.end("completed")
+    assert (("unresolved_deferral", "R1", 2, "policy") in story.found()) is violated
+
+
+@pytest.mark.parametrize(("clip_norm", "violated"), [(1.0, False), (1e6, True), (None, True)])
+def test_r7_may_be_deferred_after_its_remedy_while_gradients_are_clipped(
+    story: Story, clip_norm: float | None, violated: bool
+) -> None:
+    story.begin(epochs=9, fired={"R7": set(range(9)), "R2": {6}})
+    side(story, "R7", "high")
+    story.in_force()
+    story.connection.execute("UPDATE log.epochs SET clip_norm = ?", [clip_norm])
+    story.connection.execute("UPDATE log.epochs SET max_layer_grad_norm = 5")
+    story.act(0, "R7", direction="decrease_lr")
+    story.act(6, "R2", direction="increase_batch_size")
+    story.end("completed")
+    assert (("precedence", "R7", 6, "policy") in story.found()) is violated
+
+
 @pytest.mark.parametrize(("blocks", "width", "violated"), [(32, 1024, False), (32, 8, True)])
 def test_capacity_may_be_deferred_once_the_model_is_as_large_as_it_can_be(
     story: Story, blocks: int, width: int, violated: bool

@@ -96,6 +96,24 @@ def test_remedy_that_raises_the_learning_rate_counts(tmp_path: Path, answers: An
     assert told.score == 1.0
 
 
+@pytest.mark.parametrize("undone", [True, False])
+def test_change_that_the_next_epoch_undoes_is_rejected(tmp_path: Path, undone: bool) -> None:
+    def world(epoch: int, _: Settings, __: ModelSpec, rate: float) -> dict[str, Any]:
+        return healthy(epoch, ratio=R1_FIRES_LOW * rate, dead={"act": 6})  # R5 fires on
+
+    def answers(run: Run, now: Settings) -> Sequence[Decision]:
+        if run.epoch == 2:
+            return [act("R1", "increase_lr", lr=3 * now.lr), defer("R5")]
+        if run.epoch == 3 and undone:
+            return [act("R1", "decrease_lr", lr=now.lr / 3), defer("R5")]
+        return [defer(rule) for rule in run.fired()]
+
+    told = tell(tmp_path, world, answers, **SLOW)
+    assert (("unresolved_deferral", "R1", 6) in told.kinds) is undone
+    assert (("direction", "R1", 3) in told.kinds) is undone
+    assert told.coverage.remedied is not undone
+
+
 def test_cycle_that_never_comes_near_the_largest_rate_excuses_nothing_is_rejected(
     tmp_path: Path,
 ) -> None:

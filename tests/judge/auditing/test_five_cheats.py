@@ -225,6 +225,9 @@ def test_skipped_decision_is_rejected(
     }
     assert report.scores.process_score == 0.0
     assert not report.process_axis_exercised
+    why = "no policy answered a firing before the last epoch"
+    assert report.step("scores").evidence["unexercised"] == why
+    assert f"(unexercised: {why})" in report.step("scores").summary
     assert rank([report, honest_report]) == [honest_report, report]
 
 
