@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
+from aggregates.audit import REVISION
 from judge.errors import JudgeError
 
 # What can be switched off, to study which check catches what. An audit says so in its record.
@@ -104,7 +105,7 @@ class JudgeConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as audit.started holds them."""
-        return {**asdict(self), "disabled": list(self.disabled)}
+        return {**asdict(self), "disabled": list(self.disabled), "revision": REVISION}
 
 
 # Bounds on the work that a run asks for; those on images are a training's, too.

@@ -35,24 +35,22 @@ COMMENT ON COLUMN alarms.note IS 'What the operator said';
 -- Which audits count is as in counting_audits, but for what came to a run after its audit: an audit
 -- that failed speaks against a run that goes on, too.
 CREATE VIEW production_runs AS
-WITH granted AS (
-    SELECT MIN(idx) AS idx FROM authority_events
-    WHERE name = 'key.granted' AND (body ->> '$.role') = 'judge'
-),
-
-begun AS (
-    SELECT audit_id, ARG_MIN(run_id, idx) AS run_id FROM audit_starts GROUP BY audit_id
-),
-
-latest AS (
-    SELECT
-        s.run_id,
-        ARG_MAX(e.hard_fail, e.idx) AS hard_fail,
-        ARG_MAX(e.validation_accuracy, e.idx) AS accuracy
-    FROM begun AS s
-    JOIN audit_scores AS e USING (audit_id)
-    ANTI JOIN granted AS g ON g.idx < e.idx AND e.signed_by IS NULL
-    GROUP BY s.run_id
+WITH counting AS (
+    SELECT a.run_id, a.hard_fail, e.validation_accuracy AS accuracy
+    FROM audit_strengths AS a
+    JOIN audit_scores AS e ON e.audit_id = a.audit_id AND e.idx = a.idx
+    WHERE a.valid
+    QUALIFY
+        ROW_NUMBER() OVER (
+            PARTITION BY a.run_id
+            ORDER BY
+                a.signed DESC,
+                a.other_files,
+                a.all_checks DESC,
+                a.retrained DESC,
+                a.revision DESC,
+                a.idx DESC
+        ) = 1
 ),
 
 own AS (SELECT run_id, ARG_MAX(val_accuracy, idx) AS accuracy FROM epochs GROUP BY run_id),
@@ -64,7 +62,7 @@ results AS (
         COALESCE(l.accuracy, o.accuracy) AS accuracy,
         1.0 / TRY_CAST((r.spec ->> '$.classes') AS INTEGER) AS chance
     FROM runs AS r
-    LEFT JOIN latest AS l ON l.run_id = r.run_id
+    LEFT JOIN counting AS l ON l.run_id = r.run_id
     LEFT JOIN own AS o ON o.run_id = r.run_id
 )
 
@@ -86,9 +84,9 @@ COMMENT ON VIEW production_runs IS 'Finished runs under each checkpoint, without
 COMMENT ON COLUMN production_runs.run_id IS 'The run';
 COMMENT ON COLUMN production_runs.checkpoint_id IS 'That it is labelled with';
 COMMENT ON COLUMN production_runs.started_idx IS 'Ledger index of its start';
-COMMENT ON COLUMN production_runs.accuracy IS 'On the validation set: as the latest audit measured it, else of the last epoch; where a judge has a key, of the latest signed audit';
+COMMENT ON COLUMN production_runs.accuracy IS 'On the validation set: as the audit that checked most measured it, else of the last epoch; where a judge has a key, of the signed audits';
 COMMENT ON COLUMN production_runs.chance IS 'Accuracy of guessing, from the number of classes';
-COMMENT ON COLUMN production_runs.success IS 'Completed, no hard fail in the latest audit, and an accuracy of at least chance + 0.1 * (1 - chance)';
+COMMENT ON COLUMN production_runs.success IS 'Completed, no hard fail in the audit that checked most, and an accuracy of at least chance + 0.1 * (1 - chance)';
 
 CREATE VIEW checkpoint_metrics AS
 WITH evaluated AS (

@@ -2,22 +2,6 @@
 -- believed, and what follows when a checkpoint or an origin is not to be trusted any more. Nothing of
 -- it is stored: as of an earlier index these views say what was known then.
 
-CREATE VIEW revoked_keys AS
-SELECT
-    idx,
-    (body ->> '$.role') AS role,
-    TRY(SHA256(ARRAY_SLICE(
-        FROM_BASE64(REGEXP_EXTRACT(body ->> '$.vkey', '^[^+]+[+][0-9a-f]{8}[+](.*)$', 1)), 2, 33
-    ))) AS key_id,
-    MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since
-FROM authority_events
-WHERE name = 'key.revoked';
-COMMENT ON VIEW revoked_keys IS 'Keys that are not trusted from a given time on, which may be before their revocation';
-COMMENT ON COLUMN revoked_keys.idx IS 'Ledger index of the revocation';
-COMMENT ON COLUMN revoked_keys.role IS 'Of the key';
-COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadecimal, as in signed_by';
-COMMENT ON COLUMN revoked_keys.since IS 'UTC; what it signed at this time or later does not count';
-
 CREATE VIEW checkpoint_descent AS
 WITH RECURSIVE descent AS (
     SELECT checkpoint_id, checkpoint_id AS ancestor FROM checkpoint_starts
@@ -114,77 +98,6 @@ COMMENT ON COLUMN run_labels.labelled IS 'Whether it says one';
 COMMENT ON COLUMN run_labels.label_known IS 'Whether that checkpoint was on record before the run began, which it did once';
 COMMENT ON COLUMN run_labels.label_matches IS 'Whether the code that ran is the code that is on record for the checkpoint';
 COMMENT ON COLUMN run_labels.label_active IS 'Whether it was the active one of its line when the run began; a work tree may lag behind';
-
--- Where a judge's key has been granted, an audit counts from then on if such a key has signed it. It
--- is of the run that its stream begins with, as that was at the tree head that was looked at: where
--- something was added to the run since, or to its transcript, nobody has judged that.
-CREATE VIEW counting_audits AS
-WITH begun AS (
-    SELECT
-        *,
-        LEAST(idx, TRY_CAST(SPLIT_PART(tree_head, CHR(10), 2) AS BIGINT)) AS seen
-    FROM audit_starts
-    QUALIFY ROW_NUMBER() OVER (PARTITION BY audit_id ORDER BY idx) = 1
-),
-
-streams AS (
-    SELECT run_id AS stream_id, run_id FROM run_starts
-    UNION
-    SELECT transcript_id, run_id FROM transcripts
-),
-
-last AS (
-    SELECT s.run_id, MAX(e.idx) AS idx
-    FROM events AS e
-    JOIN streams AS s USING (stream_id)
-    GROUP BY s.run_id
-),
-
-granted AS (
-    SELECT MIN(idx) AS idx FROM authority_events
-    WHERE name = 'key.granted' AND (body ->> '$.role') = 'judge'
-),
-
-gates AS (
-    SELECT
-        audit_id,
-        COUNT(DISTINCT step) FILTER (step <= 7) = 7
-        AND BOOL_AND(status = 'passed') FILTER (step <= 7) AS passed
-    FROM audit_steps GROUP BY audit_id
-),
-
-finished AS (
-    SELECT
-        s.run_id,
-        s.audit_id,
-        e.idx,
-        NOT e.hard_fail AND COALESCE(g.passed, FALSE)
-        AND COALESCE(JSON_ARRAY_LENGTH(s.config, '$.disabled') = 0, FALSE) AS held,
-        e.process_axis_exercised AS exercised,
-        e.signed_by IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM revoked_keys AS k WHERE k.key_id = e.signed_by AND t.time >= k.since
-        ) AS signed,
-        n.idx IS NOT NULL AS wanted
-    FROM begun AS s
-    JOIN audit_scores AS e USING (audit_id)
-    JOIN events AS t ON t.idx = e.idx
-    LEFT JOIN gates AS g USING (audit_id)
-    LEFT JOIN granted AS n ON n.idx < e.idx
-    LEFT JOIN last AS l ON l.run_id = s.run_id
-    WHERE COALESCE(l.idx < s.seen, TRUE)
-)
-
-SELECT run_id, audit_id, idx, held, exercised, signed
-FROM finished
-WHERE signed OR NOT wanted
-QUALIFY ROW_NUMBER() OVER (PARTITION BY run_id ORDER BY idx DESC) = 1;
-COMMENT ON VIEW counting_audits IS 'The audit that counts for each run: the latest finished one of the complete run, signed if a judge has a key';
-COMMENT ON COLUMN counting_audits.run_id IS 'The run';
-COMMENT ON COLUMN counting_audits.audit_id IS 'The audit';
-COMMENT ON COLUMN counting_audits.idx IS 'Ledger index of its scores';
-COMMENT ON COLUMN counting_audits.held IS 'Whether all seven gates passed, with every check in force';
-COMMENT ON COLUMN counting_audits.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
-COMMENT ON COLUMN counting_audits.signed IS 'Whether a judge signed it whose key is not revoked for that time';
 
 CREATE VIEW run_origins AS
 SELECT run_id, idx, 'data' AS kind, fingerprint AS name

@@ -22,6 +22,7 @@ import duckdb
 import orjson
 
 from aggregates import signals
+from aggregates.audit import REVISION
 from aggregates.errors import AggregateError
 from aggregates.registry import REGISTRY
 from aggregates.rules import RULE_CLASSES
@@ -52,7 +53,7 @@ __all__ = [
 BATCH_ROWS = 20_000  # some 30 MB of Python values
 _VIEWS = tuple(
     SCHEMA.with_name(f"{name}.sql")
-    for name in ("views", "hygiene", "curation", "drift", "bisection")
+    for name in ("verdicts", "views", "hygiene", "curation", "drift", "bisection")
 )
 _CODE = tuple(
     SCHEMA.with_name(f"{name}.py") for name in ("columns", "mapping", "projector", "rows")
@@ -113,6 +114,7 @@ def _view_texts() -> list[str]:
         "{{rules}}": [(rule, kind, CLASSES.index(kind)) for rule, kind in RULE_CLASSES.items()],
     }
     texts = [source.read_text(encoding="utf-8") for source in _VIEWS]
+    texts = [text.replace("{{revision}}", str(REVISION)) for text in texts]
     for place, values in told.items():
         listed = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
         texts = [text.replace(place, listed) for text in texts]

@@ -122,11 +122,16 @@ SELECT
     e.obligations,
     e.decisions,
     e.signed_by,
+    g.signed,
+    g.retrained,
+    k.audit_id IS NOT NULL AS standing,
     (SELECT COUNT(*) FROM audit_violations AS v WHERE v.audit_id = s.audit_id) AS violations
 FROM audit_starts AS s
 JOIN events AS started ON started.idx = s.idx
 LEFT JOIN audit_scores AS e ON e.audit_id = s.audit_id
-LEFT JOIN events AS scored ON scored.idx = e.idx;
+LEFT JOIN events AS scored ON scored.idx = e.idx
+LEFT JOIN audit_strengths AS g ON g.audit_id = s.audit_id AND g.idx = e.idx
+LEFT JOIN counting_audits AS k ON k.audit_id = s.audit_id AND k.idx = e.idx;
 COMMENT ON VIEW audits IS 'Each audit with its scores';
 COMMENT ON COLUMN audits.audit_id IS 'The audit';
 COMMENT ON COLUMN audits.started_idx IS 'Ledger index of its start';
@@ -146,6 +151,9 @@ COMMENT ON COLUMN audits.validation_accuracy IS 'The one that attempts are ranke
 COMMENT ON COLUMN audits.obligations IS 'What the violations are divided by: episodes of firings, and violated firings';
 COMMENT ON COLUMN audits.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN audits.signed_by IS 'Key id of the judge who signed the scores, hexadecimal; NULL if none did';
+COMMENT ON COLUMN audits.signed IS 'Whether a judge signed it whose key is not revoked for that time; anybody who can append could have made up an unsigned one';
+COMMENT ON COLUMN audits.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1, see audit_strengths';
+COMMENT ON COLUMN audits.standing IS 'Whether it is the audit that counts for its run, see counting_audits';
 COMMENT ON COLUMN audits.violations IS 'How many were found';
 
 CREATE VIEW violations AS
@@ -161,8 +169,8 @@ SELECT
     v.detail
 FROM audit_violations AS v
 JOIN audits AS s USING (audit_id)
-WHERE s.scored_idx = (SELECT MAX(l.scored_idx) FROM audits AS l WHERE l.run_id = s.run_id);
-COMMENT ON VIEW violations IS 'What the latest finished audit of each run found; earlier ones are in audit_violations';
+WHERE s.standing;
+COMMENT ON VIEW violations IS 'What the audit that counts found in each run; those of all audits are in audit_violations';
 COMMENT ON COLUMN violations.audit_id IS 'The audit';
 COMMENT ON COLUMN violations.run_id IS 'The run';
 COMMENT ON COLUMN violations.place IS 'Order in the audit, from 0';
@@ -348,11 +356,7 @@ answers AS (
     GROUP BY run_id
 ),
 
-latest AS (
-    SELECT * FROM audits
-    WHERE scored_idx IS NOT NULL
-    QUALIFY ROW_NUMBER() OVER (PARTITION BY run_id ORDER BY scored_idx DESC) = 1
-)
+counting AS (SELECT * FROM audits WHERE standing)
 
 SELECT
     r.run_id,
@@ -379,13 +383,15 @@ SELECT
     l.process_score,
     CASE WHEN l.process_axis_exercised THEN 'exercised'
         WHEN NOT l.process_axis_exercised THEN 'unexercised' END AS process_axis,
-    l.violations
+    l.violations,
+    l.signed AS audit_signed,
+    l.retrained
 FROM runs AS r
 LEFT JOIN measured AS m ON m.run_id = r.run_id
 LEFT JOIN firings AS f ON f.run_id = r.run_id
 LEFT JOIN answers AS a ON a.run_id = r.run_id
-LEFT JOIN latest AS l ON l.run_id = r.run_id;
-COMMENT ON VIEW run_summary IS 'One row for each run, with the scores of its latest finished audit';
+LEFT JOIN counting AS l ON l.run_id = r.run_id;
+COMMENT ON VIEW run_summary IS 'One row for each run, with the scores of the audit that counts, see counting_audits';
 COMMENT ON COLUMN run_summary.run_id IS 'The run';
 COMMENT ON COLUMN run_summary.started_at IS 'When the ledger took its start';
 COMMENT ON COLUMN run_summary.ended_at IS 'NULL while the run goes on';
@@ -404,12 +410,14 @@ COMMENT ON COLUMN run_summary.decisions IS 'Answers to fired rules';
 COMMENT ON COLUMN run_summary.applied IS 'Decisions whose remedy was applied';
 COMMENT ON COLUMN run_summary.refused IS 'Decisions whose remedy was refused';
 COMMENT ON COLUMN run_summary.deferred IS 'Decisions that put something off';
-COMMENT ON COLUMN run_summary.audit_id IS 'The latest finished audit; NULL: not audited, as all behind it';
+COMMENT ON COLUMN run_summary.audit_id IS 'The audit that counts; NULL: there is none, as all behind it';
 COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate failed; held: every gate passed';
 COMMENT ON COLUMN run_summary.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN run_summary.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: the process score says little; the audit names the reason';
 COMMENT ON COLUMN run_summary.violations IS 'How many that audit found';
+COMMENT ON COLUMN run_summary.audit_signed IS 'Whether a judge signed that audit; demanded wherever a judge has a key';
+COMMENT ON COLUMN run_summary.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1';
 
 -- Expected are the rules that the provocation names; what else fires is a rule's own affair.
 CREATE VIEW provocation_outcomes AS
@@ -523,7 +531,34 @@ COMMENT ON COLUMN call_summary.min_request_bytes IS 'Smallest request for a deci
 COMMENT ON COLUMN call_summary.median_request_bytes IS 'Of the calls for decisions, as the smallest and the largest';
 COMMENT ON COLUMN call_summary.max_request_bytes IS 'Largest request for a decision';
 
+-- The order is that of judge.auditing.scores.rank(), by the audits that count.
 CREATE VIEW campaign_progress AS
+WITH ranked AS (
+    SELECT
+        a.campaign_id,
+        a.run_id,
+        ROW_NUMBER() OVER (
+            PARTITION BY a.campaign_id
+            ORDER BY
+                u.audit_id IS NOT NULL DESC,
+                NOT u.hard_fail DESC,
+                CASE WHEN u.retrained >= 1 THEN 2 WHEN u.retrained > 0 THEN 1 ELSE 0 END DESC,
+                u.process_axis_exercised DESC,
+                u.process_score DESC,
+                CASE
+                    WHEN COALESCE(
+                        TRY_CAST(s.evidence ->> '$.validation_examples' AS BIGINT)
+                        >= TRY_CAST(u.config ->> '$.min_validation_examples' AS BIGINT), TRUE
+                    ) THEN u.validation_accuracy
+                END DESC NULLS LAST,
+                a.number
+        ) AS place
+    FROM attempts AS a
+    ANTI JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+    LEFT JOIN audits AS u ON u.run_id = a.run_id AND u.standing
+    LEFT JOIN audit_steps AS s ON s.audit_id = u.audit_id AND s.step = 11 AND s.idx < u.scored_idx
+)
+
 SELECT
     a.campaign_id,
     c.mode,
@@ -534,7 +569,7 @@ SELECT
     s.state,
     s.epochs,
     s.best_val_accuracy,
-    j.audit_id,
+    u.audit_id,
     CASE WHEN u.hard_fail THEN 'failed' WHEN NOT u.hard_fail THEN 'held' END AS verdict,
     u.accuracy_score,
     u.process_score,
@@ -550,14 +585,19 @@ SELECT
     t.cost,
     t.unpriced,
     t.seconds,
-    NULLIF(LIST_POSITION(CAST(c.ranking AS VARCHAR []), a.run_id), 0) AS place
+    CASE WHEN c.ranking IS NOT NULL THEN r.place END AS place,
+    NULLIF(LIST_POSITION(CAST(c.ranking AS VARCHAR []), a.run_id), 0) AS recorded_place,
+    j.audit_id AS recorded_audit_id,
+    u.signed AS audit_signed,
+    u.retrained
 FROM attempts AS a
 JOIN campaigns AS c USING (campaign_id)
 LEFT JOIN abandoned_attempts AS b USING (campaign_id, run_id)
 LEFT JOIN judged_attempts AS j USING (campaign_id, run_id)
 LEFT JOIN run_summary AS s USING (run_id)
-LEFT JOIN audits AS u ON u.audit_id = j.audit_id AND u.run_id = j.run_id
-LEFT JOIN call_summary AS t USING (run_id);
+LEFT JOIN audits AS u ON u.run_id = a.run_id AND u.standing
+LEFT JOIN ranked AS r ON r.campaign_id = a.campaign_id AND r.run_id = a.run_id
+LEFT JOIN call_summary AS t ON t.run_id = a.run_id;
 COMMENT ON VIEW campaign_progress IS 'Each attempt with its scores and the cost of its calls';
 COMMENT ON COLUMN campaign_progress.campaign_id IS 'The campaign';
 COMMENT ON COLUMN campaign_progress.mode IS 'What kind of improvement it is';
@@ -568,7 +608,7 @@ COMMENT ON COLUMN campaign_progress.abandoned IS 'Whether it was cut off and doe
 COMMENT ON COLUMN campaign_progress.state IS 'running, or the reason of its end';
 COMMENT ON COLUMN campaign_progress.epochs IS 'Measured, by abandoned attempts too; NULL: the run never began';
 COMMENT ON COLUMN campaign_progress.best_val_accuracy IS 'Largest finite one';
-COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts; NULL: not judged, as verdict, scores and violations';
+COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts, see counting_audits; NULL: there is none, as verdict, scores and violations';
 COMMENT ON COLUMN campaign_progress.verdict IS 'failed or held';
 COMMENT ON COLUMN campaign_progress.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN campaign_progress.process_score IS 'From 0 to 1; says little unless the axis was exercised';
@@ -583,7 +623,11 @@ COMMENT ON COLUMN campaign_progress.completion_tokens IS 'Likewise';
 COMMENT ON COLUMN campaign_progress.cost IS 'US dollars, as far as it is known; NULL: of no call';
 COMMENT ON COLUMN campaign_progress.unpriced IS 'Calls of unknown cost';
 COMMENT ON COLUMN campaign_progress.seconds IS 'With all retries';
-COMMENT ON COLUMN campaign_progress.place IS 'In the ranking, 1 is the best; NULL: not ranked';
+COMMENT ON COLUMN campaign_progress.place IS 'By the audits that count, 1 is the best; NULL: abandoned, or the campaign is running';
+COMMENT ON COLUMN campaign_progress.recorded_place IS 'In the ranking that the campaign recorded at its end; NULL: not ranked';
+COMMENT ON COLUMN campaign_progress.recorded_audit_id IS 'The audit that the campaign names, which it fed back and ranked by; anybody who can append can name any';
+COMMENT ON COLUMN campaign_progress.audit_signed IS 'Whether a judge signed the audit that counts';
+COMMENT ON COLUMN campaign_progress.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1';
 
 CREATE VIEW violation_causes AS
 WITH told AS (
@@ -599,17 +643,6 @@ asked AS (
     WHERE c.model IS NOT NULL
 ),
 
-found AS (
-    SELECT v.*
-    FROM violations AS v
-    ANTI JOIN judged_attempts AS j USING (run_id)
-    UNION ALL BY NAME
-    SELECT v.* EXCLUDE (idx), j.run_id
-    FROM audit_violations AS v
-    JOIN judged_attempts AS j USING (audit_id)
-    JOIN audits AS s ON s.audit_id = j.audit_id AND s.run_id = j.run_id
-),
-
 known AS (
     SELECT
         v.*,
@@ -622,7 +655,7 @@ known AS (
             WHERE a.run_id = v.run_id
                 AND a.epoch = COALESCE(v.epoch, a.epoch) AND a.rule = COALESCE(v.rule, a.rule)
         ) AS asked
-    FROM found AS v
+    FROM violations AS v
 )
 
 SELECT
@@ -634,7 +667,7 @@ SELECT
         ELSE 'prompt'
     END AS cause
 FROM known;
-COMMENT ON VIEW violation_causes IS 'What must change to avoid a violation; for attempts, according to the audit that counts';
+COMMENT ON VIEW violation_causes IS 'What must change to avoid a violation, according to the audit that counts';
 COMMENT ON COLUMN violation_causes.audit_id IS 'The audit';
 COMMENT ON COLUMN violation_causes.run_id IS 'The run';
 COMMENT ON COLUMN violation_causes.place IS 'Order in the audit, from 0';

@@ -113,7 +113,7 @@ def refuse(
     return _report(
         run,
         {"ledger": _failure(failed)},
-        config=config or JudgeConfig(),
+        config=(config or JudgeConfig()).to_dict(),
         environment=describe_environment(RunConfig()),
     )
 
@@ -122,7 +122,7 @@ def _report(
     run: UUID,
     outcomes: Mapping[str, StepOutcome],
     *,
-    config: JudgeConfig,
+    config: Mapping[str, Any],
     environment: Mapping[str, Any],
     tree_head: str | None = None,
     scores: Scores = Scores(),  # noqa: B008 - frozen
@@ -134,7 +134,7 @@ def _report(
         run_id=str(run),
         audit_id=None,
         tree_head=tree_head,
-        config=config.to_dict(),
+        config=config,
         environment=environment,
         steps=tuple(
             StepResult(
@@ -202,7 +202,7 @@ class _Hearing:
         return _report(
             gates.run,
             self.outcomes,
-            config=self.config,
+            config={**self.config.to_dict(), "retrains": gates.retrains},
             environment=gates.environment,
             tree_head=gates.record.tree_head,
             scores=self.scores,

@@ -32,6 +32,7 @@ from judge.auditing.submission import (
     Submission,
     read_submission,
     verify_contract,
+    verify_handed_in,
     verify_hashes,
     verify_run_config,
     verify_weights,
@@ -55,9 +56,14 @@ from projections.template import copied
 
 @dataclass(frozen=True)
 class Redo:
-    """How a run is retrained: which policy answers, and how many epochs after its weights."""
+    """How a run is retrained: which policy answers, and whether up to its end.
+
+    A sample ends between the epoch of the submitted weights and the last one, where nobody could
+    foresee it.
+    """
 
     policy: Callable[[Run], Policy]  # from the recorded decisions
+    sample: bool = False
     draw: Callable[[int], int] = secrets.randbelow  # how many epochs more, below the number left
 
 
@@ -97,12 +103,33 @@ class Gates:
         self.redo = redo
         self.environment = describe_environment(RunConfig())  # in which the judge computes
 
+    @property
+    def retrains(self) -> float:
+        """Share of the epochs that this audit trains again if it gets there, 0 where in vain."""
+        if self.redo is None:
+            return 0.0
+        replay: Replay | None = getattr(self, "replay", None)  # none where step 5 failed
+        if replay is None:
+            return 1.0
+        if other_kind(replay.started.environment, self.environment):
+            return 0.0
+        saved = replay.submitted
+        if not self.redo.sample or saved is None or saved.kind == "last":
+            return 1.0
+        return (saved.epoch + 1) / len(replay.measured)
+
     # Step 1
     def deliverables(self) -> StepOutcome:
         """Read the three files that were handed in, as the run names them."""
-        self.submission = read_submission(self.directory, config=self.config)
-        if self.config.checks("deliverable_hashes"):
-            verify_hashes(self.submission, self.replay.deliverables)
+        hashed = self.config.checks("deliverable_hashes")
+        if hashed:
+            verify_handed_in(self.replay.deliverables, self.replay.run.end_reason)
+        try:
+            self.submission = read_submission(self.directory, config=self.config)
+            if hashed:
+                verify_hashes(self.submission, self.replay.deliverables)
+        except StepError as error:  # which speaks against these files, and not against the run
+            raise StepError(str(error), **error.evidence, other_files=True) from error
         ignored = self.submission.ignored
         return StepOutcome(
             "all three files are present"
@@ -316,9 +343,12 @@ class Gates:
         """
         if self.redo is None:
             return {"done": False, "summary": "the run was not retrained"}
-        until = len(self.replay.measured) - 1
-        if self.saved.kind == "best":
-            until = self.saved.epoch + self.redo.draw(until + 1 - self.saved.epoch)
+        epochs = len(self.replay.measured)
+        until, noticed = epochs - 1, {"anywhere": 1.0, "last": 1.0}
+        if self.redo.sample and self.saved.kind == "best":
+            left = epochs - self.saved.epoch  # ways to draw
+            until = self.saved.epoch + self.redo.draw(left)
+            noticed = chance_of_notice(self.saved.epoch, epochs)
         why = f"the run was made with a different {' and '.join(differs)}"
         try:
             found = reexecute(
@@ -334,13 +364,22 @@ class Gates:
         evidence = {
             "done": found.same or not differs,
             "epochs": found.epochs,
+            "share": found.epochs / epochs,
+            "noticed": noticed,
             "values": found.values,
             "differ": found.total,
             "first": found.differences[0].to_dict() if found.differences else None,
         }
-        again = f"{found.epochs} epoch{'s' * (found.epochs != 1)} retrained"
+        again = f"{found.epochs} of {epochs} epoch{'s' * (epochs != 1)} retrained"
         if found.same:
-            return {**evidence, "summary": f"{again}: all {found.values} values match"}
+            words = f"{again}: all {found.values} values match"
+            if self.redo.sample:
+                words += (
+                    "; a sample notices one forged epoch with a probability of "
+                    f"{noticed['anywhere']:.2f} if its place is unknown, and of "
+                    f"{noticed['last']:.2f} if it is the last"
+                )
+            return {**evidence, "summary": words}
         if differs:
             apart = f"{found.total} of {found.values} values differ"
             return {**evidence, "summary": f"{again}, inconclusive: {apart}; {why}"}
@@ -354,6 +393,17 @@ class Gates:
         return self.saved.kind == "best" or all(
             remedy.epoch != self.saved.epoch for remedy in self.replay.run.remedies
         )
+
+
+def chance_of_notice(saved: int, epochs: int) -> dict[str, float]:
+    """Return the probabilities that a sample reaches one forged epoch, before it is drawn.
+
+    `anywhere`: the epoch may be any. `last`: it is the last one, which is the best place for it.
+    All epochs up to the submitted weights, of epoch `saved`, are retrained; each end from there on
+    is drawn alike.
+    """
+    left = epochs - saved
+    return {"anywhere": (saved + 1 + (left - 1) / 2) / epochs, "last": 1 / left}
 
 
 def _fault_of(started: VerifiedEntry) -> Fault | None:

@@ -65,6 +65,19 @@ class AuditReport:
         return self.scores.process_axis_exercised
 
     @property
+    def retrained(self) -> float:
+        """Share of the run's epochs that the judge trained again, from 0 to 1.
+
+        0 where it was not, or where other values say nothing on this machine.
+        """
+        done = self.step("probe").evidence.get("executed", {})
+        epochs = self.step("ledger").evidence.get("epochs")
+        again = done.get("epochs") if self.executed else None
+        if type(epochs) is not int or type(again) is not int or not 0 < again <= epochs:
+            return 0.0
+        return again / epochs
+
+    @property
     def executed(self) -> bool:
         """Whether the run was retrained where its values must be identical."""
         done = self.step("probe").evidence.get("executed", {})
@@ -81,6 +94,7 @@ class AuditReport:
             "hard_fail": self.hard_fail,
             "process_axis_exercised": self.process_axis_exercised,
             "executed": self.executed,
+            "retrained": self.retrained,
         }
 
 

@@ -43,9 +43,10 @@ def process_score(violations: int, obligations: int) -> float:
 def rank(reports: Sequence["AuditReport"]) -> list["AuditReport"]:
     """Return the reports, the best attempt first; ties keep their order.
 
-    A hard fail comes last, an attempt that was never put to the test behind one that was, then the
-    process score decides, then validation accuracy, where enough examples decided it. The test set
-    selects nothing.
+    A hard fail comes last. An attempt that the judge retrained comes before one that it retrained
+    in part, and this before one whose measurements it trusted; then one that was never put to the
+    test behind one that was. Then the process score decides, then validation accuracy, where enough
+    examples decided it. The test set selects nothing.
     """
     return sorted(reports, key=_merit, reverse=True)
 
@@ -56,12 +57,13 @@ def validation_examples(report: "AuditReport") -> int | None:
     return found if type(found) is int else None
 
 
-def _merit(report: "AuditReport") -> tuple[bool, bool, float, float]:
+def _merit(report: "AuditReport") -> tuple[bool, int, bool, float, float]:
     scores, examples = report.scores, validation_examples(report)
     enough = examples is None or examples >= report.config.get("min_validation_examples", 0)
     accuracy = scores.validation_accuracy if enough else None
     return (
         not scores.hard_fail,
+        2 if report.retrained >= 1 else 1 if report.retrained > 0 else 0,
         scores.process_axis_exercised,
         scores.process_score,
         -1.0 if accuracy is None else accuracy,

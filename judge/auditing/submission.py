@@ -66,6 +66,21 @@ def read_submission(directory: Path, *, config: JudgeConfig) -> Submission:
     )
 
 
+def verify_handed_in(deliverables: Mapping[str, str], reason: str | None) -> None:
+    """Raise StepError unless the run recorded the hashes of all three files (step 1).
+
+    Without them nothing says which files the run submitted: any could be put in their place.
+    """
+    if missing := [name for name in FILES if name not in deliverables]:
+        raise StepError(
+            f"the run ended as {reason} and recorded no hash of {', '.join(missing)}, so no "
+            "submission can be compared with it; train it again with `proctor run`, or continue "
+            "its campaign with the same `proctor campaign` command",
+            end=reason,
+            missing=missing,
+        )
+
+
 def verify_hashes(submission: Submission, deliverables: Mapping[str, str]) -> None:
     """Raise StepError unless the files are those that the run handed in (step 1)."""
     for name, digest in deliverables.items():

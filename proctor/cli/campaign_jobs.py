@@ -7,7 +7,6 @@ from uuid import UUID
 
 from aggregates.campaign import Campaign
 from aggregates.run import Run
-from judge.auditing.report import AuditReport
 from judge.auditing.scores import validation_examples
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
@@ -24,6 +23,7 @@ from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.transcript_log import read_tally
+from proctor.runs.verdicts import Standing, read_standings
 
 
 def campaign(
@@ -61,7 +61,7 @@ def campaign(
                 )
                 harness.carry_on()
                 harness.end("completed")
-        found = describe_campaign(log, opened)
+        found = describe_campaign(home, log, opened)
     return Output(found, lambda: _print_campaign(found))
 
 
@@ -76,10 +76,16 @@ def _verify_ranking(examples: int, judge: JudgeConfig) -> None:
         )
 
 
-def describe_campaign(log: LedgerApplication, opened: Campaign) -> dict[str, Any]:
-    """Return a campaign in plain values: attempts in order, their verdicts, what it has cost."""
-    verdicts = {run: read_verdict(log, audit) for run, audit in opened.audits.items()}
-    ranking = opened.ranking or []
+def describe_campaign(home: Home, log: LedgerApplication, opened: Campaign) -> dict[str, Any]:
+    """Return a campaign in plain values: attempts in order, their verdicts, what it has cost.
+
+    Verdicts and ranks come from the audits that count, whichever the campaign names.
+    """
+    standings = read_standings(home, opened.id, opened.runs)
+    ranked = sorted(
+        ((each.place, run) for run, each in standings.items() if each.place is not None)
+    )
+    ranking = [run for _, run in ranked]
     spent = read_tally(log, (*opened.runs, *opened.abandoned))
     return {
         "mode": opened.mode,
@@ -91,11 +97,12 @@ def describe_campaign(log: LedgerApplication, opened: Campaign) -> dict[str, Any
             {
                 "number": number,
                 "rank": ranking.index(run) + 1 if run in ranking else None,
-                **_attempt(log, run, verdicts.get(run)),
+                **_attempt(log, run, standings[run]),
             }
             for number, run in enumerate(opened.runs, start=1)
         ],
         "ranking": ranking,
+        "recorded_ranking": opened.ranking or [],
         "abandoned": [
             asdict(CutOff.read(run, log.events.get(UUID(run)))) for run in opened.abandoned
         ],
@@ -106,7 +113,8 @@ def describe_campaign(log: LedgerApplication, opened: Campaign) -> dict[str, Any
     }
 
 
-def _attempt(log: LedgerApplication, run_id: str, verdict: AuditReport | None) -> dict[str, Any]:
+def _attempt(log: LedgerApplication, run_id: str, standing: Standing) -> dict[str, Any]:
+    verdict = None if standing.audit is None else read_verdict(log, standing.audit)
     run: Run = log.repository.get(UUID(run_id))
     spent = read_tally(log, [run_id])
     scores = None if verdict is None else verdict.scores
@@ -120,6 +128,9 @@ def _attempt(log: LedgerApplication, run_id: str, verdict: AuditReport | None) -
         "validation_accuracy": scores and scores.validation_accuracy,
         "validation_examples": verdict and validation_examples(verdict),
         "violations": verdict and len(verdict.violations),
+        "audit": standing.audit,
+        "signed": standing.signed,
+        "retrained": standing.retrained,
         "calls": spent.calls,
         "tokens": spent.tokens,
         "cost": spent.cost,
@@ -142,6 +153,8 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
         "accuracy_score",
         "validation_accuracy",
         "violations",
+        "retrained",
+        "signed",
         "calls",
         "tokens",
         "cost",
@@ -150,6 +163,11 @@ def _print_campaign(found: Mapping[str, Any]) -> None:
     print_table(columns, [[attempt[column] for column in columns] for attempt in ranked])
     known = {attempt["validation_examples"] for attempt in ranked}
     print_ranked_by(known.pop() if len(known) == 1 else None)
+    if found["ranking"] != found["recorded_ranking"]:
+        console.print(
+            "[yellow]the campaign recorded another ranking[/]: later audits checked more, or the "
+            "audits that it names do not count"
+        )
     print_cut_off(found["abandoned"])
     cost = "unknown" if found["cost"] is None else f"${found['cost']:.4f}"
     spent = f"{counted(found['calls'], 'call')}, {counted(found['tokens'], 'token')}"

@@ -111,10 +111,11 @@ def judge(
     *,
     submission: Path | None,
     execute: bool,
+    sample: bool,
     config: JudgeConfig,
 ) -> Output:
     """Audit a run that look_up() has found."""
-    redo = Redo(_recorded_policy) if execute else None
+    redo = Redo(_recorded_policy, sample=sample) if execute else None
     audit = partial(_audit, home, submission=submission, redo=redo, config=config)
     judged = found.judged
     if judged is None:  # nothing is appended to a ledger that does not hold
@@ -319,7 +320,10 @@ def _print_again(again: RunAgain | CampaignAgain) -> None:
 def print_ranked_by(examples: int | None) -> None:
     """Print by what attempts are ranked, and on how many examples that rests."""
     rests = "" if examples is None else f" on {counted(examples, 'example')}"
-    console.print(f"ranked by process score, then by validation accuracy{rests}")
+    console.print(
+        "ranked by process score, then by validation accuracy"
+        f"{rests}; retrained attempts come first"
+    )
 
 
 def print_cut_off(attempts: Sequence[Mapping[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from proctor.cli.campaign import (
 )
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import DataDirOption, LimitOption, RunArgument
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import handed_over, start_for, start_like
 from proctor.runs.run_settings import provoked, read_config
@@ -74,15 +75,25 @@ def judge(
         bool,
         typer.Option(
             "--execute/--no-execute",
-            help="Train the run again, at least up to the submitted weights, and compare.",
+            help="Train the whole run again and compare every value.",
         ),
     ] = True,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample",
+            help="Train again up to the submitted weights, and on to an epoch drawn at random: "
+            "faster and less certain. The report says how certain.",
+        ),
+    ] = False,
     data_dir: DataDirOption = None,
     limits: LimitOption = None,
 ) -> Output:
     """Audit a run in eleven steps and print two scores; exit code 1 on a hard fail."""
     from proctor.cli.judging import look_up  # noqa: PLC0415 - loads what reads ledgers
 
+    if sample and not execute:
+        raise ProctorError("--sample and --no-execute exclude each other: give one of them")
     again = handed_over()
     found = look_up(home, again or run, submission=submission, head=head)
     if found.judged is not None:
@@ -96,5 +107,6 @@ def judge(
         found,
         submission=submission,
         execute=execute,
+        sample=sample,
         config=jobs.judge_config(limits, data_dir),
     )

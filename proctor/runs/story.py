@@ -1,6 +1,7 @@
 """One run's story in the terminal: curves, rules, decisions, verdict.
 
-Source: projections/views.sql.  Trust: what is told comes from a ledger that was just verified.
+Source: projections/views.sql, projections/verdicts.sql.
+Trust: what is told comes from a ledger that was just verified.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,9 @@ from typing import Any
 import duckdb
 from rich.text import Text
 
+from aggregates.transcript import Transcript
 from ledger.mapper import decode_body
+from ledger.verification.authority import AUTHORITY_EVENTS
 from proctor.home import Home, find_run
 from proctor.output.terminal import as_records, console, print_table, words
 from proctor.remembering import open_remembered
@@ -51,6 +54,12 @@ _PARTS = {  # part of the story -> what its rows belong to, and the query for th
         "SELECT kind, rule, epoch, decision, emitter, detail FROM violations "
         "WHERE audit_id = ? ORDER BY place",
     ),
+    "other_audits": (  # newer ones, which do not count
+        "run",
+        "SELECT audit_id, hard_fail, accuracy_score, process_score, signed, retrained FROM audits "
+        "WHERE run_id = $1 AND scored_idx > COALESCE((SELECT scored_idx FROM audits WHERE standing "
+        "AND run_id = $1), -1) AND NOT standing ORDER BY scored_idx",
+    ),
 }
 
 
@@ -67,7 +76,12 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
             for entry in ledger.entries()
             if entry.name == "audit.started" and decode_body(entry.body).get("run") == str(run)
         }
-        entries = [entry for entry in ledger.entries() if entry.stream_id in {run, *audits}]
+        streams = {run, Transcript.id_of(run), *audits}
+        entries = [
+            entry
+            for entry in ledger.entries()
+            if entry.stream_id in streams or entry.name in AUTHORITY_EVENTS
+        ]
     # Numbered anew: a projection wants the entries from the first on, without a gap.
     numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
     with closing(projected(numbered, quarantine=True)) as connection:
@@ -159,6 +173,7 @@ def _print_verdict(story: dict[str, Any]) -> None:
     summary = story["summary"]
     if summary["audit_id"] is None:
         console.print("\nnot judged yet: `proctor judge` gives two scores")
+        _print_other_audits(story["other_audits"])
         return
     print_table(
         ("step", "", "status", ""),
@@ -170,6 +185,31 @@ def _print_verdict(story: dict[str, Any]) -> None:
         f"accuracy {summary['accuracy_score']:.3f}   process {summary['process_score']:.3f} "
         f"({summary['process_axis']})"
     )
+    console.print(f"the judge retrained {told_share(summary['retrained'])}")
+    if not summary["audit_signed"]:
+        console.print("[yellow]unsigned[/]: no judge's key signed this verdict")
+    _print_other_audits(story["other_audits"])
+
+
+def told_share(retrained: float) -> str:
+    """Return how much of a run was trained again, in words."""
+    if retrained <= 0:
+        return "no epoch: the recorded measurements were trusted"
+    return "the whole run" if retrained >= 1 else f"{retrained:.0%} of the epochs"
+
+
+def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
+    """Print the audits after the one that counts, each with the reason why it does not count."""
+    for audit in audits:
+        verdict = "hard fail" if audit["hard_fail"] else "passed"
+        if not audit["hard_fail"]:
+            verdict += f", accuracy {audit['accuracy_score']:.3f}, "
+            verdict += f"process {audit['process_score']:.3f}"
+        signed = "signed" if audit["signed"] else "unsigned"
+        console.print(
+            f"newer audit {audit['audit_id'][:8]} does not count: {verdict}; {signed}, retrained "
+            f"{told_share(audit['retrained'] or 0.0)}. It checked less, or no judge signed it"
+        )
 
 
 def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:

@@ -90,13 +90,15 @@ def train_case(
 Change = Callable[[Any], dict[str, Any] | None]  # fields to change; None leaves the event out
 
 
-def rewrite(case: Case, change: Change, *, checked: bool = True) -> Case:
+def rewrite(
+    case: Case, change: Change, *, checked: bool = True, run_id: UUID | None = None
+) -> Case:
     """Append another run that tells an honest run's story with changes, signed as all others.
 
     Through the aggregate where `checked`, and around it otherwise. A change that names an `event`
     puts one of that class in the old one's place.
     """
-    events, run_id = case.events(), uuid4()
+    events, run_id = case.events(), run_id or uuid4()
     run: Run | None = None
     for event in events:
         skip = ("originator_id", "originator_version", "originator_topic", "timestamp")

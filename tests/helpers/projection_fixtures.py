@@ -46,13 +46,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         synthetic_run(log, epochs=3, dead=range(3), diverged=(2,))  # defers R5 to R7 for ever
         synthetic_run(log, epochs=2, end=None)
         synthetic_run(log, epochs=5, dead=range(5), provoke="dead_activations")
-        padded = [{"kind": "padding", "rule": "R5", "epoch": 2}]
-        audits = [
-            synthetic_audit(log, first, violations=padded),
-            synthetic_audit(log, second, hard_fail=True),
-        ]
         cut_off = synthetic_run(log, epochs=2, end="crashed")
-        synthetic_campaign(log, [first, second], abandoned=[cut_off], audits=audits)
         probe = synthetic_call(action="probe", epoch=None, rules=())
         transcript = synthetic_transcript(
             log, first, [probe, synthetic_call(), synthetic_call("unusable", problem="no JSON")]
@@ -67,6 +61,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         said = first.decisions[0].decision
         transcript.review_proposal(epoch=2, proposed=said, verdict="approve", decision=said)
         log.save(transcript)
+        padded = [{"kind": "padding", "rule": "R5", "epoch": 2}]
+        audits = [
+            synthetic_audit(log, first, violations=padded),
+            synthetic_audit(log, second, hard_fail=True),
+        ]
+        synthetic_campaign(log, [first, second], abandoned=[cut_off], audits=audits)
         log.save(Review.of(index=3, entry_hash="00", run=str(first.id), mark="gold", note=""))
         line = synthetic_line(log)
         taken = synthetic_proposal(log, line)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from aggregates.audit import STEPS, Audit
+from aggregates.audit import REVISION, STEPS, Audit
 from aggregates.campaign import Campaign
 from aggregates.canonical import digest
 from aggregates.decisions import Decision
@@ -219,17 +219,32 @@ def synthetic_audit(
     violations: Collection[Mapping[str, Any]] = (),
     hard_fail: bool = False,
     disabled: Collection[str] = (),
+    retrained: int | None = None,
+    retrains: float | None = None,
+    score: float = 1.0,
     save: Callable[..., Any] | None = None,
 ) -> Audit:
-    """Save a whole audit of a run to `log`."""
-    config = {"disabled": list(disabled)}
+    """Save a whole audit of a run to `log`; `retrained` counts epochs of the ten that it read.
+
+    A hard fail fails in step 1, or in step 7 where something was retrained.
+    """
+    config: dict[str, Any] = {"disabled": list(disabled), "revision": REVISION}
+    if retrains is not None:
+        config["retrains"] = retrains
+    failing = 1 if retrained is None else 7
+    evidence: dict[int, dict[str, Any]] = {
+        5: {"epochs": 10},
+        7: {"executed": {"done": bool(retrained), "epochs": retrained}},
+    }
     audit = Audit.start(run=str(run.id), tree_head="note", config=config, environment={})
     for number, name in enumerate(STEPS, start=1):
-        status = "passed" if not hard_fail else "failed" if number == 1 else "not_run"
-        audit.complete_step(name, status, summary=f"{name}: {status}", evidence={"value": 1.0})
+        status = "passed" if not hard_fail or number < failing else "not_run"
+        status = "failed" if hard_fail and number == failing else status
+        said = {"value": 1.0, **(evidence.get(number, {}) if status != "not_run" else {})}
+        audit.complete_step(name, status, summary=f"{name}: {status}", evidence=said)
     audit.score(
         accuracy_score=0.0 if hard_fail else 0.9,
-        process_score=0.0 if hard_fail else 1.0,
+        process_score=0.0 if hard_fail else score,
         process_axis_exercised=bool(run.decisions),
         test_accuracy=None if hard_fail else 0.72,
         validation_accuracy=None if hard_fail else 0.75,

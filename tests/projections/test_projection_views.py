@@ -53,9 +53,9 @@ def test_run_has_no_end_when_it_goes_on(ledger: Ledger) -> None:
     assert ledger.ask("FROM run_waived") == []
 
 
-def test_summary_shows_the_latest_finished_audit(ledger: Ledger) -> None:
+def test_summary_shows_the_latest_of_audits_that_checked_as_much(ledger: Ledger) -> None:
     run = synthetic_run(ledger.log, epochs=3, dead=range(3))
-    synthetic_audit(ledger.log, run, hard_fail=True)
+    synthetic_audit(ledger.log, run, hard_fail=True, retrains=0.0)
     columns = "verdict, accuracy_score, process_score, process_axis, violations"
     sql = f"SELECT firings, decisions, applied, deferred, {columns} FROM run_summary"
     assert ledger.ask(sql) == [(1, 1, 1, 0, "failed", 0.0, 0.0, "exercised", 0)]

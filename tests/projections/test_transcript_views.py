@@ -114,8 +114,11 @@ def test_progress_tells_attempts_with_scores_calls_and_place(
 ) -> None:
     cut_off, first, second = (synthetic_run(log, epochs=1) for _ in range(3))
     padded = {"kind": "padding", "emitter": "policy"}
-    audits = [synthetic_audit(log, first, violations=[padded]), synthetic_audit(log, second)]
     synthetic_transcript(log, second, [synthetic_call(), synthetic_call()])
+    audits = [
+        synthetic_audit(log, first, violations=[padded], score=0.5),
+        synthetic_audit(log, second),
+    ]
     synthetic_campaign(log, [second, first], abandoned=[cut_off], audits=audits)
     assert ask(
         "SELECT number, run_id, abandoned, violations, validation_accuracy, calls, "
@@ -173,13 +176,12 @@ def test_views_tell_of_an_attempt_what_the_audit_that_counts_found(
         synthetic_audit(log, run, violations=[{**DEFERRED, "emitter": "policy"}]),
         synthetic_audit(log, run, hard_fail=True, violations=[{**DEFERRED, "emitter": "driver"}]),
     ]
-    assert ask("SELECT cause FROM violation_causes") == [("harness",)]  # of the latest audit
+    assert ask("SELECT cause FROM violation_causes") == [("harness",)]
     synthetic_campaign(log, [run], audits=[audits[named]])
-    columns = "audit_id, verdict, process_score, violations"
-    verdict, score, cause = [("held", 1.0, "policy"), ("failed", 0.0, "harness")][named]
-    told = (str(audits[named].id), verdict, score, 1)
+    columns = "audit_id, recorded_audit_id, verdict, process_score, violations"
+    told = (str(audits[1].id), str(audits[named].id), "failed", 0.0, 1)
     assert ask(f"SELECT {columns} FROM campaign_progress") == [told]
-    assert ask("SELECT cause FROM violation_causes") == [(cause,)]
+    assert ask("SELECT cause FROM violation_causes") == [("harness",)]
 
 
 def test_audit_of_another_run_is_no_verdict_on_an_attempt(log: LedgerApplication, ask: Ask) -> None:

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import torch
@@ -159,25 +160,23 @@ def test_recorded_edit_that_nobody_decided_on_is_rejected(tampered: Callable[[],
 
 def fabricate(case: Case, weights: bytes) -> Case:
     """Tell the honest run's smooth story, about weights that have nothing to do with it."""
-    digest = hashlib.sha256(weights).hexdigest()
+    digest, run_id = hashlib.sha256(weights).hexdigest(), uuid4()
     about = json.loads((case.submission / "run_config.json").read_text())
-    submission: dict[str, str] = {}
-
-    def change(event: Any) -> dict[str, Any]:
-        if isinstance(event, Run.WeightsSaved) and event.kind == "best":
-            return {"sha256": digest}
-        if isinstance(event, Run.Ended):
-            return {"deliverables": {}}
-        return {}
-
-    forged = rewrite(case, change)
-    about["run"] = forged.run_id
+    about["run"] = str(run_id)
     about["weights"]["sha256"] = digest
     submission = hand_in(
         case, weights__safetensors=weights, run_config__json=json.dumps(about).encode()
     )
     assert submission["weights.safetensors"] == digest
-    return forged
+
+    def change(event: Any) -> dict[str, Any]:
+        if isinstance(event, Run.WeightsSaved) and event.kind == "best":
+            return {"sha256": digest}
+        if isinstance(event, Run.Ended):
+            return {"deliverables": submission}
+        return {}
+
+    return rewrite(case, change, run_id=run_id)
 
 
 def zeros(case: Case) -> bytes:

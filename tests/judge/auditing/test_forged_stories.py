@@ -10,7 +10,7 @@ import pytest
 from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, off, rewrite, train_case
 
 from aggregates.run import Run
-from judge.auditing.gates import Redo
+from judge.auditing.gates import Redo, chance_of_notice
 from judge.auditing.reexecution import reexecute
 from judge.auditing.report import AuditReport
 from judge.auditing.scores import choose_target
@@ -188,20 +188,70 @@ def test_forged_last_weights_of_a_run_that_broke_off_is_rejected(
 # Step 7, trained again
 
 
-def test_training_again_reaches_the_submitted_weights_whatever_is_drawn(honest: Case) -> None:
+def test_sample_reaches_the_submitted_weights_whatever_is_drawn(honest: Case) -> None:
     drawn: list[int] = []
 
     def draw(below: int) -> int:
         drawn.append(below)
         return 0
 
-    report = honest.audit(redo=Redo(recorded, draw))
+    report = honest.audit(redo=Redo(recorded, sample=True, draw=draw))
     assert failed(report) is None
     saved = report.step("weights").evidence["epoch"]
+    executed = report.step("probe").evidence["executed"]
+    assert report.retrained == executed["share"] == (saved + 1) / 8
+    assert executed["noticed"] == chance_of_notice(saved, 8)
+    assert "a sample notices one forged epoch" in report.step("probe").summary
     assert report.step("probe").evidence["executed"]["epochs"] == saved + 1
     assert drawn == [8 - saved]
     assert report.executed
     assert report.to_dict()["executed"] is True
+
+
+def test_chance_that_a_sample_notices_one_forged_epoch() -> None:
+    for saved, epochs in ((0, 1), (3, 12), (6, 12), (11, 12)):
+        ends = range(saved, epochs)  # of which one is drawn
+        each = [sum(end >= forged for end in ends) / len(ends) for forged in range(epochs)]
+        found = chance_of_notice(saved, epochs)
+        assert found["anywhere"] == pytest.approx(sum(each) / epochs)
+        assert found["last"] == pytest.approx(each[-1])
+
+
+def test_last_epoch_forged_behind_the_best_weights_is_rejected(tmp_path: Path) -> None:
+    case = train_case(tmp_path, SilentPolicy(), replace(CONFIG, lr=0.3, epochs=5))
+    config, silent = off(*UNNAMED), lambda _: SilentPolicy()
+    assert case.audit(redo=Redo(silent)).retrained == 1.0  # the honest run
+
+    def in_last(event: Any) -> dict[str, Any]:
+        if not isinstance(event, Run.EpochMeasured) or event.epoch != 4:
+            return {}
+        part = deepcopy(event.measured)
+        part["train"]["loss"] *= 1 + 1e-9
+        return {"measured": part}
+
+    forged = rewrite(case, in_last)
+    sampled = forged.audit(config=config, redo=Redo(silent, sample=True, draw=lambda _: 0))
+    assert (failed(sampled), sampled.retrained) == (None, 4 / 5)
+    report = forged.audit(config=config, redo=Redo(silent))
+    assert failed(report) == "probe"
+    assert "values differ from the recorded ones" in report.step("probe").summary
+
+
+@pytest.mark.parametrize("reason", ["interrupted", "crashed", "failed"])
+def test_submission_of_a_run_that_broke_off_is_rejected(
+    tampered: Callable[[], Case], reason: str
+) -> None:
+    case = tampered()
+
+    def broke_off(event: Any) -> dict[str, Any]:
+        return {"reason": reason, "deliverables": {}} if isinstance(event, Run.Ended) else {}
+
+    (case.submission / "model.py").write_text("from submitted import load_model\n")
+    report = rewrite(case, broke_off).audit()
+    assert failed(report) == "deliverables"
+    words = report.step("deliverables").summary
+    assert f"the run ended as {reason} and recorded no hash of model.py" in words
+    assert "train it again with `proctor run`" in words
 
 
 def test_measurement_made_up_beside_the_submitted_weights_is_rejected(
@@ -210,7 +260,7 @@ def test_measurement_made_up_beside_the_submitted_weights_is_rejected(
     case = rewrite(tampered(), measured("train", "loss", value=lambda old: old * (1 + 1e-9)))
     config = off(*UNNAMED)
     assert failed(case.audit(config=config)) is None
-    report = case.audit(config=config, redo=Redo(recorded, lambda _: 0))
+    report = case.audit(config=config, redo=Redo(recorded))
     assert failed(report) == "probe"
     assert "values differ from the recorded ones" in report.step("probe").summary
 
@@ -232,7 +282,7 @@ def test_other_values_are_inconclusive_when_the_run_was_made_on_another_cpu(
 ) -> None:
     another = measured("train", "loss", value=lambda old: old * (1 + 1e-9))
     case = rewrite(tampered(), lambda event: {**elsewhere(event), **(another(event) or {})})
-    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded, lambda _: 0))
+    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded))
     assert failed(report) is None
     assert not report.executed
     words = report.step("probe").summary
@@ -244,7 +294,7 @@ def test_equal_values_prove_a_run_that_was_made_on_another_cpu(
     tampered: Callable[[], Case],
 ) -> None:
     case = rewrite(tampered(), elsewhere)
-    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded, lambda _: 0))
+    report = case.audit(config=off(*UNNAMED), redo=Redo(recorded))
     assert failed(report) is None
     assert report.executed
     assert report.step("probe").evidence["differs"] == ["cpu"]

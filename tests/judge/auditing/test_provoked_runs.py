@@ -28,7 +28,7 @@ from proctor.runs.training import following_attempt
 BASE = {**CONFIG.to_dict(), "lr": 0.05, "epochs": 7, "stem_stride": 4}
 DEAD = ("dead_activations", 1)  # nothing of it is in the configuration but its name
 DEEP = ("no_norm_at_depth", 1)  # without norm or shortcuts
-REDO = Redo(lambda run: RecordedPolicy(run.decisions, run.policy), draw=lambda left: left - 1)
+REDO = Redo(lambda run: RecordedPolicy(run.decisions, run.policy))
 
 
 def provoked_case(folder: Path, name: str, seed: int) -> Case:

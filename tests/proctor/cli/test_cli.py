@@ -1,5 +1,7 @@
 """The command line on a real home: answers, exit codes, wrong input."""
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -12,10 +14,15 @@ from importlib.metadata import packages_distributions
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from forked import COMMAND, start_forked
 from frontdoor import TINY, answer, call, call_here, with_settings
+from judge_cases import Case, rewrite
+
+from aggregates.run import Run
+from proctor.home import Home
 
 PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 COMMANDS = ("demo", "judge", "log", "replay", "run", "show", "sql", "verify")
@@ -130,6 +137,60 @@ def test_show_tells_the_story_in_words_and_in_json(trained: Path) -> None:
     story = answer(call(["show", "--json"], home=trained))
     assert len(story["epochs"]) == 7
     assert {cell["outcome"] for cell in story["rules"] if cell["fired"]} <= {"applied", "deferred"}
+
+
+def _forge_last_epoch(home: Path) -> None:
+    """Append a run that no training made: in its last epoch, one value is another."""
+    run_id = answer(call(["show", "--json"], home=home))["summary"]["run_id"]
+    handed_in = Home(home).submission(UUID(run_id))
+    case, forged = Case(run_id, home / "ledger", handed_in), uuid4()
+    about = json.loads((handed_in / "run_config.json").read_text())
+    files = {path.name: path.read_bytes() for path in handed_in.iterdir()}
+    files["run_config.json"] = json.dumps({**about, "run": str(forged)}).encode()
+    folder = Home(home).submission(forged)
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+    def change(event: Any) -> dict[str, Any]:
+        if isinstance(event, Run.Ended):
+            return {"deliverables": hashes}
+        if isinstance(event, Run.EpochMeasured) and event.epoch == 6:
+            train = {**event.measured["train"], "loss": event.measured["train"]["loss"] + 1e-9}
+            return {"measured": {**event.measured, "train": train}}
+        return {}
+
+    rewrite(case, change, run_id=forged)
+
+
+def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
+    _forge_last_epoch(copy)
+    assert call(["judge"], home=copy).returncode == 1
+    assert call(["judge", "--no-execute"], home=copy).returncode == 0
+    told = call(["show"], home=copy).stdout
+    assert "values differ from the recorded ones" in " ".join(told.split())
+    assert "does not count: passed" in told
+    asked = "SELECT verdict FROM run_summary ORDER BY started_at"
+    verdicts = answer(call(["sql", asked, "--json"], home=copy))
+    assert verdicts == [{"verdict": "held"}, {"verdict": "failed"}]
+
+
+def test_audit_of_other_files_does_not_speak_against_the_run(copy: Path) -> None:
+    (copy / "nothing").mkdir()
+    other: list[str | Path] = ["judge", "--submission", copy / "nothing"]
+    assert call(other, home=copy).returncode == 1
+    told = call(["show"], home=copy).stdout
+    assert "retrained the whole run" in told
+    assert "unsigned: no judge's key signed this verdict" in told
+    assert "does not count: hard fail" in told
+
+
+def test_sample_says_how_certain_it_is(copy: Path) -> None:
+    done = call(["judge", "--sample"], home=copy)
+    assert (done.returncode, "a sample notices" in " ".join(done.stdout.split())) == (0, True)
+    both = call(["judge", "--sample", "--no-execute"], home=copy)
+    assert (both.returncode, "exclude each other" in both.stderr) == (2, True)
 
 
 def test_replay_tells_events_and_the_state_after_each(trained: Path) -> None:

@@ -1,0 +1,68 @@
+"""Which verdict counts for each attempt of a campaign, and the order that follows from these.
+
+A campaign names the audits that it fed back and ranked by. Anybody who can append can name any, so
+what is shown comes from the audits that count, wherever they are from.
+
+Source: projections/verdicts.sql, and the view campaign_progress.
+Trust: what is told comes from a ledger that was just verified.
+"""
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from aggregates.transcript import Transcript
+from ledger.mapper import decode_body
+from ledger.verification.authority import AUTHORITY_EVENTS
+from ledger.verification.verified_entries import VerifiedEntry
+from proctor.home import Home
+from proctor.remembering import open_remembered
+from projections.projector import projected
+
+__all__ = ["Standing", "read_standings"]
+
+_SQL = (
+    "SELECT run_id, place, audit_id, audit_signed, retrained FROM campaign_progress "
+    "WHERE campaign_id = ? AND NOT abandoned"
+)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The verdict that counts for an attempt."""
+
+    place: int | None  # None while the campaign goes on
+    audit: str | None  # None: no audit counts
+    signed: bool
+    retrained: float | None  # share of the epochs
+
+
+def read_standings(home: Home, campaign: UUID, runs: Iterable[str]) -> dict[str, Standing]:
+    """Return the verdicts that count, by run; raises VerificationError for an invalid ledger."""
+    ids = {UUID(run) for run in runs}
+    streams = {*ids, *map(Transcript.id_of, ids)}
+    wanted = {str(run) for run in ids}
+    kept: list[VerifiedEntry] = []
+    last: dict[UUID, VerifiedEntry] = {}  # all that matters of what lies between is where it ends
+    audits: set[UUID] = set()
+    with open_remembered(home.ledger) as ledger:
+        for entry in ledger.entries():
+            if entry.name == "audit.started" and decode_body(entry.body).get("run") in wanted:
+                audits.add(entry.stream_id)
+            if entry.stream_id in streams:
+                if entry.stream_version > 1:
+                    last[entry.stream_id] = entry
+                    continue
+            elif entry.stream_id not in {campaign, *audits} and entry.name not in AUTHORITY_EVENTS:
+                continue
+            kept.append(entry)
+    kept = sorted([*kept, *last.values()], key=lambda entry: entry.index)
+    # Numbered anew: a projection wants the entries from the first on, without a gap.
+    numbered = [replace(entry, index=index) for index, entry in enumerate(kept)]
+    with closing(projected(numbered, quarantine=True)) as connection:
+        rows = connection.execute(_SQL, [str(campaign)]).fetchall()
+    return {
+        run: Standing(place, audit, bool(signed), retrained)
+        for run, place, audit, signed, retrained in rows
+    }

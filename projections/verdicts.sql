@@ -1,0 +1,156 @@
+-- Views on verdicts: what each audit has checked, and which one counts for its run. Nothing of it is
+-- stored: as of an earlier index these views say which verdict stood then.
+
+CREATE VIEW revoked_keys AS
+SELECT
+    idx,
+    (body ->> '$.role') AS role,
+    TRY(SHA256(ARRAY_SLICE(
+        FROM_BASE64(REGEXP_EXTRACT(body ->> '$.vkey', '^[^+]+[+][0-9a-f]{8}[+](.*)$', 1)), 2, 33
+    ))) AS key_id,
+    MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since
+FROM authority_events
+WHERE name = 'key.revoked';
+COMMENT ON VIEW revoked_keys IS 'Keys that are not trusted from a given time on, which may be before their revocation';
+COMMENT ON COLUMN revoked_keys.idx IS 'Ledger index of the revocation';
+COMMENT ON COLUMN revoked_keys.role IS 'Of the key';
+COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadecimal, as in signed_by';
+COMMENT ON COLUMN revoked_keys.since IS 'UTC; what it signed at this time or later does not count';
+
+-- An audit counts if it is whole and of the complete run. Where a judge's key has been granted, it
+-- counts from then on if such a key has signed it. It is of the run that its stream begins with, as
+-- that was at the tree head that was looked at: where something was added to the run since, or to
+-- its transcript, nobody has judged that. Of what was added to an audit after its scores, nothing is
+-- read.
+CREATE VIEW audit_strengths AS
+WITH begun AS (
+    SELECT
+        *,
+        LEAST(idx, TRY_CAST(SPLIT_PART(tree_head, CHR(10), 2) AS BIGINT)) AS seen
+    FROM audit_starts
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY audit_id ORDER BY idx) = 1
+),
+
+scored AS (
+    SELECT
+        e.*,
+        e.signed_by IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM revoked_keys AS k WHERE k.key_id = e.signed_by AND t.time >= k.since
+        ) AS signed
+    FROM audit_scores AS e
+    JOIN events AS t ON t.idx = e.idx
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY e.audit_id ORDER BY signed DESC, e.idx) = 1
+),
+
+streams AS (
+    SELECT run_id AS stream_id, run_id FROM run_starts
+    UNION
+    SELECT transcript_id, run_id FROM transcripts
+),
+
+last AS (
+    SELECT s.run_id, MAX(e.idx) AS idx
+    FROM events AS e
+    JOIN streams AS s USING (stream_id)
+    GROUP BY s.run_id
+),
+
+granted AS (
+    SELECT MIN(idx) AS idx FROM authority_events
+    WHERE name = 'key.granted' AND (body ->> '$.role') = 'judge'
+),
+
+steps AS (
+    SELECT
+        s.audit_id,
+        COUNT(*) = 11 AND COUNT(DISTINCT s.step) = 11 AS whole,
+        COUNT(DISTINCT s.step) FILTER (s.step <= 7) = 7
+        AND BOOL_AND(s.status = 'passed') FILTER (s.step <= 7) AS passed,
+        BOOL_OR((s.evidence ->> '$.other_files') = 'true')
+            FILTER (s.step = 1 AND s.status = 'failed') AS other_files,
+        MAX(TRY_CAST(s.evidence ->> '$.epochs' AS DOUBLE)) FILTER (s.step = 5) AS epochs,
+        MAX(
+            CASE
+                WHEN (s.evidence ->> '$.executed.done') = 'true'
+                    THEN TRY_CAST(s.evidence ->> '$.executed.epochs' AS DOUBLE)
+            END
+        ) FILTER (s.step = 7) AS retrained
+    FROM audit_steps AS s
+    JOIN scored AS e ON e.audit_id = s.audit_id AND s.idx < e.idx
+    GROUP BY s.audit_id
+),
+
+found AS (
+    SELECT
+        s.run_id,
+        s.audit_id,
+        e.idx,
+        e.hard_fail,
+        COALESCE(g.passed, FALSE) AS passed,
+        COALESCE(g.whole, FALSE) AS whole,
+        COALESCE(g.other_files, FALSE) AS other_files,
+        COALESCE(JSON_ARRAY_LENGTH(s.config, '$.disabled') = 0, FALSE) AS all_checks,
+        TRY_CAST(s.config ->> '$.retrains' AS DOUBLE) AS asked,
+        CASE WHEN g.retrained <= g.epochs THEN g.retrained / g.epochs END AS retrained,
+        LEAST(COALESCE(TRY_CAST(s.config ->> '$.revision' AS BIGINT), 1), {{revision}})
+            AS revision,
+        e.process_axis_exercised AS exercised,
+        e.signed,
+        n.idx IS NOT NULL AS wanted,
+        COALESCE(l.idx < s.seen, TRUE) AS complete
+    FROM begun AS s
+    JOIN scored AS e USING (audit_id)
+    LEFT JOIN steps AS g USING (audit_id)
+    LEFT JOIN granted AS n ON n.idx < e.idx
+    LEFT JOIN last AS l ON l.run_id = s.run_id
+)
+
+SELECT
+    run_id,
+    audit_id,
+    idx,
+    hard_fail,
+    NOT hard_fail AND passed AND all_checks AS held,
+    exercised,
+    signed,
+    other_files,
+    all_checks,
+    CASE WHEN passed THEN COALESCE(retrained, 0.0) ELSE COALESCE(retrained, asked, 1.0) END
+        AS retrained,
+    revision,
+    (signed OR NOT wanted) AND whole AS valid,
+    complete
+FROM found;
+COMMENT ON VIEW audit_strengths IS 'What each finished audit has checked, from which follows which one counts';
+COMMENT ON COLUMN audit_strengths.run_id IS 'The run';
+COMMENT ON COLUMN audit_strengths.audit_id IS 'The audit';
+COMMENT ON COLUMN audit_strengths.idx IS 'Ledger index of its scores';
+COMMENT ON COLUMN audit_strengths.hard_fail IS 'A gate failed';
+COMMENT ON COLUMN audit_strengths.held IS 'Whether all seven gates passed, with every check in force';
+COMMENT ON COLUMN audit_strengths.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
+COMMENT ON COLUMN audit_strengths.signed IS 'Whether a judge signed it whose key is not revoked for that time';
+COMMENT ON COLUMN audit_strengths.other_files IS 'Whether it failed because it was given other files than those that the run submitted: that says nothing of the run';
+COMMENT ON COLUMN audit_strengths.all_checks IS 'Whether no check was switched off';
+COMMENT ON COLUMN audit_strengths.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1; for a hard fail before that, the share that it was going to train again';
+COMMENT ON COLUMN audit_strengths.revision IS 'Of the judge''s checks; audits from before there were revisions have 1';
+COMMENT ON COLUMN audit_strengths.valid IS 'Whether it has all eleven steps and, where a judge has a key, is signed';
+COMMENT ON COLUMN audit_strengths.complete IS 'Whether it is of the complete run';
+
+CREATE VIEW counting_audits AS
+SELECT run_id, audit_id, idx, held, exercised, signed, retrained
+FROM audit_strengths
+WHERE valid AND complete
+QUALIFY
+    ROW_NUMBER() OVER (
+        PARTITION BY run_id
+        ORDER BY
+            signed DESC, other_files, all_checks DESC, retrained DESC, revision DESC, idx DESC
+    ) = 1;
+COMMENT ON VIEW counting_audits IS 'The audit that counts for each run: of those of the complete run the one that checked most, and of equals the latest; signed if a judge has a key';
+COMMENT ON COLUMN counting_audits.run_id IS 'The run';
+COMMENT ON COLUMN counting_audits.audit_id IS 'The audit';
+COMMENT ON COLUMN counting_audits.idx IS 'Ledger index of its scores';
+COMMENT ON COLUMN counting_audits.held IS 'Whether all seven gates passed, with every check in force';
+COMMENT ON COLUMN counting_audits.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
+COMMENT ON COLUMN counting_audits.signed IS 'Whether a judge signed it whose key is not revoked for that time';
+COMMENT ON COLUMN counting_audits.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1, see audit_strengths';
