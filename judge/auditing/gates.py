@@ -7,6 +7,7 @@ I/O: reads the submission and the dataset; starts one process.
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from judge.auditing.submission import (
     verify_run_config,
     verify_weights,
 )
+from judge.auditing.unforeseen import Drawn, draw_images
 from judge.config import JudgeConfig
 from judge.confinement.sandbox import Examination, examine
 from judge.errors import JudgeError, SandboxError, StepError
@@ -44,7 +46,7 @@ from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
-from monitor.datasets import Splits
+from monitor.datasets import Split, Splits
 from monitor.environment import describe_environment, other_kind
 from monitor.errors import ConfigurationError, MonitorError
 from monitor.loop import Policy
@@ -85,7 +87,9 @@ class Gates:
     examination: Examination
     saved: SavedWeights
     model: ResidualCNN
+    drawn: Drawn
     splits: Splits
+    _loaded: Splits | None = None  # the same, before it was compared with the record
 
     def __init__(
         self,
@@ -140,9 +144,13 @@ class Gates:
     # Step 2
     def load_model(self) -> StepOutcome:
         """Have the submitted code make its model, confined."""
-        self.batch = own_model.fixed_batch(str(self.record.tree_head), str(self.run))
+        self.drawn = draw_images(self._validation_images(), seed=secrets.randbits(63))
         self.examination = examine(
-            self.submission.model, self.submission.weights, self.batch, config=self.config
+            self.submission.model,
+            self.submission.weights,
+            self.drawn.images,
+            portions=self.drawn.portions,
+            config=self.config,
         )
         said = {"isolation": self.examination.isolation, "printed": self.examination.printed}
         if not self.examination.passed("load"):
@@ -153,6 +161,12 @@ class Gates:
             said = {**said, "waived": list(waived)}
             verify_contract(saved.spec, self.examination, waived=waived)
         return StepOutcome("load_model() returns a model of the required kind", said)
+
+    def _validation_images(self) -> Split | None:
+        """Return what the run was validated on; step 7 says why where that cannot be."""
+        with suppress(JudgeError, StepError):
+            self._loaded = own_model.load_data(self.replay.config, self.config)
+        return None if self._loaded is None else self._loaded.validation
 
     def _waived_contract(self) -> tuple[str, ...]:
         """Return what a provocation removed from the run, or from a run that it restarts from."""
@@ -273,11 +287,18 @@ class Gates:
             if not self.examination.passed("logits"):
                 raise SandboxError(f"the model's forward pass failed: {self.examination.problem}")
             deviation = own_model.verify_logits(
-                self.model, self.batch, self.examination, tolerance=self.config.logits_tolerance
+                self.model,
+                self.drawn.images,
+                self.examination,
+                tolerance=self.config.logits_tolerance,
             )
         return StepOutcome(
             "the submitted model is the one that the recorded edits produce, with the same outputs",
-            {"spec": self.saved.spec.to_dict(), "logits_deviation": deviation},
+            {
+                "spec": self.saved.spec.to_dict(),
+                "logits_deviation": deviation,
+                "images": {"seed": self.drawn.seed, "number": len(self.drawn.images)},
+            },
         )
 
     def _initial_spec_problems(self) -> list[str]:
@@ -306,7 +327,7 @@ class Gates:
     def probe(self) -> StepOutcome:
         """Measure the model on our own data, and train the run again if that was asked for."""
         recorded = self.replay.started.environment
-        self.splits = own_model.load_data(self.replay.config, self.config)
+        self.splits = self._loaded or own_model.load_data(self.replay.config, self.config)
         own_model.verify_data(self.splits, self.replay, self.environment)
         differs = other_kind(recorded, self.environment)
         strict = not differs and self.replay.config.device == "cpu"  # the judge's own device

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,8 +100,18 @@ class Examination:
         return STAGES.index(self.stage) > STAGES.index(stage)
 
 
-def examine(model: bytes, weights: bytes, batch: Tensor, *, config: JudgeConfig) -> Examination:
-    """Run a submission's code on its weights and a batch; raises JudgeError only for our own."""
+def examine(
+    model: bytes,
+    weights: bytes,
+    batch: Tensor,
+    *,
+    portions: Sequence[int] | None = None,
+    config: JudgeConfig,
+) -> Examination:
+    """Run a submission's code on its weights and a batch; raises JudgeError only for our own.
+
+    The code is given the batch in portions, or else as a whole.
+    """
     with tempfile.TemporaryDirectory(prefix="proctor-judge-") as name:
         folder = Path(name)
         (folder / "cwd").mkdir()
@@ -112,6 +122,7 @@ def examine(model: bytes, weights: bytes, batch: Tensor, *, config: JudgeConfig)
             "cpu_seconds": config.child_cpu_seconds,
             "memory_bytes": config.child_memory_bytes,
             "file_bytes": config.max_deliverable_bytes,
+            "portions": list(portions or [len(batch)]),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         with _ALONE, _undumpable():

@@ -136,6 +136,37 @@ class ResidualCNN(Base):
     assert "computes different logits" in report.step("architecture").summary
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "BYTES",
+        "x.flatten(2).std(2).amax(1) < 1e-3",
+        "torch.full((len(x),), len(x) == 2)",
+        "x.flatten(1).abs().amax(1) > 2.5",
+    ],
+    ids=["images", "one-colour", "portion", "noise"],
+)
+def test_code_that_answers_differently_for_some_images_is_rejected(
+    tampered: Callable[[], Case], condition: str
+) -> None:
+    case = tampered()
+    source = (case.submission / "model.py").read_text()
+    flipped = f"""import ResidualCNN as Base
+import torch
+
+class ResidualCNN(Base):
+    def forward(self, x):
+        out = super().forward(x)
+        return torch.where(({condition})[:, None], out.flip(1), out)
+"""
+    of_bytes = "((x * 64 + 127.5) == (x * 64 + 127.5).round()).flatten(1).all(1)"
+    flipped = flipped.replace("BYTES", of_bytes)
+    hand_in(case, model__py=source.replace("import ResidualCNN", flipped).encode())
+    report = case.audit(config=off("deliverable_hashes"))
+    assert failed(report) == "architecture"
+    assert "computes different logits" in report.step("architecture").summary
+
+
 def test_recorded_edit_that_nobody_decided_on_is_rejected(tampered: Callable[[], Case]) -> None:
     case = tampered()
 
