@@ -22,7 +22,6 @@ import platform
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +36,7 @@ from torch import Tensor
 
 from judge.config import JudgeConfig
 from judge.confinement.child import Phrase
+from judge.confinement.held_folder import HeldFolder
 from judge.confinement.kernel import GET_DUMPABLE, LIBC, SET_DUMPABLE
 from judge.declared import read_declared
 from judge.errors import JudgeError
@@ -112,8 +112,8 @@ def examine(
 
     The code is given the batch in portions, or else as a whole.
     """
-    with tempfile.TemporaryDirectory(prefix="proctor-judge-") as name:
-        folder = Path(name)
+    with HeldFolder("proctor-judge-") as held:
+        folder = held.path
         (folder / "cwd").mkdir()
         (folder / "model.py").write_bytes(model)
         (folder / "weights.safetensors").write_bytes(weights)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from judge.confinement.held_folder import HeldFolder
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
 from judge.gauntlet.repository.changes import EXECUTABLE, FILE, PathChange
 from judge.gauntlet.repository.diffs import check_form, check_once
@@ -60,9 +61,9 @@ class Repository:
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
-        self._home = tempfile.TemporaryDirectory(prefix="gauntlet-git-")
+        self._home = HeldFolder("gauntlet-git-")
         self._shared = _git_folder(self.path)
-        self._own = Path(self._home.name) / "own"
+        self._own = self._home.path / "own"
         self._listed: dict[str, dict[str, TreeEntry]] = {}  # trees never change
         self._make_own()
 
@@ -280,7 +281,7 @@ class Repository:
 
     @contextmanager
     def _index(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(dir=self._home.name) as folder:
+        with tempfile.TemporaryDirectory(dir=self._home.path) as folder:
             yield Path(folder) / "index"
 
     def _make_own(self) -> None:
@@ -345,7 +346,7 @@ class Repository:
                 stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=said,
-                cwd=self._home.name,
+                cwd=self._home.path,
                 env=environment,
                 start_new_session=True,
             ) as process:
@@ -376,7 +377,7 @@ class Repository:
     def _environment(self, folder: Path) -> dict[str, str]:
         return {
             "PATH": os.defpath + ":/usr/local/bin",
-            "HOME": self._home.name,
+            "HOME": str(self._home.path),
             "LC_ALL": "C",
             "GIT_DIR": str(folder),
             "GIT_OBJECT_DIRECTORY": str(self._shared / "objects"),

@@ -1,0 +1,78 @@
+"""Temporary folders that do not outlive a killed process for long.
+
+A folder is held by a lock that the kernel releases when its process ends, however it ends. The next
+process that makes a folder removes those of the same name and user that nobody holds any more.
+
+I/O: folders in the folder for temporary files.
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_LOCK = "held.lock"
+
+
+class HeldFolder:
+    """A new folder; its block, or its garbage collection, removes it."""
+
+    def __init__(self, prefix: str) -> None:
+        base = Path(tempfile.gettempdir())
+        remove_unheld(base, prefix)
+        self.path, lock = _make(base, prefix)
+        self._finalizer = weakref.finalize(self, _remove, self.path, lock)
+
+    def remove(self) -> None:
+        """Remove the folder; a second call does nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+def remove_unheld(base: Path, prefix: str) -> None:
+    """Remove this user's folders of that name which have a lock that nobody holds."""
+    for folder in base.glob(f"{prefix}*"):
+        with suppress(OSError):  # another process removes it at the same time, or it is not ours
+            found = folder.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+                lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(lock)
+
+
+def _make(base: Path, prefix: str) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+        try:
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock).st_nlink:  # else it was removed before it was held
+                return folder, lock
+        os.close(lock)
+
+
+def _remove(folder: Path, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
