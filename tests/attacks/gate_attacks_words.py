@@ -5,6 +5,8 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
+from unittest import mock
 
 from gate_attacks import Grounds, Told, answer, attack, put
 from gate_attacks_code import armed, thrifty
@@ -13,6 +15,7 @@ from gauntlet_lines import COMPONENT, SELECTION, SETTINGS, UNSORTED, WEEK, Line,
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
+from judge.gauntlet import benchmarking
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.controller import Controller, digest_of
 from judge.gauntlet.errors import GauntletError
@@ -181,6 +184,19 @@ def _(grounds: Grounds) -> Told:
         return told
 
 
+def _to_the_last_step(line: Line, controller: Controller, wanted: Proposal) -> None:
+    """Have a proposal evaluated and not promoted: its line is checked out in between."""
+    benchmark = benchmarking.benchmark
+
+    def then_check_out(*arguments: Any) -> None:
+        benchmark(*arguments)
+        git(line.repo, "switch", "--quiet", "main")
+
+    with mock.patch.object(benchmarking, "benchmark", then_check_out), suppress(GauntletError):
+        controller.carry_on(wanted.id)
+    git(line.repo, "switch", "--quiet", "work")
+
+
 def _later(name: str, *, wants: str, because: str, happens: Callable[[Line], None]) -> None:
     """Register what happens to an approval between the first look at it and the second."""
 
@@ -190,10 +206,7 @@ def _later(name: str, *, wants: str, because: str, happens: Callable[[Line], Non
         with line.controller() as controller:
             wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
             controller.review(line.word(controller, "approve", wanted))
-            git(line.repo, "switch", "--quiet", "main")  # so that the last step is not taken
-            with suppress(GauntletError):
-                controller.carry_on(wanted.id)
-            git(line.repo, "switch", "--quiet", "work")
+            _to_the_last_step(line, controller, wanted)
             happens(line)
             before = line.head()
             found = controller.carry_on(wanted.id)
@@ -307,10 +320,7 @@ def _(grounds: Grounds) -> Told:
     with line.controller() as controller:
         wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
         controller.review(line.word(controller, "approve", wanted))
-        git(line.repo, "switch", "--quiet", "main")
-        with suppress(GauntletError):
-            controller.carry_on(wanted.id)
-        git(line.repo, "switch", "--quiet", "work")
+        _to_the_last_step(line, controller, wanted)
         assert not (controller.place.folder / INTENT).exists()
         line.revoke_operator()
         candidate = str(controller.place.proposal(wanted.id).commit)
