@@ -4,18 +4,24 @@ import base64
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
-from unittest import mock
 
 from gate_attacks import Grounds, Told, answer, attack, put
 from gate_attacks_code import armed, thrifty
 from gate_attacks_diffs import better, edited
-from gauntlet_lines import COMPONENT, SELECTION, SETTINGS, UNSORTED, WEEK, Line, judged, submit
+from gauntlet_lines import (
+    COMPONENT,
+    SELECTION,
+    SETTINGS,
+    UNSORTED,
+    WEEK,
+    Line,
+    judged,
+    submit,
+    to_the_last_step,
+)
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet import benchmarking
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.controller import Controller, digest_of
 from judge.gauntlet.errors import GauntletError
@@ -184,19 +190,6 @@ def _(grounds: Grounds) -> Told:
         return told
 
 
-def _to_the_last_step(line: Line, controller: Controller, wanted: Proposal) -> None:
-    """Have a proposal evaluated and not promoted: its line is checked out in between."""
-    benchmark = benchmarking.benchmark
-
-    def then_check_out(*arguments: Any) -> None:
-        benchmark(*arguments)
-        git(line.repo, "switch", "--quiet", "main")
-
-    with mock.patch.object(benchmarking, "benchmark", then_check_out), suppress(GauntletError):
-        controller.carry_on(wanted.id)
-    git(line.repo, "switch", "--quiet", "work")
-
-
 def _later(name: str, *, wants: str, because: str, happens: Callable[[Line], None]) -> None:
     """Register what happens to an approval between the first look at it and the second."""
 
@@ -206,7 +199,7 @@ def _later(name: str, *, wants: str, because: str, happens: Callable[[Line], Non
         with line.controller() as controller:
             wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
             controller.review(line.word(controller, "approve", wanted))
-            _to_the_last_step(line, controller, wanted)
+            to_the_last_step(line, controller, wanted)
             happens(line)
             before = line.head()
             found = controller.carry_on(wanted.id)
@@ -320,7 +313,7 @@ def _(grounds: Grounds) -> Told:
     with line.controller() as controller:
         wanted = submit(controller, _tier_1(line), {COMPONENT: 1})
         controller.review(line.word(controller, "approve", wanted))
-        _to_the_last_step(line, controller, wanted)
+        to_the_last_step(line, controller, wanted)
         assert not (controller.place.folder / INTENT).exists()
         line.revoke_operator()
         candidate = str(controller.place.proposal(wanted.id).commit)

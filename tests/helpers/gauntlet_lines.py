@@ -5,17 +5,20 @@ few lines of its own instead of pytest, which saves half a second each time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+from unittest import mock
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
-from judge.gauntlet import reviews
+from judge.gauntlet import benchmarking, reviews
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.controller import Controller
+from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.git import Repository
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
@@ -222,6 +225,19 @@ def submit(
         proposer="a test",
         proposal_id=proposal_id,
     )
+
+
+def to_the_last_step(line: Line, controller: Controller, wanted: Proposal) -> None:
+    """Have a proposal evaluated and not promoted: its line is checked out in between."""
+    benchmark = benchmarking.benchmark
+
+    def then_check_out(*arguments: Any) -> None:
+        benchmark(*arguments)
+        git(line.repo, "switch", "--quiet", "main")
+
+    with mock.patch.object(benchmarking, "benchmark", then_check_out), suppress(GauntletError):
+        controller.carry_on(wanted.id)
+    git(line.repo, "switch", "--quiet", "work")
 
 
 def judged(

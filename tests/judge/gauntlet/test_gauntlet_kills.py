@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from campaign_kills import count_entries, run_command
-from gauntlet_lines import SELECTION, THRIFTY, UNSORTED, Line, submit
+from gauntlet_lines import SELECTION, THRIFTY, UNSORTED, Line, submit, to_the_last_step
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.promotion import INTENT
@@ -118,11 +118,7 @@ def test_killed_between_the_branch_and_the_ledger_the_promotion_is_recorded(
     line = Line(tmp_path, TASKS)
     with line.controller() as controller:
         wanted = submit(controller, line.diff(SELECTION, THRIFTY))
-    git(line.repo, "switch", "--quiet", "main")  # so that everything is done but the last step
-    arguments = ["infra", "run", "--repo", str(line.repo)]
-    done = run_command(arguments, home=line.home.path, environment={})
-    assert (done.code, "git switch --detach" in done.out) == (2, True)
-    git(line.repo, "switch", "--quiet", "work")
+        to_the_last_step(line, controller, wanted)
     with line.controller() as controller:
         candidate = controller.place.proposal(wanted.id).commit
     assert candidate is not None
