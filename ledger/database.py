@@ -241,7 +241,8 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
             f"{SCHEMA_VERSION}; use the program that wrote it"
         )
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-    if sorted(sql for (sql,) in found) != sorted(_SCHEMA):  # a view or trigger could do anything
+    # A view or trigger could do anything. Types are compared too: a text stored as a BLOB is none.
+    if sorted((sql for (sql,) in found), key=repr) != sorted(_SCHEMA, key=repr):
         raise StorageError(
             f"{path}: the tables are not those of a ledger; restore the file from a copy"
         )

@@ -33,7 +33,11 @@ def load_or_create_key(path: Path, *, passphrase: bytes | None) -> Ed25519Privat
 
     Of several processes that get here at once, one makes the key and all use it.
     """
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as e:
+        raise KeyFileError(f"{path}: the key cannot be read: {e.strerror}") from e
+    if not there:
         encryption: KeySerializationEncryption = NoEncryption()
         if passphrase is not None:
             if not passphrase:

@@ -8,18 +8,20 @@ Trust: bodies are hostile until decode_body() returns; unknown names and version
 I/O: none.  Units: "at" in nanoseconds since the POSIX epoch.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import cached_property
+from typing import Any, get_type_hints
 from uuid import UUID
 
 from eventsourcing.domain import DomainEventProtocol
 from eventsourcing.persistence import Mapper, StoredEvent, Transcoder
 from eventsourcing.utils import get_topic
+from msgspec import ValidationError, convert
 
 from ledger.bodies import decode_body, encode_body
-from ledger.errors import EncodingError, MalformedError, UnknownEventError
+from ledger.errors import EncodingError, LedgerError, MalformedError, UnknownEventError
 
 __all__ = [
     "EventRegistry",
@@ -30,6 +32,7 @@ __all__ = [
     "decode_body",
     "encode_body",
     "ns_to_datetime",
+    "readable_body",
 ]
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -52,6 +55,15 @@ class EventType:
     def version(self) -> int:
         """The newest schema version: one more than there are upcasters."""
         return len(self.upcasters) + 1
+
+    @cached_property
+    def fields(self) -> Mapping[str, Any] | None:
+        """Names and types of what a body states besides "v" and "at"; None if none are declared."""
+        if not is_dataclass(self.event_class):
+            return None
+        hints = get_type_hints(self.event_class)
+        names = {each.name for each in fields(self.event_class)} - _LIBRARY_FIELDS - {"timestamp"}
+        return {name: hints[name] for name in sorted(names)}
 
 
 class EventRegistry:
@@ -80,6 +92,52 @@ class EventRegistry:
             name=name, event_class=event_class, upcasters=tuple(upcasters), aggregate=aggregate
         )
         self._by_name[name] = self._by_class[event_class] = event_type
+
+    def verify(self, name: str, data: bytes) -> dict[str, Any]:
+        """Return the body of an event at its newest version, if readers can read it.
+
+        Raises UnknownEventError for a name or version that is not registered, MalformedError for
+        bytes that are no body, and for fields that are not those of the event's class, or of
+        other types.
+        """
+        event_type = self.for_name(name)
+        body = self.upcast(name, decode_body(data))
+        wanted = event_type.fields
+        if wanted is None:
+            return body
+        own = body.keys() - {"v", "at"}
+        if own != wanted.keys():
+            differing = ", ".join(sorted(own.symmetric_difference(wanted)))
+            raise MalformedError(f"{name}: missing or unknown fields: {differing}")
+        if "at" in body and type(body["at"]) is not int:
+            raise MalformedError(f"{name}: 'at' is not an integer")
+        for field, kind in wanted.items():
+            try:
+                convert(body[field], kind)
+            except ValidationError as e:
+                raise MalformedError(f"{name}: {field}: {e}") from e
+        return body
+
+    def verify_new(self, name: str, data: bytes, *, stream_version: int) -> None:
+        """Raise as verify() does for an event that is to be appended, or if it is out of place.
+
+        The first event of a stream is one that creates an aggregate, and no later one is.
+        """
+        if self.for_name(name).aggregate is None and stream_version == 1:
+            raise MalformedError(f"{name} cannot be the first event of a stream")
+        if self.for_name(name).aggregate is not None and stream_version != 1:
+            raise MalformedError(f"{name} can only be the first event of a stream")
+        self.verify(name, data)
+
+    def readable(self, name: str, data: bytes) -> dict[str, Any] | None:
+        """Return the body as verify() does, or None where that raises.
+
+        For readers that look through all entries: one that cannot be read stops none of them.
+        """
+        try:
+            return self.verify(name, data)
+        except LedgerError:
+            return None
 
     def __iter__(self) -> Iterator[EventType]:
         return iter(self._by_name.values())
@@ -115,7 +173,12 @@ class EventRegistry:
                 f"{event_type.version}; use the program that wrote it, or a newer one"
             )
         for upcaster in event_type.upcasters[version - 1 :]:
-            state = upcaster(state)
+            try:
+                state = upcaster(state)
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+                raise MalformedError(
+                    f"{name} of version {version} cannot be read: {type(e).__name__}: {e}"
+                ) from e
         return {"v": event_type.version, **state}
 
 
@@ -172,6 +235,14 @@ class _BodyTranscoder(Transcoder):
 
     def decode(self, data: bytes) -> dict[str, Any]:
         return decode_body(data)
+
+
+def readable_body(data: bytes) -> dict[str, Any] | None:
+    """Return the map that a body holds, as it was recorded, or None if it holds none."""
+    try:
+        return decode_body(data)
+    except MalformedError:
+        return None
 
 
 def datetime_to_ns(moment: datetime) -> int:

@@ -28,6 +28,7 @@ from ledger.errors import (
     ReadOnlyError,
     StorageError,
 )
+from ledger.mapper import EventRegistry
 from ledger.paths import LedgerPaths
 from ledger.recording import recorders
 from ledger.recording.batch import Batch
@@ -59,7 +60,8 @@ class SignedSQLiteRecorder(recorders.EntryRecorder):
     """Appends batches of events, each linked, and closed by a signed tree head.
 
     `clock` gives POSIX nanoseconds, `steady_clock` nanoseconds that nobody sets, if there is
-    such a clock. Without a `signer` the recorder only reads.
+    such a clock. Without a `signer` the recorder only reads. With a `registry` it takes only events
+    that can be read by it.
     """
 
     def __init__(
@@ -69,9 +71,11 @@ class SignedSQLiteRecorder(recorders.EntryRecorder):
         signer: Signer | None,
         clock: Callable[[], int] = time.time_ns,
         steady_clock: Callable[[], int] | None = BOOT_CLOCK,
+        registry: EventRegistry | None = None,
     ) -> None:
         self._database = database
         self._signer = signer
+        self.registry = registry
         self._origin = database.meta("origin")
         self._clocks = Clocks(clock, steady_clock)
         self._appending = Lock()  # held past the commit, until what is known is put right
@@ -91,9 +95,15 @@ class SignedSQLiteRecorder(recorders.EntryRecorder):
 
         `author` signs each of the events; `authors` are signatures that were made before, one
         for each event. Raises AuthorityError, ConflictError, EncodingError, ReadOnlyError or
-        StorageError; ConsistencyError if the ledger has been changed below its end.
+        StorageError; UnknownEventError or MalformedError for what no reader could read;
+        ConsistencyError if the ledger has been changed below its end.
         """
         signer = self._writer()
+        if self.registry is not None:
+            for event in stored_events:
+                self.registry.verify_new(
+                    event.topic, event.state, stream_version=event.originator_version
+                )
         events = recorders.signed_events(
             stored_events,
             origin=self._origin,

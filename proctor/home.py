@@ -30,6 +30,7 @@ from ledger.notary.remote import RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
 from ledger.notary.rules import User
 from ledger.paths import LedgerPaths
+from ledger.recording.opening import has_key
 from proctor.errors import ProctorError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Home:
         """Whether this user can append to the ledger."""
         if self._notary is not None:
             return bool(self._recorder.client.greeting.append)
-        return LedgerPaths(self.path / "ledger").key.exists()
+        return has_key(LedgerPaths(self.path / "ledger"))
 
     def may_append(self, name: str) -> bool:
         """Tell whether a notary takes events of this name from this user; true without one."""
@@ -153,12 +154,25 @@ class Home:
             lock = self._lock(run_id)
             if _is_held(lock) or (self._notary is not None and not lock.exists()):
                 continue  # it goes on; or it is another home's, which shares the notary
-            run: Run = log.repository.get(run_id)
+            run = _readable_run(log, run_id)
+            if run is None:
+                continue
             if run.end_reason is None:  # it may have ended while we looked
                 run.end("crashed", detail="its process was gone when the next command looked")
                 with suppress(ConflictError):  # another command was quicker
                     log.save(run)
             lock.unlink(missing_ok=True)
+
+
+def _readable_run(log: "LedgerApplication", run_id: UUID) -> "Run | None":
+    """Return a run, or None where its events are not those of one: no reader waits for it."""
+    from aggregates.run import Run  # noqa: PLC0415 - takes long, and only writers need it
+
+    try:
+        run: object = log.repository.get(run_id)
+    except Exception:
+        return None
+    return run if isinstance(run, Run) else None
 
 
 def run_ids(log: "LedgerApplication") -> list[UUID]:

@@ -8,20 +8,23 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.errors import SignatureError
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory, Remembered
-from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey
+from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey, verify_since
 from proctor.errors import ProctorError
 from proctor.home import Home
 
 if TYPE_CHECKING:
     from projections.reading import Session
+    from projections.seals import Seals
 
 STATE = "PROCTOR_STATE"
+_UNREADABLE = "SELECT COUNT(*), MIN(idx) FROM unreadable"
 _SILENT = 1.0  # s that a command waits before it says so
 
 
@@ -35,6 +38,23 @@ def memory() -> Memory | None:
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path.home() / ".local" / "state"
     return Memory(base / "proctor")
+
+
+def seals() -> "Seals":
+    """Return the seals of DuckDB files; those of this process alone if nothing is remembered."""
+    from projections.seals import Seals  # noqa: PLC0415 - only tables need it
+
+    known = memory()
+    if known is not None:
+        return Seals(known.folder)
+    return _own_seals()
+
+
+@cache
+def _own_seals() -> "Seals":
+    from projections.seals import Seals  # noqa: PLC0415 - only tables need it
+
+    return Seals(None)
 
 
 def recall(vkey: str) -> Remembered | None:
@@ -55,21 +75,45 @@ def open_remembered(directory: Path, *, vkey: str | None = None) -> Iterator[Ver
         yield ledger
 
 
+def warn_unreadable(count: int, first: int) -> None:
+    """Say on standard error how many entries were set aside, and which is the first."""
+    what = (
+        "entry of the ledger cannot be read and is"
+        if count == 1
+        else ("entries of the ledger cannot be read and are")
+    )
+    print(
+        f"warning: {count} {what} set aside; the first is entry {first}: "
+        f"`proctor log --entry {first}` shows it, the table `unreadable` says why",
+        file=sys.stderr,
+    )
+
+
 def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
     """Bring the projection up to date with a ledger that holds; return how many entries it has."""
     from projections.cache import catch_up  # noqa: PLC0415 - loads DuckDB
-    from projections.errors import BusyError  # noqa: PLC0415 - likewise
+    from projections.database_file import WAIT  # noqa: PLC0415 - likewise
+    from projections.errors import AheadError, BusyError  # noqa: PLC0415 - likewise
 
     home.require_ledger()
-    if not unverified:
-        with open_remembered(home.ledger):  # raises where it does not hold
-            pass
     home.close_crashed()
-    try:
-        return catch_up(home.projection, home.ledger, wait=_SILENT).position
-    except BusyError:
-        print(f"waiting: another process uses {home.projection}", file=sys.stderr)
-        return catch_up(home.projection, home.ledger).position
+    wait, state, vkey = _SILENT, None, ""
+    if not unverified:
+        with open_remembered(home.ledger) as ledger:  # raises where it does not hold
+            state, vkey = ledger.state, ledger.vkey
+    while True:
+        try:
+            return catch_up(
+                home.projection, home.ledger, wait=wait, seals=seals(), verified=state
+            ).position
+        except AheadError:  # another command has verified more meanwhile
+            assert state is not None
+            state = verify_since(home.ledger, vkey=vkey, state=state)
+        except BusyError:
+            if wait != _SILENT:
+                raise
+            print(f"waiting: another process uses {home.projection}", file=sys.stderr)
+            wait = WAIT
 
 
 def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> "Session":
@@ -79,4 +123,7 @@ def open_session(home: Home, *, as_of: int | None = None, unverified: bool = Fal
     position = bring_up_to_date(home, unverified=unverified)
     if as_of is not None and as_of >= position:
         raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {position - 1}")
-    return Session(home.projection, as_of=as_of)
+    [(count, first)] = Session(home.projection, seals=seals()).query(_UNREADABLE).rows
+    if count:
+        warn_unreadable(count, first)
+    return Session(home.projection, as_of=as_of, seals=seals())

@@ -23,7 +23,8 @@ from typing import IO, TYPE_CHECKING
 
 import duckdb
 
-from projections.projector import project
+from projections.errors import TableError
+from projections.projector import project, read_position
 from projections.source import END, LedgerSource, open_source
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ BATCH_BYTES = 64 << 20
 AHEAD = BATCH // STRETCH  # stretches that are taken from readers, which would wait for DuckDB
 FEW = 10_000  # entries, for which no process is worth its start
 MOST = 8  # processes
-_CHILD = "import sys; sys.path[:] = sys.argv[6:]; from projections.bulk import work; work()"
+_CHILD = "import sys; sys.path[:] = sys.argv[7:]; from projections.bulk import work; work()"
 
 
 def apply_new(
@@ -45,21 +46,25 @@ def apply_new(
     ledger: LedgerSource,
     *,
     start: int,
+    after: bytes | None = None,
     stop: int = END,
     processes: int | None = None,
 ) -> int:
     """Apply what the ledger has from `start` on, before `stop`; return how many entries that is.
 
-    Malformed entries are set aside as project() does with `quarantine`, and errors are the same.
+    Entries that cannot be read are set aside as project() does with `quarantine`. `after` is the
+    hash of the entry before the first, for a ledger whose links are compared.
     """
     at, end = start, min(stop, ledger.size())
     if processes is None:
         few = end - start < FEW or find_spec("pyarrow") is None  # which is in an extra
         processes = 0 if few else min(os.cpu_count() or 1, MOST)
     if processes:
-        _apply_stretches(connection, ledger, start=start, end=end, processes=processes)
+        after = _apply_stretches(
+            connection, ledger, start=start, end=end, after=after, processes=processes
+        )
         at = max(start, end)
-    rest = ledger.entries(start=at, stop=stop)
+    rest = ledger.entries(start=at, stop=stop, after=after)
     return at - start + project(connection, rest, quarantine=True)
 
 
@@ -69,8 +74,10 @@ def _apply_stretches(
     *,
     start: int,
     end: int,
+    after: bytes | None,
     processes: int,
-) -> None:
+) -> bytes | None:
+    """Apply entries by stretches; return the hash of the last."""
     # Few need what this loads.
     from projections.columns import joined, unpacked, write_stretch  # noqa: PLC0415
 
@@ -78,13 +85,14 @@ def _apply_stretches(
     with ExitStack() as stack:
         receiver = stack.enter_context(ThreadPoolExecutor(1))
         pipes = [
-            _started(stack, ledger.directory, start=first, end=end, step=step)
+            _started(stack, ledger, start=first, end=end, step=step)
             for first in range(start, start + step, STRETCH)
         ]
         coming = (receiver.submit(_received, pipe) for pipe in cycle(pipes))
         ahead: deque[Future[bytes]] = deque()
         waiting: list[Stretch] = []
         written, size = start, 0
+        behind = after  # the hash of the entry before the next stretch; `after`: before the batch
         for at in range(start, end, STRETCH):
             stop = min(at + STRETCH, end)
             while not ahead or (len(ahead) < AHEAD and _bytes_of(ahead) < BATCH_BYTES):
@@ -92,17 +100,28 @@ def _apply_stretches(
             data = ahead.popleft().result()
             stretch = unpacked(data) if data else None
             fits = stretch is not None and stretch.count == stop - at
+            if fits and stretch is not None and ledger.linked:
+                fits = behind in (None, stretch.previous)
             if fits and stretch is not None:
                 waiting.append(stretch)
                 size += len(data)
+                behind = bytes.fromhex(stretch.last_hash)
             full = size >= BATCH_BYTES or stop - written >= BATCH
             if waiting and (full or not fits or stop == end):
-                write_stretch(connection, joined(waiting), start=written)
-                written += sum(each.count for each in waiting)
+                upto = written + sum(each.count for each in waiting)
+                try:
+                    write_stretch(connection, joined(waiting), start=written)
+                except TableError:  # one entry by one, it is told which
+                    rest = ledger.entries(start=written, stop=upto, after=after)
+                    project(connection, rest, quarantine=True)
+                written, after = upto, bytes.fromhex(waiting[-1].last_hash)
                 waiting, size = [], 0
             if not fits:
-                project(connection, ledger.entries(start=at, stop=stop), quarantine=True)
+                odd = ledger.entries(start=at, stop=stop, after=behind)
+                project(connection, odd, quarantine=True)
                 written = stop
+                after = behind = bytes.fromhex(read_position(connection)[1] or "")
+    return behind
 
 
 def _bytes_of(ahead: Iterable[Future[bytes]]) -> int:
@@ -110,9 +129,10 @@ def _bytes_of(ahead: Iterable[Future[bytes]]) -> int:
 
 
 def _started(
-    stack: ExitStack, directory: Path, *, start: int, end: int, step: int
+    stack: ExitStack, ledger: LedgerSource, *, start: int, end: int, step: int
 ) -> IO[bytes] | None:
-    task = [os.fsdecode(directory), *map(str, (start, end, step, STRETCH))]
+    numbers = (start, end, step, STRETCH, int(ledger.linked))
+    task = [os.fsdecode(ledger.directory), *map(str, numbers)]
     try:
         # Not by multiprocessing, whose children would import the caller's program anew.
         worker = subprocess.Popen(  # noqa: S603 - this program's own words
@@ -149,8 +169,8 @@ def work() -> None:
     from projections.columns import packed, stretch_of  # noqa: PLC0415 - behind the line above
 
     gc.disable()  # nothing here is cyclic
-    start, end, step, size = map(int, sys.argv[2:6])
-    with open_source(Path(sys.argv[1])) as ledger:
+    start, end, step, size, linked = map(int, sys.argv[2:7])
+    with open_source(Path(sys.argv[1]), linked=bool(linked)) as ledger:
         for at in range(start, end, step):
             pages = ledger.pages(start=at, stop=min(at + size, end))
             stretch = stretch_of(pages, start=at)

@@ -2,24 +2,26 @@
 
 Writers take turns at a lock file beside it, which also covers its replacement.
 
-Trust: a file that is damaged, foreign, of another schema or ahead of its ledger is replaced.
+Trust: a file that is damaged, foreign, of another schema or ahead of its ledger is replaced, and
+with seals every file that is not as this user's program has written it.
 I/O: the DuckDB file, its neighbours .lock, .new, .old and .wal; reads the ledger.  Units: seconds.
 """
 
-import fcntl
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 
+from ledger.errors import ConsistencyError, LedgerError
+from ledger.files import open_regular
+from ledger.verification.states import State
 from projections.bulk import apply_new
-from projections.database_file import WAIT, connected, is_duckdb, pause
-from projections.errors import ProjectionError, TableError
+from projections.database_file import WAIT, connected, is_duckdb, locked, private_folder
+from projections.errors import AheadError, ProjectionError, TableError
 from projections.projector import create_documented, read_position, schema_hash
+from projections.seals import Seals, copied_digest
 from projections.source import END, LedgerSource, open_source
 from projections.template import template
 
@@ -43,41 +45,120 @@ class _StaleError(Exception):
         self.ours = ours
 
 
-def catch_up(database: Path, directory: Path, *, stop: int = END, wait: float = WAIT) -> CatchUp:
+def catch_up(
+    database: Path,
+    directory: Path,
+    *,
+    stop: int = END,
+    wait: float = WAIT,
+    seals: Seals | None = None,
+    verified: State | None = None,
+) -> CatchUp:
     """Apply to the DuckDB file what the ledger in a directory has since gained.
 
-    With `stop`, no entry from this index on: whoever calls has verified those before it. Raises
-    BusyError when others hold the file for longer than `wait`, ProjectionError for entries that
-    cannot be applied, LedgerError for a ledger that cannot be read.
+    With `stop`, no entry from this index on. With `verified`, what a verification has come to: none
+    behind it, and only entries that are linked to its last one. With `seals`, a file that does not
+    match its seal is built anew; without them it is trusted. Raises BusyError when others hold the
+    file for longer than `wait`, AheadError for a file that others have brought further than what
+    was verified, ProjectionError for entries that cannot be applied, ConsistencyError for a ledger
+    that was changed after it had been verified, LedgerError for one that cannot be read.
     """
     deadline = time.monotonic() + wait
-    with _writing(database, deadline), open_source(directory) as ledger:
+    if verified is not None:
+        stop = min(stop, verified.size)
+    with locked(database, deadline), open_source(directory, linked=verified is not None) as ledger:
+        work = _Work(ledger, deadline, stop, verified)
+        if seals is not None:
+            return _sealed(database, work, seals)
+        return _caught_up(database, work)
+
+
+def _caught_up(database: Path, work: "_Work") -> CatchUp:
+    try:
+        return _apply(database, work)
+    except _StaleError as why:
+        _discard(database, keep=not why.ours)
+        return replace(_apply(database, work), note=f"rebuilt: {why}")
+
+
+def _sealed(database: Path, work: "_Work", seals: Seals) -> CatchUp:
+    """Work on a private copy of the file, for others may change the file itself at any time."""
+    with private_folder(seals.folder) as folder:
+        private = folder / "tables.duckdb"
+        why = _copied_sealed(database, private, seals)
+        if why is not None:
+            private.unlink(missing_ok=True)
+        done = _caught_up(private, work)
+        if why is None and done.note is None and not done.applied:
+            return done
         try:
-            return _apply(database, ledger, deadline, stop=stop)
-        except _StaleError as why:
-            _discard(database, keep=not why.ours)
-            return replace(_apply(database, ledger, deadline, stop=stop), note=f"rebuilt: {why}")
+            new = database.with_name(f"{database.name}.new")
+            new.unlink(missing_ok=True)
+            with private.open("rb") as source, new.open("xb") as target:
+                sha256 = copied_digest(source, target)
+            if why and database.exists():
+                _discard(database, keep=True)
+            new.replace(database)
+            database.with_name(f"{database.name}.wal").unlink(missing_ok=True)
+        except OSError as e:
+            raise ProjectionError(f"{database}: cannot be written: {e.strerror}") from e
+        seals.keep(database, sha256)
+        return done if not why else replace(done, note=f"rebuilt: {why}")
+
+
+def _copied_sealed(database: Path, private: Path, seals: Seals) -> str | None:
+    """Copy the file if it matches its seal; return why not, empty where there is nothing to say."""
+    if not database.exists():
+        return ""
+    if database.with_name(f"{database.name}.wal").exists():
+        return "changes that were not ours were waiting beside it"
+    try:
+        with open_regular(database) as source, private.open("wb") as target:
+            sha256 = copied_digest(source, target)
+    except (LedgerError, OSError) as e:
+        return f"it could not be read ({e})"
+    sealed = seals.recall(database)
+    if sealed is None:
+        return "" if seals.folder is None else "it was not written by this user"
+    return None if sha256 == sealed else "it was changed after it had been written"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is to be applied."""
+
+    ledger: LedgerSource
+    deadline: float
+    stop: int
+    verified: State | None = None
 
 
 def rebuild(database: Path, directory: Path, *, wait: float = WAIT) -> CatchUp:
     """Build the DuckDB file anew from the whole ledger; raises as catch_up() does."""
     deadline = time.monotonic() + wait
-    with _writing(database, deadline), open_source(directory) as ledger:
+    with locked(database, deadline), open_source(directory) as ledger:
         _discard(database, keep=False)
-        return _apply(database, ledger, deadline)
+        return _apply(database, _Work(ledger, deadline, END))
 
 
-def _apply(database: Path, ledger: LedgerSource, deadline: float, *, stop: int = END) -> CatchUp:
+def _apply(database: Path, work: _Work) -> CatchUp:
+    ledger = work.ledger
     fresh = not database.exists()
     if not fresh and not is_duckdb(database):
         raise _StaleError("it was not a DuckDB file", ours=False)
     copied = fresh and _copied(database)
     try:
-        with connected(database, deadline, read_only=False) as connection:
+        with connected(database, work.deadline, read_only=False) as connection:
             if fresh and not copied:
                 create_documented(connection)
-            start = _start(connection, ledger)
-            applied = apply_new(connection, ledger, start=start, stop=stop)
+            start, after = _start(connection, ledger)
+            applied = apply_new(connection, ledger, start=start, after=after, stop=work.stop)
+            if work.verified is not None:
+                _verify_end(connection, work.verified)
+    except ConsistencyError as e:
+        if fresh:
+            raise
+        raise _StaleError(str(e)) from e
     except (duckdb.Error, TableError) as e:
         if fresh:
             raise ProjectionError(f"{database}: {e}") from e
@@ -85,6 +166,18 @@ def _apply(database: Path, ledger: LedgerSource, deadline: float, *, stop: int =
             f"it was damaged or not a projection ({_first_line(e)})", ours=False
         ) from e
     return CatchUp(applied, start + applied)
+
+
+def _verify_end(connection: duckdb.DuckDBPyConnection, verified: State) -> None:
+    """Raise unless the tables end where the verification did; links fix everything before."""
+    position, last_hash, _ = read_position(connection)
+    if position > verified.size:
+        raise AheadError(f"the tables hold {position} entries, and {verified.size} were verified")
+    if position < verified.size or (position and last_hash != verified.last_hash.hex()):
+        raise ConsistencyError(
+            f"the ledger does not end at entry {verified.size - 1} as it did when it was verified: "
+            "it was changed meanwhile"
+        )
 
 
 def _copied(database: Path) -> bool:
@@ -100,8 +193,11 @@ def _copied(database: Path) -> bool:
     return True
 
 
-def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSource) -> int:
-    """Return where to go on; raise _StaleError unless the file is of this schema and ledger."""
+def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSource) -> tuple[int, bytes | None]:
+    """Return where to go on, and the hash of the entry before it.
+
+    Raises _StaleError unless the file is of this schema and ledger.
+    """
     try:
         start, last_hash, schema = read_position(connection)
     except ProjectionError as e:
@@ -110,28 +206,7 @@ def _start(connection: duckdb.DuckDBPyConnection, ledger: LedgerSource) -> int:
         raise _StaleError("its tables were of a different version")
     if start and ledger.hash_at(start - 1) != last_hash:
         raise _StaleError(f"entry {start - 1}, which was applied, is no longer in the ledger")
-    return start
-
-
-@contextmanager
-def _writing(database: Path, deadline: float) -> Iterator[None]:
-    """Hold the lock file: nobody else changes or replaces the DuckDB file."""
-    lock = database.with_name(f"{database.name}.lock")
-    try:
-        if database.exists() and not database.is_file():
-            raise ProjectionError(f"{database}: this is not a file; give another path")
-        database.parent.mkdir(parents=True, exist_ok=True)
-        handle = lock.open("a")
-    except OSError as e:
-        raise ProjectionError(f"{lock}: cannot be opened: {e.strerror}") from e
-    with handle:  # closing it releases the lock
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                pause(database, deadline)
-        yield
+    return start, bytes.fromhex(last_hash) if start and last_hash else None
 
 
 def _discard(database: Path, *, keep: bool) -> None:

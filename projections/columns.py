@@ -32,6 +32,7 @@ from projections.errors import ProjectionError, TableError
 from projections.mapping import TABLES, Body, Rows
 from projections.projector import TYPES, json_text, rows_of_entry, transaction
 from projections.rows import ROWS
+from projections.source import PREVIOUS
 
 __all__ = ["Stretch", "joined", "packed", "stretch_of", "unpacked", "write_stretch"]
 
@@ -54,6 +55,7 @@ class Stretch:
     """Entries that follow each other, as tables."""
 
     count: int  # entries
+    previous: bytes  # the hash that the first of them holds of the one before it
     last_hash: str  # of the last of them
     tables: dict[str, pa.Table] = field(default_factory=dict)
 
@@ -74,13 +76,14 @@ class _OddError(Exception):
 
 def stretch_of(pages: Iterable[Page], *, start: int) -> Stretch | None:
     """Return the tables of entries (index, bytes) from `start` on, or None where one is odd."""
-    at, last = start, b""
+    at, first, last = start, b"", b""
     parts: dict[str, list[pa.Table]] = defaultdict(list)
     try:
         for page in pages:
             for table, rows in _tables(page, start=at):
                 parts[table].append(rows)
             at += len(page)
+            first = first or page[0][1]
             last = page[-1][1]
     except (
         AggregateError,
@@ -96,7 +99,7 @@ def stretch_of(pages: Iterable[Page], *, start: int) -> Stretch | None:
     ):
         return None
     tables = {table: pa.concat_tables(found) for table, found in parts.items()}
-    return Stretch(at - start, entry_hash(last).hex(), tables)
+    return Stretch(at - start, first[PREVIOUS], entry_hash(last).hex(), tables)
 
 
 def _tables(page: Page, *, start: int) -> Iterable[tuple[str, pa.Table]]:
@@ -211,7 +214,8 @@ def joined(stretches: Sequence[Stretch]) -> Stretch:
         for table, rows in stretch.tables.items():
             parts[table].append(rows)
     tables = {table: pa.concat_tables(found) for table, found in parts.items()}
-    return Stretch(sum(each.count for each in stretches), stretches[-1].last_hash, tables)
+    count = sum(each.count for each in stretches)
+    return Stretch(count, stretches[0].previous, stretches[-1].last_hash, tables)
 
 
 def write_stretch(connection: duckdb.DuckDBPyConnection, stretch: Stretch, *, start: int) -> None:
@@ -241,11 +245,11 @@ def packed(stretch: Stretch) -> bytes:
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
         tables[table] = bytes(sink.getvalue())
-    return msgspec.msgpack.encode((stretch.count, stretch.last_hash, tables))
+    return msgspec.msgpack.encode((stretch.count, stretch.previous, stretch.last_hash, tables))
 
 
 def unpacked(data: bytes) -> Stretch:
     """Return what packed() was given."""
-    count, last_hash, tables = msgspec.msgpack.decode(data)
+    count, previous, last_hash, tables = msgspec.msgpack.decode(data)
     read = {table: pa.ipc.open_stream(part).read_all() for table, part in tables.items()}
-    return Stretch(count, last_hash, read)
+    return Stretch(count, previous, last_hash, read)

@@ -5,6 +5,10 @@ While one process writes, DuckDB lets no other process read: the caller tries ag
 Trust: file and SQL are hostile.  I/O: the file.  Units: seconds.
 """
 
+import fcntl
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +18,7 @@ import duckdb
 
 from projections.errors import BusyError, ProjectionError
 
-__all__ = ["CONFIG", "WAIT", "connected", "is_duckdb", "pause"]
+__all__ = ["CONFIG", "WAIT", "connected", "is_duckdb", "locked", "pause", "private_folder"]
 
 WAIT = 10.0  # for other processes, in all
 _PAUSE = 0.05  # between two attempts
@@ -51,6 +55,45 @@ def connected(
             pause(database, deadline)
     with closing(connection):
         yield connection
+
+
+@contextmanager
+def locked(database: Path, deadline: float, *, shared: bool = False) -> Iterator[None]:
+    """Hold the lock file: nobody else changes or replaces the DuckDB file."""
+    lock = database.with_name(f"{database.name}.lock")
+    try:
+        if database.exists() and not database.is_file():
+            raise ProjectionError(f"{database}: this is not a file; give another path")
+        database.parent.mkdir(parents=True, exist_ok=True)
+        # Without O_NONBLOCK a named pipe would keep the caller waiting.
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as e:
+        raise ProjectionError(f"{lock}: cannot be opened: {e.strerror}") from e
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pause(database, deadline)
+        yield
+    finally:
+        os.close(handle)  # which releases the lock
+
+
+@contextmanager
+def private_folder(beside: Path | None) -> Iterator[Path]:
+    """Yield a folder that only this user can enter, and remove it; in a folder, if one is given."""
+    try:
+        if beside is not None:
+            beside.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".tables-", dir=beside))
+    except OSError as e:
+        raise ProjectionError(f"{e.filename}: a copy cannot be made there: {e.strerror}") from e
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pause(database: Path, deadline: float) -> None:

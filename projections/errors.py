@@ -13,9 +13,9 @@ class BusyError(ProjectionError):
     """Another process holds the DuckDB file; try again later."""
 
 
+class AheadError(ProjectionError):
+    """The tables hold entries that the caller has not verified; verify what is new, and go on."""
+
+
 class QueryError(ProjectionError):
     """DuckDB refused a question, in its own words."""
-
-
-class UnknownNameError(ProjectionError):
-    """An event's name or version is not known to this program."""

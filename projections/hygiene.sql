@@ -159,6 +159,35 @@ COMMENT ON COLUMN run_sources.run_id IS 'The run';
 COMMENT ON COLUMN run_sources.source IS 'The earlier run';
 COMMENT ON COLUMN run_sources.how IS 'goes on from (its restart, or as the attempt before it) or was told of (a campaign''s feedback)';
 
+-- What an entry said that cannot be read is not known: whatever it may have been about is kept out.
+CREATE VIEW unread_runs AS
+WITH RECURSIVE unread AS MATERIALIZED (
+    SELECT DISTINCT e.stream_id FROM unreadable AS u JOIN events AS e USING (idx)
+),
+
+own AS (
+    SELECT s.run_id FROM run_starts AS s JOIN unread AS u ON u.stream_id = s.run_id
+    UNION
+    SELECT a.run_id FROM audit_starts AS a JOIN unread AS u ON u.stream_id = a.audit_id
+    UNION
+    SELECT t.run_id FROM transcripts AS t JOIN unread AS u ON u.stream_id = t.transcript_id
+    UNION
+    SELECT r.run_id FROM reviews AS r JOIN unread AS u ON u.stream_id = r.review_id
+    UNION
+    SELECT a.run_id FROM attempts AS a JOIN unread AS u ON u.stream_id = a.campaign_id
+    UNION
+    SELECT s.run_id
+    FROM run_starts AS s
+    JOIN checkpoint_starts AS c ON c.checkpoint_id = s.checkpoint
+    JOIN unread AS u ON u.stream_id = c.line_id
+    UNION
+    SELECT s.run_id FROM run_sources AS s JOIN own AS o ON o.run_id = s.source
+)
+
+SELECT DISTINCT run_id FROM own;
+COMMENT ON VIEW unread_runs IS 'Runs about which an entry says something that cannot be read, and runs that have something of these';
+COMMENT ON COLUMN unread_runs.run_id IS 'The run';
+
 CREATE VIEW run_taints AS
 WITH RECURSIVE own AS (
     SELECT
@@ -247,6 +276,7 @@ found AS (
         COALESCE(a.held, FALSE) AS held,
         COALESCE(a.signed, FALSE) AS audit_signed,
         COALESCE(a.exercised, FALSE) AS exercised,
+        l.run_id IN (SELECT run_id FROM unread_runs) AS unread,
         l.run_id IN (SELECT run_id FROM provocations) AS provoked,
         t.tainted_idx IS NOT NULL AS tainted,
         COALESCE(t.tainted_by, []) AS tainted_by,
@@ -272,7 +302,8 @@ reasoned AS (
                 CASE WHEN NOT judged THEN 'not judged' END,
                 CASE WHEN judged AND NOT held THEN 'did not hold' END,
                 CASE WHEN judged AND NOT exercised THEN 'not exercised' END,
-                CASE WHEN tainted THEN 'tainted' END
+                CASE WHEN tainted THEN 'tainted' END,
+                CASE WHEN unread THEN 'entry unreadable' END
             ],
             lambda reason: reason IS NOT NULL
         ) AS why_not
@@ -319,7 +350,7 @@ COMMENT ON COLUMN run_standing.tainted_by IS 'The checkpoints whose rollback tai
 COMMENT ON COLUMN run_standing.taint_reasons IS 'Explanation';
 COMMENT ON COLUMN run_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
 COMMENT ON COLUMN run_standing.eligible IS 'Whether it may enter training data, as far as the run itself goes';
-COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted';
+COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted, entry unreadable';
 
 -- Evidence points to entries of the ledger, or names runs and proposals as they are.
 CREATE VIEW proposal_sources AS

@@ -31,7 +31,7 @@ from ledger import bodies
 from ledger.errors import LedgerError, UnknownEventError
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
-from projections.errors import ProjectionError, TableError, UnknownNameError
+from projections.errors import ProjectionError, TableError
 from projections.mapping import SCHEMA, TABLES, Row
 from projections.rows import rows_of
 from projections.template import copied
@@ -62,6 +62,8 @@ _AS_OF = " WHERE idx <= COALESCE(getvariable('as_of'), 9223372036854775807)"
 _COMMENT = re.compile(r"^COMMENT ON .*?';\n", re.DOTALL | re.MULTILINE)
 _STRICT = json.JSONEncoder(allow_nan=False, default=bytes.hex)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What of a number a column holds.
+_RANGES = {"BIGINT": range(-(2**63), 2**63), "INTEGER": range(-(2**31), 2**31)}
 # What of a body a column takes; JSON takes everything.
 TYPES: dict[str, tuple[type, ...]] = {
     "BIGINT": (int,),
@@ -162,24 +164,16 @@ def project(
     """Apply entries that follow the position and return how many.
 
     Raises ProjectionError for an entry that is out of order, unknown or malformed, and TableError
-    where DuckDB refuses; batches before that one stay. With `quarantine`, a malformed entry becomes
-    a row of the table unreadable, so that one odd event does not hide all others.
+    where DuckDB refuses; batches before that one stay. With `quarantine`, an entry that is unknown,
+    malformed or refused becomes a row of the table unreadable: one odd event hides no other.
     """
     first, last_hash, _ = read_position(connection)
-    batch = _Batch(connection)
+    batch = _Batch(connection, quarantine=quarantine)
     next_idx = first
     for entry in entries:
         if entry.index != next_idx:
             raise ProjectionError(f"expected entry {next_idx}, not entry {entry.index}")
-        try:
-            batch.add(rows_of_entry(entry), idx=entry.index)
-        except UnknownNameError:
-            raise
-        except ProjectionError as e:
-            if not quarantine:
-                raise
-            reason = {"idx": entry.index, "reason": str(e)}
-            batch.add([("events", _event(entry)), ("unreadable", reason)], idx=entry.index)
+        batch.take(entry)
         next_idx, last_hash = entry.index + 1, entry.entry_hash.hex()
         if batch.rows >= batch_rows:
             batch.write(next_idx, last_hash)
@@ -196,19 +190,39 @@ def table_digests(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
 class _Batch:
     """Rows waiting to be written, as one list for each column."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, quarantine: bool) -> None:
         self.connection = connection
-        self.rows = 0
+        self.quarantine = quarantine
         self._clear()
 
-    def add(self, rows: Iterable[Row], *, idx: int) -> None:
-        """Take an entry's rows in, or none; raise ProjectionError if one does not fit its table."""
-        fitting = [(table, self._fit(table, values, idx=idx)) for table, values in rows]
+    def take(self, entry: VerifiedEntry) -> None:
+        """Take an entry's rows in; raise ProjectionError if one does not fit its table.
+
+        With `quarantine` the entry is set aside instead.
+        """
+        try:
+            self._add(rows_of_entry(entry), entry)
+        except ProjectionError as e:
+            if not self.quarantine:
+                raise
+            self._set_aside(entry, str(e))
+
+    def _set_aside(self, entry: VerifiedEntry, reason: str) -> None:
+        unreadable = {
+            "idx": entry.index,
+            "reason": reason,
+            "signed_as": entry.author.role if entry.author else None,
+        }
+        self._add([("events", _event(entry)), ("unreadable", unreadable)], entry)
+
+    def _add(self, rows: Iterable[Row], entry: VerifiedEntry) -> None:
+        fitting = [(table, self._fit(table, values, idx=entry.index)) for table, values in rows]
         for table, values in fitting:
             columns = self._columns.setdefault(table, {column: [] for column in values})
             for column, value in values.items():
                 columns[column].append(value)
         self.rows += len(fitting)
+        self._entries.append(entry)
 
     def _fit(self, table: str, values: Mapping[str, Any], *, idx: int) -> dict[str, Any]:
         fitting: dict[str, Any] = {}
@@ -218,7 +232,9 @@ class _Batch:
                 raise ProjectionError(f"entry {idx}: {table}.{column} is missing")
             if value is not None and kind == "JSON":
                 value = json_text(value)
-            elif value is not None and type(value) not in TYPES[kind]:
+            elif value is not None and (
+                type(value) not in TYPES[kind] or (kind in _RANGES and value not in _RANGES[kind])
+            ):
                 raise ProjectionError(
                     f"entry {idx}: {table}.{column} must be a {kind}, not {value!r:.80}"
                 )
@@ -228,28 +244,56 @@ class _Batch:
     def write(self, next_idx: int, last_hash: str | None) -> None:
         """Write all rows and the position behind them, all or nothing."""
         try:
-            with transaction(self.connection):
-                for table, columns in self._columns.items():
-                    lists = ", ".join(
-                        f"UNNEST(${number}::{TABLES[table][column][0]}[])"
-                        for number, column in enumerate(columns, start=1)
-                    )
-                    names = ", ".join(f'"{column}"' for column in columns)
-                    self.connection.execute(
-                        f"INSERT INTO log.{table} ({names}) SELECT {lists}",
-                        list(columns.values()),
-                    )
-                self.connection.execute(
-                    "UPDATE log.position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
-                )
+            self._write(next_idx, last_hash)
         except duckdb.Error as e:
-            raise TableError(
-                f"the entries before entry {next_idx} cannot be loaded into the tables: {e}"
-            ) from e
+            if not self.quarantine:
+                raise TableError(
+                    f"the entries before entry {next_idx} cannot be loaded into the tables: {e}"
+                ) from e
+            self._write_apart(next_idx)
         self._clear()
+
+    def _write(self, next_idx: int, last_hash: str | None) -> None:
+        with transaction(self.connection):
+            for table, columns in self._columns.items():
+                lists = ", ".join(
+                    f"UNNEST(${number}::{TABLES[table][column][0]}[])"
+                    for number, column in enumerate(columns, start=1)
+                )
+                names = ", ".join(f'"{column}"' for column in columns)
+                self.connection.execute(
+                    f"INSERT INTO log.{table} ({names}) SELECT {lists}",
+                    list(columns.values()),
+                )
+            self.connection.execute(
+                "UPDATE log.position SET next_idx = ?, last_hash = ?", [next_idx, last_hash]
+            )
+
+    def _write_apart(self, next_idx: int) -> None:
+        """Write entry by entry what DuckDB refused as a whole; set aside what it refuses alone.
+
+        Raises TableError where it refuses even that: then the entries are not at fault.
+        """
+        entries, whole = self._entries, len(self._entries)
+        for number, entry in enumerate(entries, start=1):
+            position = (next_idx - whole + number, entry.entry_hash.hex())
+            self._clear()
+            self.take(entry)
+            try:
+                self._write(*position)
+            except duckdb.Error as e:
+                self._clear()
+                self._set_aside(entry, f"entry {entry.index} ({entry.name}): {e}")
+                try:
+                    self._write(*position)
+                except duckdb.Error as again:
+                    raise TableError(
+                        f"entry {entry.index} cannot be loaded into the tables: {again}"
+                    ) from again
 
     def _clear(self) -> None:
         self._columns: dict[str, dict[str, list[Any]]] = {}
+        self._entries: list[VerifiedEntry] = []
         self.rows = 0
 
 
@@ -297,10 +341,19 @@ def rows_of_entry(entry: VerifiedEntry) -> list[Row]:
         rows = rows_of(entry.name, body, stream=stream, idx=entry.index, author=entry.author)
         return [("events", _event(entry)), *rows]
     except UnknownEventError as e:
-        raise UnknownNameError(f"entry {entry.index}: {e}") from e
+        raise ProjectionError(f"entry {entry.index}: {e}") from e
     except KeyError as e:
         raise ProjectionError(f"entry {entry.index} ({entry.name}) has no field {e}") from e
-    except (AggregateError, AttributeError, LedgerError, TypeError, ValueError) as e:
+    except (
+        AggregateError,
+        AttributeError,
+        IndexError,
+        LedgerError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as e:
         raise ProjectionError(f"entry {entry.index} ({entry.name}): {e}") from e
 
 

@@ -8,16 +8,27 @@ I/O: reads the DuckDB file, for no longer than one answer takes.  Units: seconds
 import os
 import shutil
 import time
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import duckdb
 
-from projections.database_file import CONFIG, WAIT, connected, is_duckdb, pause
+from ledger.files import open_regular
+from projections.database_file import (
+    CONFIG,
+    WAIT,
+    connected,
+    is_duckdb,
+    locked,
+    pause,
+    private_folder,
+)
 from projections.errors import ProjectionError, QueryError
+from projections.seals import Seals, copied_digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["AS_OF", "QueryResult", "Session", "arrow_table", "query", "snapshot", "statements"]
 
 AS_OF = "as_of"  # the variable that every table looks at
+STORAGE = "v1.2.0"  # the oldest that knows all that our tables need; others read it too
+_PORTABLE = "portable_copy"
 _ROWS = 100_000  # in a batch
 # PIVOT is a statement of several parts. Of what SET sets, the configuration is locked.
 _QUESTIONS = {
@@ -44,11 +57,24 @@ class QueryResult:
 
 
 class Session:
-    """Questions one after the other; between them the file is free, and variables stay set."""
+    """Questions one after the other; between them the file is free, and variables stay set.
 
-    def __init__(self, database: Path, *, as_of: int | None = None, wait: float = WAIT) -> None:
+    With `seals`, a private copy is asked, if it matches its seal. It is made anew when the file has
+    changed since.
+    """
+
+    def __init__(
+        self,
+        database: Path,
+        *,
+        as_of: int | None = None,
+        wait: float = WAIT,
+        seals: Seals | None = None,
+    ) -> None:
         self._database = database
         self._wait = wait
+        self._seals = seals
+        self._copy: tuple[tuple[int, ...], ExitStack, Path] | None = None
         self._variables: dict[str, Any] = {} if as_of is None else {AS_OF: as_of}
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> QueryResult:
@@ -79,8 +105,9 @@ class Session:
         """Hold the file open for one question; what goes wrong meanwhile is a QueryError."""
         _require(self._database)
         deadline = time.monotonic() + self._wait
+        database = self._database if self._seals is None else self._private(self._seals, deadline)
         try:
-            with connected(self._database, deadline, read_only=True) as connection:
+            with connected(database, deadline, read_only=True) as connection:
                 kind = _kind(connection, sql)
                 for name, value in self._variables.items():
                     connection.execute(f"SET VARIABLE {_quoted(name)} = ?", [value])
@@ -90,6 +117,43 @@ class Session:
         except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
             raise QueryError(str(e)) from e  # all but the first: there is no such Python value
 
+    def _private(self, seals: Seals, deadline: float) -> Path:
+        """Return a copy that nobody else can change, of a file that matches its seal."""
+        with locked(self._database, deadline, shared=True):
+            stamp = _stamp(self._database)
+            if self._copy is not None and self._copy[0] == stamp:
+                return self._copy[2]
+            with ExitStack() as stack:
+                copy = stack.enter_context(private_folder(seals.folder)) / "tables.duckdb"
+                copy_sealed(self._database, copy, seals)
+                stamp = stamp if stamp == _stamp(self._database) else ()
+                if self._copy is not None:
+                    self._copy[1].close()
+                kept = stack.pop_all()
+                weakref.finalize(self, kept.close)
+                self._copy = (stamp, kept, copy)
+        return copy
+
+
+def _stamp(database: Path) -> tuple[int, ...]:
+    """Return what changes with a file; where somebody fakes it, an earlier copy is asked."""
+    found = database.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def copy_sealed(database: Path, target: Path, seals: Seals) -> None:
+    """Copy the DuckDB file; raise ProjectionError unless it matches its seal."""
+    try:
+        with open_regular(database) as source, target.open("xb") as file:
+            sha256 = copied_digest(source, file)
+    except OSError as e:
+        raise ProjectionError(f"{database}: cannot be copied: {e.strerror}") from e
+    if sha256 != seals.recall(database):
+        raise ProjectionError(
+            f"{database}: the file was changed after it had been written; ask again, and it is "
+            "built anew"
+        )
+
 
 def query(
     database: Path,
@@ -98,6 +162,7 @@ def query(
     *,
     as_of: int | None = None,
     wait: float = WAIT,
+    seals: Seals | None = None,
 ) -> QueryResult:
     """Answer one SQL statement from the DuckDB file alone; it can see no other file.
 
@@ -105,7 +170,7 @@ def query(
     Raises QueryError with DuckDB's words, BusyError when others hold the file for longer than
     `wait`.
     """
-    return Session(database, as_of=as_of, wait=wait).query(sql, parameters)
+    return Session(database, as_of=as_of, wait=wait, seals=seals).query(sql, parameters)
 
 
 def arrow_table(
@@ -131,8 +196,43 @@ def statements(sql: str) -> list[str]:
         raise QueryError(str(e)) from e
 
 
-def snapshot(database: Path, target: BinaryIO, *, wait: float = WAIT) -> None:
-    """Copy the DuckDB file as it is between two changes; raises as query() does."""
+def snapshot(
+    database: Path, target: BinaryIO, *, wait: float = WAIT, seals: Seals | None = None
+) -> None:
+    """Copy the DuckDB file as it is between two changes; raises as query() does.
+
+    The copy has a storage version that DuckDB 1.2 and all later versions can read.
+    """
+    with private_folder(None if seals is None else seals.folder) as folder:
+        copy = folder / "tables.duckdb"
+        if seals is None:
+            with copy.open("xb") as file:
+                _copy(database, file, wait=wait)
+        else:
+            _require(database)
+            with locked(database, time.monotonic() + wait, shared=True):
+                copy_sealed(database, copy, seals)
+        portable = folder / "portable.duckdb"
+        _write_portable(copy, portable)
+        with portable.open("rb") as file:
+            shutil.copyfileobj(file, target)
+
+
+def _write_portable(database: Path, target: Path) -> None:
+    """Copy a database into a new file of an older storage version."""
+    quoted = str(target).replace("'", "''")
+    try:
+        with closing(duckdb.connect(str(database))) as connection:  # the copy is ours
+            (name,) = connection.execute("SELECT current_database()").fetchone() or ("",)
+            connection.execute(f"ATTACH '{quoted}' AS {_PORTABLE} (STORAGE_VERSION '{STORAGE}')")
+            connection.execute(f"COPY FROM DATABASE {_quoted(name)} TO {_PORTABLE}")
+            connection.execute(f"DETACH {_PORTABLE}")
+    except duckdb.Error as e:
+        raise ProjectionError(f"the copy cannot be written: {e}") from e
+
+
+def _copy(database: Path, target: BinaryIO, *, wait: float) -> None:
+    """Copy the DuckDB file as it is."""
     deadline = time.monotonic() + wait
     while True:
         _require(database)

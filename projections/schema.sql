@@ -30,11 +30,13 @@ COMMENT ON COLUMN events.name IS 'Kind of event, such as run.started';
 
 CREATE TABLE unreadable (
     idx BIGINT NOT NULL,
-    reason VARCHAR NOT NULL
+    reason VARCHAR NOT NULL,
+    signed_as VARCHAR
 );
-COMMENT ON TABLE unreadable IS 'Entries whose body does not fit the tables; they have a row in events only';
+COMMENT ON TABLE unreadable IS 'Entries that this program cannot read, and set aside; they have a row in events only';
 COMMENT ON COLUMN unreadable.idx IS 'Ledger index of the entry';
-COMMENT ON COLUMN unreadable.reason IS 'What is malformed, and where';
+COMMENT ON COLUMN unreadable.reason IS 'What is wrong with it: an unknown name or version, a malformed body, a value that no column holds';
+COMMENT ON COLUMN unreadable.signed_as IS 'Role of the author, if there is one';
 
 CREATE TABLE authority_events (
     idx BIGINT NOT NULL,

@@ -1,30 +1,40 @@
-"""A ledger's stored entries, unverified: `verify` checks whether they are valid.
+"""A ledger's stored entries, for the tables.
 
-I/O: reads the ledger's database, a page in each transaction.
+They are unverified. Who has verified them before says what the last one's hash is: then each entry
+is compared with its successor's link, and what was changed in between is refused.
+
+I/O: reads the ledger's database, as of one moment, and never writes to it.
 """
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from ledger.database import Database
+from ledger.database import explained
 from ledger.entries import entry_hash
+from ledger.errors import ConsistencyError
 from ledger.paths import LedgerPaths
+from ledger.verification.snapshots import snapshot
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
-__all__ = ["END", "LedgerSource", "open_source"]
+__all__ = ["END", "PREVIOUS", "LedgerSource", "open_source"]
 
 END = 2**63 - 1  # behind every index
+PREVIOUS = slice(41, 73)  # of an entry: its predecessor's hash
 _PAGE = 8_000  # entries
 _PAGE_BYTES = 8 << 20
+Page = Sequence[tuple[int, bytes]]
 
 
 class LedgerSource:
     """An open ledger; for use inside of open_source() only."""
 
-    def __init__(self, database: Database, directory: Path) -> None:
-        self._database = database
+    def __init__(self, connection: sqlite3.Connection, directory: Path, *, linked: bool) -> None:
+        self._connection = connection
         self.directory = directory
+        self.linked = linked  # whether links are compared
 
     def hash_at(self, index: int) -> str | None:
         """Return the hash of the entry at this index, hexadecimal, or None if there is none."""
@@ -33,26 +43,37 @@ class LedgerSource:
 
     def size(self) -> int:
         """Return how many entries there are."""
-        with self._database.transaction(write=False) as connection:
-            (last,) = connection.execute("SELECT MAX(idx) FROM entries").fetchone()
+        with explained(LedgerPaths(self.directory).database):
+            (last,) = self._connection.execute("SELECT MAX(idx) FROM entries").fetchone()
         return 0 if last is None else int(last) + 1
 
-    def entries(self, *, start: int, stop: int = END) -> Iterator[VerifiedEntry]:
-        """Yield the entries from this index on; raises MalformedError for what is not one."""
-        for page in self.pages(start=start, stop=stop):
+    def entries(
+        self, *, start: int, stop: int = END, after: bytes | None = None
+    ) -> Iterator[VerifiedEntry]:
+        """Yield the entries from this index on; raises MalformedError for what is not one.
+
+        `after` is the hash of the entry before the first.
+        """
+        for page in self.pages(start=start, stop=stop, after=after):
             for index, entry in page:
                 yield parse_entry(entry, index=index)
 
-    def pages(self, *, start: int, stop: int = END) -> Iterator[list[tuple[int, bytes]]]:
-        """Yield entries with their indices, some at a time."""
+    def pages(self, *, start: int, stop: int = END, after: bytes | None = None) -> Iterator[Page]:
+        """Yield entries with their indices, some at a time.
+
+        Raises ConsistencyError for an entry that does not hold the hash of the one before it, if
+        links are compared.
+        """
         while start < stop and (page := self._page(start, limit=min(_PAGE, stop - start))):
+            if self.linked:
+                after = _linked(page, after)
             yield page
             start = page[-1][0] + 1
 
     def _page(self, start: int, *, limit: int) -> list[tuple[int, bytes]]:
         page, size = [], 0
-        with self._database.transaction(write=False) as connection:
-            for index, entry in connection.execute(
+        with explained(LedgerPaths(self.directory).database):
+            for index, entry in self._connection.execute(
                 "SELECT idx, entry FROM entries WHERE idx >= ? ORDER BY idx LIMIT ?",
                 (start, limit),
             ):
@@ -64,7 +85,21 @@ class LedgerSource:
 
 
 @contextmanager
-def open_source(directory: Path) -> Iterator[LedgerSource]:
+def open_source(directory: Path, *, linked: bool = False) -> Iterator[LedgerSource]:
     """Open the ledger in a directory for reading; raises StorageError if there is none."""
-    with closing(Database(LedgerPaths(directory).database)) as database:
-        yield LedgerSource(database, directory)
+    with snapshot(LedgerPaths(directory).database) as connection:
+        yield LedgerSource(connection, directory, linked=linked)
+
+
+def _linked(page: Page, after: bytes | None) -> bytes:
+    """Return the hash of a page's last entry, having compared each link."""
+    for index, entry in page:
+        if not isinstance(entry, bytes) or (after is not None and entry[PREVIOUS] != after):
+            raise ConsistencyError(
+                f"entry {index} does not follow the one before it: the ledger was changed after "
+                "it had been verified",
+                index=index,
+            )
+        after = hashlib.sha256(b"\x00" + entry).digest()
+    assert after is not None  # a page is not empty
+    return after

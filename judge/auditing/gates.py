@@ -305,18 +305,18 @@ class Gates:
         started, parent = self.replay.started, self.record.parent
         if started.parent_run is not None and not parent:
             return [f"parent run {started.parent_run} not found in the ledger"]
-        restarts = [
-            decode_body(entry.body)["spec"]
-            for entry in parent
-            if entry.name == "run.restart_scheduled"
-        ]
         try:
+            restarts = [
+                decode_body(entry.body)["spec"]
+                for entry in parent
+                if entry.name == "run.restart_scheduled"
+            ]
             expected = (
                 ModelSpec.from_dict(restarts[-1])
                 if restarts
                 else self.replay.config.spec(len(started.data["classes"]))
             )
-        except (ConfigurationError, SpecError, KeyError, TypeError) as error:
+        except (ConfigurationError, LedgerError, SpecError, KeyError, TypeError) as error:
             return [f"the initial specification cannot be derived: {error}"]
         if ModelSpec.from_dict(started.spec) != expected:
             whose = "the parent run's restart" if restarts else "the configuration"

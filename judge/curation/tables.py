@@ -16,19 +16,6 @@ from judge.errors import CurationError
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.projector import projected, read_position
 
-# What decides whether something is kept out: of these, none may be left unread.
-_STANDING = (
-    "audit.",
-    "campaign.",
-    "checkpoint.",
-    "corpus.",
-    "decision.",
-    "export.",
-    "line.",
-    "run.",
-    "transcript.",
-)
-
 
 class VerifiedEntries(Protocol):
     """A ledger whose entries were verified; see ledger.verification.reader.open_verified()."""
@@ -60,8 +47,8 @@ class Tables:
 def open_tables(ledger: VerifiedEntries, *, as_of: int | None = None) -> Iterator[Tables]:
     """Give the tables over entries 0 to `as_of` (by default, all), both included.
 
-    Raises CurationError where there is no such entry, or where one that decides whether something
-    is kept out cannot be read: what it said would be let in for want of reading it.
+    Raises CurationError where there is no such entry, or where one that an operator signed cannot
+    be read: what it said would be let in for want of reading it.
     """
     last = ledger.size - 1 if as_of is None else as_of
     if not 0 <= last < ledger.size:
@@ -77,13 +64,16 @@ def open_tables(ledger: VerifiedEntries, *, as_of: int | None = None) -> Iterato
 
 
 def _verify_readable(tables: Tables) -> None:
+    """Raise CurationError for an operator's word that cannot be read: nobody else can say it.
+
+    What others say is about a stream of theirs: the view unread_runs keeps out what that touches.
+    """
     odd = tables.ask(
         "SELECT e.idx, e.name, u.reason FROM unreadable AS u JOIN events AS e USING (idx) "
-        "ORDER BY e.idx"
+        "WHERE u.signed_as = 'operator' ORDER BY e.idx LIMIT 1"
     )
     for row in odd:
-        if row["name"].startswith(_STANDING):
-            raise CurationError(
-                f"entry {row['idx']} ({row['name']}) cannot be read, and it may exclude runs: "
-                f"{row['reason']}"
-            )
+        raise CurationError(
+            f"entry {row['idx']} ({row['name']}) is signed by an operator and cannot be read, and "
+            f"it may exclude runs: {row['reason']}"
+        )

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from judge.errors import LineageError
-from ledger.mapper import decode_body
+from ledger.mapper import readable_body
 from ledger.verification.verified_entries import VerifiedEntry
 
 __all__ = ["Chain", "Found", "LineageStep", "natural", "verify_created"]
@@ -71,8 +71,8 @@ class Chain:
             place = after < entry.index and (before is None or entry.index < before)
             if not place or stream not in (None, entry.stream_id):
                 continue
-            body = decode_body(entry.body)
-            if all(
+            body = readable_body(entry.body)
+            if body is not None and all(
                 type(body.get(key)) is type(value) and body[key] == value
                 for key, value in fields.items()
             ):

@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from aggregates.registry import REGISTRY
 from judge.lineage.example import ExportLine, decisions_of
 from judge.lineage.trace import NAMES, Lineage, trace
 from ledger.errors import MalformedError
 from ledger.handover.proof_files import open_proofs, write_proofs
-from ledger.mapper import decode_body
 from ledger.verification.proofs import MAX_PROOF
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
@@ -65,8 +65,10 @@ def find_lineage(
     near = set(runs)  # streams
 
     def is_near(entry: VerifiedEntry) -> bool:
-        if entry.name == "audit.started" and decode_body(entry.body).get("run") in names:
-            near.add(entry.stream_id)
+        if entry.name == "audit.started":
+            body = REGISTRY.readable(entry.name, entry.body)
+            if body is not None and body["run"] in names:
+                near.add(entry.stream_id)
         elsewhere = entry.name not in _OF_RUN or entry.stream_id in near
         return entry.name in _LOOKED_AT and elsewhere
 

@@ -28,6 +28,7 @@ from ledger.errors import (
     ReadOnlyError,
     StorageError,
 )
+from ledger.mapper import EventRegistry
 from ledger.notary.messages import (
     PROTOCOL,
     AddLine,
@@ -79,14 +80,17 @@ class ClientConnection:
 class Desk:
     """Answers requests; those of WRITES from one thread, all others from another."""
 
-    def __init__(self, paths: LedgerPaths, *, passphrase: bytes | None) -> None:
+    def __init__(
+        self, paths: LedgerPaths, *, passphrase: bytes | None, registry: EventRegistry | None = None
+    ) -> None:
+        """Open a ledger; with a registry, take only events that its readers can read."""
         database, signer = open_ledger(paths, passphrase=passphrase)
         if signer is None:
             database.close()
             raise ReadOnlyError(f"{paths.key}: a notary needs the private key")
         self.origin, self.vkey = database.meta("origin"), database.meta("vkey")
         self._database = database
-        self._recorder = SignedSQLiteRecorder(database, signer=signer)
+        self._recorder = SignedSQLiteRecorder(database, signer=signer, registry=registry)
         self._reading = Database(paths.database)
         self._state = NotaryState(paths.directory / "notary.sqlite")
         self._blobs = BlobStore(paths.blobs)

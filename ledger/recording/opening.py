@@ -20,7 +20,7 @@ from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.recording.newest import read_authority
 from ledger.verification.authority import Authority
 
-__all__ = ["Signer", "open_ledger"]
+__all__ = ["Signer", "has_key", "open_ledger"]
 
 
 class Signer:
@@ -63,7 +63,9 @@ class Signer:
 
     def finish_rotation(self, vkey: str) -> None:
         """Give the key in force its name, if it still bears the next key's."""
-        if self._paths.next_key.exists() and self._load_next() == vkey:
+        with explained(self._paths.next_key):
+            waiting = self._paths.next_key.exists()
+        if waiting and self._load_next() == vkey:
             with explained(self._paths.key):
                 replace_durably(self._paths.next_key, self._paths.key)
 
@@ -94,8 +96,10 @@ def open_ledger(paths: LedgerPaths, *, passphrase: bytes | None) -> tuple[Databa
 
     Raises StorageError or KeyFileError; then nothing is left open.
     """
-    had_vkey = paths.vkey.exists()  # asked first: it comes into being last
-    if not paths.database.exists():
+    with explained(paths.directory):
+        had_vkey = paths.vkey.exists()  # asked first: it comes into being last
+        begun = paths.database.exists()
+    if not begun:
         if had_vkey:
             raise StorageError(
                 f"{paths.database}: ledger not found, although {paths.vkey.name} exists; restore "
@@ -108,6 +112,15 @@ def open_ledger(paths: LedgerPaths, *, passphrase: bytes | None) -> tuple[Databa
     except BaseException:
         database.close()
         raise
+
+
+def has_key(paths: LedgerPaths) -> bool:
+    """Tell whether the private key is here for this user, who may be kept out of its folder."""
+    with explained(paths.key):
+        try:
+            return paths.key.exists()
+        except PermissionError:
+            return False
 
 
 def _begin(paths: LedgerPaths, *, passphrase: bytes | None) -> None:
@@ -132,7 +145,7 @@ def _signer(paths: LedgerPaths, database: Database, *, passphrase: bytes | None)
             f"{paths.vkey}: this is not the key of {paths.database.name}; one of the two files "
             "was replaced, restore it from a copy"
         )
-    if not paths.key.exists():
+    if not has_key(paths):
         return None
     signer = Signer(paths, origin=database.meta("origin"), passphrase=passphrase)
     begun_with = Authority(own_vkey)

@@ -4,7 +4,8 @@ A ledger that is verified again must contain the remembered tree head. Later ent
 without reading the earlier ones, since the tree's edge is remembered too.
 
 Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. A file in
-it is still checked against itself, to tell damage from a ledger that fails.
+it is authenticated with the folder's key (memory_keys.py). One of an earlier version is not: of
+that only the tree head counts, which the ledger's key has signed.
 I/O: one file for each origin, exchanged whole and under a lock.
 """
 
@@ -24,6 +25,7 @@ from ledger.database import explained
 from ledger.errors import MalformedError, MemoryFileError, VerificationError
 from ledger.files import read_text, sync_folder, write_durably
 from ledger.strict_json import read_json
+from ledger.verification.memory_keys import code_of, is_code, memory_key
 from ledger.verification.states import State, root_of
 from ledger.verification.verified_notes import (
     TreeHead,
@@ -33,6 +35,7 @@ from ledger.verification.verified_notes import (
 
 __all__ = ["Memory", "Remembered"]
 
+_UNAUTHENTICATED = "ledger/memory/v1"
 _MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was ever let in
 
 
@@ -43,6 +46,7 @@ class Remembered:
     vkey: str
     note: str  # the newest tree head
     state: State
+    authentic: bool = True  # whether all of it is as this user's program has written it
 
     def open(self) -> TreeHead:
         """Return the tree head; raise VerificationError unless all of this fits together."""
@@ -80,7 +84,7 @@ class Memory:
             except FileNotFoundError:
                 return None
         try:
-            remembered = _parse(text)
+            remembered = self._parse(text)
             if remembered.open().origin != origin:
                 raise MalformedError("it is for a different ledger")
         except (VerificationError, ValueError) as e:  # JSON or fields of another form
@@ -102,9 +106,24 @@ class Memory:
             if after is None or after.open().size <= head.size:
                 path = self.path(head.origin)
                 with explained(path):
-                    write_durably(path, _text(new).encode())
+                    write_durably(path, _text(new, key=memory_key(self.folder)).encode())
                     sync_folder(self.folder.parent)  # the folder may be new as well
         return True
+
+    def _parse(self, text: str) -> Remembered:
+        file = convert(read_json(text), _File)
+        state = State(
+            size=parse_tree_head(file.note).size,
+            last_hash=file.last_hash,
+            time_ns=file.time_ns,
+            edge=file.edge,
+            authority=file.authority,
+        )
+        if file.format == _UNAUTHENTICATED:
+            return Remembered(vkey=file.vkey, note=file.note, state=state, authentic=False)
+        if file.mac is None or not is_code(file.mac, memory_key(self.folder), *_parts(file)):
+            raise MalformedError("it was changed by another user or program")
+        return Remembered(vkey=file.vkey, note=file.note, state=state)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -121,16 +140,17 @@ class Memory:
 class _File(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a file says; bytes are base64 there."""
 
-    format: Literal["ledger/memory/v1"] = "ledger/memory/v1"
+    format: Literal["ledger/memory/v1", "ledger/memory/v2"] = "ledger/memory/v2"
     vkey: str
     note: str
     last_hash: bytes
     time_ns: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     edge: tuple[bytes, ...]
     authority: tuple[bytes, ...]
+    mac: str | None = None
 
 
-def _text(remembered: Remembered) -> str:
+def _text(remembered: Remembered, *, key: bytes) -> str:
     state = remembered.state
     file = _File(
         vkey=remembered.vkey,
@@ -140,16 +160,13 @@ def _text(remembered: Remembered) -> str:
         edge=state.edge,
         authority=state.authority,
     )
+    file.mac = code_of(key, *_parts(file))
     return json.dumps(to_builtins(file), indent=1) + "\n"
 
 
-def _parse(text: str) -> Remembered:
-    file = convert(read_json(text), _File)
-    state = State(
-        size=parse_tree_head(file.note).size,
-        last_hash=file.last_hash,
-        time_ns=file.time_ns,
-        edge=file.edge,
-        authority=file.authority,
-    )
-    return Remembered(vkey=file.vkey, note=file.note, state=state)
+def _parts(file: _File) -> tuple[bytes, ...]:
+    """Return what the code is of; the lists last, each behind its number."""
+    text = (file.format.encode(), file.vkey.encode(), file.note.encode("utf-8", "surrogateescape"))
+    counts = (len(file.edge), len(file.authority), file.time_ns)
+    numbers = (number.to_bytes(8, "big") for number in counts)
+    return (*text, file.last_hash, *numbers, *file.edge, *file.authority)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,6 +89,7 @@ class _Task:
                 kept_heads=self.kept_heads,
                 signatures=self.signatures,
                 whole=self.limit < 0,
+                skipped_heads=self.skipped_heads,
             )
 
 
@@ -100,7 +101,7 @@ def verify_whole(
     signatures: Signatures = "all",
     processes: int = 1,
 ) -> Segment:
-    """Return what the whole ledger comes to; the last of several processes' segments.
+    """Return what the whole ledger comes to: the last process's segment, with all marks.
 
     Raises MismatchError, VerificationError or sqlite3.Error: ask verify.py then.
     """
@@ -129,7 +130,11 @@ def verify_whole(
         if one.end != other.start or heads != task.skipped_heads:
             raise MismatchError
     _check_versions(connection, [each.versions for each in segments])
-    return segments[-1]
+    return replace(
+        segments[-1],
+        entry_marks=[mark for each in segments for mark in each.entry_marks],
+        head_marks=[mark for each in segments for mark in each.head_marks],
+    )
 
 
 def verify_new(

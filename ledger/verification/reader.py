@@ -1,7 +1,7 @@
 """Reading a ledger's file for verification, without ever writing to it.
 
-Verified, then used: both passes run in one read transaction, so what was verified
-is what the caller gets.
+Verified, then used: both passes run in one read transaction, and the second is compared with what
+the first has hashed. A file that is changed in between is refused.
 
 Source: docs/reference/ledger-format.md, "Database".
 Trust: the file is hostile; entries are released only after all of them were verified.
@@ -9,7 +9,7 @@ I/O: reads the database and the vkey; where its folder cannot be written, works 
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from ledger.errors import (
 from ledger.files import read_text
 from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.verification.authority import Authority
+from ledger.verification.marks import Mark, marked_entries, marked_notes
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.parallel import first_version_out_of_step, verify_new, verify_whole
 from ledger.verification.snapshots import entries_from_top, heads_from_top, snapshot
@@ -44,6 +45,7 @@ __all__ = [
     "open_verified",
     "read_tree_head",
     "read_vkey",
+    "verify_since",
 ]
 
 _Row = TypeVar("_Row", EntryRow, HeadRow)
@@ -57,6 +59,8 @@ class Verified:
     state: State
     head: TreeHead | None
     authority: Authority
+    entry_marks: Sequence[Mark] = ()
+    head_marks: Sequence[Mark] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,24 +118,35 @@ class VerifiedLedger:
     head: TreeHead | None
     vkey: str
     authority: Authority
+    state: State
     _path: Path
     _connection: sqlite3.Connection
+    _entry_marks: Sequence[Mark]
+    _head_marks: Sequence[Mark]
 
     def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
-        """Yield the entries that were verified, from this index on."""
+        """Yield the entries that were verified, from this index on.
+
+        Each is compared with what was verified before it is yielded; raises ConsistencyError
+        where the file has been changed since.
+        """
         for index, data in enumerate(self.raw_entries(start=start), start):
             yield parse_entry(data, index=index)
 
     def raw_entries(self, *, start: int = 0) -> Iterator[bytes]:
-        """Yield the same entries as they are stored and hashed."""
-        return (row[4] for row in self._rows(entries_from_top, skip=start))
+        """Yield the same entries as they are stored and hashed; raises as entries() does."""
+        return marked_entries(self._stored, self._entry_marks, start=start)
+
+    def _stored(self, first: int) -> Iterator[bytes]:
+        return (row[4] for row in self._rows(entries_from_top, skip=first))
 
     def head_notes(self) -> Iterator[str]:
         """Yield the tree heads' notes in the order of their sizes.
 
-        Of their signatures, those were checked that open_verified() was asked to check.
+        Of their signatures, those were checked that open_verified() was asked to check. Raises
+        as entries() does.
         """
-        return (row[1] for row in self._rows(heads_from_top))
+        return marked_notes((row[1] for row in self._rows(heads_from_top)), self._head_marks)
 
     def _rows(self, select: Callable[..., Iterator[_Row]], **arguments: int) -> Iterator[_Row]:
         with explained(self._path):
@@ -171,8 +186,17 @@ def open_verified(
 def _opened(
     held: Verified, key: str, paths: LedgerPaths, connection: sqlite3.Connection
 ) -> VerifiedLedger:
-    size, head, authority = held.state.size, held.head, held.authority
-    return VerifiedLedger(size, head, key, authority, paths.database, connection)
+    return VerifiedLedger(
+        held.state.size,
+        held.head,
+        key,
+        held.authority,
+        held.state,
+        paths.database,
+        connection,
+        held.entry_marks,
+        held.head_marks,
+    )
 
 
 def check_ledger(
@@ -203,6 +227,8 @@ def check_ledger(
     given = () if kept_head is None else (kept_head,)
     while True:
         recalled = memory.recall(key.partition("+")[0]) if memory else None
+        own = recalled is not None and recalled.authentic
+        claimed = () if recalled is None or own else (recalled.note,)  # its signature is checked
         verification = None
         shown = None
         try:
@@ -211,8 +237,8 @@ def check_ledger(
             with snapshot(paths.database) as connection:
                 verification = Verification(
                     vkey=key,
-                    kept_heads=given,
-                    remembered=recalled.note if recalled else None,
+                    kept_heads=(*given, *claimed),
+                    remembered=recalled.note if recalled and own else None,
                     signatures=signatures,
                 )
                 shown = _newest_note(connection, path=paths.database)
@@ -237,11 +263,27 @@ def check_new(
     paths = LedgerPaths(directory)
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
     recalled = memory.recall(key.partition("+")[0])
-    if recalled is not None and recalled.vkey == key:
+    if recalled is not None and recalled.vkey == key and recalled.authentic:
         held = _verify_new(paths.database, recalled, signatures=signatures)
         if held is not None and _is_kept(memory, key, held, after=recalled):
             return VerificationReport.passed(held, unread=recalled.state.size)
     return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)
+
+
+def verify_since(directory: Path, *, vkey: str, state: State) -> State:
+    """Return what a ledger that was verified up to a state has come to since.
+
+    Raises ConsistencyError for one that does not continue it.
+    """
+    path = LedgerPaths(directory).database
+    with snapshot(path) as connection, explained(path):
+        try:
+            return verify_new(connection, vkey=vkey, start=state, signatures="newest").end
+        except (MismatchError, VerificationError, sqlite3.Error) as e:
+            raise ConsistencyError(
+                f"the ledger does not continue as it was verified up to entry {state.size - 1}; "
+                "verify it again"
+            ) from e
 
 
 def read_tree_head(directory: Path) -> str | None:
@@ -311,7 +353,9 @@ def _verify(
                 signatures=verification.signatures,
                 processes=processes,
             )
-            return Verified(whole.end, whole.head, whole.authority)
+            return Verified(
+                whole.end, whole.head, whole.authority, whole.entry_marks, whole.head_marks
+            )
         except (MismatchError, VerificationError, sqlite3.Error):
             pass  # one entry after the other, it will be told what is wrong, and where
         verification.run(entries_from_top(connection), heads_from_top(connection))
@@ -319,4 +363,10 @@ def _verify(
         bad = first_version_out_of_step(connection)
     if bad is not None:
         raise ConsistencyError(f"entry {bad} is not the next version of its stream", index=bad)
-    return Verified(verification.state, verification.head, verification.authority)
+    return Verified(
+        verification.state,
+        verification.head,
+        verification.authority,
+        verification.entry_marks,
+        verification.head_marks,
+    )

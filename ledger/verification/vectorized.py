@@ -23,6 +23,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ledger.verification.authority import Authority
+from ledger.verification.marks import MARKED, Mark, NoteMarks
 from ledger.verification.states import Signatures, State, decides_keys, open_head, root_of
 from ledger.verification.verified_entries import parse_entry
 from ledger.verification.verified_notes import TreeHead, open_tree_head
@@ -30,7 +31,7 @@ from ledger.verification.verify import EntryRow, HeadRow
 
 __all__ = ["MismatchError", "Segment", "Versions", "verify_segment"]
 
-_CHUNK = 512  # entries at a time, for a core's cache; 0.1 GB if all are as long as they may be
+_CHUNK = MARKED  # entries at a time, for a core's cache; 0.1 GB if all are as long as may be
 _MAX_STREAMS = 100_000  # whose versions are kept in memory: some 20 MB
 _FIXED = np.dtype(
     [
@@ -66,6 +67,8 @@ class Segment:
     versions: "Versions"
     vkey: str  # the ledger's first
     last_jump: tuple[int, int] | None  # of the clock, as in Authority
+    entry_marks: list[Mark]
+    head_marks: list[Mark]  # counted with those before the segment
 
     @property
     def authority(self) -> Authority:
@@ -118,6 +121,7 @@ def verify_segment(
     kept_heads: Sequence[TreeHead] = (),
     signatures: Signatures = "all",
     whole: bool = True,
+    skipped_heads: int = 0,
 ) -> Segment:
     """Return what these entries come to; `whole` if nothing may be left after their last head.
 
@@ -126,7 +130,12 @@ def verify_segment(
     """
     try:
         return _Pass(
-            vkey=vkey, start=start, kept_heads=kept_heads, signatures=signatures, whole=whole
+            vkey=vkey,
+            start=start,
+            kept_heads=kept_heads,
+            signatures=signatures,
+            whole=whole,
+            skipped_heads=skipped_heads,
         ).run(entries, heads)
     except (TypeError, ValueError, OverflowError) as e:  # a column of another type or length
         raise MismatchError from e
@@ -143,6 +152,7 @@ class _Pass:
         kept_heads: Sequence[TreeHead],
         signatures: Signatures,
         whole: bool,
+        skipped_heads: int,
     ) -> None:
         self._vkey = vkey
         self._start = start
@@ -154,6 +164,8 @@ class _Pass:
         self._versions = Versions()
         self._head: TreeHead | None = None
         self._heads = 0
+        self._entry_marks: list[Mark] = []
+        self._head_marks = NoteMarks(skipped_heads)
 
     def run(self, entries: Iterator[EntryRow], heads: Iterator[HeadRow]) -> Segment:
         self._check_kept(_Growth(self._start, []), after=self._start.size - 1)
@@ -174,6 +186,8 @@ class _Pass:
             versions=self._versions,
             vkey=self._vkey,
             last_jump=self._authority.last_jump,
+            entry_marks=self._entry_marks,
+            head_marks=self._head_marks.marks(),
         )
 
     def _check_entries(self, rows: Sequence[EntryRow]) -> "_Growth":
@@ -222,6 +236,7 @@ class _Pass:
             edge=growth.edge(state.size + count),
             authority=tuple(key_entries),
         )
+        self._entry_marks.append((self._state.size, hashes[-1]))
         return growth
 
     def _check_head(self, row: HeadRow, growth: "_Growth") -> None:
@@ -232,6 +247,7 @@ class _Pass:
         _hold(head.size == size, head.root == root_of(own_edge), edge == b"".join(own_edge))
         self._head = head
         self._heads += 1
+        self._head_marks.add(note)
 
     def _check_kept(self, growth: "_Growth", *, after: int) -> None:
         for kept in self._kept:

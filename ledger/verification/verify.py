@@ -22,6 +22,7 @@ from ledger.errors import (
     VerificationError,
 )
 from ledger.verification.authority import Authority
+from ledger.verification.marks import MARKED, Mark, NoteMarks
 from ledger.verification.states import (
     Signatures,
     State,
@@ -96,6 +97,20 @@ class Verification:
         self._hash_before = bytes(32)  # of the one before it
         self._time = 0
         self._key_entries: list[bytes] = []
+        self._entry_marks: list[Mark] = []
+        self._head_marks = NoteMarks()
+
+    @property
+    def entry_marks(self) -> list[Mark]:
+        """What the entries are recognised by when they are read again."""
+        last = self._entry_marks[-1][0] if self._entry_marks else 0
+        end = [(self.size, self._hash)] if last < self.size else []
+        return [*self._entry_marks, *end]
+
+    @property
+    def head_marks(self) -> list[Mark]:
+        """What the tree heads are recognised by when they are read again."""
+        return self._head_marks.marks()
 
     @property
     def state(self) -> State:
@@ -136,6 +151,8 @@ class Verification:
         # "Entry": the bytes follow the format ...
         entry = parse_entry(row[4], index=at)
         if entry.index != at:
+            if at and entry.entry_hash == self._hash:
+                raise LinkError(f"entry {at} is a copy of entry {at - 1}", index=at)
             if at and entry.index == at - 1 and entry.previous == self._hash_before:
                 raise LinkError(f"entry {at - 1} was inserted between two others", index=at - 1)
             raise LinkError(f"entry {at} states index {entry.index}", index=at)
@@ -160,6 +177,8 @@ class Verification:
         self._hash_before, self._hash = self._hash, entry.entry_hash
         self._edge_before, self._edge = self._edge, grown(self._edge, at, entry.entry_hash)
         self.size += 1
+        if self.size % MARKED == 0:
+            self._entry_marks.append((self.size, self._hash))
 
     def _author(self, entry: VerifiedEntry, data: bytes) -> None:
         # "Author" and "Keys": who signs may do so, and what decides on keys follows the rules.
@@ -189,6 +208,7 @@ class Verification:
         if self.edges and edge != b"".join(self._edge):
             raise ConsistencyError(f"tree head at size {size} has a wrong edge", index=last)
         self.head = head
+        self._head_marks.add(note)
 
     def _end(self, head: HeadRow | None) -> None:
         if head is not None:

@@ -26,9 +26,8 @@ from proctor.improvement.home import (
 )
 from proctor.improvement.reports import tell_alarms
 from proctor.output.terminal import console, print_table, words
-from proctor.remembering import bring_up_to_date
+from proctor.remembering import open_session
 from proctor.sample.drift_tasks import maker_of
-from projections.reading import query
 
 _PRODUCTION = """
     SELECT checkpoint_id, COUNT(*) FILTER (success), COUNT(*)
@@ -235,9 +234,9 @@ def _tell_baseline(told: dict[str, Any]) -> None:
 
 def _asked(home: Home) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
     """Return each checkpoint's good runs and all, and how many began since it was evaluated."""
-    bring_up_to_date(home)
-    production = query(home.projection, _PRODUCTION).rows
-    since = query(home.projection, _SINCE).rows
+    session = open_session(home)
+    production = session.query(_PRODUCTION).rows
+    since = session.query(_SINCE).rows
     return {name: (good, runs) for name, good, runs in production}, dict(since)
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import typer
 
+from aggregates.registry import REGISTRY
 from judge.errors import LineageError
 from judge.lineage.example import ExportLine, decisions_of, line_of
 from judge.lineage.files import (
@@ -21,7 +22,6 @@ from judge.lineage.files import (
     write_lineage,
 )
 from judge.lineage.trace import Lineage
-from ledger.mapper import decode_body
 from ledger.verification.reader import VerifiedLedger
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import read_octets, read_vkey_file
@@ -134,7 +134,8 @@ def _verify_known(ledger: VerifiedLedger, decisions: Sequence[tuple[UUID, int]])
     sought = set(decisions)
     for entry in ledger.entries():
         if entry.name == "run.decision_made" and any(entry.stream_id == run for run, _ in sought):
-            sought.discard((entry.stream_id, decode_body(entry.body).get("number", 0)))
+            body = REGISTRY.readable(entry.name, entry.body) or {}
+            sought.discard((entry.stream_id, body.get("number", 0)))
     for run, number in sorted(sought):
         raise ProctorError(
             f"the ledger has no decision {run}/{number}; the `id` of a line of an export, and "

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aggregates.registry import REGISTRY
 from ledger.notary.desk import Desk
 from ledger.notary.privileges import Account, become, find_account, give_folder, harden
 from ledger.notary.rules import read_rules
@@ -29,6 +30,13 @@ def notary(
     user: Annotated[
         str | None, typer.Option("--user", help="Run as this user; needs root.")
     ] = None,
+    any_events: Annotated[
+        bool,
+        typer.Option(
+            "--any-events",
+            help="Take events of every name and body: the ledger of another program.",
+        ),
+    ] = False,
 ) -> None:
     """Serve a ledger to other users, who cannot read its key or change its files."""
     account = _account(user)
@@ -44,7 +52,8 @@ def notary(
     paths.directory.mkdir(parents=True, exist_ok=True)
     paths.directory.chmod(0o700)  # it may be older than the notary
     with only_notary(paths.directory):
-        desk = Desk(paths, passphrase=passphrase.encode() if passphrase else None)
+        secret = passphrase.encode() if passphrase else None
+        desk = Desk(paths, passphrase=secret, registry=None if any_events else REGISTRY)
         try:
             with listening(socket) as listener:
                 typer.echo(f"{desk.vkey}\nlistening at {socket} as user {account[0]}")

@@ -10,6 +10,7 @@ from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import MOST, DataDirOption, LimitOption, RunArgument
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.aside import SetAside
 from proctor.output.entries import describe_entry, describe_head, print_entry
 from proctor.output.terminal import console, on_one_line, print_table, words
 from proctor.remembering import open_remembered
@@ -60,6 +61,7 @@ def replay(
 
     recording = read_recording(home, run)
     if at is None:
+        _tell_aside(recording.entries)
         return Output(
             lambda: [describe_entry(entry) for entry in recording.entries],
             lambda: _print_entries(recording.entries, number=True),
@@ -91,10 +93,17 @@ def log(
             described = describe_entry(found)
             return Output(described, lambda: print_entry(described))
         chosen = [each for each, _ in zip(ledger.entries(start=start), range(limit), strict=False)]
+    _tell_aside(chosen)
     return Output(
         lambda: [{**describe_head(each), "body": None} for each in chosen],
         lambda: _print_entries(chosen, number=False),
     )
+
+
+def _tell_aside(entries: list[VerifiedEntry]) -> None:
+    aside = SetAside()
+    aside.add_unreadable(entries)
+    aside.tell()
 
 
 def _print_entries(entries: list[VerifiedEntry], *, number: bool) -> None:

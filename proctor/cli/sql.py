@@ -18,9 +18,9 @@ from proctor.home import Home
 from proctor.output.answers import Form, form_of, print_answer, write_answer
 from proctor.output.files import appearing
 from proctor.output.sql_shell import shell
-from proctor.remembering import bring_up_to_date, memory, open_session
+from proctor.remembering import bring_up_to_date, memory, open_session, seals
 from projections.cache import CatchUp, catch_up
-from projections.errors import BusyError
+from projections.errors import AheadError, BusyError
 from projections.reading import snapshot
 
 app = CommandGroup()
@@ -60,7 +60,7 @@ def sql(
             raise ProctorError("--snapshot copies everything and asks nothing; give it alone")
         bring_up_to_date(home, unverified=unverified)
         with appearing(copy, home) as file:
-            snapshot(home.projection, file)
+            snapshot(home.projection, file, seals=seals())
             size = file.tell()
         return Output({"snapshot": copy, "bytes": size}, f"wrote {size:,} bytes to {copy}")
     chosen = form_of(form, output, as_json=as_json)
@@ -114,7 +114,9 @@ def look(home: Home, known: Memory, position: int | None) -> CatchUp | None:
     if report.size == position:
         return None
     try:
-        return catch_up(home.projection, directory, stop=report.size)
+        return catch_up(home.projection, directory, seals=seals(), verified=report.state)
+    except AheadError:  # another command has verified more: so does the next look
+        return None
     except BusyError:  # somebody asks for long; next time
         return None
 

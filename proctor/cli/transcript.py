@@ -14,12 +14,13 @@ from uuid import UUID
 
 import typer
 
+from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
-from ledger.mapper import decode_body
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import MOST, RunArgument
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.output.aside import SetAside
 from proctor.output.terminal import console, outline, print_table, visible, words
 from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
@@ -88,7 +89,18 @@ def _read(home: Home, name: str) -> tuple[UUID, list[tuple[str, Mapping[str, Any
         entries = [entry for entry in ledger.entries() if entry.stream_id == stream]
     if not entries:
         raise ProctorError(f"run {run} has no transcript: its policy asks nobody")
-    return run, [(entry.name, decode_body(entry.body)) for entry in entries]
+    said: list[tuple[str, Mapping[str, Any]]] = []
+    aside = SetAside()
+    for entry in entries:
+        body = REGISTRY.readable(entry.name, entry.body)
+        if body is None:
+            aside.add(entry)
+        else:
+            said.append((entry.name, body))
+    aside.tell()
+    if not said or said[0][0] != "transcript.started":
+        raise ProctorError(f"the transcript of run {run} cannot be read: it has no start")
+    return run, said
 
 
 def _tell(run: UUID, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from policies.asking.prompt import quoted
 from policies.proposing.proposer import Earlier
 from policies.proposing.tuner import LOST, TIED, WON, Example, Pattern, Trial
 from proctor.home import Home
-from projections.cache import catch_up
-from projections.reading import query
+from proctor.remembering import open_session
 
 MOST_ENTRIES = 20  # named in a pattern's evidence
 _MOST_WORDS = 160  # bytes of others' words in a pattern
@@ -134,8 +133,7 @@ class LineHistory:
 
     def __init__(self, home: Home, line: UUID, *, since: int = 0) -> None:
         """Read what there is; rounds up to `since` are history, and their proposals with them."""
-        self._database = home.projection
-        catch_up(self._database, home.ledger)
+        self._session = open_session(home)
         self._line = str(line)
         rounds = self._ask(_ROUNDS, str(Evolution.id_of(line)))
         begin = max((idx for idx, number, *_ in rounds if number <= since), default=-1)
@@ -296,7 +294,7 @@ class LineHistory:
         ]
 
     def _ask(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return query(self._database, sql, parameters).rows
+        return self._session.query(sql, parameters).rows
 
 
 class _Tried(NamedTuple):

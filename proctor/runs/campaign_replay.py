@@ -276,8 +276,8 @@ def _given(ledger: VerifiedLedger) -> dict[tuple[Any, ...], int]:
     given: dict[tuple[Any, ...], int] = {}
     for entry in ledger.entries():
         if entry.name == "transcript.call_made":
-            call = decode_body(entry.body)
-            if call.get("outcome") == "usable" and not call.get("cached"):
+            call = REGISTRY.readable(entry.name, entry.body)
+            if call is not None and call["outcome"] == "usable" and not call["cached"]:
                 given.setdefault(_fingerprint(call), entry.index)
     return given
 
@@ -305,7 +305,7 @@ def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry])
         bool(run)
         and names[:1] == ["audit.started"]
         and names[-1] == "audit.scored"
-        and decode_body(audit[0].body).get("run") == run_id
+        and (REGISTRY.readable("audit.started", audit[0].body) or {}).get("run") == run_id
         and audit[0].index > run[-1].index
         and run[-1].name == "run.ended"
     )

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from ledger.errors import LedgerError
-from ledger.mapper import decode_body
+from ledger.mapper import readable_body
 from monitor.code import HOUSE
 from monitor.config import RunConfig
 from monitor.dispatch import (
@@ -98,8 +98,8 @@ def _recorded_environment(home: Home, name: str) -> tuple[UUID, Mapping[str, Any
         for entry in ledger.entries():
             if entry.name != "run.started":
                 continue
-            body: Any = decode_body(entry.body)
-            if not isinstance(body, Mapping):  # hostile: the command itself says so
+            body = readable_body(entry.body)
+            if body is None:  # the command itself says so
                 continue
             if entry.stream_id == chosen or body.get("campaign") == str(chosen):
                 found = body.get("environment")

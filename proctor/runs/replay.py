@@ -3,13 +3,14 @@
 Trust: what is told comes from a ledger that has just been verified.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
+from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.auditing.events import decode_events
 from ledger.errors import LedgerError
@@ -18,37 +19,74 @@ from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
+from proctor.output.aside import SetAside
 from proctor.output.tellers import INFRA_TELLERS
 from proctor.remembering import open_remembered
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The verified entries of a run or a campaign, and the events that they hold."""
+    """The verified entries of a run or a campaign."""
 
     run_id: UUID
     size: int  # of the ledger that was verified
     entries: list[VerifiedEntry]
-    events: list[Any]
 
     def state(self, after: int | None = None) -> Any:
-        """Return the aggregate as it stood after its first `after` events, by default after all."""
-        count = len(self.events) if after is None else after
-        if not 1 <= count <= len(self.events):
+        """Return the aggregate as it stood after its first `after` events, by default after all.
+
+        Events that cannot be read, or do not fit what came before, change nothing.
+        """
+        count = len(self.entries) if after is None else after
+        if not 1 <= count <= len(self.entries):
             raise ProctorError(
-                f"{self.run_id} has events 1 to {len(self.events)}; there is no {count}"
+                f"{self.run_id} has events 1 to {len(self.entries)}; there is no {count}"
             )
-        return folded(self.events[:count])
+        state, aside = _folded_as_far_as_readable(self.entries[:count])
+        aside.tell()
+        if state is None:
+            raise ProctorError(f"{self.run_id} has no state: its first event cannot be read")
+        return state
 
 
-def folded(events: Sequence[Any]) -> Any:
-    """Return the aggregate that some events make."""
-    return reduce(lambda state, event: event.mutate(state), events, None)
+def _folded_as_far_as_readable(entries: Sequence[VerifiedEntry]) -> tuple[Any, SetAside]:
+    """Return the aggregate of some entries, and which of them it had to be made without."""
+    aside = SetAside()
+    while True:
+        state: Any = None
+        for entry in entries:
+            if entry.index in aside.indexes:
+                if state is not None:
+                    state._version = entry.stream_version
+                continue
+            try:
+                state = folded(decode_events([entry]), state)
+            except Exception:
+                aside.add(entry)  # it may be applied by half: once more, without it
+                break
+        else:
+            return state, aside
+
+
+def folded(events: Sequence[Any], state: Any = None) -> Any:
+    """Return the aggregate that some events make, of the one before them."""
+    return reduce(lambda state, event: event.mutate(state), events, state)
 
 
 def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
     """Return the runs of a verified ledger in the order in which they started."""
-    return [entry.stream_id for entry in ledger.entries() if entry.name == "run.started"]
+    return [entry.stream_id for entry in _starts(ledger, "run.started")]
+
+
+def _starts(ledger: VerifiedLedger, *names: str) -> Iterator[VerifiedEntry]:
+    """Yield the first entries of streams that can be read: `latest` is never another."""
+    for entry in ledger.entries():
+        if (
+            entry.name in names
+            and entry.stream_version == 1
+            and REGISTRY.readable(entry.name, entry.body) is not None
+        ):
+            yield entry
 
 
 def find_recorded(ledger: VerifiedLedger, name: str) -> UUID:
@@ -56,7 +94,7 @@ def find_recorded(ledger: VerifiedLedger, name: str) -> UUID:
 
     The latest is the run that started last.
     """
-    starts = [entry for entry in ledger.entries() if entry.name.endswith(".started")]
+    starts = list(_starts(ledger, "campaign.started", "run.started"))
     return find_run(
         [
             entry.stream_id
@@ -86,7 +124,7 @@ def read_recording(home: Home, name: str) -> Recording:
     with open_remembered(home.ledger) as ledger:
         run_id = find_recorded(ledger, name)
         entries = read_streams(ledger, {run_id})[run_id]
-        return Recording(run_id, ledger.size, entries, decode_events(entries))
+        return Recording(run_id, ledger.size, entries)
 
 
 def describe_state(run: Run | Campaign) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Attacks on what is handed out, and on what verifiers keep: bundles, proofs, evidence, memory."""
 
 import base64
+import json
 import re
 import shutil
 from pathlib import Path
@@ -352,6 +353,23 @@ def memory_other(scene: Scene) -> None:
     fresh = Memory(scene.root / "memory-other")
     assert check_ledger(scene.other, memory=fresh).ok
     shutil.copy(only(fresh.folder, "*.json"), remembered(scene))
+
+
+def change_memory(scene: Scene, **changes: object) -> None:
+    path = remembered(scene)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@threat("memory: the time of the last entry changed", target="memory")
+def memory_time(scene: Scene) -> None:
+    change_memory(scene, time_ns=json.loads(remembered(scene).read_text())["time_ns"] + 1)
+
+
+@threat("memory: the last entry about keys removed", target="memory")
+def memory_authority(scene: Scene) -> None:
+    authority = json.loads(remembered(scene).read_text())["authority"]
+    assert authority
+    change_memory(scene, authority=authority[:-1])
 
 
 _FORGOTTEN = "a memory does not protect against someone who can write it; keep a copy elsewhere"

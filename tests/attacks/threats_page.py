@@ -1,6 +1,6 @@
 """Writes docs/reference/threats.md from what attacks and detectors do.
 
-Run as `PYTHONPATH=tests/helpers python tests/attacks/threats_page.py`.
+Run as `PYTHONPATH=tests/helpers:tests/ledger python tests/attacks/threats_page.py`.
 """
 
 import argparse
@@ -18,10 +18,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "threats.md"
 _HEAD = """\
 # Threats, and what detects each
 
-Written by `PYTHONPATH=tests/helpers python tests/attacks/threats_page.py`. The program carries out
-every attack on this page on a copy of an honest ledger, and runs every detector on the result. The
-test suite repeats this and compares (`tests/ledger/verification/test_threats.py`). Each detector
-accepts the honest ledger. Explanation: [tampering](../explanation/tampering.md).
+Written by `PYTHONPATH=tests/helpers:tests/ledger python tests/attacks/threats_page.py`. The program
+carries out every attack on this page on a copy of an honest ledger, and runs every detector on the
+result. The test suite repeats this and compares (`tests/ledger/verification/test_threats.py`). Each
+detector accepts the honest ledger. Explanation: [tampering](../explanation/tampering.md).
 
 **found**: rejected, and the changed entry is named. found: rejected. -: not detected.
 """
@@ -71,6 +71,10 @@ it.
 """,
     ("memory", "files"): """\
 ## A verifier's memory, changed by someone who can write it
+
+A key in the same folder, which only its owner can read, authenticates each file. Someone who can
+read that key and write the folder can write any memory, and any seal of a DuckDB file of tables.
+Nothing detects that: they are the verifier's own user, or root.
 """,
     ("blob", "files"): """\
 ## Blobs, changed by someone who can write the ledger's files

@@ -124,6 +124,7 @@ def running_notary(
     rules: str,
     *,
     environment: Mapping[str, str] | None = None,
+    any_events: bool = True,
 ) -> Iterator[RunningNotary]:
     """Run a notary: as its own user if root runs the tests, else as whoever does."""
     home, socket, rules_file = folder / "home", folder / "run" / "socket", folder / "rules.toml"
@@ -135,6 +136,8 @@ def running_notary(
     else:
         home.mkdir(mode=0o700, exist_ok=True)
         socket.parent.mkdir(mode=0o755, exist_ok=True)
+    if any_events:  # the ledger's own tests have events of their own
+        arguments += ["--any-events"]
     command = list(map(str, arguments))
     process = _start(command, environment)
     notary = RunningNotary(process, home, socket, _wait_until_it_listens(process), command)

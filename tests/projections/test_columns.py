@@ -72,7 +72,7 @@ def test_tables_are_the_same_when_other_processes_make_them(
 def test_process_hands_over_all_of_its_stretches(written: Path) -> None:
     with ExitStack() as stack, open_source(written) as ledger:
         size = ledger.size()
-        pipe = bulk._started(stack, written, start=0, end=size, step=bulk.STRETCH)
+        pipe = bulk._started(stack, ledger, start=0, end=size, step=bulk.STRETCH)
         assert unpacked(bulk._received(pipe)).count == size
         assert bulk._received(pipe) == b""
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aggregates.registry import REGISTRY
 from ledger.bodies import decode_body, encode_body
 from ledger.verification.verified_entries import VerifiedEntry
-from projections.errors import ProjectionError, TableError
+from projections.errors import ProjectionError
 from projections.mapping import TABLES
 from projections.projector import project, read_position, table_digests
 from projections.rows import ROWS
@@ -145,7 +145,7 @@ def test_nothing_of_a_batch_stays_when_a_value_overflows(entries: Entries, empty
     project(connection, entries[:2])
     before = table_digests(connection)
     ended = forged(first_of(entries, "run.weights_saved"), epoch=2**40)
-    with pytest.raises(TableError, match=f"before entry {ended.index + 1} cannot be loaded"):
+    with pytest.raises(ProjectionError, match=r"epoch must be a INTEGER, not 1099511627776"):
         project(connection, up_to(entries, ended)[2:])
     assert table_digests(connection) == before
     project(connection, entries[2:])  # and the honest ones still fit
@@ -203,13 +203,14 @@ def test_odd_event_is_set_aside_and_hides_no_other_when_asked_for(
     connection = empty()
     tail = [forged(entry) for entry in entries[honest.index + 1 : honest.index + 4]]
     project(connection, [*up_to(entries, odd), *tail], quarantine=True)
-    (idx, reason) = connection.execute("FROM unreadable").fetchall()[0]
+    (idx, reason, _) = connection.execute("FROM unreadable").fetchall()[0]
     assert (idx, "run_ends.reason" in reason) == (honest.index, True)
     counted = connection.execute("SELECT COUNT(*) FROM events").fetchone()
     assert counted == (honest.index + 4,)
-    newer = forged(honest, v=2)
-    with pytest.raises(ProjectionError, match="supports up to 1"):
-        project(empty(), up_to(entries, newer), quarantine=True)
+    newer = empty()
+    project(newer, up_to(entries, forged(honest, v=2)), quarantine=True)
+    [(found,)] = newer.execute("SELECT reason FROM unreadable").fetchall()
+    assert "supports up to 1" in found
 
 
 def test_body_that_lacks_a_field_is_rejected(entries: Entries, empty: Empty) -> None:

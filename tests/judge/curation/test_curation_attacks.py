@@ -438,17 +438,30 @@ def test_list_of_members_that_hides_some_is_called_back_whole(
 
 
 def test_checkpoint_on_record_in_anothers_stream_is_rejected(tmp_path: Path) -> None:
-    """An entry about checkpoints that cannot be read leaves nothing to be drawn."""
+    """It is set aside; the runs of the other line are kept out, and no other run is."""
     scene = judged_scene(tmp_path)
+    scene.run(scene.line.active)
+    asked = "SELECT run_id, why_not FROM run_standing ORDER BY run_id"
+
+    def found(sql: str, *parameters: str) -> list[dict[str, Any]]:
+        with open_verified(scene.ledger) as ledger, open_tables(ledger) as tables:
+            return tables.ask(sql, parameters)
+
+    before = found(asked)
     other = line_elsewhere(1, code=code_of(5))
     scene.log.save(other)
     commits = {"commit": scene.line.head.commit, "tree": "2" * 40}
     sums = {"manifest": "3" * 64, "reference_set": "4" * 64}
     told = {"checkpoint": scene.line.active, "parent": other.first, "proposals": ["p"]}
     append(scene.log, other.id, Line.Promoted, **told, code=code_of(5), **commits, **sums)
-    unreadable = pytest.raises(CurationError, match=r"\(checkpoint.promoted\) cannot be read")
-    with open_verified(scene.ledger) as ledger, unreadable, open_tables(ledger):
-        pass
+    told_of = "SELECT line_id FROM checkpoint_starts WHERE checkpoint_id = ?"
+    assert found(told_of, scene.line.active) == [{"line_id": str(scene.line.id)}]
+    assert found(asked) == before
+    assert before
+    assert not any("entry unreadable" in row["why_not"] for row in before)
+    commits["commit"] = "9" * 40  # not that of the checkpoint's id
+    append(scene.log, scene.line.id, Line.Promoted, **told, code=code_of(5), **commits, **sums)
+    assert all("entry unreadable" in row["why_not"] for row in found(asked))
 
 
 def test_operator_whom_a_judge_lets_in_is_rejected(grounds: Grounds) -> None:

@@ -15,6 +15,7 @@ from judge.curation.sealing import find_seal, merkle_root
 from judge.curation.tables import open_tables
 from judge.errors import CurationError
 from ledger.bodies import encode_body
+from ledger.entries import Author
 from ledger.errors import BlobError
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
@@ -132,18 +133,25 @@ class Spoilt:
         return iter(self.kept[start:])
 
 
-def test_export_past_an_unreadable_rollback_is_rejected(tmp_path: Path) -> None:
+def test_runs_are_kept_out_when_a_rollback_on_their_line_is_unreadable(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.roll_back(scene.promote())
+    promoted = scene.promote()
+    scene.audit(scene.run(promoted, author="small", temperature=0.1))
+    scene.roll_back(promoted)
     with open_verified(scene.ledger) as ledger:
         entries = list(ledger.entries())
     at = next(each.index for each in entries if each.name == "checkpoint.rolled_back")
     entries[at] = replace(entries[at], body=encode_body({"v": 1}))
-    unreadable = pytest.raises(CurationError, match=rf"entry {at} .* cannot be read")
+    asked = "SELECT why_not FROM run_standing"
+    with open_tables(Spoilt(entries)) as tables:
+        assert tables.ask(asked) == [{"why_not": ["entry unreadable"]}]
+    with open_tables(Spoilt(entries), as_of=at - 1) as tables:  # before it, nothing is hidden
+        assert tables.ask(asked) == [{"why_not": []}]
+    signed = Author(role="operator", key_id=bytes(32), signature=bytes(64))
+    entries[at] = replace(entries[at], author=signed)
+    unreadable = pytest.raises(CurationError, match=rf"entry {at} .* an operator and cannot")
     with unreadable, open_tables(Spoilt(entries)):
         pass
-    with open_tables(Spoilt(entries), as_of=at - 1) as tables:  # before it, nothing is hidden
-        assert tables.as_of == at - 1
     with (
         pytest.raises(CurationError, match=r"entry .* not found"),
         open_tables(Spoilt(entries[:at]), as_of=at),

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 from uuid import UUID
 
 import pytest
@@ -262,7 +264,7 @@ def test_memory_never_goes_backwards(ledger: Path, memory: Memory, tmp_path: Pat
         lambda fields: [],
         lambda fields: {},
         lambda fields: {**fields, "more": 1},
-        lambda fields: {**fields, "format": "ledger/memory/v2"},
+        lambda fields: {**fields, "format": "ledger/memory/v3"},
         lambda fields: {**fields, "time_ns": -1},
         lambda fields: {**fields, "time_ns": True},
         lambda fields: {**fields, "last_hash": "AA=="},
@@ -298,7 +300,7 @@ def test_damaged_memory_is_rejected(
 def test_remembered_ledger_is_open_to_its_owner_only(ledger: Path, memory: Memory) -> None:
     assert whole(ledger, memory).ok
     assert memory.folder.stat().st_mode & 0o077 == 0
-    assert sorted(path.suffix for path in memory.folder.iterdir()) == ["", ".json"]
+    assert sorted(path.suffix for path in memory.folder.iterdir()) == ["", "", ".json"]
 
 
 def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
@@ -338,7 +340,9 @@ def test_what_does_not_fit_a_wrong_memory_is_read_whole(ledger: Path, memory: Me
         recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
     assert whole(ledger, memory).ok
     fields = json.loads(memory.path(name).read_text())
-    memory.path(name).write_text(json.dumps({**fields, "authority": []}))
+    del fields["mac"]  # as earlier versions wrote it: of that, only the tree head counts
+    fields |= {"format": "ledger/memory/v1", "authority": []}
+    memory.path(name).write_text(json.dumps(fields))
     with recording(ledger) as recorder:
         recorder.insert_events([StoredEvent(UUID(int=2), 1, "test.event", b"")], author=operator)
     report = news(ledger, memory)
@@ -379,3 +383,58 @@ def test_kept_head_of_a_history_before_a_change_of_the_key_is_a_contradiction(
         report = check_ledger(ledger, kept_head=read_tree_head(fork))
         assert (report.ok, report.error_type) == (False, "ContradictionError")
         assert report.contradiction == (read_tree_head(fork), read_tree_head(ledger))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fields: {**fields, "time_ns": fields["time_ns"] + 1},
+        lambda fields: {**fields, "time_ns": 0},
+        lambda fields: {**fields, "authority": fields["authority"][:-1]},
+        lambda fields: {**fields, "authority": []},
+        lambda fields: {**fields, "mac": None},
+        lambda fields: {**fields, "mac": "0" * 64},
+        lambda fields: {key: value for key, value in fields.items() if key != "mac"},
+    ],
+)
+@both
+def test_memory_that_somebody_without_its_key_has_edited_is_rejected(
+    check: Check,
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    ledger: Path,
+    memory: Memory,
+) -> None:
+    operator = AuthorKey("operator", Ed25519PrivateKey.generate())
+    name = origin_of(ledger)
+    with recording(ledger) as recorder:
+        recorder.grant_key(vkey(name, public_bytes(operator.key)), role="operator")
+    assert check(ledger, memory).ok
+    path = memory.path(name)
+    honest = path.read_text()
+    path.write_text(json.dumps(change(json.loads(honest))))
+    with pytest.raises(MemoryFileError, match="changed by another user or program"):
+        check(ledger, memory)
+    path.write_text(honest)
+    assert check(ledger, memory).ok
+
+
+@both
+def test_memory_of_an_earlier_version_is_taken_over(
+    check: Check, ledger: Path, memory: Memory
+) -> None:
+    assert check(ledger, memory).ok
+    path = memory.path(origin_of(ledger))
+    fields = json.loads(path.read_text())
+    del fields["mac"]
+    path.write_text(json.dumps({**fields, "format": "ledger/memory/v1"}))
+    report = check(ledger, memory)
+    assert (report.ok, report.unread) == (True, 0)
+    assert json.loads(path.read_text()) == {**fields, "mac": ANY, "format": "ledger/memory/v2"}
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604])
+def test_key_that_others_can_read_is_rejected(ledger: Path, memory: Memory, mode: int) -> None:
+    assert whole(ledger, memory).ok
+    (memory.folder / "key").chmod(mode)
+    with pytest.raises(MemoryFileError, match="other users can read it"):
+        whole(ledger, memory)

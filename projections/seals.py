@@ -1,0 +1,85 @@
+"""What a DuckDB file was like when this user's program last wrote it.
+
+The file lies in a home, where others may write; its seal, a SHA-256 of the whole file, lies with
+what the verifier remembers. A file that does not match its seal is not asked, but built anew.
+
+Trust: whoever can write both the file and the folder of the seals can forge tables; seals are
+authenticated by the folder's key, which only its owner can read.
+I/O: one file for each DuckDB file, in the folder of the seals.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from msgspec import MsgspecError, Struct, convert, to_builtins
+
+from ledger.errors import LedgerError
+from ledger.files import read_text, write_durably
+from ledger.strict_json import read_json
+from ledger.verification.memory_keys import code_of, is_code, memory_key
+
+__all__ = ["Seals", "copied_digest"]
+
+_MAX_FILE = 100_000  # bytes
+_PIECE = 1 << 20  # bytes
+
+
+class _File(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a seal's file says."""
+
+    format: Literal["proctor/tables/v1"] = "proctor/tables/v1"
+    path: str
+    sha256: str
+    mac: str
+
+
+class Seals:
+    """The seals in a folder; without one, those of this process alone."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._own: dict[str, str] = {}
+
+    def recall(self, database: Path) -> str | None:
+        """Return the SHA-256 of the file as it was written last; None where that is not known."""
+        path = str(database.resolve())
+        if self.folder is None:
+            return self._own.get(path)
+        try:
+            file = convert(read_json(read_text(self._file(path), most=_MAX_FILE)), _File)
+            known = file.path == path and is_code(
+                file.mac, memory_key(self.folder), *_parts(path, file.sha256)
+            )
+        except (LedgerError, MsgspecError, OSError, ValueError):
+            return None  # what cannot be read seals nothing: the tables are built anew
+        return file.sha256 if known else None
+
+    def keep(self, database: Path, sha256: str) -> None:
+        """Remember the file as it is now."""
+        path = str(database.resolve())
+        if self.folder is None:
+            self._own[path] = sha256
+            return
+        mac = code_of(memory_key(self.folder), *_parts(path, sha256))
+        text = json.dumps(to_builtins(_File(path=path, sha256=sha256, mac=mac)), indent=1)
+        write_durably(self._file(path), f"{text}\n".encode())
+
+    def _file(self, path: str) -> Path:
+        assert self.folder is not None
+        name = hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()
+        return self.folder / f"{name[:32]}.tables"
+
+
+def copied_digest(source: BinaryIO, target: BinaryIO) -> str:
+    """Copy a file and return the SHA-256 of what was copied, hexadecimal."""
+    hashed = hashlib.sha256()
+    while piece := source.read(_PIECE):
+        hashed.update(piece)
+        target.write(piece)
+    return hashed.hexdigest()
+
+
+def _parts(path: str, sha256: str) -> tuple[bytes, ...]:
+    return b"proctor/tables/v1", path.encode(errors="surrogateescape"), sha256.encode()

@@ -1,0 +1,119 @@
+"""Files of a home that cannot be opened, or are of another kind: one line, never a traceback."""
+
+import os
+import pwd
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from frontdoor import call_here
+from synthetic import synthetic_audit, synthetic_run
+
+from proctor.home import Home
+
+COMMANDS = (
+    ["verify"],
+    ["log"],
+    ["show"],
+    ["replay"],
+    ["sql", "SELECT COUNT(*) FROM events"],
+    ["keys", "list"],
+    ["follow", "--once"],
+)
+FILES = (
+    "ledger",
+    "ledger/blobs",
+    "ledger/keys",
+    "ledger/keys/ledger.pem",
+    "ledger/ledger.sqlite",
+    "ledger/ledger.sqlite-shm",
+    "ledger/ledger.sqlite-wal",
+    "ledger/ledger.vkey",
+    "projections.duckdb",
+    "projections.duckdb.lock",
+    "projections.duckdb.new",
+    "runs",
+)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("honest") / "home"
+    with Home(home).open_log() as log:
+        synthetic_audit(log, synthetic_run(log))
+    assert call_here(["sql", "SELECT 1"], home=home).returncode == 0
+    return home
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+    (path / "x").write_bytes(b"x")
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"\xff\0" * 5_000)
+
+
+@pytest.mark.parametrize("kind", [folder, loop, pipe, empty, garbage])
+@pytest.mark.parametrize("name", FILES)
+def test_file_of_another_kind_ends_in_one_line(
+    honest: Path, tmp_path: Path, name: str, kind: Callable[[Path], None]
+) -> None:
+    home = Path(shutil.copytree(honest, tmp_path / "home"))
+    path = home / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    kind(path)
+    for command in COMMANDS:
+        done = call_here(command, home=home)  # raises what the command line does not know
+        assert done.returncode in (0, 1, 2), command
+        assert done.stderr.count("error:") <= 1
+        assert "Traceback" not in done.stderr
+
+
+def as_nobody(action: Callable[[], int]) -> int:
+    """Do something in a process of a user who owns nothing, and return what it returned."""
+    child = os.fork()
+    if not child:
+        code = 99
+        try:
+            os.setgroups([])
+            os.setgid(pwd.getpwnam("nobody").pw_gid)
+            os.setuid(pwd.getpwnam("nobody").pw_uid)
+            code = action()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_reader_who_may_not_enter_the_keys_reads(honest: Path, tmp_path: Path) -> None:
+    home = Path(shutil.copytree(honest, tmp_path / "home"))
+    for parent in (home, *tmp_path.parents, tmp_path):
+        if parent.owner() == "root" and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    for path in home.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    (home / "ledger" / "keys").chmod(0o700)
+    for command in COMMANDS:
+        if command[0] not in ("sql", "follow"):  # which write beside the ledger
+            code = as_nobody(lambda command=command: call_here(command, home=home).returncode)  # type: ignore[misc]
+            assert code == 0, command
+    (home / "ledger").chmod(0o700)
+    for command in COMMANDS:
+        code = as_nobody(lambda command=command: call_here(command, home=home).returncode)  # type: ignore[misc]
+        assert code == 2, command
