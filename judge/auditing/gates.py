@@ -55,6 +55,9 @@ from projections.errors import ProjectionError
 from projections.projector import create_schema, project
 from projections.template import copied
 
+_RESTART = "run.restart_scheduled"
+_MAX_PARENTS = 32  # that are replayed and retrained; our own chains have at most 8 restarts
+
 
 @dataclass(frozen=True)
 class Redo:
@@ -78,6 +81,19 @@ class StepOutcome:
     status: str = "passed"
 
 
+@dataclass(frozen=True)
+class Parent:
+    """A run whose restart gave its child the model to start from."""
+
+    entries: Sequence[VerifiedEntry]
+    replay: Replay
+
+    @property
+    def run(self) -> str:
+        """Its id."""
+        return str(self.entries[0].stream_id)
+
+
 class Gates:
     """The gates of one run: each step leaves what the later ones need."""
 
@@ -89,7 +105,8 @@ class Gates:
     model: ResidualCNN
     drawn: Drawn
     splits: Splits
-    _loaded: Splits | None = None  # the same, before it was compared with the record
+    parents: Sequence[Parent] = ()  # whose restart led here, the nearest first
+    _loaded: Splits | None = None  # the data, before it was compared with the record
 
     def __init__(
         self,
@@ -273,7 +290,17 @@ class Gates:
     def architecture(self) -> StepOutcome:
         """Build the model that the edits produce, and compare the submitted one with it."""
         if self.config.checks("architecture"):
-            problems = [*self._initial_spec_problems(), *self.replay.spec_problems]
+            self.parents = self._read_parents()
+            problems = [
+                *_initial_spec_problems(self.replay, self.record.parent),
+                *self.replay.spec_problems,
+            ]
+            for parent, above in zip(self.parents, [*self.record.chain[1:], ()], strict=False):
+                found = [
+                    *_initial_spec_problems(parent.replay, above),
+                    *parent.replay.spec_problems,
+                ]
+                problems += [f"parent run {parent.run}: {problem}" for problem in found]
             if problems:
                 raise StepError(
                     f"the architecture does not follow from the recorded decisions: {problems[0]}",
@@ -301,27 +328,28 @@ class Gates:
             },
         )
 
-    def _initial_spec_problems(self) -> list[str]:
-        started, parent = self.replay.started, self.record.parent
-        if started.parent_run is not None and not parent:
-            return [f"parent run {started.parent_run} not found in the ledger"]
-        try:
-            restarts = [
-                decode_body(entry.body)["spec"]
-                for entry in parent
-                if entry.name == "run.restart_scheduled"
-            ]
-            expected = (
-                ModelSpec.from_dict(restarts[-1])
-                if restarts
-                else self.replay.config.spec(len(started.data["classes"]))
-            )
-        except (ConfigurationError, LedgerError, SpecError, KeyError, TypeError) as error:
-            return [f"the initial specification cannot be derived: {error}"]
-        if ModelSpec.from_dict(started.spec) != expected:
-            whose = "the parent run's restart" if restarts else "the configuration"
-            return [f"the run starts from a different model than {whose} specifies"]
-        return []
+    def _read_parents(self) -> list[Parent]:
+        """Replay the runs whose restarts led to this one, as step 5 replays the run itself.
+
+        A parent that scheduled no restart hands nothing on, and neither does what is above it.
+        """
+        found: list[Parent] = []
+        child = self.record.entries
+        for entries in self.record.chain:
+            if not any(entry.name == _RESTART for entry in entries):
+                break
+            run = entries[0].stream_id
+            if len(found) == _MAX_PARENTS:
+                raise JudgeError(f"run {self.run} descends from more than {_MAX_PARENTS} runs")
+            if entries[-1].index > child[0].index:
+                raise StepError(f"parent run {run} had not ended when its child started")
+            verify_limits(decode_events(entries), self.config, retrained=self.redo is not None)
+            try:
+                found.append(Parent(entries, replay_run(entries, config=self.config)))
+            except StepError as error:
+                raise StepError(f"parent run {run}: {error}", **error.evidence) from error
+            child = entries
+        return found
 
     # Step 7
     def probe(self) -> StepOutcome:
@@ -371,6 +399,8 @@ class Gates:
             until = self.saved.epoch + self.redo.draw(left)
             noticed = chance_of_notice(self.saved.epoch, epochs)
         why = f"the run was made with a different {' and '.join(differs)}"
+        if inconclusive := self._execute_parents():
+            return {"done": False, "summary": f"not retrained: {inconclusive}"}
         try:
             found = reexecute(
                 decode_events(self.record.entries),
@@ -384,6 +414,7 @@ class Gates:
             return {"done": False, "summary": f"not retrained: {why}; {error}"}
         evidence = {
             "done": found.same or not differs,
+            "parents": [parent.run for parent in self.parents],
             "epochs": found.epochs,
             "share": found.epochs / epochs,
             "noticed": noticed,
@@ -392,6 +423,8 @@ class Gates:
             "first": found.differences[0].to_dict() if found.differences else None,
         }
         again = f"{found.epochs} of {epochs} epoch{'s' * (epochs != 1)} retrained"
+        if count := len(self.parents):
+            again += f", after {count} parent run{'s' * (count > 1)}"
         if found.same:
             words = f"{again}: all {found.values} values match"
             if self.redo.sample:
@@ -409,11 +442,65 @@ class Gates:
             executed=evidence,
         )
 
+    def _execute_parents(self) -> str | None:
+        """Retrain the runs whose restarts led to this one; return what makes that inconclusive.
+
+        Without this, a parent that nobody trained hands any model on. Raises StepError where one
+        gives other values on the same kind of machine.
+        """
+        assert self.redo is not None, "_execute() has looked"
+        for parent in reversed(self.parents):
+            differs = other_kind(
+                parent.replay.started.environment, describe_environment(parent.replay.config)
+            )
+            which = f"parent run {parent.run}"
+            try:
+                found = reexecute(
+                    decode_events(parent.entries),
+                    self.redo.policy(parent.replay.run),
+                    config=self.config,
+                )
+            except JudgeError as error:
+                if not differs:
+                    raise StepError(f"{which}: {error}") from error
+                return f"{which}: {error}"
+            if found.same:
+                continue
+            words = f"{which}, retrained: {found.total} of {found.values} values differ"
+            if not differs:
+                first = found.differences[0].to_dict()
+                raise StepError(
+                    f"{words} from the recorded ones",
+                    executed={"done": True, "parent": parent.run, "first": first},
+                )
+            return f"{words}; it was made with a different {' and '.join(differs)}"
+        return None
+
     def _weights_are_as_measured(self) -> bool:
         """Return whether no remedy lies between the epoch's measurement and the save."""
         return self.saved.kind == "best" or all(
             remedy.epoch != self.saved.epoch for remedy in self.replay.run.remedies
         )
+
+
+def _initial_spec_problems(replay: Replay, parent: Sequence[VerifiedEntry]) -> list[str]:
+    """Return why a run cannot start from the model that it does; `parent` are the entries."""
+    started = replay.started
+    if started.parent_run is not None and not parent:
+        return [f"parent run {started.parent_run} not found in the ledger"]
+    try:
+        restarts = [decode_body(e.body)["spec"] for e in parent if e.name == _RESTART]
+        expected = (
+            ModelSpec.from_dict(restarts[-1])
+            if restarts
+            else replay.config.spec(len(started.data["classes"]))
+        )
+    except (ConfigurationError, LedgerError, SpecError, KeyError, TypeError) as error:
+        return [f"the initial specification cannot be derived: {error}"]
+    if ModelSpec.from_dict(started.spec) != expected:
+        whose = "the parent run's restart" if restarts else "the configuration"
+        return [f"the run starts from a different model than {whose} specifies"]
+    return []
 
 
 def chance_of_notice(saved: int, epochs: int) -> dict[str, float]:

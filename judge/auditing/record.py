@@ -5,7 +5,7 @@ I/O: reads the ledger.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,9 +33,14 @@ class RunRecord:
     tree_head: str | None  # the signed note
     size: int  # entries in the ledger
     entries: tuple[VerifiedEntry, ...]  # of the run
-    parent: tuple[VerifiedEntry, ...] = ()  # of the run that this one restarts from
+    chain: tuple[tuple[VerifiedEntry, ...], ...] = ()  # of its parent, of that one's parent, ...
     checkpoints: tuple[VerifiedEntry, ...] = ()  # that record one
     ancestors: tuple[VerifiedEntry, ...] = ()  # first entries of the runs it descends from
+
+    @property
+    def parent(self) -> tuple[VerifiedEntry, ...]:
+        """The entries of the run that this one restarts from; () without one, or if unknown."""
+        return self.chain[0] if self.chain else ()
 
     @property
     def ended(self) -> bool:
@@ -112,23 +117,38 @@ def _pick(
         tree_head=tree_head,
         size=size,
         entries=tuple(own),
-        parent=tuple(each for each in entries() if each.stream_id == parent) if parent else (),
+        chain=_read_chain(entries, _chain(parent, starts, seen={run})),
         checkpoints=tuple(checkpoints),
-        ancestors=tuple(_ancestors(parent, followed, seen={run})),
+        ancestors=tuple(followed[each] for each in _chain(parent, followed, seen={run})),
     )
 
 
-def _ancestors(
+def _chain(
     parent: UUID | None, starts: Mapping[UUID, VerifiedEntry], *, seen: set[UUID]
-) -> Iterator[VerifiedEntry]:
-    """Yield the first entries of a run's parent, its parent's parent and so on.
+) -> list[UUID]:
+    """Return a run's parent, its parent's parent and so on, as far as `starts` knows them.
 
-    `starts` are those of runs that ended for a restart: any run can name any other its parent.
+    Any run can name any other its parent: for what a restart handed on, `starts` are those of runs
+    that ended for one.
     """
+    chain = []
     while parent is not None and parent in starts and parent not in seen:
         seen.add(parent)
-        yield starts[parent]
+        chain.append(parent)
         parent = _parent_of(starts[parent])
+    return chain
+
+
+def _read_chain(
+    entries: Callable[[], Iterable[VerifiedEntry]], chain: list[UUID]
+) -> tuple[tuple[VerifiedEntry, ...], ...]:
+    """Return the entries of each of these runs, from one more pass."""
+    found: dict[UUID, list[VerifiedEntry]] = {each: [] for each in chain}
+    if chain:
+        for entry in entries():
+            if entry.stream_id in found:
+                found[entry.stream_id].append(entry)
+    return tuple(tuple(each) for each in found.values())
 
 
 def _parent_of(started: VerifiedEntry) -> UUID | None:

@@ -1,8 +1,10 @@
 """Provoked runs before the judge: done again bit for bit, and a lie about the fault is found."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, rewrite, train_case
@@ -12,7 +14,9 @@ from aggregates.canonical import digest
 from aggregates.provocations import CATALOGUE, apply_to_config, draw_fault
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
+from judge.auditing.audit import audit_record
 from judge.auditing.gates import Redo
+from judge.auditing.record import read_record
 from judge.auditing.reexecution import reexecute
 from judge.auditing.report import AuditReport
 from judge.config import JudgeConfig
@@ -271,9 +275,59 @@ def test_run_that_restarts_from_a_provoked_one_keeps_what_is_waived(tmp_path: Pa
     config = apply_to_config({**BASE, "epochs": 4, "edits": "restart"}, *DEEP)
     first = train_case(tmp_path, once("add_norm"), RunConfig.from_dict(config))
     second = follow(first, once("add_block"))
-    report = second.audit()
+    report = second.audit(redo=REDO)
     assert failed(report) is None
     assert report.step("load_model").evidence["waived"] == ["residual", "norm"]
+    assert "after 1 parent run: all" in report.step("probe").summary
+    assert report.step("probe").evidence["executed"]["parents"] == [first.run_id]
+
+
+def never_trained(event: Any) -> dict[str, Any]:
+    """Change a value that no rule reads, and that nothing but a training gives."""
+    if not isinstance(event, Run.EpochMeasured):
+        return {}
+    train_part = {**event.measured["train"], "loss": event.measured["train"]["loss"] + 1e-9}
+    return {"measured": {**event.measured, "train": train_part}}
+
+
+def any_model(event: Any) -> dict[str, Any]:
+    """Hand on a model that no decision asked for."""
+    if not isinstance(event, Run.RestartScheduled):
+        return {}
+    return {"spec": {**event.spec, "channels": 2 * event.spec["channels"]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "words"),
+    [
+        (never_trained, "probe", "values differ from the recorded ones"),
+        (any_model, "architecture", "the recorded specification is not the one that"),
+    ],
+)
+def test_parent_that_nobody_trained_is_rejected(
+    tmp_path: Path, change: Change, step: str, words: str
+) -> None:
+    config = apply_to_config({**BASE, "epochs": 4, "edits": "restart"}, *DEEP)
+    first = train_case(tmp_path, ScriptedPolicy([("add_norm", {})]), RunConfig.from_dict(config))
+    forged = rewrite(first, change)
+    report = follow(forged, SilentPolicy()).audit(redo=REDO)
+    assert failed(report) == step
+    assert f"parent run {forged.run_id}" in report.step(step).summary
+    assert words in report.step(step).summary
+
+
+def test_parent_that_goes_on_while_its_child_trains_is_rejected(tmp_path: Path) -> None:
+    config = apply_to_config({**BASE, "epochs": 4, "edits": "restart"}, *DEEP)
+    first = train_case(tmp_path, ScriptedPolicy([("add_norm", {})]), RunConfig.from_dict(config))
+    child = follow(first, SilentPolicy())
+    record = read_record(child.ledger, UUID(child.run_id), JudgeConfig())
+    [parent] = record.chain
+    late = (*parent[:-1], dataclasses.replace(parent[-1], index=record.size))
+    report = audit_record(
+        dataclasses.replace(record, chain=(late,)), submission_dir=child.submission
+    )
+    assert failed(report) == "architecture"
+    assert "had not ended when its child started" in report.step("architecture").summary
 
 
 def follow(case: Case, policy: Policy) -> Case:
