@@ -318,7 +318,7 @@ class Run(Aggregate):
         return fired_in_precedence(evaluations) if evaluations else ()
 
     def decide(self, decision: Decision, *, source: str) -> int:
-        """Record a decision as it was said; it must cite rules that fired within its window."""
+        """Record a decision as it was said, false citations too: falsely_cited() names these."""
         self._check_open()
         if self.epoch not in self.evaluations:
             raise InvariantError("a decision must follow the evaluation of the rules")
@@ -329,19 +329,21 @@ class Run(Aggregate):
         if self.weights.get("last", (-1, ""))[0] == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
         self._check_settled()
-        window = range(self.epoch - self.rules.action_window, self.epoch + 1)
-        recent = {rule for epoch in window for rule in self.fired(epoch)}
-        if strange := [rule for rule in decision.cites if rule not in recent]:
-            raise InvariantError(
-                f"{', '.join(strange)} cited in epoch {self.epoch} did not fire in the "
-                f"{self.rules.action_window} epochs before"
-            )
         parse_decision(decision.to_dict())
         number = len(self.decisions) + 1
         self.trigger_event(
             self.DecisionMade, number=number, epoch=self.epoch, source=source, **decision.to_dict()
         )
         return number
+
+    def falsely_cited(self, decision: Decision) -> tuple[str, ...]:
+        """Return the rules that a decision of this epoch cites and that did not fire of late.
+
+        The harness refuses its remedy, and the judge counts a violation.
+        """
+        window = range(self.epoch - self.rules.action_window, self.epoch + 1)
+        recent = {rule for epoch in window for rule in self.fired(epoch)}
+        return tuple(rule for rule in decision.cites if rule not in recent)
 
     def apply_remedy(
         self,

@@ -258,6 +258,12 @@ def _answer_rules(session: MonitorSession, state: LiveState, policy: Policy) -> 
             raise PolicyError(f"policy {policy.name}: {error}") from error
         if not said.acts:
             continue
+        if false := run.falsely_cited(said):
+            session.refused(
+                f"{', '.join(false)} cited in epoch {run.epoch} did not fire in this epoch or the "
+                f"{run.rules.action_window} before"
+            )
+            continue
         try:
             if restarts and said.edit is not None:
                 if number < len(decisions):

@@ -18,7 +18,7 @@ from aggregates.decisions import Decision, Settings
 from aggregates.errors import AggregateError, RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
 from aggregates.rules import VERSIONS, RulesConfig, version_of
-from aggregates.run import OWN_ENDS, SOURCES, Run
+from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec, apply_edit
 from judge.auditing.events import HOSTILE, decode_events, recorded_fields
 from judge.auditing.measurements import verify_measured
@@ -216,9 +216,6 @@ def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
         case Run.RulesEvaluated():
             run.evaluate_rules()
         case Run.DecisionMade():
-            if _cites_falsely(run, event):  # which is for step 8 to say
-                event.mutate(run)
-                return
             run.decide(_decision(event), source=event.source)
         case Run.RemedyApplied():
             spec = ModelSpec.from_dict(event.spec)
@@ -262,18 +259,6 @@ def _check_rules(run: Run, event: Any, found: list[Difference], config: JudgeCon
             differences=capped([difference.to_dict() for difference in found]),
         )
     event.apply(run)  # go on with what is recorded
-
-
-def _cites_falsely(run: Run, event: Any) -> bool:
-    window = range(run.epoch - run.rules.action_window, run.epoch + 1)
-    recent = {rule for epoch in window for rule in run.fired(epoch)}
-    in_order = (
-        event.epoch == run.epoch
-        and event.number == len(run.decisions) + 1
-        and event.source in SOURCES
-        and run.end_reason is None
-    )
-    return in_order and not set(event.cites) <= recent
 
 
 def _decision(event: Any) -> Decision:
@@ -415,6 +400,8 @@ def _check_refused(replay: Replay, event: Any) -> None:
     superseded by another is refused, which the decisions that follow have to show.
     """
     decision = replay.run.decisions[event.decision - 1].decision
+    if replay.run.falsely_cited(decision):  # which step 8 finds
+        return
     try:
         _derive(replay, decision, event.epoch)
     except RemedyRefused:

@@ -101,12 +101,14 @@ def test_rules_are_evaluated_once_after_each_epoch() -> None:
         run.evaluate_rules()
 
 
-def test_decision_is_refused_when_it_cites_what_did_not_fire() -> None:
+def test_false_citation_is_recorded_as_it_was_said() -> None:
     run = exploded()
     false = Decision(NO_ACTION, ("R2",), DEFER, {}, "made up")
-    with pytest.raises(InvariantError, match="R2 cited in epoch 0 did not fire"):
-        run.decide(false, source="policy")
-    assert run.decide(WAIT, source="policy") == 1
+    assert run.falsely_cited(false) == ("R2",)
+    assert run.decide(false, source="policy") == 1
+    assert run.decisions[0].decision == false
+    assert run.falsely_cited(WAIT) == ()
+    assert run.decide(WAIT, source="policy") == 2
 
 
 def test_citation_holds_within_its_window_and_no_longer() -> None:
@@ -114,11 +116,11 @@ def test_citation_holds_within_its_window_and_no_longer() -> None:
     for _ in range(CALIBRATED.action_window):
         run.measure_epoch(measured(), {})
         run.evaluate_rules()
+        assert run.falsely_cited(WAIT) == ()
         run.decide(WAIT, source="policy")
     run.measure_epoch(measured(), {})
     run.evaluate_rules()
-    with pytest.raises(InvariantError, match="did not fire"):
-        run.decide(WAIT, source="policy")
+    assert run.falsely_cited(WAIT) == WAIT.cites
 
 
 def test_acting_decision_must_be_settled_before_anything_follows() -> None:

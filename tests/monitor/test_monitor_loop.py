@@ -300,7 +300,7 @@ def test_policy_that_raises_is_rejected() -> None:
     assert log.repository.get(identity).end_reason == "failed"
 
 
-def test_decision_on_a_rule_that_did_not_fire_is_rejected() -> None:
+def test_remedy_for_a_rule_that_did_not_fire_is_recorded_and_refused() -> None:
     class Inventing(ScriptedPolicy):
         def decide(self, observation: Observation) -> list[Decision]:
             return [
@@ -308,14 +308,10 @@ def test_decision_on_a_rule_that_did_not_fire_is_rejected() -> None:
             ]
 
     log = LedgerApplication.in_memory(REGISTRY)
-    identity = uuid4()
-    with pytest.raises(PolicyError, match=r"R5 cited in epoch 2 did not fire"):
-        train(
-            RunConfig.from_dict(STUCK), Inventing(), log=log, blobs=MemoryBlobs(), run_id=identity
-        )
-    run: Run = log.repository.get(identity)
-    assert run.end_reason == "failed"
-    assert run.decisions == []
+    run = train(RunConfig.from_dict(STUCK), Inventing(), log=log, blobs=MemoryBlobs())
+    assert run.end_reason == "completed"
+    assert {(past.decision.cites, past.outcome) for past in run.decisions} == {(("R5",), "refused")}
+    assert run.settings == {}  # nothing was changed
 
 
 def test_malformed_decision_is_rejected() -> None:

@@ -1,6 +1,6 @@
 """Stories told with a valid key about what no training did; the honest run is their control."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from judge_cases import CONFIG, Case, Change, SilentPolicy, failed, off, rewrite, train_case
 
+from aggregates.decisions import Decision, Observation
 from aggregates.run import Run
 from judge.auditing.gates import Redo, chance_of_notice
 from judge.auditing.reexecution import reexecute
@@ -206,6 +207,29 @@ def test_sample_reaches_the_submitted_weights_whatever_is_drawn(honest: Case) ->
     assert drawn == [8 - saved]
     assert report.executed
     assert report.to_dict()["executed"] is True
+
+
+class Inventing:
+    """Cites a rule that never fires, and acts on it."""
+
+    name = "inventing"
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def decide(self, observation: Observation) -> Sequence[Decision]:
+        true = [Decision.of((rule,), "defer", {}, "later") for rule in observation.due]
+        return [*true, Decision.of(("R5",), "increase_lr", {"lr": 0.1}, "invented")]
+
+
+def test_false_citation_of_a_live_policy_is_a_violation_and_loses_no_run(tmp_path: Path) -> None:
+    case = train_case(tmp_path, Inventing(), replace(CONFIG, epochs=4))
+    report = case.audit(redo=Redo(recorded))
+    assert failed(report) is None
+    assert report.retrained == 1.0
+    found = {(v.kind, v.rule, v.emitter) for v in report.violations}
+    assert ("false_citation", "R5", "policy") in found
+    assert not [v for v in report.violations if v.kind == "false_citation" and v.rule != "R5"]
 
 
 def test_chance_that_a_sample_notices_one_forged_epoch() -> None:
