@@ -15,13 +15,13 @@ from pathlib import Path
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.errors import GauntletError
-from judge.gauntlet.plants import PLANTED
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository import lint
 from judge.gauntlet.repository.changes import PathChange, Verdict, check_changes
 from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.repository.manifest import Manifest
-from judge.gauntlet.suite import run_base, run_tests
+from judge.gauntlet.testing.plants import PLANTED
+from judge.gauntlet.testing.suite import run_base, run_tests
 from judge.gauntlet.workplace import Workplace
 from ledger.errors import ConflictError
 

@@ -10,13 +10,13 @@ from gauntlet_scene import FILES, MANIFEST, Edit, Scene, writes
 from msgspec.structs import replace
 
 from judge.confinement.supervised import ISOLATION
-from judge.gauntlet import suite
 from judge.gauntlet.errors import CandidateError, GauntletError
-from judge.gauntlet.junit import read_report
-from judge.gauntlet.plants import PLANTED
 from judge.gauntlet.repository.lint import check_code
 from judge.gauntlet.repository.manifest import parse_manifest
-from judge.gauntlet.suite import SuiteResult, run_base, run_tests
+from judge.gauntlet.testing import suite
+from judge.gauntlet.testing.junit import read_report
+from judge.gauntlet.testing.plants import PLANTED
+from judge.gauntlet.testing.suite import SuiteResult, run_base, run_tests
 
 TESTS = """\
 import pytest

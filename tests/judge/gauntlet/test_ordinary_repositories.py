@@ -12,10 +12,10 @@ from gauntlet_lines import COMPONENT, SELECTION, SMALL, THRIFTY, Line, judged, r
 from aggregates.improvement.proposal import Proposal
 from judge.confinement import supervised
 from judge.errors import ConfinementError
-from judge.gauntlet import suite
 from judge.gauntlet.errors import RepositoryError
 from judge.gauntlet.shown import applied
-from judge.gauntlet.suite import SuiteResult, run_base
+from judge.gauntlet.testing import suite
+from judge.gauntlet.testing.suite import SuiteResult, run_base
 from proctor.sample.init import git
 from proctor.sample.repository import FILES
 

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from judge.confinement.supervised import Ended, ResourceLimits, discard, run
 from judge.gauntlet.errors import CandidateError, GauntletError
-from judge.gauntlet.junit import read_report
-from judge.gauntlet.plants import PLANTED, plant, runs_pytest, uncollected
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest
+from judge.gauntlet.testing.junit import read_report
+from judge.gauntlet.testing.plants import PLANTED, plant, runs_pytest, uncollected
 
 __all__ = ["SuiteResult", "run_base", "run_tests"]
 
