@@ -7,6 +7,7 @@ system. After a sync that failed, what it should have written is lost for good, 
 running machine still reads it: as Linux does it.
 """
 
+import os
 import random
 import re
 import subprocess
@@ -39,7 +40,8 @@ class Call:
 def traced(
     command: Sequence[str], *, log: Path, calls: str = CHANGING, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a Python command under strace, with a log of these calls."""
+    """Run a Python command under strace, with a log of these calls; measure no coverage in it."""
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("COVERAGE_")}
     return subprocess.run(
         [
             *("strace", "-f", "--seccomp-bpf", "-qq", "-o", str(log), "-e", f"trace={calls}"),
@@ -49,6 +51,7 @@ def traced(
         text=True,
         timeout=60,
         check=False,
+        env=environment,
     )
 
 

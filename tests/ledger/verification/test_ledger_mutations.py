@@ -49,9 +49,11 @@ def delete_and_close_the_gap(rows: list[EntryRow], rng: random.Random) -> int:
 
 def insert_copy(rows: list[EntryRow], rng: random.Random) -> int:
     at = rng.randrange(len(rows) + 1)
-    rows.insert(at, rng.choice(rows))
+    copied = rng.choice(rows)
+    behind = at < len(rows) and rows[at] is copied  # of two equal entries, the second is the copy
+    rows.insert(at, copied)
     _renumber(rows)
-    return at
+    return at + behind
 
 
 def insert_forged(rows: list[EntryRow], rng: random.Random) -> int:
