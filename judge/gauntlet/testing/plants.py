@@ -16,7 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-__all__ = ["PLANTED", "module_of", "plant", "runs_pytest", "uncollected"]
+__all__ = [
+    "PLANTED",
+    "is_test_file",
+    "module_of",
+    "plant",
+    "runs_pytest",
+    "uncollected",
+]
 
 PLANTED = "proctor::planted"
 """Among the cases of a base: its own run reported the planted tests as failed."""
@@ -59,7 +66,7 @@ def plant(tree: Path, tests: Iterable[str], cases: Mapping[str, str]) -> frozens
     found = [
         _Module(PurePosixPath(path), _functions(path, cases))
         for path in tests
-        if _is_test_file(path) and (not cases or not uncollected([path], cases))
+        if is_test_file(path) and (not cases or not uncollected([path], cases))
     ]
     taken = {each.path.name for each in found}
     planted: set[str] = set()
@@ -77,7 +84,8 @@ def _collected(module: str, classes: Iterable[str]) -> bool:
     return any(each == module or each.startswith(f"{module}.") for each in classes)
 
 
-def _is_test_file(path: str) -> bool:
+def is_test_file(path: str) -> bool:
+    """Tell whether pytest takes a file for one of tests, by its name."""
     stem = PurePosixPath(path).stem
     return path.endswith(".py") and (stem.startswith("test_") or stem.endswith("_test"))
 

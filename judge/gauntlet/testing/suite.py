@@ -33,7 +33,7 @@ __all__ = ["SuiteResult", "run_base", "run_tests"]
 
 MAX_OUTPUT = 4 * 2**20
 MAX_DISK = 8 * 2**30  # a suite keeps what each of its tests has written
-MAX_LENGTH = 2**40  # of a file; tests make long ones that are empty but for their end
+MAX_LENGTH = 2**43  # of a file; tests make long ones that are empty but for their end
 LEAVING = 30.0  # s for what the tests have started: a process with much in it takes its time
 _REPORT = "report.xml"
 _SHOWN = 5  # cases that a problem names
@@ -70,16 +70,26 @@ def run_base(
 
     Where its report has the planted tests as well, PLANTED is among the cases.
     """
+    files: tuple[str, ...] = ()
     if runs_pytest(manifest.tests.command):
         with _folder(workspace) as folder:
             repository.export(base, folder / "tree")
             planted = plant(folder / "tree", _tests(repository, base, manifest), {})
             found = _go_again(folder, manifest, expected={}, planted=planted)
+            files = _files_of(_failed(found), folder / "tree")
         if planted and found.passed:
             return replace(found, cases={**found.cases, PLANTED: "failed"})
     with _folder(workspace) as folder:  # its tests fail, or do not bear others beside them
         repository.export(base, folder / "tree")
+        if files:
+            alone = _go(folder, manifest, expected={}, only=files)
+            if _failed(alone):  # they fail by themselves, so the rest needs no second run
+                return replace(found, output=found.output + alone.output)
         return _go_again(folder, manifest, expected={})
+
+
+def _failed(found: SuiteResult) -> list[str]:
+    return [case for case, outcome in found.cases.items() if outcome == "failed"]
 
 
 def _tests(repository: Repository, commit: str, manifest: Manifest) -> list[str]:
@@ -159,7 +169,7 @@ def _go_again(
         return _go(folder, manifest, expected=expected, planted=planted, passed_over=passed_over)
 
     first = go_whole()
-    failed = [case for case, outcome in first.cases.items() if outcome == "failed"]
+    failed = _failed(first)
     files = _files_of(failed, folder / "tree")
     if first.missing or first.leftovers or not files or len(failed) > MOST_FLAKY:
         return first

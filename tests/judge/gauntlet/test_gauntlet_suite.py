@@ -391,6 +391,18 @@ def test_base_that_fails_is_nobodys_yardstick(tmp_path: Path) -> None:
         )
 
 
+def test_base_that_fails_by_itself_is_not_run_whole_a_second_time(tmp_path: Path) -> None:
+    broken = {**HERE, "sample/select.py": "def select(rows):\n    return rows\n"}
+    scene = Scene(tmp_path / "repository", broken)
+    manifest = parse_manifest(HERE["judge/tiers.toml"].encode())
+    found = run_base(scene.repository, scene.base, manifest, workspace=tmp_path)
+    assert failing(found)
+    summaries = re.findall(rb"^(\d+ failed.*?) in \d", found.output, flags=re.MULTILINE)
+    assert len(summaries) == 3, "whole; its file again; its file with nothing planted"
+    assert [b"passed" in each for each in summaries] == [True, True, True]
+    assert found.planted > 0
+
+
 # Reports
 
 CASE = '<testcase classname="a" name="b">{}</testcase>'

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from judge.gauntlet.errors import ManifestError
-from judge.gauntlet.repository.manifest import MAX_BYTES, PATH, Manifest, parse_manifest
+from judge.gauntlet.repository.manifest import (
+    MAX_BYTES,
+    PATH,
+    Manifest,
+    PathPattern,
+    parse_manifest,
+)
 
 
 def with_tiers(tiers: dict[int, list[str]]) -> Manifest:
@@ -322,3 +328,14 @@ def test_representative_tasks_are_in_the_reference_set_here() -> None:
     }
     assert len(own().benchmark.representative) == 5
     assert set(own().benchmark.representative) <= tasks
+
+
+def test_tests_that_the_command_leaves_out_exist_here() -> None:
+    paths = own_paths()
+    left_out = [part.partition("=") for part in own().tests.command if "=tests/" in part]
+    assert {option for option, _, _ in left_out} == {"--deselect", "--ignore", "--ignore-glob"}
+    for option, _, value in left_out:
+        path, _, case = value.partition("::")
+        assert any(PathPattern(path).matches(each) for each in paths), f"{option} {value}"
+        name = case.partition("[")[0]
+        assert not case or f"def {name}(" in (OWN / path).read_text(encoding="utf-8"), value
