@@ -141,9 +141,9 @@ class Audit(Aggregate):
     ) -> None:
         """Record the scores; a hard fail leaves nothing of either."""
         if self.scored or len(self.statuses) != len(STEPS):
-            raise InvariantError("record the scores once, after step 11")
+            raise InvariantError("the scores can be recorded only once, and only after step 11")
         if self.hard_fail and (accuracy_score or process_score):
-            raise InvariantError("both scores of a hard fail must be 0")
+            raise InvariantError("an audit that ended in a hard fail must record both scores as 0")
         self.trigger_event(
             self.Scored,
             hard_fail=self.hard_fail,

@@ -141,7 +141,7 @@ def parse_decision(value: Mapping[str, Any]) -> Decision:
     """
     said = build(_Form, value, what="a decision", error=DecisionError)
     if len(set(said.cites)) != len(said.cites):
-        raise DecisionError(f"cites must be different rules, not {said.cites!r}")
+        raise DecisionError(f"cites names a rule more than once: {said.cites!r}")
     if not said.justification.strip():
         raise DecisionError(f"justification must be 1 to {MAX_JUSTIFICATION} characters of text")
     if any("\ud800" <= character <= "\udfff" for character in said.justification):
