@@ -128,7 +128,10 @@ class _Evidence:
 
 
 def student_quantile(degrees: float) -> float:
-    """Return the 95% quantile of Student's distribution (Cornish-Fisher; 1% off at 2 degrees)."""
+    """Return the 95% quantile of Student's distribution (Cornish-Fisher; 1% off at 2 degrees).
+
+    Not scipy's: readers compute it too, without scipy, and its digits are part of what is compared.
+    """
     z, n = _Z, degrees
     z2 = z * z
     return z * (

@@ -91,7 +91,9 @@ def audit_record(
     appended: with a `log`, JudgeError is raised then. It is also raised if the data is not found.
     """
     if log is not None and not record.ended:
-        raise JudgeError(f"run {record.run} has not ended (it has no run.ended event); judge it after it has ended")
+        raise JudgeError(
+            f"run {record.run} has not ended (it has no run.ended event); judge it after it has ended"
+        )
     config = config or JudgeConfig()
     hearing = _Hearing(
         Gates(record.run, config, record=record, directory=submission_dir, redo=redo)

@@ -8,7 +8,7 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import shown
 from judge.gauntlet.controller import Controller
 from ledger.application import LedgerApplication
-from proctor.output.tellers import INFRA_TELLERS
+from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import cell, console, counted, print_table, words
 
 _SHORT = 12  # characters of a hash
@@ -156,7 +156,7 @@ def tell_events(log: LedgerApplication, *streams: UUID) -> None:
 
 def _rows(log: LedgerApplication, stream: UUID) -> Iterator[tuple[int, str, str]]:
     for index, name, event in events_of(log, stream):
-        yield index, name, INFRA_TELLERS[name](vars(event))
+        yield index, name, INFRA_SUMMARIES[name](vars(event))
 
 
 def cell_of(value: Any) -> str:

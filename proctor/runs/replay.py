@@ -20,7 +20,7 @@ from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
-from proctor.output.tellers import INFRA_TELLERS
+from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.remembering import open_remembered
 
 
@@ -157,10 +157,10 @@ def describe_state(run: Run | Campaign) -> dict[str, Any]:
 
 def tell_entry(entry: VerifiedEntry) -> str:
     """Return one line on what an entry records."""
-    teller = _TELLERS.get(entry.name, "")
+    summary = _SUMMARIES.get(entry.name, "")
     try:
         body = decode_body(entry.body)
-        return teller.format_map(body) if isinstance(teller, str) else teller(body)
+        return summary.format_map(body) if isinstance(summary, str) else summary(body)
     except (AttributeError, IndexError, KeyError, LedgerError, TypeError, ValueError) as error:
         return f"(its body is odd: {type(error).__name__}: {error})"
 
@@ -187,8 +187,8 @@ def _call(body: Mapping[str, Any]) -> str:
 
 
 # A template names fields of the body.
-_TELLERS: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
-    **INFRA_TELLERS,
+_SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
+    **INFRA_SUMMARIES,
     "run.started": lambda body: (
         f"{body['config']['dataset']}, seed {body['config']['seed']}, "
         f"policy {body['policy']['name']}, rules {body['rules']['profile']}"

@@ -18,7 +18,7 @@ from proctor.errors import EXIT_FOUND, EXIT_HELD
 from proctor.home import Home
 from proctor.improvement.home import BRANCH, hidden_folder, open_controller
 from proctor.improvement.reports import events_of
-from proctor.output.tellers import INFRA_TELLERS
+from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import console, on_one_line, print_json, words
 from proctor.remembering import open_remembered
 from proctor.sample.init import WORK, git, make_sample
@@ -185,7 +185,7 @@ def _trace(home: Home, controller: Controller, *proposals: UUID) -> DemoStep:
         what="the ledger is verified, and every stage is looked up in it",
         as_it_should=complete,
         found=f"{size} entries hold; both proposals have {', '.join(stages)}; "
-        f"the last says {INFRA_TELLERS[name](vars(last))}",
+        f"the last says {INFRA_SUMMARIES[name](vars(last))}",
     )
 
 

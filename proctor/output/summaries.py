@@ -15,7 +15,7 @@ def _scored(body: Mapping[str, Any]) -> str:
     return f"{body['arm']}, {body['task']}: {right} ({', '.join(more)})"
 
 
-INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+INFRA_SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "proposal.submitted": lambda body: f"{body['proposer']}: {body['rationale']}",
     "proposal.reviewed": lambda body: (
         f"{body['verdict']} by {'+'.join(body['key'].split('+')[:2])}: {body['note']}"
@@ -59,4 +59,4 @@ INFRA_TELLERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"{counted(body['examples'], 'example')} of {body['kind']} as of entry {body['as_of']}"
     ),
 }
-"""Event name -> teller of its body."""
+"""Event name -> function that tells its body in a few words."""
