@@ -92,7 +92,7 @@ def audit_record(
     """
     if log is not None and not record.ended:
         raise JudgeError(
-            f"run {record.run} has not ended (it has no run.ended event); judge it after it has ended"
+            f"run {record.run} has not ended: it has no run.ended event. Judge it later"
         )
     config = config or JudgeConfig()
     hearing = _Hearing(

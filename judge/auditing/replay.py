@@ -105,9 +105,7 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
                 _check_saves(replay, event)
         before = entry.time_ns
     if config.checks("order") and replay.run.end_reason is None:
-        raise StepError(
-            "the run has not ended (it has no run.ended event); judge it after it has ended"
-        )
+        raise StepError("the run has not ended: it has no run.ended event. Judge it later")
     for number, epoch in replay.superseded:
         if not any(
             past.epoch == epoch and past.number > number and past.decision.edit is not None
