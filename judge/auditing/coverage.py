@@ -1,6 +1,6 @@
 """Rule coverage: which firings were answered, and what the answers violate.
 
-The checks are SQL views (coverage.sql) over tables that the judge itself fills from entries that it
+The checks are in SQL (coverage.sql), over tables that the judge itself fills from entries that it
 has just verified.
 
 I/O: the connection only.
@@ -17,7 +17,15 @@ from aggregates.playbook import FACTORS, MAX_LR, MIN_LR, REMEDIES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
 from judge.auditing.effects import Effects
 
-_VIEWS = Path(__file__).with_name("coverage.sql")
+_CHECKS = Path(__file__).with_name("coverage.sql")
+_EFFECTS_SQL = """
+-- Remedies that did not remedy a rule that they cite.
+CREATE TEMP TABLE coverage_ineffective (run_id VARCHAR, number INTEGER, rule VARCHAR, why VARCHAR);
+-- Where a rule was silent only because such a remedy had restarted it.
+CREATE TEMP TABLE coverage_false_silence (run_id VARCHAR, epoch INTEGER, rule VARCHAR);
+-- The largest learning rate to come within the limit, by the settings of an epoch.
+CREATE TEMP TABLE coverage_peaks (run_id VARCHAR, epoch INTEGER, lr DOUBLE);
+"""
 _KINDS_SQL = "SELECT kind, rule, epoch, decision, emitter, detail FROM coverage_violations"
 
 
@@ -65,8 +73,8 @@ class Coverage:
         return sum(begins or place in violated for place, begins in self.firings.items())
 
 
-def install_views(connection: DuckDBPyConnection) -> None:
-    """Add the coverage views to a connection that has the tables of projections."""
+def create_inputs(connection: DuckDBPyConnection) -> None:
+    """Add the tables that the checks need besides those of projections."""
     connection.execute(
         "CREATE TEMP TABLE coverage_bounds AS SELECT ? AS least_lr, ? AS most_lr,"
         " ? AS most_blocks, ? AS most_width",
@@ -80,11 +88,11 @@ def install_views(connection: DuckDBPyConnection) -> None:
         "CREATE TEMP TABLE coverage_rates AS SELECT unnest(?) AS direction",
         [[direction for direction, remedy in REMEDIES.items() if remedy.moves == "lr"]],
     )
-    connection.execute(_VIEWS.read_text(encoding="utf-8"))
+    connection.execute(_EFFECTS_SQL)
 
 
 def add_effects(connection: DuckDBPyConnection, run_id: str, effects: Effects) -> None:
-    """Tell the views what the remedies of a run changed."""
+    """Tell the checks what the remedies of a run changed (judge/auditing/effects.py)."""
     found, silent = effects.ineffective, effects.false_silence
     connection.execute(
         "INSERT INTO coverage_ineffective SELECT ?, unnest(?), unnest(?), unnest(?)",
@@ -101,7 +109,8 @@ def add_effects(connection: DuckDBPyConnection, run_id: str, effects: Effects) -
 
 
 def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
-    """Read what the views say of one run."""
+    """Perform the checks, and return what they say of one run."""
+    connection.execute(_CHECKS.read_text(encoding="utf-8"))
     rows = connection.execute(
         _KINDS_SQL + " WHERE run_id = ? ORDER BY epoch, decision, kind, rule", [run_id]
     ).fetchall()

@@ -1,17 +1,9 @@
 -- What the decisions of a run leave uncovered, over the tables of projections/schema.sql.
--- Every view holds all runs. Waived rules are advisory: they oblige nobody and accuse nobody.
+-- Each is of all runs. What others build on is a table, so that it is computed once: DuckDB would
+-- compute a view again wherever another names it. Waived rules are advisory: they oblige nobody and accuse nobody.
 -- The windows come from the rules configuration of the run itself, whose hash is checked before.
 
--- What remedies changed, by judge/auditing/effects.py: those that did not remedy a rule that they
--- cite; where a rule was silent only because such a remedy had restarted it; and the largest learning
--- rate to come within the limit, by the settings of an epoch.
-CREATE TEMP TABLE coverage_ineffective (
-    run_id VARCHAR, number INTEGER, rule VARCHAR, why VARCHAR
-);
-CREATE TEMP TABLE coverage_false_silence (run_id VARCHAR, epoch INTEGER, rule VARCHAR);
-CREATE TEMP TABLE coverage_peaks (run_id VARCHAR, epoch INTEGER, lr DOUBLE);
-
-CREATE TEMP VIEW coverage_limits AS
+CREATE OR REPLACE TEMP TABLE coverage_limits AS
 SELECT
     run_id,
     CAST(rules ->> '$.action_window' AS INTEGER) AS action_window,
@@ -24,19 +16,19 @@ SELECT
 FROM run_starts s
 LEFT JOIN run_ends USING (run_id);
 
-CREATE TEMP VIEW coverage_waived AS
+CREATE OR REPLACE TEMP TABLE coverage_waived AS
 SELECT run_id, unnest(CAST(config -> '$.waived' AS VARCHAR[])) AS rule
 FROM run_starts;
 
 -- One row for each rule in each epoch, without the rules that are waived.
-CREATE TEMP VIEW coverage_rules AS
+CREATE OR REPLACE TEMP TABLE coverage_rules AS
 SELECT run_id, epoch, rule, fired, side, precedence
 FROM rule_evaluations
 ANTI JOIN coverage_waived USING (run_id, rule);
 
 -- One row for each rule that a decision cites. `acts` is what was asked, `took_effect` what was done.
 -- A remedy that changed nothing for the rule took no effect; `why_not` is the reason in words.
-CREATE TEMP VIEW coverage_answers AS
+CREATE OR REPLACE TEMP TABLE coverage_answers AS
 SELECT
     d.run_id,
     d.number,
@@ -60,7 +52,7 @@ ANTI JOIN coverage_waived w ON w.run_id = d.run_id AND w.rule = c.rule;
 
 -- Remedies that cite a rule which fired, were carried out, and had something to change: behind the
 -- last epoch nothing has, unless the training ended because of them.
-CREATE TEMP VIEW coverage_effects AS
+CREATE OR REPLACE TEMP TABLE coverage_effects AS
 SELECT a.run_id, a.number, a.rule
 FROM coverage_answers a
 JOIN coverage_limits l USING (run_id)
@@ -78,7 +70,7 @@ WHERE a.took_effect
 --   a plateau soon after the model changed or got fresh weights;
 --   R7 on its high side soon after its remedy, while the bound on the gradient is in effect;
 --   a rule whose remedies are at their limit, or all applied already (R6).
-CREATE TEMP VIEW coverage_excused AS
+CREATE OR REPLACE TEMP TABLE coverage_excused AS
 WITH recorded AS (
     SELECT run_id, -1 AS behind, -1 AS idx, spec FROM run_starts
     UNION ALL
@@ -185,7 +177,7 @@ END;
 -- it does not put the run to the test. Neither does what the driver says where nobody decided. A
 -- firing is idle if it may be deferred and nobody acted on it. An idle firing with an answer is not
 -- an obligation.
-CREATE TEMP VIEW coverage_firings AS
+CREATE OR REPLACE TEMP TABLE coverage_firings AS
 SELECT
     f.run_id,
     f.epoch,
@@ -215,7 +207,7 @@ WHERE f.fired;
 
 -- The firings that oblige. Those of a rule at most a deferral's limit apart belong to one episode: a
 -- remedy within the playbook's bounds may have to be repeated, and repeating it adds no obligation.
-CREATE TEMP VIEW coverage_obliging AS
+CREATE OR REPLACE TEMP TABLE coverage_obliging AS
 WITH obliging AS (
     FROM coverage_firings WHERE NOT (idle AND answered)
 )
@@ -231,7 +223,7 @@ JOIN coverage_limits l USING (run_id);
 
 -- A firing that no decision answers. Behind a scheduled restart nothing can be said any more, so
 -- rules that rank lower than the one that was acted on are not missing there.
-CREATE TEMP VIEW coverage_missing_decision AS
+CREATE OR REPLACE TEMP VIEW coverage_missing_decision AS
 SELECT
     f.run_id,
     'missing_decision' AS kind,
@@ -260,7 +252,7 @@ WHERE NOT f.answered
     );
 
 -- A decision that cites what did not fire.
-CREATE TEMP VIEW coverage_false_citation AS
+CREATE OR REPLACE TEMP VIEW coverage_false_citation AS
 SELECT
     a.run_id,
     'false_citation' AS kind,
@@ -288,7 +280,7 @@ WHERE NOT EXISTS (
 -- epoch between with no other rule's remedy in the action window before it, and still was not acted
 -- on. Where a moving average goes on through a remedy, a rule that was remedied within the limit may
 -- still fire because its average lags, and need not be remedied again so soon.
-CREATE TEMP VIEW coverage_unresolved_deferral AS
+CREATE OR REPLACE TEMP VIEW coverage_unresolved_deferral AS
 SELECT
     d.run_id,
     'unresolved_deferral' AS kind,
@@ -371,7 +363,7 @@ WHERE (d.refused OR d.ineffective OR NOT d.acts)
 
 -- A remedy for one rule while a rule that goes first was left alone. Here too a moving average that
 -- goes on through a remedy may lag behind it, within the limit.
-CREATE TEMP VIEW coverage_precedence AS
+CREATE OR REPLACE TEMP VIEW coverage_precedence AS
 WITH acting AS (
     SELECT a.run_id, a.number, a.epoch, a.source, min(r.precedence) AS precedence
     FROM coverage_answers a
@@ -405,7 +397,7 @@ GROUP BY a.run_id, a.number, a.epoch, a.source;
 
 -- The playbook's caveats: the learning rate is left alone for R1 while gradients are unstable, and
 -- the batch size waits an epoch behind a change of the learning rate.
-CREATE TEMP VIEW coverage_caveat AS
+CREATE OR REPLACE TEMP VIEW coverage_caveat AS
 SELECT
     a.run_id,
     'caveat' AS kind,
@@ -446,7 +438,7 @@ WHERE a.rule = 'R2' AND a.acts
             AND o.epoch BETWEEN a.epoch - 1 AND a.epoch
     );
 
-CREATE TEMP VIEW coverage_violations AS
+CREATE OR REPLACE TEMP VIEW coverage_violations AS
 FROM coverage_missing_decision
 UNION ALL FROM coverage_false_citation
 UNION ALL FROM coverage_unresolved_deferral

@@ -20,7 +20,7 @@ from aggregates.provocations import Fault
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec
 from judge.auditing import own_model
-from judge.auditing.coverage import Coverage, add_effects, install_views, measure_coverage
+from judge.auditing.coverage import Coverage, add_effects, create_inputs, measure_coverage
 from judge.auditing.effects import find_effects
 from judge.auditing.events import HOSTILE, decode_events
 from judge.auditing.labels import label_problem
@@ -523,7 +523,7 @@ def _fault_of(started: VerifiedEntry) -> Fault | None:
 
 
 def _project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Coverage:
-    """Build the tables of this run alone, in memory, and ask the coverage views."""
+    """Build the tables of this run alone, in memory, and perform the checks of coverage."""
     run_id = str(replay.run.id)
     try:
         effects = find_effects(replay)
@@ -538,6 +538,6 @@ def _project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Cover
             raise StepError(
                 f"the run's entries cannot be loaded into the tables: {error}"
             ) from error
-        install_views(connection)
+        create_inputs(connection)
         add_effects(connection, run_id, effects)
         return measure_coverage(connection, run_id)

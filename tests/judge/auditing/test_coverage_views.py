@@ -11,7 +11,7 @@ import pytest
 
 from aggregates.playbook import ARCHITECTURE_CHANGE, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.rules import CALIBRATED, DOCUMENT, PRECEDENCE, RulesConfig
-from judge.auditing.coverage import Coverage, Violation, install_views, measure_coverage
+from judge.auditing.coverage import Coverage, Violation, create_inputs, measure_coverage
 from projections.projector import create_schema
 from projections.template import copied
 
@@ -105,7 +105,7 @@ class Story:
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(":memory:") as connection:
         copied(connection, create_schema)
-        install_views(connection)
+        create_inputs(connection)
         yield connection
 
 
