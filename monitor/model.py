@@ -62,7 +62,7 @@ class ResidualCNN(nn.Module):
         self.head = nn.Linear(spec.channels, spec.classes)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
-                if parameter.dim() >= 2:
+                if parameter.dim() >= 2 and not parameter.is_meta:  # which has a shape alone
                     deviation = math.sqrt(2.0 / parameter[0].numel())
                     drawn = normal_draws(parameter.shape, generator(seed, salt, name))
                     parameter.copy_(drawn * deviation)

@@ -12,18 +12,18 @@ there are cores, one thread each.
 
 import argparse
 import sys
+from importlib import import_module
 from collections.abc import Sequence
 from pathlib import Path
 
 from proctor.errors import EXIT_INTERRUPTED, ProctorError
-from proctor.studies import calibration, diagnostics, faults, images, playbook
 
-STUDIES = {
-    "diagnostics": diagnostics,
-    "faults": faults,
-    "images": images,
-    "playbook": playbook,
-    "thresholds": calibration,
+STUDIES = {  # name -> module of this package, imported when it is asked for, and what it studies
+    "diagnostics": ("diagnostics", "How true the monitor's diagnostics are, against brute force."),
+    "faults": ("faults", "What the rules make of provoked faults."),
+    "images": ("images", "Sane and bad hyperparameters on real images."),
+    "playbook": ("playbook", "What the playbook is worth, against doing nothing and chance."),
+    "thresholds": ("calibration", "Where the thresholds of the calibrated profile come from."),
 }
 
 
@@ -34,8 +34,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         prog="python -m proctor.studies", description=__doc__, formatter_class=raw
     )
     commands = parser.add_subparsers(dest="study", metavar="STUDY", required=True)
-    for name, study in STUDIES.items():
-        command = commands.add_parser(name, description=study.__doc__, formatter_class=raw)
+    for name, (_, subject) in STUDIES.items():
+        command = commands.add_parser(name, description=subject, help=subject)
         add = command.add_argument
         add(
             "folder",
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run a study."""
     options = parse(arguments)
     try:
-        STUDIES[options.study].run(options)
+        import_module(f"proctor.studies.{STUDIES[options.study][0]}").run(options)
     except ProctorError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

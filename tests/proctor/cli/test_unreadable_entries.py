@@ -117,30 +117,39 @@ def readers(home: Path, run: UUID, tmp_path: Path) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("what", FIRST)
-def test_reader_goes_on_and_says_so_when_an_entry_cannot_be_read(what: str, tmp_path: Path) -> None:
+# Each alone in the slow suite: one that stops a reader does so among the others too.
+ALONE = [pytest.param([what], id=what, marks=pytest.mark.slow) for what in FIRST]
+
+
+@pytest.mark.parametrize("kinds", [pytest.param([*FIRST], id="all"), *ALONE])
+def test_reader_goes_on_and_says_so_when_entries_cannot_be_read(
+    kinds: list[str], tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     run = honest(home)
     before = readers(home, run, tmp_path)
-    append(home, *FIRST[what])
+    for kind in kinds:
+        append(home, *FIRST[kind])
     with open_verified(home / "ledger") as ledger:
-        index = ledger.size - 1
+        indices = list(range(ledger.size - len(kinds), ledger.size))
+    first = indices[0]
     after = readers(home, run, tmp_path)
     for same in SAME:
         assert after[same] == before[same], same
-    asked = ["sql", "SELECT idx, reason FROM unreadable", "--json"]
-    done = call_here(asked, home=home)
-    [row] = answer(done)
-    assert row["idx"] == index
-    assert (
-        f"warning: 1 entry of the ledger cannot be read and is set aside; the first is entry "
-        f"{index}" in done.stderr
+    done = call_here(["sql", "SELECT idx, reason FROM unreadable", "--json"], home=home)
+    assert [row["idx"] for row in answer(done)] == indices
+    found = (
+        "1 entry of the ledger cannot be read and is"
+        if len(kinds) == 1
+        else (f"{len(kinds)} entries of the ledger cannot be read and are")
     )
-    for listed in (["log", "--start", str(index)], ["log", "--start", str(index), "--json"]):
+    assert f"warning: {found} set aside; the first is entry {first}" in done.stderr
+    for listed in (["log", "--start", str(first)], ["log", "--start", str(first), "--json"]):
         told = call_here(listed, home=home)
-        assert (told.returncode, f"the first is entry {index}" in told.stderr) == (0, True)
+        assert (told.returncode, f"the first is entry {first}" in told.stderr) == (0, True)
         assert "\x1b[2J" not in told.stdout + told.stderr or "--json" in listed
-    assert call_here(["log", "--entry", str(index)], home=home).returncode == 0
+    for index in indices:
+        assert call_here(["log", "--entry", str(index)], home=home).returncode == 0
 
 
 def test_runs_of_other_names_are_closed_when_one_cannot_be_read(tmp_path: Path) -> None:
