@@ -103,6 +103,7 @@ def test_tree_head_that_is_changed_after_it_was_verified_is_rejected(tmp_path: P
         pass
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
+        database._connection.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
         recorder = SignedSQLiteRecorder(database, signer=signer)
         for version in range(2, 12_000):
             recorder.insert_events(
