@@ -12,8 +12,8 @@ there are cores, one thread each.
 
 import argparse
 import sys
-from importlib import import_module
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from proctor.errors import EXIT_INTERRUPTED, ProctorError
