@@ -54,7 +54,7 @@ def test_parameter_that_is_null_was_not_given() -> None:
         ({"event_type": "architecture_change"}, "belongs to"),
         ({"justification": ""}, "justification"),
         ({"justification": "x" * 5_000}, "justification"),
-        ({"cites": ["R1", "R1"]}, "different rules"),
+        ({"cites": ["R1", "R1"]}, "more than once"),
         ({"cites": ["R1", "R9"]}, "cites must be a list, each one of R1"),
         ({"cites": ["R1", "R2"]}, "R2 are not due now"),
         ({"note": "more"}, "unknown key note"),
