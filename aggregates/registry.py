@@ -10,7 +10,7 @@ from aggregates.curation.export import Export
 from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line, without_code
-from aggregates.improvement.proposal import Proposal, without_flaky
+from aggregates.improvement.proposal import Proposal, without_flaky, without_missing
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript
@@ -45,7 +45,7 @@ REGISTRY.register("proposal.submitted", Proposal.Submitted, aggregate=Proposal)
 REGISTRY.register("proposal.reviewed", Proposal.Reviewed)
 REGISTRY.register("proposal.branched", Proposal.Branched)
 REGISTRY.register("proposal.tested", Proposal.Tested, upcasters=[without_flaky])
-REGISTRY.register("proposal.task_scored", Proposal.TaskScored)
+REGISTRY.register("proposal.task_scored", Proposal.TaskScored, upcasters=[without_missing])
 REGISTRY.register("proposal.evaluated", Proposal.Evaluated)
 REGISTRY.register("proposal.concluded", Proposal.Concluded)
 REGISTRY.register("line.opened", Line.Opened, aggregate=Line, upcasters=[without_code])

@@ -730,7 +730,8 @@ CREATE TABLE infra_task_scores (
     metrics JSON NOT NULL,
     problem VARCHAR,
     cached BOOLEAN NOT NULL,
-    isolation JSON NOT NULL
+    isolation JSON NOT NULL,
+    missing BOOLEAN
 );
 COMMENT ON TABLE infra_task_scores IS 'The answer of one arm to one reference task';
 COMMENT ON COLUMN infra_task_scores.proposal_id IS 'The proposal';
@@ -743,8 +744,9 @@ COMMENT ON COLUMN infra_task_scores.success IS 'Whether the answer was right';
 COMMENT ON COLUMN infra_task_scores.validation_failures IS 'Parts of the answer that were no answer';
 COMMENT ON COLUMN infra_task_scores.metrics IS 'What else was counted';
 COMMENT ON COLUMN infra_task_scores.problem IS 'What was wrong';
-COMMENT ON COLUMN infra_task_scores.cached IS 'Whether it was measured for an earlier proposal';
+COMMENT ON COLUMN infra_task_scores.cached IS 'Whether it was measured for an earlier proposal, in records of older versions';
 COMMENT ON COLUMN infra_task_scores.isolation IS 'What confined the process';
+COMMENT ON COLUMN infra_task_scores.missing IS 'Whether there was no answer at all; null in old records';
 
 CREATE TABLE infra_evaluations (
     proposal_id VARCHAR NOT NULL,

@@ -121,8 +121,9 @@ class Proposal(Aggregate):
         validation_failures: int
         metrics: dict[str, float]
         problem: str | None
-        cached: bool  # the base's, from an earlier proposal on the same checkpoint
+        cached: bool  # from an earlier proposal; no longer done, and it decides nothing
         isolation: list[str]
+        missing: bool | None  # there is no answer; None: nobody recorded whether there was one
 
         def apply(self, aggregate: "Proposal") -> None:
             """Keep the result."""
@@ -133,6 +134,8 @@ class Proposal(Aggregate):
                 "metrics": dict(self.metrics),
                 "problem": self.problem,
                 "isolation": list(self.isolation),
+                "missing": bool(self.missing),
+                "cached": self.cached,
             }
 
     class Evaluated(Aggregate.Event):
@@ -349,7 +352,7 @@ class Proposal(Aggregate):
         metrics: Mapping[str, float],
         problem: str | None,
         isolation: Sequence[str],
-        cached: bool = False,
+        missing: bool = False,
     ) -> None:
         """Record one answer's worth; each arm answers a repeat of a task once."""
         self._check_stage("benchmark")
@@ -357,8 +360,6 @@ class Proposal(Aggregate):
             raise InvariantError(f"an arm must be {' or '.join(ARMS)}, not {arm!r}")
         if (arm, task, repeat) in self.results:
             raise InvariantError(f"the {arm} has already answered repeat {repeat} of task {task}")
-        if cached and arm != "base":
-            raise InvariantError("only the base's results can be reused")
         self.trigger_event(
             self.TaskScored,
             arm=arm,
@@ -369,8 +370,9 @@ class Proposal(Aggregate):
             validation_failures=validation_failures,
             metrics=dict(metrics),
             problem=None if problem is None else problem[:MAX_TEXT],
-            cached=cached,
+            cached=False,
             isolation=list(isolation),
+            missing=missing,
         )
 
     def evaluate(
@@ -450,3 +452,8 @@ class Proposal(Aggregate):
 def without_flaky(body: dict[str, Any]) -> dict[str, Any]:
     """Lift a run of the tests of version 1 to 2: nothing was run again, no outcomes were kept."""
     return {**body, "flaky": None, "outcomes": None}
+
+
+def without_missing(body: dict[str, Any]) -> dict[str, Any]:
+    """Lift an answer of version 1 to 2: nobody recorded whether there was one."""
+    return {**body, "missing": None}

@@ -4,7 +4,8 @@ The reference is fixed: a chart that takes its reference from the last checkpoin
 follows a slow loss down and never sees it. Page-Hinkley with fading stands here to show that.
 
 Source: Page (1954), "Continuous inspection schemes", for the sum; docs/explanation/drift.md for
-how the limits were calibrated, all together.
+how the limits were calibrated, all together; Kendall (1954) for the bias of an estimated
+autocorrelation.
 I/O: none.  Units: shares; limits in standard deviations of one evaluation where nothing else is
 said.  Shapes: values are (..., checkpoints), the original's first successor first.
 """
@@ -35,6 +36,7 @@ __all__ = [
     "velocity",
 ]
 
+_MOST_CORRELATED = 0.95
 Array = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
 
@@ -50,7 +52,9 @@ class ChartLimits:
     declines: int = 3  # in a row
     fall: float = 5.0  # that they add up to
     breaker: float = 0.2  # share of the best-known checkpoint's value that may be lost
-    breaker_sigmas: float = 8.0  # that lie between the two at least; a second evaluation as above
+    breaker_sigmas: float = 8.0  # of the likely deviation, that lie between the two at least
+    confirmations: int = 2  # later evaluations that have to be as low before anything is undone
+    pause: float = 600.0  # s between an evaluation and the one that confirms it
     production: float = 2e-5  # of error, each checkpoint
     growth: float = 0.25  # of complexity beyond that of the value
     window: int = 5  # checkpoints over which gains are looked at
@@ -62,7 +66,9 @@ class Baseline:
 
     mean: Array
     reference: Array  # what later ones are measured against: the mean, less its standard error
-    sd: Array  # of one evaluation, at most
+    sd: Array  # of one evaluation, at most; widened for what one shares with the next
+    likely: Array  # of one evaluation, as likely above as below; widened, too
+    correlation: Array  # of one evaluation with the next, at most
 
 
 def baseline_of(values: Array | Sequence[float], *, resolution: float) -> Baseline:
@@ -70,7 +76,10 @@ def baseline_of(values: Array | Sequence[float], *, resolution: float) -> Baseli
 
     Of the deviation the upper 95% bound is taken, for that of few repeats is often too small.
     Repeats that all agree do not prove that there is no noise, only that it is rarer than three in
-    as many (again with 95%): that is added.
+    as many (again with 95%): that is added. The likely deviation has the medians instead.
+
+    Repeats are taken for a first-order autoregression in their order. Its correlation is estimated,
+    corrected for bias, and raised by one standard error: few repeats widen the deviation by more.
     """
     values = np.asarray(values, dtype=float)
     repeats = values.shape[-1]
@@ -80,10 +89,34 @@ def baseline_of(values: Array | Sequence[float], *, resolution: float) -> Baseli
         )
     from scipy.stats import chi2  # noqa: PLC0415 - in an extra
 
-    squares = np.sum((values - values.mean(axis=-1, keepdims=True)) ** 2, axis=-1)
-    sd = np.sqrt(squares / chi2.ppf(0.05, repeats - 1) + resolution**2 * 3 / repeats)
     mean = values.mean(axis=-1)
-    return Baseline(mean=mean, reference=mean - sd / sqrt(repeats), sd=sd)
+    squares = np.sum((values - mean[..., None]) ** 2, axis=-1)
+    correlation = _correlation(values, squares)
+    inflation = (1.0 + correlation) / (1.0 - correlation)  # of the variance of long sums
+    # Values that hang together lie closer together than values of another time would.
+    hidden = np.maximum(1.0 - (np.minimum(inflation, repeats / 2) - 1.0) / (repeats - 1), 0.3)
+    wide = squares * inflation / hidden
+    sd, likely = (
+        np.sqrt(wide / chi2.ppf(chance, repeats - 1) - resolution**2 * np.log(chance) / repeats)
+        for chance in (0.05, 0.5)
+    )
+    return Baseline(
+        mean=mean,
+        reference=mean - sd / sqrt(repeats),
+        sd=sd,
+        likely=likely,
+        correlation=correlation,
+    )
+
+
+def _correlation(values: Array, squares: Array) -> Array:
+    """Return the most that successive values are likely to be correlated; shape (...)."""
+    count = values.shape[-1]
+    apart = values - values.mean(axis=-1, keepdims=True)
+    products = np.sum(apart[..., 1:] * apart[..., :-1], axis=-1)
+    found = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 1e-18)
+    found = np.clip(found + (1.0 + 3.0 * found) / count, 0.0, _MOST_CORRELATED)
+    return np.asarray(np.minimum(found + np.sqrt((1.0 - found**2) / count), _MOST_CORRELATED))
 
 
 def ratchet(
@@ -150,9 +183,9 @@ def broken(
 ) -> Flags:
     """Tell which checkpoints lost so much of the best-known value that nothing is asked first.
 
-    `again` as in beyond().
+    `again` has the highest of the later evaluations that confirm it, as beyond() has.
     """
-    room = limits.breaker_sigmas * np.expand_dims(base.sd, -1)
+    room = limits.breaker_sigmas * np.expand_dims(base.likely, -1)
     best = best_known(values, base)
     floor = best - np.maximum(limits.breaker * best, room)
     low = values < floor

@@ -11,11 +11,12 @@ I/O: reads the line's events.  Units: shares.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import numpy as np
 
 from aggregates.improvement.line import Line
-from judge.drift.charts import Array, Baseline, Flags, baseline_of
+from judge.drift.charts import Array, Baseline, ChartLimits, Flags, baseline_of
 from judge.errors import DriftError
 from judge.gauntlet.workplace import Workplace
 
@@ -54,7 +55,8 @@ class Point:
 
     checkpoint: str
     value: float
-    again: float | None  # what the evaluation said that was to confirm it
+    again: tuple[float, ...]  # what later evaluations said that were to confirm it
+    at: datetime  # when the latest of all of them was recorded
     complexity: float | None  # relative to the original's
     answered: bool  # an operator has answered a ratchet since the one before
 
@@ -71,10 +73,17 @@ class DriftHistory:
         """(points)."""
         return np.array([point.value for point in self.points], dtype=float)
 
-    @property
-    def again(self) -> Array:
-        """(points); infinite where nothing was confirmed, which lies below nothing."""
-        found = [np.inf if each.again is None else each.again for each in self.points]
+    def again(self, confirmations: int) -> Array:
+        """(points), the highest of so many; infinite where there are fewer."""
+        found = [
+            max(each.again[:confirmations]) if len(each.again) >= confirmations else np.inf
+            for each in self.points
+        ]
+        return np.array(found, dtype=float)
+
+    def latest(self, confirmations: int) -> Array:
+        """(points), the highest that was said of each; later confirmations do not count."""
+        found = [max((each.value, *each.again[:confirmations])) for each in self.points]
         return np.array(found, dtype=float)
 
     @property
@@ -112,8 +121,13 @@ def read_baseline(place: Workplace, *, tasks: int | None = None) -> Repeats:
     )
 
 
-def read_history(place: Workplace) -> DriftHistory:
-    """Return the evaluations of checkpoints in force, the oldest first; DriftError without base."""
+def read_history(place: Workplace, *, pause: float | None = None) -> DriftHistory:
+    """Return the evaluations of checkpoints in force, the oldest first; DriftError without base.
+
+    An evaluation confirms an earlier one if it was recorded `pause` seconds later at least: what
+    disturbs an evaluation disturbs the next one as well.
+    """
+    least = timedelta(seconds=ChartLimits().pause if pause is None else pause)
     repeats, line = read_baseline(place), place.line()
     points: list[Point] = []
     answered, active = False, ""
@@ -134,15 +148,17 @@ def read_history(place: Workplace) -> DriftHistory:
         if line.checkpoints[active].rolled_back is not None:
             continue
         value, last = found.right / found.tasks, points[-1] if points else None
-        confirms = found.purpose == "confirmation" and last is not None and last.again is None
-        if confirms and last is not None and last.checkpoint == active:
-            points[-1] = replace(last, again=value)
+        if found.purpose == "confirmation" and last is not None and last.checkpoint == active:
+            later = found.timestamp - last.at >= least
+            again = (*last.again, value) if later else last.again
+            points[-1] = replace(last, again=again, at=found.timestamp)
         if found.purpose == "drift":
             points.append(
                 Point(
                     checkpoint=active,
                     value=value,
-                    again=None,
+                    again=(),
+                    at=found.timestamp,
                     complexity=_relative(found.code, repeats.complexity),
                     answered=answered,
                 )

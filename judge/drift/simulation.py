@@ -31,9 +31,17 @@ from judge.drift.charts import (
 )
 from judge.gauntlet.comparison.simulation import Table, percent
 
-__all__ = ["ENOUGH", "DriftSimulation", "evaluations_needed", "simulate"]
+__all__ = [
+    "ENOUGH",
+    "DriftSimulation",
+    "correlated_table",
+    "disturbed_table",
+    "evaluations_needed",
+    "simulate",
+    "small_set_table",
+]
 
-ENOUGH = 0.011  # sd of a measurement with which the alarms see a ratchet of 0.1% in 40 checkpoints
+ENOUGH = 0.008  # sd of a measurement with which the alarms see a ratchet of 0.1% in 40 checkpoints
 _SDS = (0.005, 0.008, 0.011, 0.02, 0.03, 0.042)
 _FADING = 0.95  # of what Page-Hinkley remembers, a checkpoint
 _BEGIN = 20  # checkpoints before something else begins
@@ -62,7 +70,8 @@ class _Streams:
 
     base: Baseline
     first: Array  # each checkpoint's evaluation
-    again: Array  # what a second one would say
+    again: Array  # what a later one would say
+    thrice: Array  # the higher of that and one later still
     complexity: Array  # relative to the original's
     right: Array  # production runs, the original's first: one more column
     runs: Array
@@ -83,6 +92,9 @@ def simulate(plan: DriftSimulation) -> Iterator[Table]:
     yield _ratchet_table(plan)
     yield _sd_table(plan)
     yield _other_table(plan)
+    yield correlated_table(plan)
+    yield disturbed_table(plan)
+    yield small_set_table(plan)
 
 
 def alarms(streams: _Streams, limits: ChartLimits) -> Mapping[str, Flags]:
@@ -92,7 +104,7 @@ def alarms(streams: _Streams, limits: ChartLimits) -> Mapping[str, Flags]:
         "ratchet": ratchet(first, base, limits) > limits.ratchet,
         "decline": declined(first, base, limits),
         "three sigma": beyond(first, base, limits, again=again),
-        "circuit breaker": broken(first, base, limits, again=again),
+        "circuit breaker": broken(first, base, limits, again=streams.thrice),
         "complexity": grown(streams.complexity, first, base, limits),
         "production": unproductive(streams.right, streams.runs, limits)[..., 1:],
     }
@@ -120,21 +132,116 @@ def rare_errors(sd: float, tasks: int) -> Noise:
 
 
 def _streams(
-    plan: DriftSimulation, noise: Noise, rng: np.random.Generator, *, loss: Any = 0.0
+    plan: DriftSimulation,
+    noise: Noise,
+    rng: np.random.Generator,
+    *,
+    loss: Any = 0.0,
+    keeps: float | None = None,
 ) -> _Streams:
-    """Draw streams whose checkpoints lose `loss` in all; nothing else goes wrong in them."""
+    """Draw streams whose checkpoints lose `loss` in all; nothing else goes wrong in them.
+
+    With `keeps` the noise is normal and each evaluation keeps that share of the one before it; a
+    confirmation then has the noise of the next checkpoint.
+    """
     shape = (plan.streams, plan.checkpoints)
     true = np.broadcast_to(plan.mean - loss, shape)
-    drawn = noise(rng, np.full((plan.streams, plan.repeats), plan.mean))
+    if keeps is None:
+        drawn = noise(rng, np.full((plan.streams, plan.repeats), plan.mean))
+        first, again, more = (noise(rng, true) for _ in range(3))
+    else:
+        steps = plan.repeats + plan.checkpoints
+        kept = plan.sd * _autoregression(rng, (plan.streams, steps + 2), keeps)
+        drawn = plan.mean + kept[:, : plan.repeats]
+        first, again, more = (
+            true + kept[:, plan.repeats + late : steps + late] for late in range(3)
+        )
     runs = np.full((plan.streams, plan.checkpoints + 1), 20)  # enough to tell, and few
     return _Streams(
-        base=baseline_of(drawn, resolution=1 / plan.tasks),
-        first=noise(rng, true),
-        again=noise(rng, true),
+        base=baseline_of(drawn, resolution=0.0 if keeps is not None else 1 / plan.tasks),
+        first=first,
+        again=again,
+        thrice=np.maximum(again, more),
         complexity=1.0 + np.cumsum(0.005 * rng.standard_normal(shape), axis=-1),
         right=rng.binomial(runs, 0.8).astype(float),
         runs=runs.astype(float),
     )
+
+
+def _autoregression(rng: np.random.Generator, shape: tuple[int, int], keeps: float) -> Array:
+    """Return standard normal noise of which each value keeps a share of the one before it."""
+    found = rng.standard_normal(shape)
+    for number in range(1, shape[1]):
+        found[:, number] = keeps * found[:, number - 1] + sqrt(1.0 - keeps**2) * found[:, number]
+    return found
+
+
+def correlated_table(plan: DriftSimulation) -> Table:
+    """Return how often stable streams alarm, and ratchets do, where noise is autocorrelated."""
+    rows: list[dict[str, str]] = []
+    numbers = np.arange(1, plan.checkpoints + 1)
+    for repeats in (plan.repeats, 2 * plan.repeats):
+        for keeps in (0.0, 0.3, 0.6, 0.9):
+            drawn = replace(plan, repeats=repeats)
+            place = (repeats, round(10 * keeps))
+            told = {"repeats of the baseline": str(repeats), "correlation": f"{keeps:.1f}"}
+            losses: tuple[tuple[str, Any], ...] = (
+                ("false alarms", 0.0),
+                ("ratchet alarmed in time", plan.loss * numbers),
+                ("ratchet alarmed within 100", plan.loss * numbers),
+                ("a loss of 10% at once: alarmed within 20", 0.1),
+            )
+            for number, (name, loss) in enumerate(losses):
+                streams = _streams(
+                    drawn, gaussian(plan.sd), _rng(plan, 9, *place, number), loss=loss, keeps=keeps
+                )
+                within = (None, plan.within, None, 20)[number]
+                told[name] = percent(_any(alarms(streams, plan.limits), within).mean())
+            rows.append(told)
+    return Table.of("Noise that is autocorrelated (first order)", rows)
+
+
+def disturbed_table(plan: DriftSimulation) -> Table:
+    """Return how often the breaker rolls back where single evaluations are disturbed."""
+    rng = _rng(plan, 10)
+    streams = _streams(plan, gaussian(plan.sd), rng)
+    shape = streams.first.shape
+
+    def lost(chance: Any) -> Array:
+        return np.asarray(0.25 * (rng.random(shape) < chance))
+
+    first = lost(0.02)
+    hit = replace(streams, first=streams.first - first)
+    at_once = streams.again - lost(np.where(first > 0, 0.8, 0.02))
+    later, later_still = streams.again - lost(0.02), streams.thrice - lost(0.02)
+    rows = []
+    for name, again in (
+        ("once, at once (as in earlier versions)", at_once),
+        ("once, after the pause", later),
+        ("twice, after a pause each", np.maximum(later, later_still)),
+    ):
+        flags = alarms(replace(hit, thrice=again), plan.limits)["circuit breaker"]
+        rows.append({"confirmed": name, "rolled back": percent(flags.any(axis=-1).mean())})
+    return Table.of(
+        "2% of evaluations lose 25 points, and 80% of those made at once after one: "
+        f"{plan.streams:,} streams that roll back",
+        rows,
+    )
+
+
+def small_set_table(plan: DriftSimulation) -> Table:
+    """Return how often a loss rolls back a line whose original always answers seven tasks."""
+    rows = []
+    base = baseline_of(np.ones((plan.streams, 10)), resolution=1 / 7)
+    for lost in (0, 1, 2, 3, 4):
+        rng = _rng(plan, 11, lost)
+        shape = (plan.streams, 1)
+        found = [(rng.binomial(7 - lost, 0.99, shape)) / 7 for _ in range(3)]
+        flags = broken(found[0], base, plan.limits, again=np.maximum(found[1], found[2]))
+        rows.append(
+            {"tasks lost of 7": str(lost), "rolled back": percent(flags.any(axis=-1).mean())}
+        )
+    return Table.of("Seven tasks, ten identical baselines, and 1% of the other answers wrong", rows)
 
 
 def _healthy_table(plan: DriftSimulation) -> Table:

@@ -1,13 +1,16 @@
 """Watches a line: evaluates its active checkpoint, raises alarms, trips the circuit breaker.
 
-A checkpoint that is far below is evaluated a second time before any alarm. If the circuit breaker
-trips, everything after the last good checkpoint is rolled back.
+A checkpoint that is far below is evaluated again before any alarm: later, in a fresh work tree and
+in processes of its own. What disturbs one evaluation disturbs the next one too, so one that follows
+too soon confirms nothing. If the circuit breaker trips, everything after the last good checkpoint
+is rolled back.
 
 Source: docs/explanation/drift.md.  I/O: the workplace; processes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -53,6 +56,7 @@ class Watched:
     raised: tuple[Finding, ...]  # alarms that are new
     told: tuple[Finding, ...]  # no alarm: what the operator is to know
     rollback: Rollback | None
+    waits: datetime | None = None  # until when the next confirmation has to wait; none is due
 
 
 def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> Repeats:
@@ -77,12 +81,13 @@ def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> R
 def is_due(place: Workplace, *, begun: int, every: int, limits: ChartLimits | None = None) -> bool:
     """Tell whether the active checkpoint is to be evaluated; DriftError where there is no baseline.
 
-    It is if it never was, if `every` runs or more were `begun` under it since, or if the second
-    evaluation of one that lay far below is missing: whoever stops a process before it leaves it so.
+    It is if it never was, if `every` runs or more were `begun` under it since, or if one that lay
+    far below has to be confirmed.
     """
-    history, active = read_history(place), place.line().active
+    limits = limits or ChartLimits()
+    history, active = read_history(place, pause=limits.pause), place.line().active
     never = all(point.checkpoint != active for point in history.points)
-    return never or begun >= every or _is_pending(history, limits or ChartLimits(), active)
+    return never or begun >= every or _is_pending(history, limits, active)
 
 
 def answer(place: Workplace, alarm: int, note: str, *, author: AuthorKey | None) -> Line:
@@ -107,22 +112,27 @@ def watch(
 ) -> Watched:
     """Evaluate the active checkpoint, and look; DriftError where there is no baseline.
 
-    Whoever calls holds the line's lock. An alarm is not raised again while it is open.
+    Where an evaluation has to be confirmed first, that is done if the pause is over, and nothing is
+    if it is not. Whoever calls holds the line's lock. An alarm is not raised again while it is
+    open.
     """
     limits = limits or ChartLimits()
     read_baseline(place).baseline()  # before anything is run
     line = place.line()
     if measure:
-        if not _is_pending(read_history(place), limits, line.active):
+        if not _is_pending(read_history(place, pause=limits.pause), limits, line.active):
             share = evaluate(place, line.active, purpose="drift", make=make)
             place.tell(line.active, f"evaluated: {share:.1%}")
-        if _is_pending(read_history(place), limits, line.active):
+        while (until := _waits_until(place, limits)) is not None and until <= _now():
             share = evaluate(place, line.active, purpose="confirmation", make=make)
             place.tell(
                 line.active, f"evaluated again, because the first value was far below: {share:.1%}"
             )
-    history = read_history(place)
-    found = look(history, limits, _chain(line, production))
+    history = read_history(place, pause=limits.pause)
+    waits = _waits_until(place, limits)
+    # What an evaluation is worth is not known before it is confirmed or cleared.
+    known = history if waits is None else replace(history, points=history.points[:-1])
+    found = look(known, limits, _chain(line, production))
     open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
     raised = tuple(each for each in found if each.kind not in open_kinds)
     for each in raised:
@@ -131,7 +141,11 @@ def watch(
     if any(each.kind == BREAKER for each in found):  # also where one was interrupted after it
         rollback = _break(place, history, limits)
     return Watched(
-        history=history, raised=raised, told=tuple(_told(history, limits)), rollback=rollback
+        history=history,
+        raised=raised,
+        told=tuple(_told(history, limits)),
+        rollback=rollback,
+        waits=waits,
     )
 
 
@@ -160,7 +174,8 @@ def look(
 
 
 def _charted(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
-    base, values, again = history.base, history.values, history.again
+    base, values, again = history.base, history.values, history.again(1)
+    thrice = history.again(limits.confirmations)
     value, reference, sd = float(values[-1]), float(base.reference), float(base.sd)
     against = f"{value:.1%} correct; the original has {reference:.1%} (standard deviation {sd:.2%})"
     sums = charts.ratchet(values, base, limits, restarts=history.restarts)
@@ -178,8 +193,8 @@ def _charted(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
             f"{again[-1]:.1%} when it was evaluated again; {against}",
         ),
         BREAKER: (
-            charts.broken(values, base, limits, again=again)[-1],
-            f"{value:.1%} and {again[-1]:.1%} correct; the best known is "
+            charts.broken(values, base, limits, again=thrice)[-1],
+            f"{value:.1%} correct, and {thrice[-1]:.1%} at most later; the best known is "
             f"{charts.best_known(values, base)[-1]:.1%}",
         ),
         "complexity": (
@@ -204,12 +219,29 @@ def _told(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
 
 
 def _is_pending(history: DriftHistory, limits: ChartLimits, active: str) -> bool:
-    """Tell whether the latest evaluation is so low that a second one has to say so, too."""
+    """Tell whether the latest evaluation is so low that a later one has to say so, too.
+
+    A single one that is not as low clears it.
+    """
     if not history.points or history.points[-1].checkpoint != active:
         return False
-    low = charts.beyond(history.values, history.base, limits)[-1]
-    low |= charts.broken(history.values, history.base, limits)[-1]
-    return bool(low) and history.points[-1].again is None
+    again, latest = history.points[-1].again, history.latest(limits.confirmations)
+    beyond = charts.beyond(history.values, history.base, limits, again=latest)[-1]
+    broken = charts.broken(history.values, history.base, limits, again=latest)[-1]
+    return bool((beyond and not again) or (broken and len(again) < limits.confirmations))
+
+
+def _waits_until(place: Workplace, limits: ChartLimits) -> datetime | None:
+    """Return from when on the next confirmation counts; None where none is wanted."""
+    history, active = read_history(place, pause=limits.pause), place.line().active
+    if not _is_pending(history, limits, active):
+        return None
+    return history.points[-1].at + timedelta(seconds=limits.pause)
+
+
+def _now() -> datetime:
+    """Return the time as events have it."""
+    return Line.Evaluated.create_timestamp()
 
 
 def _chain(line: Line, production: Production) -> list[tuple[int, int]]:
@@ -230,9 +262,10 @@ def _raise(place: Workplace, finding: Finding) -> None:
 
 def _break(place: Workplace, history: DriftHistory, limits: ChartLimits) -> Rollback | None:
     """Roll back all after the last checkpoint that was good; None where that is the original's."""
-    # A second evaluation clears what was low once; the latest word on a checkpoint counts.
-    again = np.where(np.isinf(history.again), -np.inf, history.again)
-    bad = charts.broken(history.values, history.base, limits, again=again)
+    # A later evaluation clears what was low once; the latest word on a checkpoint counts.
+    bad = charts.broken(
+        history.values, history.base, limits, again=history.latest(limits.confirmations)
+    )
     latest = {each.checkpoint: low for each, low in zip(history.points, bad, strict=True)}
     good = {checkpoint for checkpoint, low in latest.items() if not low}
     line = place.line()

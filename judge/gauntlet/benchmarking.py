@@ -1,7 +1,9 @@
 """The stages benchmark and evaluate: both arms answer the reference set, and are compared.
 
 Every answer is recorded before the next one is asked for. What is wanted next, and what it all
-says, follows from what is recorded and from nothing else.
+says, follows from what is recorded and from nothing else. Both arms of a pair are asked one after
+the other, in an order that is drawn: whatever disturbs the machine disturbs either arm as often.
+No answer is taken from an earlier proposal, and a stochastic pair's seed is drawn for it alone.
 
 Source: docs/reference/gauntlet.md, "Stages"; docs/explanation/calibrated-gate.md.
 Trust: the candidate's code is hostile, and told neither its arm nor its task.
@@ -9,52 +11,66 @@ I/O: the workplace; processes for the tasks.
 """
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.comparison.claims import Outcome
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import Evaluation, compare
 from judge.gauntlet.comparison.sequential import ErrorBudget, wanted_pairs
 from judge.gauntlet.records import ProposalIndex, results_of
 from judge.gauntlet.stages import record
-from judge.gauntlet.tasks.benchmark import Arm, TaskResult, export, run_task
+from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, export, run_task
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
-_ARMS: tuple[Arm, Arm] = ("base", "candidate")
-_AGAIN = 1  # the repeat in which a better candidate is asked each deterministic task once more
+_TWICE = 2  # pairs of each deterministic task that a promotion takes
 
 
 def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
     """Ask both arms until nothing more is wanted, then record what the comparison says."""
     manifest, whole = place.manifest(proposal.base), place.reference_set(proposal.base)
     level = ErrorBudget().level(records.earlier(proposal.id))
-    measured = _Measured(whole.tasks, manifest.benchmark.representative, level=level)
-    commits = {"base": proposal.against, "candidate": proposal.commit}
     assert proposal.against is not None
-    known = records.base_results(commit=proposal.against, reference_set=whole.sha256)
+    measured = _Measured(
+        whole.tasks,
+        manifest.benchmark.representative,
+        level=level,
+        settings=place.settings,
+        record=records.base_outcomes(
+            commit=proposal.against, reference_set=whole.sha256, without=proposal.id
+        ),
+    )
+    commits = {"base": proposal.against, "candidate": proposal.commit}
     with place.scratch() as scratch:
         trees: dict[Arm, Path] = {}
+        for arm in place.random.sample(ARMS, k=2):
+            trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
+            export(place.repository, str(commits[arm]), manifest, trees[arm])
         while wanted := measured.wanted(proposal):
-            for arm, task, repeat in wanted:
-                if arm == "base" and (task.task_id, repeat) in known:
-                    earlier = known[(task.task_id, repeat)]
-                    proposal = _keep(place, proposal, earlier, cached=True)
-                    continue
-                if arm not in trees:
-                    trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
-                    export(place.repository, str(commits[arm]), manifest, trees[arm])
-                result = run_task(
-                    task,
-                    trees[arm],
-                    manifest,
-                    scorers=place.scorers,
-                    arm=arm,
-                    scratch=scratch,
-                    repeat=repeat,
-                )
-                proposal = _keep(place, proposal, result, cached=False)
+            for task, repeat in place.random.sample(wanted, k=len(wanted)):
+                given = {
+                    arm: proposal.results[arm, task.task_id, repeat]["seed"]
+                    for arm in ARMS
+                    if (arm, task.task_id, repeat) in proposal.results
+                }
+                seed = next(iter(given.values()), drawn_seed(task, place.random))
+                for arm in place.random.sample(ARMS, k=2):
+                    if arm in given:  # by a process that was stopped between the two
+                        continue
+                    result = run_task(
+                        task,
+                        trees[arm],
+                        manifest,
+                        scorers=place.scorers,
+                        arm=arm,
+                        scratch=scratch,
+                        repeat=repeat,
+                        seed=seed,
+                    )
+                    proposal = _keep(place, proposal, result)
             place.tell(str(proposal.id), f"benchmark: {len(proposal.results)} answers")
     found = measured.evaluation(proposal)
     record(
@@ -75,20 +91,28 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
 class _Measured:
     """What has been answered, what is wanted next, and what it all says.
 
-    A candidate that is better answers each deterministic task once more: one that answers at
-    random, and was lucky, has to be lucky twice.
+    Before a promotion both arms answer each deterministic task at least twice: a candidate that
+    answers at random, and was lucky, has to be lucky twice.
     """
 
     def __init__(
-        self, tasks: Sequence[Task], representative: Sequence[str], *, level: float
+        self,
+        tasks: Sequence[Task],
+        representative: Sequence[str],
+        *,
+        level: float,
+        settings: ComparisonSettings,
+        record: Mapping[str, Collection[Outcome]],
     ) -> None:
         self._all = tuple(tasks)
         self._exact = tuple(task for task in tasks if not task.stochastic)
         self._first = tuple(task for task in self._exact if task.task_id in representative)
         self._level = level
+        self._settings = settings
+        self._record = record
 
-    def wanted(self, proposal: Proposal) -> list[tuple[Arm, Task, int]]:
-        """Return the answers to ask for next: none if what is there decides."""
+    def wanted(self, proposal: Proposal) -> list[tuple[Task, int]]:
+        """Return the pairs to ask for next: none if what is there decides."""
         if proposal.configuration_only and self._first:
             if wanted := self._more(proposal, self._first):
                 return wanted
@@ -96,12 +120,15 @@ class _Measured:
                 return []
         if wanted := self._more(proposal, self._all):
             return wanted
-        if self._compare(proposal, self._all).verdict != "better":
+        found = self._compare(proposal, self._all)
+        if found.verdict != "better":
             return []
+        pairs = {each.task_id: each.pairs for each in found.comparisons}
+        answered = {(task, repeat) for _, task, repeat in proposal.results}
         return [
-            ("candidate", task, _AGAIN)
+            (task, next(repeat for repeat in count() if (task.task_id, repeat) not in answered))
             for task in self._exact
-            if ("candidate", task.task_id, _AGAIN) not in proposal.results
+            if pairs[task.task_id] < _TWICE
         ]
 
     def evaluation(self, proposal: Proposal) -> Evaluation:
@@ -109,57 +136,32 @@ class _Measured:
         asked = {task for _, task, _ in proposal.results}
         rest = [task for task in self._exact if task not in self._first]
         only_first = bool(rest) and not any(task.task_id in asked for task in rest)
-        found = self._compare(proposal, self._first if only_first else self._all)
-        luck = [task.task_id for task in self._exact if _differs(proposal, task.task_id)]
-        if not luck:
-            return found
-        words = [f"{task}: its answer differs from one time to the next" for task in luck]
-        return replace(
-            found,
-            verdict="worse",
-            regressions=(*found.regressions, *luck),
-            reasons=(*found.reasons, *words),
-        )
+        return self._compare(proposal, self._first if only_first else self._all)
 
-    def _more(self, proposal: Proposal, tasks: Sequence[Task]) -> list[tuple[Arm, Task, int]]:
+    def _more(self, proposal: Proposal, tasks: Sequence[Task]) -> list[tuple[Task, int]]:
         by_id = {task.task_id: task for task in tasks}
-        results = [result for result in self._once(proposal) if result.task_id in by_id]
-        return [
-            (arm, by_id[task_id], repeat)
-            for task_id, repeat in wanted_pairs(results, tasks=tasks, level=self._level)
-            for arm in _ARMS
-            if (arm, task_id, repeat) not in proposal.results
-        ]
+        wanted = wanted_pairs(
+            results_of(proposal),
+            tasks=tasks,
+            level=self._level,
+            settings=self._settings,
+            record=self._record,
+        )
+        return [(by_id[task_id], repeat) for task_id, repeat in wanted]
 
     def _compare(self, proposal: Proposal, tasks: Sequence[Task]) -> Evaluation:
-        ids = {task.task_id for task in tasks}
-        results = [result for result in self._once(proposal) if result.task_id in ids]
+        results = results_of(proposal)
         return compare(
             [result for result in results if result.arm == "base"],
             [result for result in results if result.arm == "candidate"],
             tasks=tasks,
             level=self._level,
+            settings=self._settings,
+            record=self._record,
         )
 
-    def _once(self, proposal: Proposal) -> list[TaskResult]:
-        """Return the answers that are compared: of a deterministic task the first."""
-        exact = {task.task_id for task in self._exact}
-        return [
-            result
-            for result in results_of(proposal)
-            if result.repeat == 0 or result.task_id not in exact
-        ]
 
-
-def _differs(proposal: Proposal, task: str) -> bool:
-    """Tell whether the candidate was asked again, and answered otherwise."""
-    first = proposal.results.get(("candidate", task, 0))
-    again = proposal.results.get(("candidate", task, _AGAIN))
-    names = ("success", "validation_failures", "metrics")
-    return again is not None and any(first is None or first[n] != again[n] for n in names)
-
-
-def _keep(place: Workplace, proposal: Proposal, result: TaskResult, *, cached: bool) -> Proposal:
+def _keep(place: Workplace, proposal: Proposal, result: TaskResult) -> Proposal:
     return record(
         place,
         proposal,
@@ -173,6 +175,6 @@ def _keep(place: Workplace, proposal: Proposal, result: TaskResult, *, cached: b
             metrics=result.metrics,
             problem=result.problem,
             isolation=result.isolation,
-            cached=cached,
+            missing=result.missing,
         ),
     )

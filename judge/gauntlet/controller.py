@@ -21,6 +21,7 @@ from uuid import UUID
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import benchmarking, promotion, reviews, stages
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.errors import ApprovalError, DiffError, GauntletError, TierError
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import MAX_DIFF, Repository
@@ -48,6 +49,7 @@ class Controller:
         on_event: Callable[[str, str], None] = lambda _proposal, _what: None,
         branch: str = "main",
         scorers: Mapping[str, Scorer] = SCORERS,
+        settings: ComparisonSettings | None = None,
     ) -> None:
         self.place = Workplace(
             log=log,
@@ -59,6 +61,7 @@ class Controller:
             authority=authority,
             tell=on_event,
             scorers=scorers,
+            settings=settings or ComparisonSettings(),
         )
         self.records = ProposalIndex(log, self.place.line_id)
         self._held = False

@@ -7,6 +7,7 @@ __all__ = [
     "GauntletError",
     "ManifestError",
     "MovedError",
+    "NoAnswerError",
     "RepositoryError",
     "TaskError",
     "TierError",
@@ -51,6 +52,10 @@ class TaskError(GauntletError):
 
 class CandidateError(GauntletError):
     """A candidate left, hung, or said what is no answer; the candidate's problem, not ours."""
+
+
+class NoAnswerError(CandidateError):
+    """A candidate gave no answer at all: it left, hung, or ran out of time or memory."""
 
 
 class ApprovalError(GauntletError):

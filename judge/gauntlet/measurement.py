@@ -1,7 +1,7 @@
 """Measures a line's head, independent of proposals: on the reference set and on hidden siblings.
 
-The head of the branch and the active checkpoint answer the same tasks. An alarm is recorded if the
-head is not the promoted commit, or is worse. The hidden siblings are tasks of the same kinds
+The head of the branch and the active checkpoint answer the same tasks in turn. An alarm is recorded
+if the head is not the promoted commit, or is worse. The hidden siblings are tasks of the same kinds
 outside the repository, which no proposer has seen.
 
 Source: docs/reference/gauntlet.md, "Measurements".
@@ -9,15 +9,18 @@ Trust: the head may be anybody's; its code is run as a candidate's is.
 I/O: the workplace; processes.
 """
 
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aggregates.improvement.line import Line
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.evaluate import compare
-from judge.gauntlet.tasks.benchmark import Arm, TaskResult, export, run_set
+from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, export, run_task
 from judge.gauntlet.tasks.reference_set import ReferenceSet, Task
 from judge.gauntlet.workplace import Workplace
 
@@ -60,14 +63,16 @@ def measure(place: Workplace, *, hidden: Path | None) -> Measurement:
             Deviation("not promoted", f"the branch is at {head}, which has not passed the gauntlet")
         )
     for name, tasks in sets.items():
-        known = recorded(place, commit=active.commit, tasks=tasks)
-        base = known or _answers(place, active.commit, tasks.tasks, arm="base")
-        found = _answers(place, head, tasks.tasks, arm="candidate")
-        if known is None and head != active.commit:
+        answers = _answers(place, active.commit, head, tasks.tasks)
+        base, found = ([each for each in answers if each.arm == arm] for arm in ARMS)
+        if head == active.commit:  # one arm was asked, for both
+            base = found
+        elif recorded(place, commit=active.commit, tasks=tasks) is None:
             _record(place, active.commit, name, tasks, base)
         _record(place, head, name, tasks, found)
         shares[name] = (_share(base), _share(found))
-        alarms += _compared(name, tasks.tasks, base, found)
+        if head != active.commit:
+            alarms += _compared(name, tasks.tasks, base, found, settings=_confirming(place))
     for alarm in alarms:
         place.change_line(partial(_raise, commit=head, alarm=alarm))
     return Measurement(commit=head, checkpoint=active.id, shares=shares, alarms=tuple(alarms))
@@ -96,24 +101,58 @@ def recorded(place: Workplace, *, commit: str, tasks: ReferenceSet) -> list[Task
     ]
 
 
-def _answers(place: Workplace, commit: str, tasks: Sequence[Task], *, arm: Arm) -> list[TaskResult]:
-    """Return one answer to each task by a commit's code, confined as a candidate's."""
+def _answers(
+    place: Workplace, checkpoint: str, head: str, tasks: Sequence[Task]
+) -> list[TaskResult]:
+    """Return both commits' answers, confined as a candidate's; one arm's where they are the same.
+
+    Both are asked one after the other in an order that is drawn, and again where they differ on a
+    deterministic task.
+    """
     manifest = place.manifest(place.line().head.commit)
+    by_id = {task.task_id: task for task in tasks}
+    exact = [task for task in tasks if not task.stochastic]
+    commits: Mapping[Arm, str] = {"base": checkpoint, "candidate": head}
+    arms = ARMS if checkpoint != head else ARMS[1:]
+    results: list[TaskResult] = []
     with place.scratch() as scratch:
-        tree = scratch / "tree"
-        tree.mkdir()
-        export(place.repository, commit, manifest, tree)
-        wanted = [(task, 0) for task in tasks]
-        return list(
-            run_set(wanted, tree, manifest, scorers=place.scorers, arm=arm, scratch=scratch)
-        )
+        trees: dict[Arm, Path] = {}
+        for arm in place.random.sample(arms, k=len(arms)):
+            trees[arm] = Path(tempfile.mkdtemp(dir=scratch))  # its name tells no arm
+            export(place.repository, commits[arm], manifest, trees[arm])
+        wanted = [(task.task_id, 0) for task in tasks]
+        while wanted:
+            for name, repeat in place.random.sample(wanted, k=len(wanted)):
+                seed = drawn_seed(by_id[name], place.random)
+                results += [
+                    run_task(
+                        by_id[name],
+                        trees[arm],
+                        manifest,
+                        scorers=place.scorers,
+                        arm=arm,
+                        scratch=scratch,
+                        repeat=repeat,
+                        seed=seed,
+                    )
+                    for arm in place.random.sample(arms, k=len(arms))
+                ]
+            wanted = []
+            if len(arms) == len(ARMS) and exact:
+                wanted = wanted_pairs(
+                    results, tasks=exact, level=_ONCE, settings=_confirming(place)
+                )
+    places = {task.task_id: number for number, task in enumerate(tasks)}
+    return sorted(results, key=lambda each: (places[each.task_id], each.repeat))
 
 
 def _record(
     place: Workplace, commit: str, name: str, tasks: ReferenceSet, results: Sequence[TaskResult]
 ) -> None:
     told = {
-        result.task_id: {name: getattr(result, name) for name in _RECORDED} for result in results
+        result.task_id: {name: getattr(result, name) for name in _RECORDED}
+        for result in results
+        if result.repeat == 0
     }
     place.change_line(
         lambda line: line.measure(commit=commit, set=name, sha256=tasks.sha256, tasks=told)
@@ -121,7 +160,12 @@ def _record(
 
 
 def _compared(
-    name: str, tasks: Sequence[Task], base: Sequence[TaskResult], found: Sequence[TaskResult]
+    name: str,
+    tasks: Sequence[Task],
+    base: Sequence[TaskResult],
+    found: Sequence[TaskResult],
+    *,
+    settings: ComparisonSettings,
 ) -> list[Deviation]:
     """Return an alarm if a task that the checkpoint answers once is answered worse by the head."""
     exact = [task for task in tasks if not task.stochastic]
@@ -131,6 +175,7 @@ def _compared(
         [each for each in found if each.task_id in ids],
         tasks=exact,
         level=_ONCE,
+        settings=settings,
     )
     if not result.regressions:
         return []
@@ -138,9 +183,15 @@ def _compared(
     return [Deviation("worse", detail, tuple(result.regressions))]
 
 
+def _confirming(place: Workplace) -> ComparisonSettings:
+    """Return settings by which no more pairs are asked of an unsteady task."""
+    return replace(place.settings, most=place.settings.confirmed)
+
+
 def _raise(line: Line, *, commit: str, alarm: Deviation) -> None:
     line.alarm(commit=commit, kind=alarm.kind, detail=alarm.detail, tasks=alarm.tasks)
 
 
 def _share(results: Sequence[TaskResult]) -> float:
-    return sum(result.success for result in results) / len(results)
+    first = [result.success for result in results if result.repeat == 0]
+    return sum(first) / len(first)

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.improvement.proposal import Proposal
+from judge.gauntlet.comparison.claims import Outcome, outcome
 from judge.gauntlet.tasks.benchmark import TaskResult
 from ledger.application import LedgerApplication
 
@@ -109,15 +110,21 @@ class ProposalIndex:
         )
         return [promoted for _, promoted in before]
 
-    def base_results(self, *, commit: str, reference_set: str) -> dict[tuple[str, int], TaskResult]:
-        """Return what this commit has answered to this reference set, by task and repeat."""
-        found: dict[tuple[str, int], TaskResult] = {}
+    def base_outcomes(
+        self, *, commit: str, reference_set: str, without: UUID
+    ) -> dict[str, set[Outcome]]:
+        """Return what this commit answered to this set's tasks as the base of other proposals.
+
+        They are looked at for contradictions only; no comparison rests on them.
+        """
+        found: dict[str, set[Outcome]] = {}
         for proposal, seen in self._up_to_date().items():
-            if seen.against == commit and seen.reference_set == reference_set:
-                earlier: Proposal = self._log.repository.get(proposal)
-                for result in results_of(earlier):
-                    if result.arm == "base":
-                        found.setdefault((result.task_id, result.repeat), result)
+            if (seen.against, seen.reference_set) != (commit, reference_set) or proposal == without:
+                continue
+            earlier: Proposal = self._log.repository.get(proposal)
+            for result in results_of(earlier):
+                if result.arm == "base":
+                    found.setdefault(result.task_id, set()).add(outcome(result))
         return found
 
     def regressions(self) -> Iterator[tuple[UUID, str]]:

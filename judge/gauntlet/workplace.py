@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from random import Random, SystemRandom
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from eventsourcing.domain import Aggregate
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.approvals import TEXT_SHOWN
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.errors import GauntletError, ManifestError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
@@ -47,6 +49,8 @@ class Workplace:
     authority: Callable[[], Authority]  # what stands in the ledger now
     tell: Callable[[str, str], None]  # proposal's id, what is done
     scorers: Mapping[str, Scorer] = field(default_factory=lambda: SCORERS)  # of reference tasks
+    settings: ComparisonSettings = field(default_factory=ComparisonSettings)
+    random: Random = field(default_factory=SystemRandom)  # draws seeds and orders, all recorded
     _sets: dict[str, ReferenceSet] = field(default_factory=dict)  # by commit, which never changes
     _manifests: dict[str, Manifest] = field(default_factory=dict)  # by commit, too
 

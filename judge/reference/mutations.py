@@ -23,14 +23,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.mutation import (
     Equivalent,
     MutationReport,
     mutants_of,
     mutate_run,
 )
-from judge.gauntlet.comparison.weighing import weigh
+from judge.gauntlet.comparison.weighing import loss_of
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task, message_of, write_snapshot
@@ -83,12 +82,9 @@ class ForkedJudge:
     def _first_loss(self, tree: Path) -> tuple[int, str] | None:
         answers = self._answers(tree, "candidate")
         for at, (task, result) in enumerate(zip(self._tasks, answers, strict=True)):
-            pair = [self._base[task.task_id], result]
-            losses = weigh(
-                pair, tasks=[task], level=0.5, settings=ComparisonSettings()
-            ).exact.losses
-            if losses:
-                return at, losses[task.task_id][0]
+            loss = loss_of(self._base[task.task_id], result)
+            if loss is not None:
+                return at, loss
         return None
 
     def _answers(self, tree: Path, arm: Arm) -> Iterable[TaskResult]:

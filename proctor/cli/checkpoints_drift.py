@@ -94,18 +94,33 @@ def drift(
     show: Annotated[
         bool, typer.Option("--show", help="Run no evaluation; show the recorded ones.")
     ] = False,
+    pause: Annotated[
+        float,
+        typer.Option(
+            "--pause",
+            min=0.0,
+            help="Seconds between an evaluation far below the original and one that confirms it.",
+        ),
+    ] = ChartLimits().pause,
 ) -> Output:
     """Evaluate the active checkpoint if that is due, draw the chart, and raise alarms.
 
     The exit code is 1 while an alarm is open. The circuit breaker rolls back automatically.
     """
     require_extra("train")
+    limits = ChartLimits(pause=pause)
     production, since = _asked(where.home)
     with where.open() as controller, controller.locked():
         line = controller.line
-        due = is_due(controller.place, begun=since.get(line.active, 0), every=every)
+        due = is_due(controller.place, begun=since.get(line.active, 0), every=every, limits=limits)
         make = maker_of(controller.place.reference_set(line.head.commit), siblings)
-        found = watch(controller.place, make=make, production=production, measure=due and not show)
+        found = watch(
+            controller.place,
+            make=make,
+            production=production,
+            limits=limits,
+            measure=due and not show,
+        )
         line, repeats = controller.line, read_baseline(controller.place)
     alarms = [vars(alarm) for alarm in line.open_alarms.values()]
 
@@ -116,6 +131,13 @@ def drift(
         if found.rollback is not None:
             console.print(words(f"ROLLED BACK to {found.rollback.to}: {found.rollback.commit}"))
             console.print(words(found.rollback.advice or "the branch is there"))
+        if found.waits is not None:
+            console.print(
+                words(
+                    "the latest evaluation is far below the original; run this command again "
+                    f"after {found.waits:%Y-%m-%d %H:%M} UTC to confirm or clear it"
+                )
+            )
         tell_alarms(alarms)
 
     return Output(
@@ -126,6 +148,7 @@ def drift(
             "told": found.told,
             "open": alarms,
             "rollback": found.rollback,
+            "waits": None if found.waits is None else found.waits.isoformat(),
         },
         tell,
         found=bool(alarms),

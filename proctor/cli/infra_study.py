@@ -33,7 +33,9 @@ app = CommandGroup()
 
 OWN = Path(benchmark.__file__).resolve().parents[3]  # where the code that runs here lies
 EQUIVALENTS = "equivalents.toml"  # beside the reference set's manifest
-SMALL = Scale(trials=100, sequences=5, proposals=100, mixed=20)
+SMALL = Scale(
+    trials=100, sequences=5, proposals=100, mixed=20, disturbed=20, following=12, exact=10
+)
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
 ]

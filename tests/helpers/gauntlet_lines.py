@@ -17,6 +17,7 @@ from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from judge.gauntlet import benchmarking, reviews
 from judge.gauntlet.approvals import make_approval, sign
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.git import Repository
@@ -87,6 +88,7 @@ SMALL: Mapping[str, str] = {
     "tests/run.py": RUNNER,
     "tests/test_component.py": TESTS,
 }
+QUICK = ComparisonSettings(confirmed=2)  # what 5 pairs show, 2 show in fewer processes
 NAMES = ("late-rows", "long-rivals")  # the first the base answers, the other it does not
 
 
@@ -100,7 +102,9 @@ class Line:
         *,
         files: Mapping[str, str] = SMALL,
         shapes: Sequence[Shape] = SHAPES,
+        settings: ComparisonSettings = QUICK,
     ) -> None:
+        self.settings = settings
         self.home = Home(path / "home")
         self.repo = path / "repo"
         chosen = [shape for shape in shapes if shape.name in names]
@@ -130,6 +134,7 @@ class Line:
                 workspace=line_folder(self.home, self.id) / "work",
                 clock=lambda: self.now,
                 authority=self._authority,
+                settings=self.settings,
             )
 
     def _authority(self):  # type: ignore[no-untyped-def]

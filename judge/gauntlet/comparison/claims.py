@@ -2,8 +2,9 @@
 
 A metric without a guard (recall, agreement) is a quality: as with success, less of it is a
 regression and more of it an improvement. A metric with a guard (rows, precision) is a thrift. It
-is looked at only where both arms succeed, and counts as a full loss where its guard got worse.
-What the candidate does not give is lost, what the base did not give is no gain.
+is compared where both arms succeed; where one arm alone succeeds, or has the better guard, the
+whole difference is that arm's. An answer or a quality that is missing is worth nothing, and it is
+worth nothing in either arm: when the arms change places, every difference changes its sign.
 
 Trust: results are the scorers', which are ours.  I/O: none.
 """
@@ -26,10 +27,14 @@ __all__ = [
     "difference",
     "extra_cost",
     "fault",
+    "outcome",
     "pairs_of",
     "saving",
     "value",
 ]
+
+Outcome = tuple[bool, int, tuple[tuple[str, float], ...]]
+"""Success, validation failures and metrics: what two answers to a deterministic task share."""
 
 QUALITIES = ("success", *sorted(name for name, metric in METRICS.items() if not metric.guard))
 THRIFTS = tuple(sorted(name for name, metric in METRICS.items() if metric.guard))
@@ -48,26 +53,27 @@ def pairs_of(
 ) -> Mapping[str, tuple[Pair, ...]]:
     """Return each task's complete pairs by repeat; raise GauntletError for what is no pair.
 
-    Results of other tasks are left out.
+    Results of other tasks are left out, and pairs with an answer that an older version took from an
+    earlier proposal: it was given at another time.
     """
-    stochastic = {task.task_id: task.stochastic for task in tasks}
+    known = {task.task_id for task in tasks}
     found: dict[tuple[str, int], dict[str, TaskResult]] = {}
     for result in results:
-        if result.task_id not in stochastic:
+        if result.task_id not in known:
             continue
         where = f"task {result.task_id}, repeat {result.repeat}"
-        if result.repeat and not stochastic[result.task_id]:
-            raise GauntletError(f"{where}: a deterministic task must be answered once")
         arms = found.setdefault((result.task_id, result.repeat), {})
         if result.arm in arms:
             raise GauntletError(f"{where}: there are two answers by the {result.arm}")
         arms[result.arm] = result
-    pairs: dict[str, list[Pair]] = {task_id: [] for task_id in stochastic}
+    pairs: dict[str, list[Pair]] = {task.task_id: [] for task in tasks}
     for (task_id, repeat), arms in sorted(found.items()):
         if set(arms) != {"base", "candidate"}:
             continue
         if arms["base"].seed != arms["candidate"].seed:
             raise GauntletError(f"task {task_id}, repeat {repeat}: the arms have different seeds")
+        if any(each.cached for each in arms.values()):
+            continue
         pairs[task_id].append(Pair(arms["base"], arms["candidate"]))
     return {task_id: tuple(each) for task_id, each in pairs.items()}
 
@@ -80,27 +86,28 @@ def value(result: "TaskResult", name: str) -> float | None:
 def difference(pair: Pair, name: str) -> float:
     """Return by how much the candidate is better, from -1 to 1; costs relative to the higher."""
     before, after = value(pair.base, name), value(pair.candidate, name)
-    if before is None:
-        return 0.0
     metric = METRICS.get(name)
     if metric is None or metric.better == "higher":
-        after = 0.0 if after is None else after
+        before, after = before or 0.0, after or 0.0
         _check_range(pair, name, (before, after), most=1.0)
         return after - before
-    if after is None:
-        return -1.0
+    if before is None or after is None:
+        return float(after is not None) - float(before is not None)
     _check_range(pair, name, (before, after), most=float("inf"))
     return (before - after) / max(before, after) if before != after else 0.0
 
 
 def saving(pair: Pair, name: str) -> float:
-    """Return what a thrift has gained; nothing that its guard or success has paid for is gained."""
+    """Return what a thrift has gained: all or nothing where success or its guard differs."""
     guard = METRICS[name].guard
     assert guard is not None
-    if name not in pair.base.metrics or not pair.base.success:
+    if pair.base.success != pair.candidate.success:
+        return 1.0 if pair.candidate.success else -1.0
+    if not pair.base.success:
         return 0.0
-    if not pair.candidate.success or difference(pair, guard) < 0.0:
-        return -1.0
+    guarded = difference(pair, guard)
+    if guarded != 0.0:
+        return 1.0 if guarded > 0.0 else -1.0
     return difference(pair, name)
 
 
@@ -108,6 +115,12 @@ def extra_cost(pair: Pair, name: str) -> float:
     """Return by how much a thrift got worse where both arms succeed."""
     both = pair.base.success and pair.candidate.success
     return -difference(pair, name) if both else 0.0
+
+
+def outcome(result: "TaskResult") -> Outcome:
+    """Return what an answer has to be again if its task is deterministic."""
+    metrics = tuple(sorted(result.metrics.items()))
+    return result.success, result.validation_failures, metrics
 
 
 def fault(pair: Pair) -> float:

@@ -36,8 +36,9 @@ SUCCESS_SHARE = 0.75  # of the money is on successes, the rest on metrics
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonSettings:
-    """What counts as harm, and how many repeats a stochastic task may take."""
+    """What counts as harm, and how many pairs a task may take."""
 
+    confirmed: int = 5  # pairs that show one difference of a deterministic task before it counts
     margin: float = 0.10  # of success, or of a metric: less than that is not told from no harm
     first: int = 20  # pairs of repeats of every stochastic task, to begin with
     growth: float = 1.25  # from one look at the evidence to the next

@@ -1,17 +1,18 @@
 """Compares both arms of a benchmark: better, worse, or undecided.
 
-Deterministic tasks are compared exactly, stochastic ones by what their pairs of repeats prove.
+Deterministic tasks are compared exactly, once their differences are confirmed; stochastic and
+unsteady ones by what their pairs of repeats prove.
 
 Source: docs/explanation/calibrated-gate.md, which says what counts as what.
 Trust: results are the scorers', which are ours.  I/O: none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from judge.gauntlet.comparison.claims import THRIFTS, Pair, value
+from judge.gauntlet.comparison.claims import THRIFTS, Outcome, Pair, value
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.weighing import Weighed, weigh
 from judge.gauntlet.errors import GauntletError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluation", "TaskComparison", "compare"]
 
+_UNSTEADY = "its answers differ from one time to the next"
 Means = tuple[float | None, float | None]
 """Of the base, and of the candidate; none where an arm never gave it."""
 
@@ -33,8 +35,9 @@ class TaskComparison:
     task_id: str
     stochastic: bool
     pairs: int
-    verdict: str  # better, worse; same (deterministic); unharmed, cannot tell (stochastic)
+    verdict: str  # better, worse; same, unconfirmed (deterministic); unharmed, cannot tell
     success: Means | None  # none where there is no pair
+    missing: tuple[int, int]  # answers that were not given, by the base and by the candidate
     metrics: Mapping[str, Means]
     evidence: Mapping[str, float]  # log e-values of a stochastic task
     notes: tuple[str, ...]
@@ -47,6 +50,7 @@ class TaskComparison:
             "pairs": self.pairs,
             "verdict": self.verdict,
             "success": None if self.success is None else list(self.success),
+            "missing": list(self.missing),
             "metrics": {name: list(means) for name, means in self.metrics.items()},
             "evidence": dict(self.evidence),
             "notes": list(self.notes),
@@ -72,22 +76,23 @@ def compare(
     tasks: Sequence["Task"],
     level: float,
     settings: ComparisonSettings | None = None,
+    record: Mapping[str, Collection[Outcome]] | None = None,
 ) -> Evaluation:
     """Compare what both arms have answered to these tasks; other tasks' results are left out.
 
-    `level` is what ErrorBudget grants this proposal. Raises GauntletError where a deterministic
-    task lacks an answer, or results contradict each other.
+    `level` is what ErrorBudget grants this proposal, `record` what weigh() takes. Raises
+    GauntletError where a deterministic task lacks an answer, or results contradict each other.
     """
     if not 0.0 < level < 1.0:
         raise GauntletError(f"an error level must lie between 0 and 1, not {level}")
     settings = settings or ComparisonSettings()
-    known = weigh([*base, *candidate], tasks=tasks, level=level, settings=settings)
+    known = weigh([*base, *candidate], tasks=tasks, level=level, settings=settings, record=record)
     if known.exact.missing:
         missing = ", ".join(known.exact.missing)
         raise GauntletError(f"nothing is compared before both arms have answered {missing}")
     comparisons = tuple(
         _of_repeats(task.task_id, known, level=level, settings=settings)
-        if task.stochastic
+        if task.task_id in known.proofs
         else _exact(task.task_id, known)
         for task in tasks
     )
@@ -95,7 +100,15 @@ def compare(
     regressions = [each for each in comparisons if each.verdict == "worse"]
     improvements = [each for each in comparisons if each.verdict == "better"]
     reasons = {
-        "worse": [note for each in regressions for note in each.notes],
+        "worse": [
+            *(note for each in regressions for note in each.notes),
+            *(
+                note
+                for each in comparisons
+                if each.task_id in known.exact.open_losses
+                for note in each.notes
+            ),
+        ],
         "better": [note for each in improvements for note in each.notes],
         "cannot tell": _doubts(known, improvements, level=level, settings=settings),
     }
@@ -112,22 +125,31 @@ def compare(
 def _verdict(known: Weighed) -> str:
     if known.exact.losses or (known.standing is not None and known.standing.worse):
         return "worse"
+    if known.exact.open_losses:
+        return "cannot tell"
     better = bool(known.gains) if known.standing is None else bool(known.standing.better)
     return "better" if better else "cannot tell"
 
 
 def _exact(task: str, known: Weighed) -> TaskComparison:
-    losses, gains = known.exact.losses.get(task, ()), known.gains.get(task, ())
-    (pair,) = known.pairs[task]
+    exact, pairs = known.exact, known.pairs[task]
+    losses, gains = exact.losses.get(task, ()), known.gains.get(task, ())
+    seen = f"(not confirmed: seen in {len(pairs)} pair{'s' if len(pairs) > 1 else ''})"
+    open_ = [
+        f"{note} {seen}"
+        for each in (exact.open_losses, exact.open_gains, exact.open_savings, exact.open_costs)
+        for note in each.get(task, ())
+    ]
     return TaskComparison(
         task_id=task,
         stochastic=False,
-        pairs=1,
-        verdict="worse" if losses else "better" if gains else "same",
-        success=(float(pair.base.success), float(pair.candidate.success)),
-        metrics=_means([pair]),
+        pairs=len(pairs),
+        verdict="worse" if losses else "better" if gains else "unconfirmed" if open_ else "same",
+        success=_mean(pairs, "success"),
+        missing=_missing(pairs),
+        metrics=_means(pairs),
         evidence={},
-        notes=(*losses, *gains, *known.dear.get(task, ())),
+        notes=(*losses, *gains, *exact.costs.get(task, ()), *open_),
     )
 
 
@@ -147,10 +169,11 @@ def _of_repeats(
     verdict = "worse" if worse else "better" if better else "unharmed" if unharmed else None
     return TaskComparison(
         task_id=task,
-        stochastic=True,
+        stochastic=task not in known.unsteady,
         pairs=len(pairs),
         verdict=verdict or "cannot tell",
         success=_mean(pairs, "success") if pairs else None,
+        missing=_missing(pairs),
         metrics=_means(pairs),
         evidence={
             **{f"improved {name}": log_e for name, log_e in proof.improved.items()},
@@ -159,10 +182,15 @@ def _of_repeats(
             "hopeless": proof.hopeless,
         },
         notes=(
+            *([f"{task}: {_UNSTEADY}"] if task in known.unsteady else []),
             *(f"{task}: {name} is worse, {_shown(pairs, name)}" for name in worse),
             *(f"{task}: {name} is better, {_shown(pairs, name)}" for name in better),
         ),
     )
+
+
+def _missing(pairs: Sequence[Pair]) -> tuple[int, int]:
+    return sum(pair.base.missing for pair in pairs), sum(pair.candidate.missing for pair in pairs)
 
 
 def _shown(pairs: Sequence[Pair], name: str) -> str:
@@ -172,9 +200,12 @@ def _shown(pairs: Sequence[Pair], name: str) -> str:
             for arm in ([pair.base for pair in pairs], [pair.candidate for pair in pairs])
         ]
         return f"{counts[0]} -> {counts[1]} invalid answers in {len(pairs)} pairs"
+    if name == "repeatability":
+        return f"answers differ from one time to the next more often over {len(pairs)} pairs"
     base, candidate = _mean(pairs, name)
     ends = "nothing" if candidate is None else f"{candidate:.3f}"
-    return f"{base or 0.0:.3f} -> {ends} over {len(pairs)} pairs"
+    begins = "nothing" if base is None else f"{base:.3f}"
+    return f"{begins} -> {ends} over {len(pairs)} pairs"
 
 
 def _doubts(
@@ -185,7 +216,8 @@ def _doubts(
     settings: ComparisonSettings,
 ) -> list[str]:
     """Return why neither is shown."""
-    doubts = []
+    doubts = [f"{task}: its loss was seen in too few pairs" for task in known.exact.open_losses]
+    doubts += [f"{task}: {_UNSTEADY}" for task in known.unsteady]
     if not improvements:
         doubts.append("no task is shown to be better")
     if known.dear and known.exact.savings:

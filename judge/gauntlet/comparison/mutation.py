@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from judge.gauntlet.comparison.defects import changes_at, places_of
-from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.comparison.weighing import weigh
+from judge.gauntlet.comparison.weighing import loss_of
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, run_task
@@ -228,11 +227,10 @@ class TaskJudge:
                 raise GauntletError("no deterministic task succeeds in the unchanged tree")
             return None
         for at, task in enumerate(self._tasks):
-            answers = [self._base[task.task_id], self._ask(task, tree, "candidate")]
-            known = weigh(answers, tasks=[task], level=0.5, settings=ComparisonSettings())
-            if known.exact.losses:
+            loss = loss_of(self._base[task.task_id], self._ask(task, tree, "candidate"))
+            if loss is not None:
                 self._tasks.insert(0, self._tasks.pop(at))
-                return known.exact.losses[task.task_id][0]
+                return loss
         return None
 
     def _ask(self, task: Task, tree: Path, arm: Arm) -> TaskResult:

@@ -4,11 +4,13 @@ Source of the budget: Xu & Ramdas 2024, "Online multiple testing with e-values" 
 I/O: none.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from math import log
 from typing import TYPE_CHECKING
 
+from judge.gauntlet.comparison.claims import Outcome
 from judge.gauntlet.comparison.e_values import ComparisonSettings, schedule
 from judge.gauntlet.comparison.weighing import weigh
 
@@ -28,8 +30,8 @@ class ErrorBudget:
     A promotion is wrong if the change improves nothing, or harms a stochastic task by the margin.
     The t-th proposal gets alpha times its share, times one more than were promoted before it. The
     expected share of wrong promotions then stays at most alpha, however the proposals' evidence
-    hangs together (they share the base's answers); while there is nothing to find, so does the
-    chance that anything is ever promoted.
+    hangs together; while there is nothing to find, so does the chance that anything is ever
+    promoted.
     """
 
     alpha: float = 0.05
@@ -54,22 +56,39 @@ def wanted_pairs(
     tasks: Sequence["Task"],
     level: float,
     settings: ComparisonSettings | None = None,
+    record: Mapping[str, Collection[Outcome]] | None = None,
 ) -> list[tuple[str, int]]:
     """Return (task, repeat) of the pairs that are wanted next; none: it is decided or spent.
 
-    Deterministic tasks come first; if one of them shows a loss, no repeats are asked for.
-    Where an arm's answer to a pair is there already, the other's is wanted.
+    Deterministic tasks come first. Where the arms differ, both are asked again, one task after the
+    other, losses before gains: one loss that stays is the end, and one gain that stays is enough.
+    Where an arm's answer to a pair is there already, the other's is wanted. `record` as weigh()
+    takes it.
     """
     settings = settings or ComparisonSettings()
-    known = weigh(results, tasks=tasks, level=level, settings=settings)
+    results = list(results)
+    known = weigh(results, tasks=tasks, level=level, settings=settings, record=record)
+    have = {task: {pair.base.repeat for pair in each} for task, each in known.pairs.items()}
+    for result in results:
+        if result.cached and result.task_id in have:  # its repeat cannot be answered again
+            have[result.task_id].add(result.repeat)
+
+    def more(task: str, wanted: int) -> list[tuple[str, int]]:
+        free = (repeat for repeat in count() if repeat not in have[task])
+        return [(task, repeat) for repeat in islice(free, wanted)]
+
+    if known.exact.losses:
+        return []
     if known.exact.missing:
-        return [(task, 0) for task in known.exact.missing]
+        return [pair for task in known.exact.missing for pair in more(task, 1)]
+    for task in (*known.exact.open_losses, *known.promising):
+        return more(task, 1)
     if known.standing is None:
         return []
     pairs = []
     for task, wanted in zip(known.proofs, known.standing.wanted, strict=True):
         if wanted:
-            have = {pair.base.repeat for pair in known.pairs[task]}
-            upto = next(look for look in schedule(settings) if look > len(have))
-            pairs += [(task, repeat) for repeat in range(upto) if repeat not in have]
+            seen = len(known.pairs[task])
+            upto = next(look for look in schedule(settings) if look > seen)
+            pairs += more(task, upto - seen)
     return pairs

@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from judge.gauntlet.comparison.disturbances import (
+    DISTURBANCES,
+    Change,
+    follow,
+    follow_exact,
+)
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.sequential import ErrorBudget
 from judge.gauntlet.comparison.trials import (
@@ -18,7 +24,16 @@ from judge.gauntlet.comparison.trials import (
     try_changes,
 )
 
-__all__ = ["Scale", "Table", "percent", "positions", "power_row", "simulate"]
+__all__ = [
+    "Scale",
+    "Table",
+    "disturbed_row",
+    "exact_row",
+    "percent",
+    "positions",
+    "power_row",
+    "simulate",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +68,9 @@ class Scale:
     sequences: int = 50
     proposals: int = 1_000  # of a sequence that changes nothing
     mixed: int = 60  # of a sequence that changes something
+    disturbed: int = 1_000  # sequences on a machine that changes
+    following: int = 20  # proposals of each of them
+    exact: int = 200  # sequences whose deterministic tasks fail at random
     settings: ComparisonSettings = field(default_factory=ComparisonSettings)
 
 
@@ -63,6 +81,8 @@ def simulate(scale: Scale | None = None) -> Iterator[Table]:
     yield _power_table(scale)
     yield _effect_table(scale)
     yield _mixed_table(scale)
+    yield _disturbed_table(scale)
+    yield _exact_table(scale)
     yield _null_table(scale)
 
 
@@ -202,6 +222,77 @@ def _mixed_table(scale: Scale) -> Table:
         "one better; a deterministic one better",
         rows,
     )
+
+
+def _disturbed_table(scale: Scale) -> Table:
+    return Table.of(
+        f"A machine that changes: {scale.disturbed:,} sequences of {scale.following} proposals, "
+        "20 tasks",
+        [disturbed_row(scale, name) for name in DISTURBANCES],
+    )
+
+
+def disturbed_row(scale: Scale, name: str) -> dict[str, str]:
+    """Return one row of the table of disturbances."""
+    place = list(DISTURBANCES).index(name)
+    told = {"disturbance": name}
+    for cached, what in ((False, "no change, asked in turn"), (True, "no change, base cached")):
+        found = follow(
+            DISTURBANCES[name],
+            Change(),
+            sequences=scale.disturbed,
+            proposals=scale.following,
+            rng=_rng(scale, 6, place, int(cached)),
+            settings=scale.settings,
+            cached=cached,
+        )
+        told[f"{what}: sequences with any promoted"] = percent(found.promoted.any(axis=-1).mean())
+        if not cached:
+            told["called worse"] = percent(found.worse.mean())
+            told["pairs a task"] = f"{found.pairs.mean() / 20:.0f}"
+    good = follow(
+        DISTURBANCES[name],
+        Change(improves=0.10),
+        sequences=scale.disturbed,
+        proposals=1,
+        rng=_rng(scale, 6, place, 2),
+        settings=scale.settings,
+    )
+    told["one task better by ten points: promoted"] = percent(good.promoted.mean())
+    told["of these called worse"] = percent(good.worse.mean())
+    return told
+
+
+def _exact_table(scale: Scale) -> Table:
+    return Table.of(
+        f"Tasks declared deterministic that fail at random: {scale.exact} sequences of 5 "
+        "proposals, 6 tasks",
+        [exact_row(scale, flake) for flake in (0.0, 0.05, 0.15, 0.5)],
+    )
+
+
+def exact_row(scale: Scale, flake: float) -> dict[str, str]:
+    """Return one row of the table of deterministic tasks that are none."""
+    place = round(1_000 * flake)
+    null, good = (
+        follow_exact(
+            flake=flake,
+            tasks=6,
+            sequences=scale.exact,
+            proposals=1 if improved else 5,
+            rng=_rng(scale, 7, place, int(improved)),
+            improved=improved,
+        )
+        for improved in (False, True)
+    )
+    return {
+        "answers that fail": f"{flake:.0%}",
+        "no change: sequences with any promoted": percent(null.promoted.any(axis=-1).mean()),
+        "called worse": percent(null.worse.mean()),
+        "pairs a task": f"{null.pairs.mean() / 6:.0f}",
+        "one task cured: promoted": percent(good.promoted.mean()),
+        "of these called worse": percent(good.worse.mean()),
+    }
 
 
 def _null_table(scale: Scale) -> Table:

@@ -25,6 +25,7 @@ from judge.gauntlet.comparison.e_values import (
     standing,
 )
 from judge.gauntlet.comparison.sequential import ErrorBudget
+from judge.gauntlet.comparison.weighing import GUARDED
 
 __all__ = [
     "Trials",
@@ -131,7 +132,7 @@ def _weigh(
     """Weigh counts of shape (changes, tasks, 3) as weighing.py does; no task has metrics."""
     improved = log_e(_OUTCOMES, counts, margin=0.0)
     metrics = np.zeros((len(counts), 1))  # money that is on claims which nobody disputes
-    guards = np.zeros((len(counts), 3 * world.tasks))  # two other qualities, and validity
+    guards = np.zeros((len(counts), (len(GUARDED) - 1) * world.tasks))  # all but success
     return standing(
         LogEValues(
             improved=np.concatenate([improved, metrics], axis=-1),

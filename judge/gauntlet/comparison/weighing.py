@@ -1,10 +1,14 @@
 """What the answers of both arms show so far: exact findings and accumulated evidence.
 
+A difference on a deterministic task counts once several pairs show the same one; losses count
+together while no pair shows a gain. A task whose answers contradict each other is unsteady: it is
+weighed like a stochastic one.
+
 Source: claims.py says what is compared, e_values.py what it proves.
 I/O: none.  Units: natural logarithms.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,10 +17,12 @@ import numpy as np
 from judge.gauntlet.comparison.claims import (
     QUALITIES,
     THRIFTS,
+    Outcome,
     Pair,
     difference,
     extra_cost,
     fault,
+    outcome,
     pairs_of,
     saving,
     value,
@@ -34,7 +40,10 @@ if TYPE_CHECKING:
     from judge.gauntlet.tasks.benchmark import TaskResult
     from judge.gauntlet.tasks.reference_set import Task
 
-__all__ = ["Exact", "TaskEvidence", "Weighed", "weigh"]
+__all__ = ["GUARDED", "Exact", "TaskEvidence", "Weighed", "loss_of", "weigh"]
+
+GUARDED = (*QUALITIES, "validity", "repeatability")
+"""What a change can be called worse for."""
 
 Notes = Mapping[str, tuple[str, ...]]
 """Task -> what is found there, in words."""
@@ -49,11 +58,15 @@ class Exact:
     gains: Notes
     savings: Notes  # of thrifts
     costs: Notes
+    open_losses: Notes  # as above, but shown by too few pairs so far
+    open_gains: Notes
+    open_savings: Notes
+    open_costs: Notes
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEvidence:
-    """What the pairs of one stochastic task prove; all of it log e-values."""
+    """What the pairs of one stochastic or unsteady task prove; all of it log e-values."""
 
     improved: Mapping[str, float]  # quality or thrift -> that it is better
     harmed: Mapping[str, float]  # quality -> that it is worse
@@ -68,11 +81,12 @@ class Weighed:
 
     pairs: Mapping[str, tuple[Pair, ...]]
     exact: Exact
-    proofs: Mapping[str, TaskEvidence]  # stochastic task -> what is known of it
-    dear: Notes  # thrifts that got worse somewhere: while there are any, none counts as better
+    proofs: Mapping[str, TaskEvidence]  # stochastic or unsteady task -> what is known of it
+    unsteady: tuple[str, ...]  # deterministic tasks whose answers contradict each other
+    dear: Notes  # thrifts that got worse somewhere: while there are any, no saving counts
     standing: (
         SequentialState | None
-    )  # none where no task is stochastic, or an exact loss settles it
+    )  # none where no task is stochastic or unsteady, or an exact loss settles it
 
     @property
     def gains(self) -> Notes:
@@ -82,6 +96,21 @@ class Weighed:
             found[task] = (*found.get(task, ()), *notes)
         return found
 
+    @property
+    def promising(self) -> tuple[str, ...]:
+        """Tasks of which more pairs may yield a gain; none where there is one already.
+
+        A cost that is not confirmed yet is cleared up first where something else is saved.
+        """
+        exact = self.exact
+        if self.gains:
+            return ()
+        found = dict.fromkeys(exact.open_gains)
+        saved = exact.savings or exact.open_savings or any(map(_has_thrifts, self.proofs.values()))
+        if saved and all(task in exact.open_costs for task in self.dear):
+            found |= dict.fromkeys([*exact.open_costs, *exact.open_savings])
+        return tuple(task for task in found if task not in exact.open_losses)
+
 
 def weigh(
     results: Iterable["TaskResult"],
@@ -89,29 +118,96 @@ def weigh(
     tasks: Sequence["Task"],
     level: float,
     settings: ComparisonSettings,
+    record: Mapping[str, Collection[Outcome]] | None = None,
 ) -> Weighed:
     """Weigh all results of both arms; what is no pair is left out.
 
-    Raises GauntletError for results that contradict each other.
+    `record` has what the base answered to deterministic tasks before, for earlier proposals. It
+    can only make a task unsteady. Raises GauntletError for results that contradict each other.
     """
+    record = record or {}
     pairs = pairs_of(results, tasks=tasks)
-    exact = _exactly({task.task_id: pairs[task.task_id] for task in tasks if not task.stochastic})
-    stochastic = [task.task_id for task in tasks if task.stochastic]
-    proofs = {task: _prove(pairs[task], settings) for task in stochastic}
-    dear = {**exact.costs}
+    exact_pairs = {task.task_id: pairs[task.task_id] for task in tasks if not task.stochastic}
+    unsteady = tuple(
+        task for task, each in exact_pairs.items() if _is_unsteady(each, record.get(task, ()))
+    )
+    exact = _exactly(
+        {task: each for task, each in exact_pairs.items() if task not in unsteady},
+        confirmed=settings.confirmed,
+        together=not unsteady and _lose_together(exact_pairs, settings.confirmed),
+    )
+    proofs = {
+        task.task_id: _prove(pairs[task.task_id], settings, repeatable=not task.stochastic)
+        for task in tasks
+        if task.stochastic or task.task_id in unsteady
+    }
+    dear = {**exact.costs, **exact.open_costs}
     for task, proof in proofs.items():
         shown = [name for name, log in proof.costs.items() if log >= -np.log(settings.worse)]
         if shown:
             dear[task] = tuple(f"{task}: {name} is worse" for name in shown)
-    known = Weighed(pairs=pairs, exact=exact, proofs=proofs, dear=dear, standing=None)
-    if exact.losses or not stochastic:
+    known = Weighed(
+        pairs=pairs, exact=exact, proofs=proofs, unsteady=unsteady, dear=dear, standing=None
+    )
+    if exact.losses or not proofs:
         return known
-    evidence = _evidence(known, level=level, settings=settings)
+    evidence = _evidence(known, tasks=len(tasks), level=level, settings=settings)
     return replace(known, standing=standing(evidence, settings=settings))
 
 
-def _exactly(pairs: Mapping[str, tuple[Pair, ...]]) -> Exact:
+def _has_thrifts(proof: TaskEvidence) -> bool:
+    return any(name in THRIFTS for name in proof.improved)
+
+
+def _is_unsteady(pairs: Sequence[Pair], before: Collection[Outcome]) -> bool:
+    """Tell whether an arm contradicts itself, or the base its record where the arms differ."""
+    base = {outcome(pair.base) for pair in pairs}
+    candidate = {outcome(pair.candidate) for pair in pairs}
+    return len(base) > 1 or len(candidate) > 1 or (base != candidate and bool({*before} - base))
+
+
+def _lose_together(pairs: Mapping[str, tuple[Pair, ...]], confirmed: int) -> bool:
+    """Tell whether so many pairs of any tasks show a loss, and none a gain.
+
+    If a change changes nothing, the drawn order makes either of the two as likely in each pair.
+    """
+    found = [_loses(pair) for each in pairs.values() for pair in each]
+    return False not in found and found.count(True) >= confirmed
+
+
+def _loses(pair: Pair) -> bool | None:
+    """Tell whether a pair shows a loss and no gain; None where it shows neither."""
+    signs = [difference(pair, name) for name in QUALITIES] + [-_faults(pair)]
+    return all(sign <= 0 for sign in signs) if any(signs) else None
+
+
+def _exactly(pairs: Mapping[str, tuple[Pair, ...]], *, confirmed: int, together: bool) -> Exact:
     answered = {task: each[0] for task, each in pairs.items() if each}
+    shown = {task: pair for task, pair in answered.items() if len(pairs[task]) >= confirmed}
+    open_ = {task: pair for task, pair in answered.items() if task not in shown}
+    losses = _lost(answered)
+    return Exact(
+        missing=tuple(task for task, each in pairs.items() if not each),
+        losses={task: notes for task, notes in losses.items() if task in shown or together},
+        gains=_notes(shown, QUALITIES, difference),
+        savings=_notes(shown, THRIFTS, _saved),
+        costs=_notes(shown, THRIFTS, extra_cost),
+        open_losses={
+            task: notes for task, notes in losses.items() if task in open_ and not together
+        },
+        open_gains=_notes(open_, QUALITIES, difference),
+        open_savings=_notes(open_, THRIFTS, _saved),
+        open_costs=_notes(open_, THRIFTS, extra_cost),
+    )
+
+
+def loss_of(base: "TaskResult", candidate: "TaskResult") -> str | None:
+    """Return what one answer to a deterministic task lost, in words; None if nothing."""
+    losses = _lost({base.task_id: Pair(base, candidate)})
+    return losses[base.task_id][0] if losses else None
+
+
+def _lost(answered: Mapping[str, Pair]) -> dict[str, tuple[str, ...]]:
     losses = _notes(answered, QUALITIES, lambda pair, name: -difference(pair, name))
     faults = {task: pair for task, pair in answered.items() if _faults(pair) > 0}
     if sum(_faults(pair) for pair in answered.values()) > 0:
@@ -121,13 +217,13 @@ def _exactly(pairs: Mapping[str, tuple[Pair, ...]]) -> Exact:
                 f"{task}: validation failures {pair.base.validation_failures} -> "
                 f"{pair.candidate.validation_failures}",
             )
-    return Exact(
-        missing=tuple(task for task, each in pairs.items() if not each),
-        losses=losses,
-        gains=_notes(answered, QUALITIES, difference),
-        savings=_notes(answered, THRIFTS, saving),
-        costs=_notes(answered, THRIFTS, extra_cost),
-    )
+    return losses
+
+
+def _saved(pair: Pair, name: str) -> float:
+    """Return what a thrift has gained where both arms succeed and the guard is no worse."""
+    both = pair.base.success and pair.candidate.success
+    return difference(pair, name) if both and saving(pair, name) > 0.0 else 0.0
 
 
 def _faults(pair: Pair) -> int:
@@ -151,16 +247,22 @@ def _told(task: str, name: str, pair: Pair) -> str:
         why = f": {pair.candidate.problem}" if pair.candidate.problem else ""
         return f"{task}: {ends} now{why}"
     before, after = value(pair.base, name), value(pair.candidate, name)
-    return f"{task}: {name} {before:g} -> {'nothing' if after is None else f'{after:g}'}"
+    then, now = ("nothing" if each is None else f"{each:g}" for each in (before, after))
+    return f"{task}: {name} {then} -> {now}"
 
 
-def _prove(pairs: Sequence[Pair], settings: ComparisonSettings) -> TaskEvidence:
-    given = {"success", *(name for pair in pairs for name in pair.base.metrics)}
+def _prove(
+    pairs: Sequence[Pair], settings: ComparisonSettings, *, repeatable: bool
+) -> TaskEvidence:
+    given = {"success"}
+    given.update(name for pair in pairs for each in _both(pair) for name in each.metrics)
     better = {name: [difference(pair, name) for pair in pairs] for name in QUALITIES}
     better = {name: each for name, each in better.items() if name in given}
     cheaper = {name: [saving(pair, name) for pair in pairs] for name in THRIFTS if name in given}
     dearer = {name: [extra_cost(pair, name) for pair in pairs] for name in cheaper}
     guarded = {**better, "validity": [-fault(pair) for pair in pairs]}
+    if repeatable:
+        guarded["repeatability"] = _repeated(pairs)
     claims = {**better, **cheaper}
     margin = settings.margin
     return TaskEvidence(
@@ -172,6 +274,26 @@ def _prove(pairs: Sequence[Pair], settings: ComparisonSettings) -> TaskEvidence:
     )
 
 
+def _both(pair: Pair) -> "tuple[TaskResult, TaskResult]":
+    return pair.base, pair.candidate
+
+
+def _repeated(pairs: Sequence[Pair]) -> list[float]:
+    """Return by how much more often the candidate gives one right answer twice.
+
+    No pair counts twice. To be wrong twice is no virtue: a base that always fails is not ahead.
+    """
+    blocks = zip(pairs[::2], pairs[1::2], strict=False)
+    return [
+        float(_same(one.candidate, two.candidate)) - float(_same(one.base, two.base))
+        for one, two in blocks
+    ]
+
+
+def _same(one: "TaskResult", two: "TaskResult") -> bool:
+    return one.success and outcome(one) == outcome(two)
+
+
 def _log_e(differences: Sequence[float], *, margin: float = 0.0) -> float:
     return float(log_e(differences, [1.0] * len(differences), margin=margin))
 
@@ -180,10 +302,12 @@ def _less(differences: Sequence[float]) -> list[float]:
     return [-each for each in differences]
 
 
-def _evidence(known: Weighed, *, level: float, settings: ComparisonSettings) -> LogEValues:
+def _evidence(
+    known: Weighed, *, tasks: int, level: float, settings: ComparisonSettings
+) -> LogEValues:
     """Lay the proofs out, with the money shared among claims that are fixed beforehand.
 
-    A metric that a task does not have wins and loses nothing.
+    A metric that a task does not have wins and loses nothing; neither does a task that is steady.
     """
     metrics = [name for name in (*QUALITIES, *THRIFTS) if name != "success"]
     metric_share = (1.0 - SUCCESS_SHARE) / len(metrics)
@@ -193,14 +317,13 @@ def _evidence(known: Weighed, *, level: float, settings: ComparisonSettings) -> 
             lost = known.dear and name in THRIFTS
             improved.append(-np.inf if lost else proof.improved.get(name, 0.0))
             weights.append(SUCCESS_SHARE if name == "success" else metric_share)
-    guarded = (*QUALITIES, "validity")
+    rest = tasks - len(known.proofs)
+    harmed = [proof.harmed.get(name, 0.0) for proof in known.proofs.values() for name in GUARDED]
     return LogEValues(
-        improved=np.array(improved),
-        weights=np.array(weights) / len(known.proofs),
+        improved=np.array([*improved, *[0.0] * rest]),
+        weights=np.array([*weights, *[1.0] * rest]) / tasks,
         unharmed=np.array([proof.unharmed for proof in known.proofs.values()]),
-        harmed=np.array(
-            [proof.harmed.get(name, 0.0) for proof in known.proofs.values() for name in guarded]
-        ),
+        harmed=np.array([*harmed, *[0.0] * (rest * len(GUARDED))]),
         hopeless=np.array([proof.hopeless for proof in known.proofs.values()]),
         spent=np.array([len(known.pairs[task]) >= settings.most for task in known.proofs]),
         level=level,

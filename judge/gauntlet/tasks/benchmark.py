@@ -11,10 +11,11 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Literal
 
 from judge.confinement.supervised import ResourceLimits, discard
-from judge.gauntlet.errors import CandidateError
+from judge.gauntlet.errors import CandidateError, NoAnswerError
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.conversation import Conversation
 from judge.gauntlet.tasks.reference_set import TASKS, Task, message_of, write_snapshot
@@ -23,9 +24,10 @@ from judge.gauntlet.tasks.scoring import Score, Scorer, same
 if TYPE_CHECKING:
     from judge.gauntlet.repository.git import Repository
 
-__all__ = ["Arm", "TaskResult", "export", "run_set", "run_task", "seed_of"]
+__all__ = ["ARMS", "Arm", "TaskResult", "drawn_seed", "export", "run_set", "run_task", "seed_of"]
 
 Arm = Literal["base", "candidate"]
+ARMS: tuple[Arm, Arm] = ("base", "candidate")
 _MAX_OUTPUT = 4 * 2**20
 READY: Mapping[str, bool] = {"ready": True}
 """The only reply to the first message."""
@@ -37,22 +39,29 @@ class TaskResult:
 
     task_id: str
     arm: Arm
-    repeat: int  # from 0; a deterministic task has no other
+    repeat: int  # from 0: the number of the pair of answers
     seed: int
     success: bool
     validation_failures: int
     metrics: Mapping[str, float]
     problem: str | None  # in words of ours
     isolation: tuple[str, ...]  # what was in force while the candidate ran
+    missing: bool = False  # there is no answer: counted as a failure, in either arm alike
+    cached: bool = False  # from an earlier proposal, as old records have it; it decides nothing
 
 
 def seed_of(task: Task, repeat: int) -> int:
-    """Return a repeat's seed, which is the same in both arms."""
+    """Return the seed of a numbered repeat, for answers that are not compared in pairs."""
     if not task.stochastic:
         return task.seed
     from monitor.seeds import derive_seed  # noqa: PLC0415 - torch takes seconds to import
 
     return derive_seed("repeat", task.seed, repeat)
+
+
+def drawn_seed(task: Task, random: Random) -> int:
+    """Return a seed that nobody can know before the pair is asked; a deterministic task has one."""
+    return random.getrandbits(63) if task.stochastic else task.seed
 
 
 def export(repository: "Repository", commit: str, manifest: Manifest, into: Path) -> None:
@@ -86,9 +95,14 @@ def run_task(
     arm: Arm,
     scratch: Path,
     repeat: int = 0,
+    seed: int | None = None,
 ) -> TaskResult:
-    """Ask one arm for its answer; raise GauntletError only where we cannot run it at all."""
-    drawn = task.with_seed(seed_of(task, repeat))
+    """Ask one arm for its answer; raise GauntletError only where we cannot run it at all.
+
+    `seed` is the one that was drawn for the pair; by default it follows from the repeat.
+    """
+    drawn = task.with_seed(seed_of(task, repeat) if seed is None else seed)
+    missing = False
     limits = manifest.benchmark
     folder = Path(tempfile.mkdtemp(dir=scratch))
     try:
@@ -114,6 +128,7 @@ def run_task(
                     raise CandidateError('the first reply is not {"ready": true}')  # noqa: TRY301
                 score = scorers[drawn.scorer](drawn, conversation.ask)
         except CandidateError as error:
+            missing = isinstance(error, NoAnswerError)
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))
     finally:
         discard(folder)
@@ -127,4 +142,5 @@ def run_task(
         metrics=dict(score.metrics),
         problem=score.problem,
         isolation=conversation.isolation,
+        missing=missing,
     )

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from judge.confinement.supervised import Supervised
-from judge.gauntlet.errors import CandidateError, GauntletError
+from judge.gauntlet.errors import CandidateError, GauntletError, NoAnswerError
 from ledger.strict_json import read_json
 
 __all__ = ["Conversation"]
@@ -31,7 +31,7 @@ class Conversation(Supervised):
         self.say(line)
         answer = self.line()
         if answer is None:
-            raise CandidateError(f"there is no answer: {self.end().words}")
+            raise NoAnswerError(f"there is no answer: {self.end().words}")
         try:
             return read_json(answer)
         except ValueError as error:

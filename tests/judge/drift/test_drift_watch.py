@@ -1,6 +1,7 @@
 """A line that is watched: what is raised, what is done, and what an operator's answer does."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -70,9 +71,13 @@ def promote(line: Line, place: Workplace, text: str) -> str:
     return commit
 
 
-def history(*values: float, again: float | None = None) -> DriftHistory:
+NO_PAUSE = ChartLimits(pause=0.0)
+
+
+def history(*values: float, again: tuple[float, ...] = ()) -> DriftHistory:
+    now = datetime(2026, 11, 22, tzinfo=UTC)
     points = [
-        Point(checkpoint=str(n), value=value, again=None, complexity=None, answered=False)
+        Point(checkpoint=str(n), value=value, again=(), at=now, complexity=None, answered=False)
         for n, value in enumerate(values)
     ]
     last = points.pop()
@@ -91,7 +96,14 @@ def test_harm_behind_the_gauntlets_back_is_rolled_back(line: Line, controller: C
     original = line.head()
     harm = promote(line, place, UNSORTED)
     make = maker_of(place.reference_set(harm), TASKS)
-    found = watch(place, make=make, production={})
+    for asked in (1, 2):  # what comes at once has the same disturbance, and confirms nothing
+        waiting = watch(place, make=make, production={})
+        assert (waiting.raised, waiting.rollback) == ((), None)
+        assert waiting.waits is not None
+        active = place.line().active
+        assert place.line().evaluations[active, "drift"] == 1, asked
+        assert (active, "confirmation") not in place.line().evaluations
+    found = watch(place, make=make, production={}, limits=NO_PAUSE)
     assert [each.kind for each in found.raised] == ["circuit breaker"]
     assert found.rollback is not None
     assert found.rollback.commit == original == line.head()
@@ -100,6 +112,33 @@ def test_harm_behind_the_gauntlets_back_is_rolled_back(line: Line, controller: C
     assert chain.active == chain.first
     purposes = [key[1] for key in chain.evaluations]
     assert purposes == ["baseline", "drift", "confirmation"]
+    assert chain.evaluations[harm_id(chain), "confirmation"] == NO_PAUSE.confirmations
+
+
+def harm_id(chain: Chain) -> str:
+    return next(each.id for each in chain.checkpoints.values() if each.parent is not None)
+
+
+def test_confirmation_that_follows_at_once_confirms_nothing(controller: Controller) -> None:
+    place = controller.place
+    for _ in range(20):
+        record(place, purpose="baseline")
+    record(place, right=2)
+    for _ in range(3):  # as another program, or an earlier version, writes them
+        record(place, right=2, purpose="confirmation")
+    assert [point.again for point in read_history(place).points] == [()]
+    assert watch(place, make=None, production={}, measure=False).rollback is None
+    assert [point.again for point in read_history(place, pause=0.0).points] == [(0.5, 0.5, 0.5)]
+
+
+def test_one_good_confirmation_clears_a_bad_evaluation(controller: Controller) -> None:
+    place = controller.place
+    for _ in range(20):
+        record(place, purpose="baseline")
+    record(place, right=2)
+    record(place, right=4, purpose="confirmation")
+    found = watch(place, make=None, production={}, measure=False, limits=NO_PAUSE)
+    assert (found.rollback, found.waits) == (None, None)
 
 
 def test_harmless_change_raises_nothing(line: Line, controller: Controller) -> None:
@@ -111,7 +150,7 @@ def test_harmless_change_raises_nothing(line: Line, controller: Controller) -> N
     assert (found.raised, found.rollback, place.line().open_alarms) == ((), None, {})
     assert line.head() == commit
     (point,) = found.history.points
-    assert (point.value, point.again, point.complexity) == (1.0, None, None)
+    assert (point.value, point.again, point.complexity) == (1.0, (), None)
 
 
 def test_ratchet_is_raised_once_until_it_is_answered(controller: Controller) -> None:
@@ -167,14 +206,16 @@ def test_evaluations_with_other_tasks_are_not_compared(controller: Controller) -
 
 def test_what_a_second_evaluation_does_not_confirm_is_no_alarm() -> None:
     low = (0.9, 0.9, 0.9, 0.9, 0.9, 0.87)
-    assert kinds(history(*low, again=0.87)) == ["three sigma"]
-    assert kinds(history(*low, again=0.9)) == []
-    assert kinds(history(*low, again=None)) == []
+    assert kinds(history(*low, again=(0.87,))) == ["three sigma"]
+    assert kinds(history(*low, again=(0.9,))) == []
+    assert kinds(history(*low, again=())) == []
 
 
-def test_circuit_breaker_waits_for_a_second_evaluation() -> None:
-    assert kinds(history(0.9, 0.6, again=0.6)) == ["circuit breaker"]
-    assert kinds(history(0.9, 0.75, again=0.75)) == ["ratchet"]
+def test_circuit_breaker_waits_for_two_later_evaluations() -> None:
+    assert kinds(history(0.9, 0.6, again=(0.6, 0.6))) == ["circuit breaker"]
+    assert "circuit breaker" not in kinds(history(0.9, 0.6, again=(0.6,)))
+    assert "circuit breaker" not in kinds(history(0.9, 0.6, again=(0.6, 0.9)))
+    assert kinds(history(0.9, 0.75, again=(0.75, 0.75))) == ["ratchet"]
 
 
 def test_production_is_told_of_the_active_checkpoint() -> None:

@@ -1,6 +1,7 @@
 """Results of reference tasks for both arms, made by hand or drawn at random."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.comparison.sequential import wanted_pairs
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from judge.gauntlet.tasks.reference_set import Task
+
+CONFIRMED = ComparisonSettings().confirmed
 
 
 def task(task_id: str, *, stochastic: bool = False) -> Task:
@@ -24,6 +27,7 @@ def result(
     repeat: int = 0,
     seed: int | None = None,
     faults: int = 0,
+    missing: bool = False,
     **metrics: float,
 ) -> TaskResult:
     return TaskResult(
@@ -36,6 +40,7 @@ def result(
         metrics=metrics,
         problem=None if success else "wrong",
         isolation=(),
+        missing=missing,
     )
 
 
@@ -53,6 +58,19 @@ def pair(
         values = {"success": what} if isinstance(what, bool) else {"success": True, **what}
         told.append(result(task_id, arm, repeat=repeat, **values))
     return told
+
+
+def confirmed(results: Sequence[TaskResult], *, stochastic: Sequence[str] = ()) -> list[TaskResult]:
+    """Return results in which the one pair of a deterministic task comes as often as it must."""
+    whole = {each.task_id: 0 for each in results if each.task_id not in stochastic}
+    for each in results:
+        if each.task_id in whole:
+            whole[each.task_id] += 1
+    return [
+        replace(each, repeat=repeat)
+        for each in results
+        for repeat in (range(CONFIRMED) if whole.get(each.task_id) == 2 else [each.repeat])
+    ]
 
 
 def asked(

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from gauntlet_lines import (
     COMPONENT,
+    NAMES,
     SELECTION,
     SETTINGS,
     THRIFTY,
@@ -24,6 +25,7 @@ from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import anchors, benchmarking
 from judge.gauntlet.approvals import make_approval, sign
+from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import digest_of
 from judge.gauntlet.errors import ApprovalError, GauntletError, RepositoryError
 from judge.gauntlet.promotion import INTENT
@@ -55,7 +57,8 @@ def thrifty_component(text: str) -> str:
     )
 
 
-def test_change_is_rejected_when_worse_and_promoted_when_better(line: Line) -> None:
+def test_change_is_rejected_when_worse_and_promoted_when_better(tmp_path: Path) -> None:
+    line, confirmed = Line(tmp_path, settings=ComparisonSettings()), ComparisonSettings().confirmed
     before, tree = line.head(), line.work_tree()
     with line.controller() as controller:
         worse = judged(controller, line.diff(SELECTION, UNSORTED))
@@ -72,14 +75,19 @@ def test_change_is_rejected_when_worse_and_promoted_when_better(line: Line) -> N
     assert line.text(SELECTION) == THRIFTY
     assert line.work_tree() == tree
     assert line.repository.branches() == ("main", "work")  # a proposal's branch ends with it
-    stages = ["Submitted", "Branched", "Tested", *["TaskScored"] * 4, "Evaluated", "Concluded"]
-    assert events(line, worse.id) == stages
-    again = stages.index("Evaluated")  # what is better answers once more
-    assert events(line, better.id) == [*stages[:again], *["TaskScored"] * 2, *stages[again:]]
-    with line.log() as log:  # the base's answers are remembered, as what they are
+    stages = ["Submitted", "Branched", "Tested", *["TaskScored"] * 12, "Evaluated", "Concluded"]
+    assert events(line, worse.id) == stages  # both tasks once, and four times more what is lost
+    with line.log() as log:
         found = [event for event in log.events.get(better.id) if isinstance(event, Scored)]
-    cached = [(event.arm, event.cached) for event in found]
-    assert sorted(cached) == [("base", True)] * 2 + [("candidate", False)] * 4
+    assert not any(event.cached or event.missing for event in found)
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    for one, two in pairs:  # one after the other, and with one seed
+        assert (one.task, one.repeat, one.seed) == (two.task, two.repeat, two.seed)
+        assert {one.arm, two.arm} == {"base", "candidate"}
+    saved = {event.task for event in found if event.repeat == confirmed - 1}
+    assert "late-rows" in saved  # a difference counts when every pair shows it
+    assert {event.repeat for event in found} == set(range(confirmed))
+    assert min(sum(event.task == task for event in found) for task in NAMES) >= 4
     check_ledger(line.home.path / "ledger")
 
 
@@ -91,16 +99,21 @@ def test_change_is_rejected_when_a_test_fails(line: Line) -> None:
     assert found.results == {}
 
 
-def test_candidate_that_answers_at_random_is_rejected(tmp_path: Path) -> None:
-    shapes = [replace(SHAPES[1], name=name, documents=60, cap=40) for name in ("one", "two")]
-    line = Line(tmp_path, ("one", "two"), shapes=shapes)
+@pytest.mark.parametrize(
+    ("most", "verdict"), [(6, "cannot tell"), pytest.param(1_500, "worse", marks=pytest.mark.slow)]
+)
+def test_candidate_that_answers_at_random_is_rejected(
+    tmp_path: Path, most: int, verdict: str
+) -> None:
+    shapes = [replace(SHAPES[1], name="one", documents=60, cap=40)]
+    line = Line(tmp_path, ("one",), shapes=shapes, settings=ComparisonSettings(most=most))
     with line.controller() as controller:
         drawn = "ordered[: min(cap, 2 + id([]) // 16 % 37)]"
         lucky = THRIFTY.replace("ordered[:cap] if score > 0", drawn)
         found = judged(controller, line.diff(SELECTION, lucky))
-        assert (found.outcome, found.verdict) == ("rejected", "worse")
-        assert "its answer differs from one time to the next" in str(found.reason)
-        assert set(found.regressions) <= {"one", "two"}
+        assert (found.outcome, found.verdict) == ("rejected", verdict)
+        assert "its answers differ from one time to the next" in str(found.reason)
+        assert found.regressions == (["one"] if verdict == "worse" else [])
         honest = judged(controller, line.diff(SELECTION, THRIFTY))
         assert honest.outcome == "promoted"
 

@@ -48,7 +48,10 @@ def story(line: Line) -> list[tuple[str, dict[str, Any]]]:
                     if name not in (*_OF_THE_RUN, *_IDS)
                 }
                 told.append((type(event).__name__, fields))
-    return told
+    return [(name, fields) for name, fields in told if name != "TaskScored"] + sorted(
+        ((name, fields) for name, fields in told if name == "TaskScored"),
+        key=lambda each: str(each[1]),
+    )  # the order of both arms' answers is drawn
 
 
 def run(line: Line, **killed: float) -> int:

@@ -33,7 +33,16 @@ def study_json(*arguments: str | Path) -> Any:
 def test_simulation_tells_its_tables_and_the_same_ones_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tiny = Scale(trials=4, sequences=2, proposals=4, mixed=5, settings=ComparisonSettings(most=50))
+    tiny = Scale(
+        trials=4,
+        sequences=2,
+        proposals=4,
+        mixed=5,
+        disturbed=2,
+        following=2,
+        exact=2,
+        settings=ComparisonSettings(most=50),
+    )
     monkeypatch.setattr(infra_study, "SMALL", tiny)
     tables = study_json("simulate", "--small", "--seed", "1")
     assert [table["title"].split(":")[0] for table in tables] == [
@@ -41,6 +50,8 @@ def test_simulation_tells_its_tables_and_the_same_ones_again(
         "The gate",
         "Smaller and larger effects",
         "2 sequences of 5 proposals, a fifth of each",
+        "A machine that changes",
+        "Tasks declared deterministic that fail at random",
         "Null proposals",
     ]
     text = study("simulate", "--small", "--seed", "1")

@@ -2,24 +2,27 @@
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from paired_results import pair, result, task
+from paired_results import CONFIRMED, confirmed, pair, result, task
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.comparison.evaluate import Evaluation, compare
+from judge.gauntlet.comparison.sequential import wanted_pairs
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.tasks.benchmark import TaskResult
+from judge.gauntlet.tasks.reference_set import Task
 
 LEVEL = 0.02
 
 
 def compared(*results: list[TaskResult], stochastic: tuple[str, ...] = ()) -> Evaluation:
-    flat = [each for one in results for each in one]
+    flat = confirmed([each for one in results for each in one], stochastic=stochastic)
     names = dict.fromkeys(each.task_id for each in flat)
     return compare(
         [each for each in flat if each.arm == "base"],
@@ -105,8 +108,156 @@ def test_recall_that_is_not_given_any_more_is_a_regression() -> None:
     assert (found.verdict, found.reasons) == ("worse", ("a: recall 0.5 -> nothing",))
 
 
-def test_recall_that_the_base_did_not_give_is_no_improvement() -> None:
-    assert compared(pair("a", True, {"recall": 1.0})).verdict == "cannot tell"
+def test_recall_that_one_arm_alone_gives_is_that_arms() -> None:
+    assert compared(pair("a", True, {"recall": 1.0})).verdict == "better"
+    assert compared(pair("a", {"recall": 1.0}, True)).verdict == "worse"
+
+
+def test_difference_of_a_deterministic_task_counts_when_every_pair_shows_it() -> None:
+    tasks = [task("a")]
+    for before, after, verdict in ((False, True, "better"), (True, False, "worse")):
+        found: list[TaskResult] = []
+        for repeat in range(CONFIRMED):
+            assert evaluated_of(found, tasks) == ("cannot tell" if found else None)
+            assert wanted_pairs(found, tasks=tasks, level=LEVEL) == [("a", repeat)]
+            found += pair("a", before, after, repeat=repeat)
+        assert wanted_pairs(found, tasks=tasks, level=LEVEL) == []
+        assert evaluated_of(found, tasks) == verdict
+
+
+def test_one_loss_or_one_gain_is_confirmed_and_the_others_are_told_as_seen() -> None:
+    tasks = [task("a"), task("b"), task("other")]
+    for before, after, verdict in ((False, True, "better"), (True, False, "worse")):
+        other = pair("other", verdict == "better", True)  # beside the losses there is a gain
+        first = [*pair("a", before, after), *pair("b", before, after), *other]
+        assert wanted_pairs(first, tasks=tasks, level=LEVEL) == [("a", 1)]
+        more = [r for at in range(1, CONFIRMED) for r in pair("a", before, after, repeat=at)]
+        assert wanted_pairs([*first, *more], tasks=tasks, level=LEVEL) == []
+        found = compared_as_given([*first, *more], tasks)
+        assert found.verdict == verdict
+        assert [each.verdict for each in found.comparisons[:2]] == [verdict, "unconfirmed"]
+        assert (*found.improvements, *found.regressions) == ("a",)
+        (note,) = found.comparisons[1].notes
+        assert note.endswith(" (not confirmed: seen in 1 pair)")
+        assert (note in found.reasons) == (verdict == "worse")
+
+
+def test_losses_of_several_tasks_count_together_while_nothing_is_gained() -> None:
+    names = [f"t{at}" for at in range(CONFIRMED)]
+    tasks = [task(name) for name in (*names, "same", "won")]
+    lost = [r for name in names for r in pair(name, True, False)]
+    rest = [*pair("same", True, True), *pair("won", True, True)]
+    found = compared_as_given([*lost, *rest], tasks)
+    assert (found.verdict, found.regressions) == ("worse", tuple(names))
+    assert wanted_pairs([*lost, *rest], tasks=tasks, level=LEVEL) == []
+    for other in (
+        [*lost[2:], *pair("t0", True, True), *rest],  # one fewer
+        [*lost, *pair("same", True, True), *pair("won", False, True)],  # a gain
+        [*lost, *rest, *pair("same", False, True, repeat=1)],  # a gain in one pair of two
+    ):
+        assert compared_as_given(other, tasks).verdict == "cannot tell"
+        assert wanted_pairs(other, tasks=tasks, level=LEVEL) != []
+
+
+def test_loss_is_asked_again_before_a_gain() -> None:
+    tasks = [task("won"), task("lost")]
+    results = [r for at in range(CONFIRMED) for r in pair("won", False, True, repeat=at)]
+    results += pair("lost", True, False)
+    assert wanted_pairs(results, tasks=tasks, level=LEVEL) == [("lost", 1)]
+    assert compared_as_given(results, tasks).verdict == "cannot tell"
+
+
+def test_cost_that_one_pair_shows_is_cleared_up_while_a_saving_depends_on_it() -> None:
+    tasks, much, less = [task("a"), task("b")], {"steps": 11}, {"steps": 10}
+    results = [r for at in range(CONFIRMED) for r in pair("a", much, less, repeat=at)]
+    results += pair("b", less, much)
+    assert wanted_pairs(results, tasks=tasks, level=LEVEL) == [("b", 1)]
+    assert compared_as_given(results, tasks).verdict == "cannot tell"
+    paid = [r for at in range(1, CONFIRMED) for r in pair("b", less, much, repeat=at)]
+    assert wanted_pairs([*results, *paid], tasks=tasks, level=LEVEL) == []
+    assert compared_as_given([*results, *paid], tasks).verdict == "cannot tell"
+    alone = pair("b", less, much)  # nothing is saved by it, so nothing depends on it
+    assert wanted_pairs([*pair("a", less, less), *alone], tasks=tasks, level=LEVEL) == []
+
+
+def compared_as_given(results: list[TaskResult], tasks: list[Task]) -> Evaluation:
+    base = [each for each in results if each.arm == "base"]
+    candidate = [each for each in results if each.arm == "candidate"]
+    return compare(base, candidate, tasks=tasks, level=LEVEL)
+
+
+def evaluated_of(results: list[TaskResult], tasks: list[Task]) -> str | None:
+    if not results:
+        return None
+    return compared_as_given(results, tasks).verdict
+
+
+def test_deterministic_task_that_fails_once_is_weighed_like_a_stochastic_one() -> None:
+    tasks = [task("a")]
+    once = [*pair("a", False, True), *pair("a", True, True, repeat=1)]
+    assert evaluated_of(once, tasks) == "cannot tell"
+    assert wanted_pairs(once, tasks=tasks, level=LEVEL) == [("a", at) for at in range(2, 20)]
+    honest = [r for at in range(20) for r in pair("a", at > 0 and at % 7 > 0, True, repeat=at)]
+    assert evaluated_of(honest, tasks) == "cannot tell"
+    cured = [r for at in range(80) for r in pair("a", at % 2 == 0, True, repeat=at)]
+    assert evaluated_of(cured, tasks) == "better"
+
+
+def test_deterministic_task_that_the_base_answered_otherwise_before_is_unsteady() -> None:
+    tasks = [task("a")]
+    results = [r for at in range(CONFIRMED) for r in pair("a", False, True, repeat=at)]
+    base = [each for each in results if each.arm == "base"]
+    candidate = [each for each in results if each.arm == "candidate"]
+    for record, verdict in (({"a": {(True, 0, ())}}, "cannot tell"), ({}, "better")):
+        found = compare(base, candidate, tasks=tasks, level=LEVEL, record=record)
+        assert found.verdict == verdict
+    same = {"a": {(False, 0, ())}}
+    found = compare(base, candidate, tasks=tasks, level=LEVEL, record=same)
+    assert found.verdict == "better"
+
+
+def test_candidate_that_answers_at_random_is_worse_when_the_base_repeats_itself() -> None:
+    rows = [8, 3, 5, 2, 6, 1, 4, 7]
+    results = [
+        r
+        for at in range(60)
+        for r in pair(
+            "a", {"recall": 1.0, "rows": 8}, {"recall": 1.0, "rows": rows[at % 8]}, repeat=at
+        )
+    ]
+    found = compare(
+        [each for each in results if each.arm == "base"],
+        [each for each in results if each.arm == "candidate"],
+        tasks=[task("a")],
+        level=LEVEL,
+    )
+    assert (found.verdict, found.regressions) == ("worse", ("a",))
+    assert "a: repeatability is worse, answers differ from one time to the next" in found.reasons[1]
+
+
+def test_answer_taken_from_an_earlier_proposal_decides_nothing() -> None:
+    tasks = [task("a")]
+    results = [r for at in range(CONFIRMED) for r in pair("a", False, True, repeat=at)]
+    old = [replace(each, cached=each.arm == "base") for each in results]
+    wanted = [("a", CONFIRMED)]  # the repeats that are taken cannot be answered again
+    assert wanted_pairs(old, tasks=tasks, level=LEVEL) == wanted
+    assert wanted_pairs(results, tasks=tasks, level=LEVEL) == []
+
+
+def test_missing_answer_counts_the_same_in_either_arm() -> None:
+    given, gone = {"recall": 1.0, "rows": 4}, {"success": False, "faults": 1, "missing": True}
+    kinds = [(30, given, given), (8, given, gone), (8, gone, given), (4, gone, gone)]
+    found = compared(repeats("a", *kinds), stochastic=("a",))
+    assert found.verdict == "cannot tell"
+    assert found.comparisons[0].missing == (12, 12)
+    evidence = found.comparisons[0].evidence
+    for name in ("success", "recall", "rows", "validity"):
+        assert evidence[f"harmed {name}"] < 1.0 if name != "rows" else "rows" not in evidence
+    turned = compared(
+        repeats("a", *[(count, after, before) for count, before, after in kinds]),
+        stochastic=("a",),
+    )
+    assert turned.comparisons[0].evidence == pytest.approx(evidence)
 
 
 @pytest.mark.parametrize(("name", "value"), [("recall", 1.5), ("precision", -0.5), ("rows", -1.0)])
@@ -217,13 +368,14 @@ def test_comparison_tells_means_of_each_metric_by_name() -> None:
     told = found.comparisons[0].to_dict()
     assert set(told) == set(found.comparisons[0].__dataclass_fields__)
     assert list(told["metrics"]) == sorted(base)
-    assert (told["pairs"], told["metrics"]["rows"]) == (1, [2.0, 1.0])
+    assert (told["pairs"], told["metrics"]["rows"]) == (CONFIRMED, [2.0, 1.0])
 
 
 def test_nothing_is_spent_when_a_deterministic_task_decides() -> None:
+    results = confirmed(pair("a", True, False))
     found = compare(
-        [result("a", "base", True)],
-        [result("a", "candidate", False)],
+        [each for each in results if each.arm == "base"],
+        [each for each in results if each.arm == "candidate"],
         tasks=[task("a"), task("b", stochastic=True)],
         level=LEVEL,
     )
@@ -231,7 +383,7 @@ def test_nothing_is_spent_when_a_deterministic_task_decides() -> None:
 
 
 def test_results_of_other_tasks_are_left_out() -> None:
-    results = [*pair("a", False, True), *pair("b", True, False)]
+    results = confirmed([*pair("a", False, True), *pair("b", True, False)])
     found = compare(
         [each for each in results if each.arm == "base"],
         [each for each in results if each.arm == "candidate"],
@@ -246,7 +398,6 @@ def test_results_of_other_tasks_are_left_out() -> None:
     [
         ([result("a", "base", True)], "before both arms have answered a"),
         ([*pair("a", True, True), result("a", "base", True)], "two answers by the base"),
-        ([*pair("a", True, True), *pair("a", True, True, repeat=1)], "must be answered once"),
         (
             [result("a", "base", True), result("a", "candidate", True, seed=9)],
             "the arms have different seeds",

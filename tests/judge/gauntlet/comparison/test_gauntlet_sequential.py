@@ -9,6 +9,13 @@ import pytest
 from paired_results import asked, flaky, pair, result, task
 
 from judge.gauntlet.comparison import trials
+from judge.gauntlet.comparison.disturbances import (
+    DISTURBANCES,
+    Change,
+    follow,
+    follow_exact,
+    steady,
+)
 from judge.gauntlet.comparison.e_values import (
     ComparisonSettings,
     Floats,
@@ -108,7 +115,8 @@ def test_schedule_ends_at_the_most_pairs() -> None:
     assert schedule(ComparisonSettings(first=20, most=5)) == (5,)
 
 
-TASKS = [task("exact"), task("one", stochastic=True), task("two", stochastic=True)]
+STOCHASTIC = [task("one", stochastic=True), task("two", stochastic=True)]
+TASKS = [task("exact"), *STOCHASTIC]
 LEVEL = ErrorBudget().level([])
 
 
@@ -181,11 +189,13 @@ def test_simulation_decides_as_the_gate_does() -> None:
     rng = np.random.default_rng(4)
     for _ in range(20):
         counts = rng.integers([0, 20, 0], [8, 120, 8], size=(2, 3))
-        results = pair("exact", True, True)
+        results: list[TaskResult] = []
         for name, (lost, same, won) in zip(("one", "two"), counts.tolist(), strict=True):
             both = [(True, False)] * lost + [(True, True)] * same + [(False, True)] * won
             results += [r for at, b in enumerate(both) for r in pair(name, *b, repeat=at)]
-        known = weigh(results, tasks=TASKS, level=LEVEL, settings=ComparisonSettings()).standing
+        known = weigh(
+            results, tasks=STOCHASTIC, level=LEVEL, settings=ComparisonSettings()
+        ).standing
         found = trials._weigh(
             counts[None].astype(float),
             np.zeros((1, 2), dtype=bool),
@@ -265,3 +275,64 @@ def test_table_in_the_documentation_is_what_the_simulation_gives() -> None:
     row = power_row(Scale(), flake=0.01, tasks=20, position="the 1st")
     page = Path(__file__).parents[4] / "docs" / "explanation" / "calibrated-gate.md"
     assert "| " + " | ".join(row.values()) + " |" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_null_proposals_are_not_promoted_when_the_machine_changes(name: str) -> None:
+    found = follow(
+        DISTURBANCES[name], Change(), sequences=60, proposals=12, rng=np.random.default_rng(10)
+    )
+    assert found.promoted.any(axis=-1).mean() <= 0.05
+    assert found.worse.mean() <= 0.05
+
+
+def test_cached_answers_of_the_base_promote_null_proposals_when_the_machine_changes() -> None:
+    found = follow(
+        DISTURBANCES["bursts of missing answers"],
+        Change(),
+        sequences=40,
+        proposals=6,
+        rng=np.random.default_rng(11),
+        cached=True,
+    )
+    assert found.promoted.any(axis=-1).mean() > 0.2
+
+
+def test_missing_answers_do_not_hide_an_improvement() -> None:
+    found = follow(
+        DISTURBANCES["5% and 15% missing, in spells"],
+        Change(improves=0.10),
+        sequences=100,
+        proposals=1,
+        rng=np.random.default_rng(12),
+    )
+    assert found.promoted.mean() >= 0.8
+    assert found.worse.mean() <= 0.05
+
+
+def test_deterministic_tasks_that_fail_at_random_promote_nothing_and_hide_little() -> None:
+    for flake, promoted in ((0.0, 1.0), (0.05, 0.85)):
+        rng = np.random.default_rng(13)
+        null = follow_exact(flake=flake, tasks=6, sequences=20, proposals=5, rng=rng)
+        assert not null.promoted.any()
+        assert null.worse.mean() <= 0.05
+        good = follow_exact(flake=flake, tasks=6, sequences=40, proposals=1, rng=rng, improved=True)
+        assert good.promoted.mean() >= promoted
+        assert not good.worse.any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_a_thousand_sequences_err_as_seldom_as_is_claimed(name: str) -> None:
+    rng = np.random.default_rng(14)
+    null = follow(DISTURBANCES[name], Change(), sequences=1_000, proposals=20, rng=rng)
+    assert null.promoted.any(axis=-1).mean() <= 0.05
+    assert null.worse.mean() <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flake", [0.01, 0.05, 0.10])
+def test_improvement_of_ten_points_is_promoted_in_nine_of_ten(flake: float) -> None:
+    rng = np.random.default_rng(15)
+    good = follow(steady(flake), Change(improves=0.10), sequences=1_000, proposals=1, rng=rng)
+    assert good.promoted.mean() >= 0.90
