@@ -25,6 +25,7 @@ from judge.auditing.effects import find_effects
 from judge.auditing.events import HOSTILE, decode_events
 from judge.auditing.labels import label_problem
 from judge.auditing.limits import verify_limits
+from judge.auditing.measurements import verify_probed
 from judge.auditing.record import RunRecord
 from judge.auditing.reexecution import reexecute
 from judge.auditing.replay import Replay, SavedWeights, replay_run
@@ -240,6 +241,10 @@ class Gates:
         epochs = len(self.replay.measured)
         started = self.replay.started
         rules = self.replay.rules
+        code = started.environment.get("code_sha256")
+        if self.config.checks("measurements") and code == self.environment["code_sha256"]:
+            for part in self.replay.measured:
+                verify_probed(part)
         if self.config.checks("rules_profile"):
             self._verify_newest_rules(rules)
         problem = label_problem(

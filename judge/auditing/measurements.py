@@ -59,12 +59,14 @@ def verify_measured(
         )
     for part in (train, validation):
         _check_range("accuracy", part["accuracy"], 1.0)
+        _check_counted("accuracy", part["accuracy"], part["examples"])
         _check_range("loss", part["loss"], math.inf, nan=True)
     for layer in measured["layers"]:
         for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
             if layer[name] is not None or name == "grad_norm":
                 _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
     _check_noise(measured["gradients"], steps)
+    _check_norm_noise(measured["gradients"]["norm_noise_scale"], steps)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
         dead = layer["dead_units"]
@@ -129,6 +131,43 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
                 f"measured gradients.{name} is {gradients[name]!r}, expected {value!r} from the "
                 f"recorded probes{_AGAIN}"
             )
+
+
+def _check_norm_noise(value: Any, steps: int) -> None:
+    """Check the mean squared over the variance of the steps' norms, which are from 0.
+
+    The variance is largest where all but one of n norms are 0: the quotient is then 1 / n.
+    """
+    if (value is None) != (steps < 2):
+        raise StepError(
+            f"measured gradients.norm_noise_scale is {value!r} in an epoch of {steps} steps: it "
+            f"must be missing if there are fewer than 2, and only then{_AGAIN}"
+        )
+    if value is None:
+        return
+    _check_range("gradients.norm_noise_scale", value, math.inf, nan=True)
+    if value < (1 - 1e-6) / steps:
+        raise StepError(
+            f"measured gradients.norm_noise_scale is {value!r}, {steps} norms give at least "
+            f"{1 / steps:.4g}{_AGAIN}"
+        )
+
+
+def _check_counted(name: str, share: float, examples: int) -> None:
+    """Raise StepError unless the share is a whole number of the examples."""
+    if share != round(share * examples) / max(examples, 1):
+        raise StepError(
+            f"measured {name} is {share!r}, it must be a whole number of {examples} examples"
+        )
+
+
+def verify_probed(measured: Mapping[str, Any]) -> None:
+    """Raise StepError unless the part has noise probes, as this version records them."""
+    if missing := sorted(_NOISE - set(measured["gradients"])):
+        raise StepError(
+            f"measured gradients.{missing[0]} is missing, and the run records the code of this "
+            f"version, which measures it{_AGAIN}"
+        )
 
 
 def _check_range(name: str, value: Any, high: float, *, nan: bool = False) -> None:

@@ -49,6 +49,12 @@ def measured(*path: Any, value: Any) -> Change:
     return change
 
 
+def without_probes(gradients: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what earlier versions did not record."""
+    newer = ("probes", "spread", "spread_pairs", "signal_to_noise_low", "signal_to_noise_high")
+    return {key: value for key, value in gradients.items() if key not in newer}
+
+
 def more_epochs(event: Any) -> dict[str, Any]:
     if not isinstance(event, Run.Started):
         return {}
@@ -114,6 +120,12 @@ def without_last(event: Any) -> dict[str, Any] | None:
         (measured("activations", 0, "dead_units", value=-9), "-9 dead units of 6"),
         (measured("activations", 0, "sparsity", value=2.0), "sparsity is 2.0"),
         (measured("train", "accuracy", value=7.0), "measured accuracy is 7.0"),
+        (measured("train", "accuracy", value=0.12345), "a whole number of 192 examples"),
+        (measured("validation", "accuracy", value=0.5001), "a whole number of 96 examples"),
+        (measured("gradients", "norm_noise_scale", value=0.01), "6 norms give at least 0.1667"),
+        (measured("gradients", "norm_noise_scale", value=None), "must be missing if there are"),
+        (measured("gradients", "signal_to_noise", value=1e6), "from the recorded probes"),
+        (measured("gradients", value=without_probes), "is missing, and the run records the code"),
         (measured("train", "steps", value=77), "measured train.steps is 77"),
         (measured("train", "examples", value=200), "measured train.examples is 200"),
         (measured("validation", "examples", value=2), "measured validation.examples is 2"),
