@@ -280,7 +280,6 @@ class _Hearing:
         coverage, replay, saved = self.gates.coverage, self.gates.replay, self.gates.saved
         own = replay.config.target_accuracy
         target, whose = choose_target(own, saved.spec.classes, self.config)
-        measured = replay.measured[saved.epoch]
         unexercised = self._why_unexercised()
         obligations = coverage.obligations(self.violations)
         provocation = self._provocation()
@@ -291,7 +290,7 @@ class _Hearing:
             process_score=process_score(len(self.violations), obligations),
             process_axis_exercised=unexercised is None,
             test_accuracy=self.test["accuracy"],
-            validation_accuracy=measured["validation"]["accuracy"],
+            validation_accuracy=saved.measured["validation"]["accuracy"],
             target_accuracy=target,
             obligations=obligations,
             decisions=len(replay.run.decisions),

@@ -128,10 +128,8 @@ class _Course:
         self.limit = run.rules.deferral_limit
         self._train = int(replay.started.data["sizes"]["train"])
         self._states = [
-            _State(settings, spec, {each["name"]: each["dead_units"] for each in activations})
-            for (settings, spec), activations in zip(
-                replay.in_force, (part["activations"] for part in replay.measured), strict=True
-            )
+            _State(settings, spec, dead)
+            for (settings, spec), dead in zip(replay.in_force, replay.dead, strict=True)
         ]
         self._states.append(_State(replay.settings, run.restart_spec or replay.spec, {}))
 

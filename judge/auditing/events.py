@@ -6,8 +6,8 @@ Trust: bodies are hostile, whoever signed them; an event that could be read may 
 I/O: none.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 from eventsourcing.persistence import StoredEvent
 
@@ -17,7 +17,7 @@ from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
 from ledger.verification.verified_entries import VerifiedEntry
 
-__all__ = ["HOSTILE", "decode_events", "recorded_fields"]
+__all__ = ["HOSTILE", "StreamEvents", "decode_events", "recorded_fields"]
 
 _LIBRARY_FIELDS = frozenset(
     {"originator_id", "originator_topic", "originator_version", "timestamp"}
@@ -27,11 +27,36 @@ _LIBRARY_FIELDS = frozenset(
 HOSTILE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
-def decode_events(entries: Sequence[VerifiedEntry]) -> list[Any]:
-    """Return the domain events of a stream; raises StepError naming the entry."""
-    mapper = LedgerMapper(REGISTRY)
-    events = []
-    for entry in entries:
+class StreamEvents(Sequence[Any]):
+    """The domain events of a stream, each decoded when it is asked for.
+
+    A decoded event takes some thirty times the memory of its entry, so a reader that needs one
+    after another never holds all of them. Reading one raises StepError naming the entry.
+    """
+
+    def __init__(self, entries: Sequence[VerifiedEntry]) -> None:
+        self._entries = entries
+        self._mapper = LedgerMapper(REGISTRY)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._decode, self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "StreamEvents": ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return an event, or a part of the stream."""
+        if isinstance(index, slice):
+            return StreamEvents(self._entries[index])
+        return self._decode(self._entries[index])
+
+    def _decode(self, entry: VerifiedEntry) -> Any:
         stored = StoredEvent(
             originator_id=entry.stream_id,
             originator_version=entry.stream_version,
@@ -39,12 +64,16 @@ def decode_events(entries: Sequence[VerifiedEntry]) -> list[Any]:
             state=entry.body,
         )
         try:
-            events.append(mapper.to_domain_event(stored))
+            return self._mapper.to_domain_event(stored)
         except (LedgerError, *HOSTILE) as error:
             raise StepError(
                 f"entry {entry.index} ({entry.name}) cannot be read: {error}", index=entry.index
             ) from error
-    return events
+
+
+def decode_events(entries: Sequence[VerifiedEntry]) -> list[Any]:
+    """Return all domain events of a stream at once; raises StepError naming the entry."""
+    return list(StreamEvents(entries))
 
 
 def recorded_fields(event: Any) -> dict[str, Any]:

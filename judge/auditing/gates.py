@@ -22,10 +22,9 @@ from aggregates.spec import ModelSpec
 from judge.auditing import own_model
 from judge.auditing.coverage import Coverage, add_effects, create_inputs, measure_coverage
 from judge.auditing.effects import find_effects
-from judge.auditing.events import HOSTILE, decode_events
+from judge.auditing.events import HOSTILE, StreamEvents
 from judge.auditing.labels import label_problem
 from judge.auditing.limits import verify_limits
-from judge.auditing.measurements import verify_probed
 from judge.auditing.record import RunRecord
 from judge.auditing.reexecution import reexecute
 from judge.auditing.replay import Replay, SavedWeights, replay_run
@@ -138,7 +137,7 @@ class Gates:
         saved = replay.submitted
         if not self.redo.sample or saved is None or saved.kind == "last":
             return 1.0
-        return (saved.epoch + 1) / len(replay.measured)
+        return (saved.epoch + 1) / replay.epochs
 
     # Step 1
     def deliverables(self) -> StepOutcome:
@@ -234,17 +233,15 @@ class Gates:
     def ledger(self) -> StepOutcome:
         """Replay the run from its verified entries; to be done before all other steps."""
         entries = self.record.entries
-        verify_limits(decode_events(entries), self.config, retrained=self.redo is not None)
+        verify_limits(StreamEvents(entries), self.config, retrained=self.redo is not None)
         self.replay = replay_run(entries, config=self.config)
         self.environment = describe_environment(self.replay.config)
         self.coverage = _project_coverage(entries, self.replay)
-        epochs = len(self.replay.measured)
+        epochs = self.replay.epochs
         started = self.replay.started
         rules = self.replay.rules
-        code = started.environment.get("code_sha256")
-        if self.config.checks("measurements") and code == self.environment["code_sha256"]:
-            for part in self.replay.measured:
-                verify_probed(part)
+        if self.config.checks("measurements"):
+            self._verify_probes()
         if self.config.checks("rules_profile"):
             self._verify_newest_rules(rules)
         problem = label_problem(
@@ -288,6 +285,22 @@ class Gates:
                 "run`",
                 recorded=rules["version"],
                 newest=rules["newest"],
+                code_sha256=code,
+            )
+
+    def _verify_probes(self) -> None:
+        """Raise StepError where the judge's own code made the run and an epoch has no probes.
+
+        Earlier versions did not measure the gradient's noise this way.
+        """
+        code = self.replay.started.environment.get("code_sha256")
+        epoch = self.replay.without_probes
+        if epoch is not None and code == self.environment["code_sha256"]:
+            raise StepError(
+                f"epoch {epoch} has no noise probes, but the code_sha256 of the run is that of "
+                "this version of Proctor, which measures them in every epoch; train the run again "
+                "with `proctor run`",
+                epoch=epoch,
                 code_sha256=code,
             )
 
@@ -348,7 +361,7 @@ class Gates:
                 raise JudgeError(f"run {self.run} descends from more than {_MAX_PARENTS} runs")
             if entries[-1].index > child[0].index:
                 raise StepError(f"parent run {run} had not ended when its child started")
-            verify_limits(decode_events(entries), self.config, retrained=self.redo is not None)
+            verify_limits(StreamEvents(entries), self.config, retrained=self.redo is not None)
             try:
                 found.append(Parent(entries, replay_run(entries, config=self.config)))
             except StepError as error:
@@ -371,7 +384,7 @@ class Gates:
             "tolerance": tolerance,
             "repeated": dict(self.splits.repeated),
         }
-        measured = self.replay.measured[self.saved.epoch]
+        measured = self.saved.measured
         if self.config.checks("probe"):
             found = own_model.compare_probe(
                 self.model, self.splits, self.saved, tolerance=tolerance
@@ -397,7 +410,7 @@ class Gates:
         """
         if self.redo is None:
             return {"done": False, "summary": "the run was not retrained"}
-        epochs = len(self.replay.measured)
+        epochs = self.replay.epochs
         until, noticed = epochs - 1, {"anywhere": 1.0, "last": 1.0}
         if self.redo.sample and self.saved.kind == "best":
             left = epochs - self.saved.epoch  # ways to draw
@@ -408,7 +421,7 @@ class Gates:
             return {"done": False, "summary": f"not retrained: {inconclusive}"}
         try:
             found = reexecute(
-                decode_events(self.record.entries),
+                StreamEvents(self.record.entries),
                 self.redo.policy(self.replay.run),
                 until_epoch=until,
                 config=self.config,
@@ -461,7 +474,7 @@ class Gates:
             which = f"parent run {parent.run}"
             try:
                 found = reexecute(
-                    decode_events(parent.entries),
+                    StreamEvents(parent.entries),
                     self.redo.policy(parent.replay.run),
                     config=self.config,
                 )

@@ -7,7 +7,8 @@ Trust: events are hostile.  I/O: none.
 Units: activations in bytes of float32; work in multiply-adds, a backward pass as two forward.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def judges_reading(config: JudgeConfig) -> Reading:
     )
 
 
-def verify_limits(events: Sequence[Any], config: JudgeConfig, *, retrained: bool) -> None:
+def verify_limits(events: Iterable[Any], config: JudgeConfig, *, retrained: bool) -> None:
     """Raise JudgeError if the run asks for more than the judge's limits, naming the limit.
 
     Whether it is to be `retrained` decides whether the work of that counts.
@@ -59,13 +60,41 @@ def verify_limits(events: Sequence[Any], config: JudgeConfig, *, retrained: bool
             )
 
 
-def _demands(events: Sequence[Any]) -> Iterator[tuple[str, int]]:
+@dataclass
+class _Counted:
+    """What matters of a run's events here, from one pass that keeps none but the first."""
+
+    started: Any = None  # the first event
+    events: int = 0
+    decisions: int = 0
+    epochs: int = 0
+    batch: int = 0  # the largest recorded
+    specs: set[ModelSpec] = field(default_factory=set)
+
+
+def _count(events: Iterable[Any]) -> _Counted:
+    found = _Counted()
+    for event in events:
+        if not found.events:
+            found.started = event
+        found.events += 1
+        found.decisions += isinstance(event, Run.DecisionMade)
+        if isinstance(event, Run.EpochMeasured):
+            found.epochs += 1
+            found.batch = max(found.batch, _batch(event.measured))
+        spec = _spec(event)
+        if spec is not None:
+            found.specs.add(spec)
+    return found
+
+
+def _demands(events: Iterable[Any]) -> Iterator[tuple[str, int]]:
     """Yield limits by name, each with what the run asks for."""
-    yield "max_events", len(events)
-    yield "max_decisions", sum(isinstance(event, Run.DecisionMade) for event in events)
-    measured = [event for event in events if isinstance(event, Run.EpochMeasured)]
-    yield "max_epochs", len(measured)
-    started = events[0] if events else None
+    found = _count(events)
+    yield "max_events", found.events
+    yield "max_decisions", found.decisions
+    yield "max_epochs", found.epochs
+    started = found.started
     if not isinstance(started, Run.Started):
         return
     try:
@@ -75,14 +104,14 @@ def _demands(events: Sequence[Any]) -> Iterator[tuple[str, int]]:
     yield "max_threads", run.threads
     sizes = {**_whole_numbers(started.data), **_asked(run)}
     yield "max_examples", sum(sizes.values())
-    batch = max([_VALIDATION_BATCH, run.batch_size, *_batches(measured)])
+    batch = max(_VALIDATION_BATCH, run.batch_size, found.batch)
     work = 0
-    for spec in _specs(events):
+    for spec in found.specs:
         positions = (-(-32 // spec.stem_stride)) ** 2
         yield "max_parameters", _parameters(spec)
         yield "max_activation_bytes", 4 * batch * positions * _channels(spec)
         work = max(work, positions * _parameters(spec))
-    yield "max_multiply_adds", _PASSES * work * sizes.get("train", 0) * len(measured)
+    yield "max_multiply_adds", _PASSES * work * sizes.get("train", 0) * found.epochs
 
 
 def _asked(run: RunConfig) -> dict[str, int]:
@@ -100,23 +129,20 @@ def _whole_numbers(data: Any) -> dict[str, int]:
     return {name: size for name, size in found.items() if type(size) is int and size > 0}
 
 
-def _batches(measured: Sequence[Any]) -> Iterator[int]:
-    for event in measured:
-        settings = event.measured.get("settings") if isinstance(event.measured, Mapping) else None
-        batch = settings.get("batch_size") if isinstance(settings, Mapping) else None
-        if type(batch) is int:
-            yield batch
+def _batch(measured: Any) -> int:
+    """Return the batch size that an epoch records, 0 where there is none."""
+    settings = measured.get("settings") if isinstance(measured, Mapping) else None
+    batch = settings.get("batch_size") if isinstance(settings, Mapping) else None
+    return batch if type(batch) is int else 0
 
 
-def _specs(events: Sequence[Any]) -> Iterator[ModelSpec]:
-    """Yield the specifications that the run records; steps 5 and 6 check that they follow."""
-    for event in events:
-        spec = getattr(event, "spec", None)
-        if isinstance(spec, Mapping):
-            try:
-                yield ModelSpec.from_dict(spec)
-            except (SpecError, *HOSTILE):
-                continue
+def _spec(event: Any) -> ModelSpec | None:
+    """Return the specification that an event records; steps 5 and 6 check that it follows."""
+    spec = getattr(event, "spec", None)
+    try:
+        return ModelSpec.from_dict(spec) if isinstance(spec, Mapping) else None
+    except (SpecError, *HOSTILE):
+        return None
 
 
 def _parameters(spec: ModelSpec) -> int:

@@ -1,14 +1,15 @@
 """Retrains a run from its events alone and compares it value by value.
 
 Configuration, seeds, data and decisions are in the events; no language model is asked. On the same
-kind of machine all measured values are identical to the last bit.
+kind of machine all measured values are identical to the last bit. Each event is compared as soon as
+the training gives it, and neither side's events are kept.
 
 Source: docs/explanation/determinism.md.
 I/O: reads the dataset; trains.  Units: epochs from 0.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,8 +23,8 @@ from judge.auditing.own_model import OUTDATED, data_is_outdated
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
-from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
+from ledger.mapper import LedgerMapper
 from monitor.code import code_sha256
 from monitor.config import RunConfig
 from monitor.environment import other_kind
@@ -74,6 +75,18 @@ class MemoryBlobs:
         return self._contents[digest]
 
 
+class _NoBlobs:
+    """Blobs of which only the hashes are compared: weights are saved at each new minimum."""
+
+    def put(self, content: bytes) -> str:
+        """Return the hex SHA-256."""
+        return hashlib.sha256(content).hexdigest()
+
+    def get(self, digest: str) -> bytes:
+        """Raise KeyError: nothing is kept."""
+        raise KeyError(digest)
+
+
 def reexecute(
     events: Sequence[Any],
     policy: Policy,
@@ -101,18 +114,18 @@ def reexecute(
         raise JudgeError(f"epoch {until_epoch} is out of range: the run has epochs 0 to {reached}")
     last = reached if until_epoch is None else until_epoch
     whole = last == reached and type(ended) is Run.Ended and ended.reason in OWN_ENDS
-    log = LedgerApplication.in_memory(REGISTRY)
     try:
         run_config = RunConfig.from_dict(started.config)
         splits = prepare(run_config, judges_reading(judge))
         here = {"code_sha256": code_sha256()}
         if data_is_outdated(run_config, started.data, started.environment, splits, here):
             raise JudgeError(OUTDATED)
+        comparison = _Comparison(events, last=last, whole=whole, cut=last < reached)
         train(
             run_config if whole else replace(run_config, epochs=last + 1),
             policy,
-            log=log,
-            blobs=blobs or MemoryBlobs(),
+            log=comparison,
+            blobs=blobs or _NoBlobs(),
             spec=ModelSpec.from_dict(started.spec),
             rules=_rules(started, run_config),
             parent_run=started.parent_run,
@@ -124,10 +137,7 @@ def reexecute(
         )
     except MonitorError as error:
         raise JudgeError(f"the run cannot be retrained: {error}") from error
-    again = list(log.events.get(started.originator_id))
-    if last < reached:  # only the shortened training closes with its last weights here
-        again = [event for event in again if not _is_last(event)]
-    return _compare(events, again, last=last, whole=whole, broken=last == reached and not whole)
+    return comparison.result(broken=last == reached and not whole)
 
 
 def _rules(started: Any, config: RunConfig) -> RulesConfig | None:
@@ -143,47 +153,86 @@ def _is_last(event: Any) -> bool:
     return isinstance(event, Run.WeightsSaved) and event.kind == "last"
 
 
-def _compare(
-    recorded: Sequence[Any], again: Sequence[Any], *, last: int, whole: bool, broken: bool
-) -> Retraining:
-    old, new = (_told(events, last=last, whole=whole) for events in (recorded, again))
-    if broken:
-        new = new[: len(old)]  # where the run broke off, the training would have gone on
-    found = list(_differences(old, new))
-    return Retraining(
-        run_id=str(recorded[0].originator_id),
-        epochs=last + 1,
-        whole=whole,
-        events=len(old),
-        values=sum(_count(told) for _, told in old),
-        total=len(found),
-        differences=tuple(found[:_SHOWN]),
-        environment=tuple(differences(recorded[0].environment, again[0].environment)),
-        kind=other_kind(recorded[0].environment, again[0].environment),
-    )
+class _Comparison:
+    """The log of a training that is done again: compares its events with the recorded ones."""
 
+    def __init__(self, recorded: Sequence[Any], *, last: int, whole: bool, cut: bool) -> None:
+        self._recorded = _told(recorded, last=last, whole=whole)
+        self._started = recorded[0]
+        self._cut = cut  # only the shortened training closes with its last weights here
+        self._part: dict[str, Any] = {"last": last, "whole": whole}
+        self._mapper = LedgerMapper(REGISTRY)
+        self._environment: Any = None
+        self._events = self._again = self._values = self._total = 0
+        self._shown: list[Difference] = []
+        self._apart = False  # whether the two tell different stories by now
+        self._over = False  # whether the training has told what is to be compared
 
-def _differences(
-    old: Sequence[tuple[str, dict[str, Any]]], new: Sequence[tuple[str, dict[str, Any]]]
-) -> Iterator[Difference]:
-    for number, ((kind, recorded), (kind_again, found)) in enumerate(
-        zip(old, new, strict=False), start=1
-    ):
+    def save(self, run: Run, /) -> None:
+        """Compare the events that the run has gained."""
+        for event in run.collect_events():
+            # As a ledger would give it back.
+            again: Any = self._mapper.to_domain_event(self._mapper.to_stored_event(event))
+            if self._environment is None:
+                self._environment = again.environment
+            if not self._over and not (self._cut and _is_last(again)):
+                told = list(_told([again], **self._part))
+                self._over = not told
+                for each in told:
+                    self._take(each)
+
+    def result(self, *, broken: bool) -> Retraining:
+        """Return what was found; where a run was `broken` off, the training would have gone on."""
+        for _ in self._next_recorded():  # counts the rest
+            pass
+        again = min(self._again, self._events) if broken else self._again
+        if not self._apart and self._events != again:
+            self._add([Difference("number of events", self._events, again)])
+        here = self._environment
+        return Retraining(
+            run_id=str(self._started.originator_id),
+            epochs=self._part["last"] + 1,
+            whole=self._part["whole"],
+            events=self._events,
+            values=self._values,
+            total=self._total,
+            differences=tuple(self._shown),
+            environment=tuple(differences(self._started.environment, here)),
+            kind=other_kind(self._started.environment, here),
+        )
+
+    def _take(self, again: tuple[str, dict[str, Any]]) -> None:
+        self._again += 1
+        recorded = next(self._next_recorded(), None)
+        if recorded is None or self._apart:
+            return
+        (kind, fields), (kind_again, found) = recorded, again
+        place = f"event {self._again}"
         if kind != kind_again:
-            yield Difference(f"event {number}", kind, kind_again)
-            return  # from here on the two tell different stories
-        yield from differences(recorded, found, place=f"event {number} {kind}")
-    if len(old) != len(new):
-        yield Difference("number of events", len(old), len(new))
+            self._add([Difference(place, kind, kind_again)])
+            self._apart = True  # from here on nothing corresponds
+        else:
+            self._add(differences(fields, found, place=f"{place} {kind}"))
+
+    def _next_recorded(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for recorded in self._recorded:
+            self._events += 1
+            self._values += _count(recorded[1])
+            yield recorded
+
+    def _add(self, found: Iterable[Difference]) -> None:
+        for difference in found:
+            self._total += 1
+            if len(self._shown) < _SHOWN:
+                self._shown.append(difference)
 
 
-def _told(events: Sequence[Any], *, last: int, whole: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Return what both trainings have to tell alike: kinds of events with their fields."""
-    told = []
+def _told(events: Iterable[Any], *, last: int, whole: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what both trainings have to tell alike: kinds of events with their fields."""
     for event in events:
         fields = recorded_fields(event)
         if fields.get("epoch", 0) > last:
-            break
+            return
         match event:
             case Run.Started():
                 del fields["environment"]  # compared apart: it may differ
@@ -195,10 +244,9 @@ def _told(events: Sequence[Any], *, last: int, whole: bool) -> list[tuple[str, d
                 fields["reported"] = reported
             case Run.Ended():
                 if not whole:
-                    break
+                    return
                 fields = {"reason": event.reason}
-        told.append((REGISTRY.for_class(type(event)).name, fields))
-    return told
+        yield REGISTRY.for_class(type(event)).name, fields
 
 
 def _count(value: Any) -> int:

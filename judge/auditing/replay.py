@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any
 
 from aggregates.decisions import Decision, Settings
@@ -20,8 +21,8 @@ from aggregates.outcomes import Outcome, derive_outcome
 from aggregates.rules import VERSIONS, RulesConfig, version_of
 from aggregates.run import OWN_ENDS, Run
 from aggregates.spec import ModelSpec, apply_edit
-from judge.auditing.events import HOSTILE, decode_events, recorded_fields
-from judge.auditing.measurements import verify_measured
+from judge.auditing.events import HOSTILE, StreamEvents, recorded_fields
+from judge.auditing.measurements import has_probes, verify_measured
 from judge.auditing.report import capped
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
@@ -44,18 +45,25 @@ class SavedWeights:
     size: int  # bytes
     spec: ModelSpec
     probe: Mapping[str, Any]
+    measured: Mapping[str, Any]  # of the epoch
 
 
 @dataclass
 class Replay:
-    """A rebuilt run, with the problems found while rebuilding it."""
+    """A rebuilt run, with the problems found while rebuilding it.
+
+    Of a measured part, which is most of what a run records, it keeps what later steps read.
+    """
 
     run: Run
     started: Any  # the first event
     config: RunConfig
     settings: Settings  # in force after the last event
     spec: ModelSpec  # by the edits that were decided on
-    measured: list[Mapping[str, Any]] = field(default_factory=list)  # by epoch
+    epochs: int = 0  # that were measured
+    newest: Mapping[str, Any] = field(default_factory=dict)  # the measured part of the latest
+    dead: list[Mapping[str, int]] = field(default_factory=list)  # units by activation, by epoch
+    without_probes: int | None = None  # the first epoch that has no noise probes
     in_force: list[tuple[Settings, ModelSpec]] = field(default_factory=list)  # by epoch
     settings_at: list[Settings] = field(default_factory=list)  # in force at each decision
     weights: dict[str, SavedWeights] = field(default_factory=dict)  # the newest of each kind
@@ -84,13 +92,14 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
 
     What speaks against the specification alone is collected, for step 6.
     """
-    events = decode_events(entries)
-    if not events or type(events[0]) is not Run.Started:
+    events = iter(StreamEvents(entries))
+    started = next(events, None)
+    if type(started) is not Run.Started:
         raise StepError("the stream does not start with run.started")
     with _explained(entries[0]):
-        replay = _start(events[0], config)
+        replay = _start(started, config)
     before = entries[0].time_ns
-    for entry, event in zip(entries[1:], events[1:], strict=True):
+    for entry, event in zip(entries[1:], events, strict=True):
         with _explained(entry):
             if config.checks("order"):
                 if entry.time_ns < before:
@@ -276,7 +285,11 @@ def _follow(replay: Replay, event: Any) -> None:
     match event:
         case Run.EpochMeasured():
             _check_measured(event.measured)
-            replay.measured.append(event.measured)
+            replay.epochs += 1
+            replay.newest = event.measured
+            replay.dead.append(
+                {intern(each["name"]): each["dead_units"] for each in event.measured["activations"]}
+            )
             replay.in_force.append((replay.settings, replay.spec))
             recorded = event.measured["settings"]
             for difference in differences(replay.settings.to_dict(), recorded):
@@ -304,7 +317,13 @@ def _follow(replay: Replay, event: Any) -> None:
                     "different model than the edits produce"
                 )
             replay.weights[event.kind] = SavedWeights(
-                event.kind, event.epoch, event.sha256, event.size, replay.spec, event.probe
+                event.kind,
+                event.epoch,
+                event.sha256,
+                event.size,
+                replay.spec,
+                event.probe,
+                replay.newest,
             )
         case Run.Ended():
             replay.deliverables = event.deliverables
@@ -348,6 +367,8 @@ def _check_saves(replay: Replay, event: Any) -> None:
                 )
             except StepError as error:
                 raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
+            if replay.without_probes is None and not has_probes(event.measured):
+                replay.without_probes = event.epoch
             loss = event.measured["validation"]["loss"]
             replay.best_due = loss < replay.best_loss  # false for NaN
             replay.best_loss = min(replay.best_loss, loss) if replay.best_due else replay.best_loss
@@ -409,7 +430,7 @@ def _check_refused(replay: Replay, event: Any) -> None:
     if decision.edit is not None and replay.config.edits == "restart":
         replay.superseded.append((event.decision, event.epoch))
         return
-    measured = replay.measured[event.epoch]
+    measured = replay.newest
     sound = measured["gradients"]["finite"] and math.isfinite(measured["validation"]["loss"])
     if sound or decision.direction == "stop" or decision.params.get("reinitialise", False):
         replay.settings_problems.append(_WRONGLY_REFUSED.format(event.decision))

@@ -125,7 +125,7 @@ def without_last(event: Any) -> dict[str, Any] | None:
         (measured("gradients", "norm_noise_scale", value=0.01), "6 norms give at least 0.1667"),
         (measured("gradients", "norm_noise_scale", value=None), "must be missing if there are"),
         (measured("gradients", "signal_to_noise", value=1e6), "from the recorded probes"),
-        (measured("gradients", value=without_probes), "is missing, and the run records the code"),
+        (measured("gradients", value=without_probes), "epoch 1 has no noise probes, but the code"),
         (measured("train", "steps", value=77), "measured train.steps is 77"),
         (measured("train", "examples", value=200), "measured train.examples is 200"),
         (measured("validation", "examples", value=2), "measured validation.examples is 2"),
