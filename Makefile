@@ -14,7 +14,7 @@ demo: setup
 
 # The tests of a file stay together, as they share what is expensive; tests/conftest.py runs the
 # expensive files first, so that no process waits long for the other. Measuring the coverage takes
-# about a twentieth of the time.
+# about a tenth of the time.
 test: setup lint
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder
