@@ -100,6 +100,7 @@ class Ground:
         line = object.__new__(Line)
         line.home, line.repo, line.id = Home(path / "home"), path / "repo", old.id
         line.now, line.operator, line.stranger = old.now, old.operator, old.stranger
+        line.settings = old.settings
         line.repository = type(old.repository)(line.repo)
         return Ground(line)
 
