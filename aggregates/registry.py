@@ -7,7 +7,7 @@ from aggregates.audit import Audit
 from aggregates.campaign import Campaign
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
-from aggregates.improvement.bisection import Bisection
+from aggregates.improvement.bisection import Bisection, without_rules
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line, without_code
 from aggregates.improvement.proposal import Proposal, without_flaky, without_missing
@@ -65,7 +65,9 @@ REGISTRY.register("evolution.opened", Evolution.Opened, aggregate=Evolution)
 REGISTRY.register("evolution.begun", Evolution.Begun)
 REGISTRY.register("evolution.round_ended", Evolution.RoundEnded)
 REGISTRY.register("evolution.steered", Evolution.Steered)
-REGISTRY.register("bisection.opened", Bisection.Opened, aggregate=Bisection)
+REGISTRY.register(
+    "bisection.opened", Bisection.Opened, aggregate=Bisection, upcasters=[without_rules]
+)
 REGISTRY.register("bisection.probed", Bisection.Probed)
 REGISTRY.register("bisection.ended", Bisection.Ended)
 REGISTRY.register("corpus.opened", Corpus.Opened, aggregate=Corpus)

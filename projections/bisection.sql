@@ -14,59 +14,180 @@ COMMENT ON COLUMN bisection_suspects.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_suspects.number IS 'From 1 in the order of the chain; 0: the good one before it';
 COMMENT ON COLUMN bisection_suspects.checkpoint_id IS 'The checkpoint';
 
--- Each verdict is wrong with the same probability, by itself: what is left of a hypothesis follows
--- from how many verdicts speak against it. Where a probability is NULL sure verdicts contradict.
-CREATE VIEW bisection_posterior AS
-WITH hypotheses AS (
-    SELECT bisection_id, number, checkpoint_id FROM bisection_suspects
-    UNION ALL
-    SELECT bisection_id, LEN(TRY_CAST(suspects AS VARCHAR[])) + 1, NULL FROM bisections
-),
-
-verdicts AS (
+CREATE VIEW bisection_hypotheses AS
+WITH verdicts AS (
     SELECT p.bisection_id, s.number, p.verdict
     FROM bisection_probes AS p
     JOIN bisection_suspects AS s USING (bisection_id, checkpoint_id)
     WHERE p.verdict <> 'skip'
-),
-
-counted AS (
-    SELECT
-        h.bisection_id,
-        h.number,
-        h.checkpoint_id,
-        b.error,
-        COUNT(*) FILTER (v.number IS NOT NULL AND (v.verdict = 'bad') <> (v.number >= h.number)) AS against
-    FROM hypotheses AS h
-    JOIN bisections AS b USING (bisection_id)
-    LEFT JOIN verdicts AS v USING (bisection_id)
-    WHERE NOT b.ends_believed OR (h.number > 0 AND h.checkpoint_id IS NOT NULL)
-    GROUP BY h.bisection_id, h.number, h.checkpoint_id, b.error
-),
-
-weighed AS (
-    SELECT
-        *,
-        CASE
-            WHEN error = 0 THEN CAST(against = 0 AS DOUBLE)
-            ELSE POW(error / (1 - error), against - MIN(against) OVER (PARTITION BY bisection_id))
-        END AS weight
-    FROM counted
 )
 
 SELECT
-    bisection_id,
-    number,
-    checkpoint_id,
-    against,
-    weight / NULLIF(SUM(weight) OVER (PARTITION BY bisection_id), 0) AS probability
-FROM weighed;
+    h.bisection_id,
+    h.number,
+    h.checkpoint_id,
+    b.error > 0 AND b.error < 0.5 AND b.rules <> 1 AS estimates,
+    COUNT(*) FILTER (v.number IS NOT NULL AND (v.verdict = 'bad') <> (v.number >= h.number)) AS against
+FROM (
+    SELECT bisection_id, number, checkpoint_id FROM bisection_suspects
+    UNION ALL
+    SELECT bisection_id, LEN(TRY_CAST(suspects AS VARCHAR[])) + 1, NULL FROM bisections
+) AS h
+JOIN bisections AS b USING (bisection_id)
+LEFT JOIN verdicts AS v USING (bisection_id)
+WHERE NOT b.ends_believed OR (h.number > 0 AND h.checkpoint_id IS NOT NULL)
+GROUP BY h.bisection_id, h.number, h.checkpoint_id, b.error, b.rules;
+COMMENT ON VIEW bisection_hypotheses IS 'What each search may find, and how many of its verdicts contradict it';
+COMMENT ON COLUMN bisection_hypotheses.bisection_id IS 'The search';
+COMMENT ON COLUMN bisection_hypotheses.number IS 'In the chain; 0: it is the good one, or lies before it';
+COMMENT ON COLUMN bisection_hypotheses.checkpoint_id IS 'The first bad checkpoint; NULL: none is bad';
+COMMENT ON COLUMN bisection_hypotheses.estimates IS 'The search estimates its error rate (rules 2)';
+COMMENT ON COLUMN bisection_hypotheses.against IS 'Verdicts that contradict it';
+
+-- Rules 2: models of how verdicts go wrong, as in judge/bisection/error_models.py. A checkpoint is of
+-- one of three kinds, with weights: not sticky, or sticky with a right or a wrong first verdict.
+CREATE VIEW bisection_estimates AS
+WITH patterns(pattern, sticky, repeats) AS (
+    VALUES (0, 0.0, 1.0), (1, 0.25, 1.0), (2, 0.5, 1.0), (3, 1.0, 1.0), (4, 0.5, 0.5), (5, 1.0, 0.5)
+),
+
+rates AS (
+    SELECT CAST(UNNEST([0.005, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45]) AS DOUBLE) AS rate
+),
+
+kinds AS (
+    SELECT pattern, rate, weight, LEAST(GREATEST(wrong, 1e-9), 1 - 1e-9) AS wrong
+    FROM (
+        SELECT pattern, rate, CAST(1 - sticky AS DOUBLE) AS weight, rate AS wrong FROM patterns, rates
+        UNION ALL
+        SELECT pattern, rate, sticky * (1 - rate), (1 - repeats) * rate FROM patterns, rates
+        UNION ALL
+        SELECT pattern, rate, sticky * rate, repeats + (1 - repeats) * rate FROM patterns, rates
+    )
+    WHERE weight > 0
+),
+
+counts AS (
+    SELECT
+        p.bisection_id,
+        s.number,
+        COUNT(*) FILTER (p.verdict = 'bad') AS bad,
+        COUNT(*) FILTER (p.verdict = 'good') AS good
+    FROM bisection_probes AS p
+    JOIN bisection_suspects AS s USING (bisection_id, checkpoint_id)
+    GROUP BY p.bisection_id, s.number
+),
+
+terms AS (
+    SELECT
+        c.bisection_id,
+        c.number,
+        k.pattern,
+        k.rate,
+        LN(k.weight) + c.bad * LN(k.wrong) + c.good * LN(1 - k.wrong) AS if_good,
+        LN(k.weight) + c.good * LN(k.wrong) + c.bad * LN(1 - k.wrong) AS if_bad
+    FROM counts AS c
+    CROSS JOIN kinds AS k
+),
+
+scaled AS (
+    SELECT
+        *,
+        MAX(if_good) OVER (PARTITION BY bisection_id, number, pattern, rate) AS most_good,
+        MAX(if_bad) OVER (PARTITION BY bisection_id, number, pattern, rate) AS most_bad
+    FROM terms
+),
+
+likelihoods AS (
+    SELECT
+        bisection_id,
+        number,
+        pattern,
+        rate,
+        most_good + LN(SUM(EXP(if_good - most_good))) AS if_good,
+        most_bad + LN(SUM(EXP(if_bad - most_bad))) AS if_bad
+    FROM scaled
+    GROUP BY bisection_id, number, pattern, rate, most_good, most_bad
+),
+
+summed AS (
+    SELECT
+        h.bisection_id,
+        h.number,
+        m.pattern,
+        m.rate,
+        COALESCE(SUM(CASE WHEN l.number >= h.number THEN l.if_bad ELSE l.if_good END), 0)
+        - POW(
+            LN(m.rate / (1 - m.rate)) - LN(GREATEST(b.error, 0.02) / (1 - GREATEST(b.error, 0.02))), 2
+        ) / 2 AS log_weight
+    FROM bisection_hypotheses AS h
+    JOIN bisections AS b USING (bisection_id)
+    CROSS JOIN (SELECT pattern, rate FROM patterns, rates) AS m
+    LEFT JOIN likelihoods AS l
+        ON l.bisection_id = h.bisection_id AND l.pattern = m.pattern AND l.rate = m.rate
+    WHERE h.estimates
+    GROUP BY h.bisection_id, h.number, m.pattern, m.rate, b.error
+),
+
+weighed AS (
+    SELECT *, EXP(log_weight - MAX(log_weight) OVER (PARTITION BY bisection_id)) AS weight FROM summed
+),
+
+shares AS (
+    SELECT bisection_id, number, pattern, SUM(weight) AS weight
+    FROM weighed
+    GROUP BY bisection_id, number, pattern
+),
+
+judged AS (
+    SELECT *, SUM(weight) OVER (PARTITION BY bisection_id, pattern) AS evidence FROM shares
+),
+
+ranked AS (
+    SELECT *, MAX(evidence) OVER (PARTITION BY bisection_id) AS best FROM judged
+)
+
+SELECT r.bisection_id, r.number, MIN(r.weight / r.evidence) AS probability
+FROM ranked AS r
+JOIN bisections AS b USING (bisection_id)
+WHERE r.evidence >= 2 * (1 - b.confidence) * r.best
+GROUP BY r.bisection_id, r.number;
+COMMENT ON VIEW bisection_estimates IS 'The least probabilities of what searches may find that estimate their error rate (rules 2)';
+COMMENT ON COLUMN bisection_estimates.bisection_id IS 'The search';
+COMMENT ON COLUMN bisection_estimates.number IS 'In the chain; 0: it is the good one, or lies before it';
+COMMENT ON COLUMN bisection_estimates.probability IS 'At least, by every pattern of errors that the verdicts do not refute';
+
+-- Rules 1: each verdict is wrong with the same probability, independently, so the probability of a
+-- hypothesis follows from how many verdicts contradict it. NULL: certain verdicts contradict.
+CREATE VIEW bisection_posterior AS
+WITH weighed AS (
+    SELECT
+        h.*,
+        CASE
+            WHEN b.error = 0 THEN CAST(h.against = 0 AS DOUBLE)
+            ELSE POW(b.error / (1 - b.error), h.against - MIN(h.against) OVER (PARTITION BY h.bisection_id))
+        END AS weight
+    FROM bisection_hypotheses AS h
+    JOIN bisections AS b USING (bisection_id)
+)
+
+SELECT
+    w.bisection_id,
+    w.number,
+    w.checkpoint_id,
+    w.against,
+    CASE
+        WHEN w.estimates THEN e.probability
+        ELSE w.weight / NULLIF(SUM(w.weight) OVER (PARTITION BY w.bisection_id), 0)
+    END AS probability
+FROM weighed AS w
+LEFT JOIN bisection_estimates AS e USING (bisection_id, number);
 COMMENT ON VIEW bisection_posterior IS 'The probability of each checkpoint of a search to be the first bad one';
 COMMENT ON COLUMN bisection_posterior.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_posterior.number IS 'In the chain; 0: it is the good one, or lies before it';
 COMMENT ON COLUMN bisection_posterior.checkpoint_id IS 'The checkpoint; NULL: none is bad';
 COMMENT ON COLUMN bisection_posterior.against IS 'Verdicts that speak against it';
-COMMENT ON COLUMN bisection_posterior.probability IS 'By all verdicts; NULL: sure verdicts contradict each other';
+COMMENT ON COLUMN bisection_posterior.probability IS 'By all verdicts, at least (rules 2); NULL: sure verdicts contradict each other';
 
 CREATE VIEW bisection_standing AS
 WITH probed AS (
@@ -117,15 +238,15 @@ COMMENT ON COLUMN bisection_standing.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_standing.idx IS 'Ledger index of its opening';
 COMMENT ON COLUMN bisection_standing.line_id IS 'The line';
 COMMENT ON COLUMN bisection_standing.suspects IS 'Number of checkpoints that it began with';
-COMMENT ON COLUMN bisection_standing.error IS 'Assumed share of wrong verdicts';
+COMMENT ON COLUMN bisection_standing.error IS 'Given share of wrong verdicts';
 COMMENT ON COLUMN bisection_standing.probes IS 'Probes so far';
 COMMENT ON COLUMN bisection_standing.known IS 'Of these, known from another search with the same oracle';
 COMMENT ON COLUMN bisection_standing.skipped IS 'Of these, checkpoints that cannot be tested';
 COMMENT ON COLUMN bisection_standing.likeliest IS 'The checkpoint that is most probably the first bad one; NULL: none is bad';
-COMMENT ON COLUMN bisection_standing.probability IS 'With which it is';
+COMMENT ON COLUMN bisection_standing.probability IS 'With which it is, at least (rules 2)';
 COMMENT ON COLUMN bisection_standing.ended IS 'There is nothing more to ask';
 COMMENT ON COLUMN bisection_standing.culprit IS 'What was found; NULL: nothing, or not yet';
-COMMENT ON COLUMN bisection_standing.candidates IS 'Checkpoints that cannot be told apart, at the end';
+COMMENT ON COLUMN bisection_standing.candidates IS 'Checkpoints among which the culprit is, at the end';
 COMMENT ON COLUMN bisection_standing.proposals IS 'Which the culprit came with';
 COMMENT ON COLUMN bisection_standing.rolled_back IS 'The culprit was rolled back by name';
 COMMENT ON COLUMN bisection_standing.reason IS 'Explanation';

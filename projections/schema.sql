@@ -1047,7 +1047,8 @@ CREATE TABLE bisections (
     oracle JSON NOT NULL,
     error DOUBLE NOT NULL,
     confidence DOUBLE NOT NULL,
-    ends_believed BOOLEAN NOT NULL
+    ends_believed BOOLEAN NOT NULL,
+    rules INTEGER NOT NULL
 );
 COMMENT ON TABLE bisections IS 'Searches for the checkpoint that made a line worse';
 COMMENT ON COLUMN bisections.bisection_id IS 'The search';
@@ -1056,9 +1057,10 @@ COMMENT ON COLUMN bisections.line_id IS 'The line';
 COMMENT ON COLUMN bisections.good IS 'The checkpoint before the first suspect';
 COMMENT ON COLUMN bisections.suspects IS 'Checkpoints in the order of the chain';
 COMMENT ON COLUMN bisections.oracle IS 'How a checkpoint is probed';
-COMMENT ON COLUMN bisections.error IS 'Assumed share of wrong verdicts; 0: verdicts are certain';
+COMMENT ON COLUMN bisections.error IS 'Given share of wrong verdicts; 0: verdicts are certain';
 COMMENT ON COLUMN bisections.confidence IS 'At which the search ends';
 COMMENT ON COLUMN bisections.ends_believed IS 'The endpoints were assumed, not tested';
+COMMENT ON COLUMN bisections.rules IS '1: the given share is the true one; 2: it is estimated from the verdicts';
 
 CREATE TABLE bisection_probes (
     bisection_id VARCHAR NOT NULL,
@@ -1088,7 +1090,7 @@ COMMENT ON TABLE bisection_ends IS 'The outcome of each search';
 COMMENT ON COLUMN bisection_ends.bisection_id IS 'The search';
 COMMENT ON COLUMN bisection_ends.idx IS 'Ledger index';
 COMMENT ON COLUMN bisection_ends.culprit IS 'The checkpoint; NULL: none was found';
-COMMENT ON COLUMN bisection_ends.candidates IS 'Checkpoints that cannot be told apart';
+COMMENT ON COLUMN bisection_ends.candidates IS 'Checkpoints among which the culprit is';
 COMMENT ON COLUMN bisection_ends.posterior IS 'Probability that the culprit is among them';
 COMMENT ON COLUMN bisection_ends.reason IS 'Explanation';
 

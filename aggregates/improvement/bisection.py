@@ -13,6 +13,7 @@ from eventsourcing.domain import Aggregate
 from aggregates.errors import InvariantError
 
 VERDICTS = ("bad", "good", "skip")
+KNOWN_RULES = (1, 2)  # by which verdicts are weighed
 MAX_TEXT = 4_000  # characters of a reason
 
 
@@ -26,9 +27,10 @@ class Bisection(Aggregate):
         good: str  # the checkpoint before the first suspect
         suspects: list[str]  # checkpoints
         oracle: dict[str, Any]  # how a checkpoint is probed
-        error: float  # believed share of wrong verdicts; 0: verdicts are sure
+        error: float  # given share of wrong verdicts; 0: verdicts are sure
         confidence: float  # at which the search ends
         ends_believed: bool  # the good one is good and the last is bad, without being asked
+        rules: int  # by which verdicts are weighed; judge/bisection/search.py
 
     class Probed(Aggregate.Event):
         """One checkpoint was put to the test once."""
@@ -62,6 +64,7 @@ class Bisection(Aggregate):
     error: float
     confidence: float
     ends_believed: bool
+    rules: int
     probes: list[tuple[str, str]] = field(default_factory=list, init=False)
     ended: bool = field(default=False, init=False)
     culprit: str | None = field(default=None, init=False)
@@ -77,6 +80,7 @@ class Bisection(Aggregate):
         error: float,
         confidence: float,
         ends_believed: bool = True,
+        rules: int = KNOWN_RULES[-1],
         search_id: UUID | None = None,
     ) -> "Bisection":
         """Begin a search."""
@@ -86,6 +90,8 @@ class Bisection(Aggregate):
             )
         if not 0 <= error < 0.5 or not 0.5 < confidence < 1:
             raise InvariantError("error rates must be below 0.5, the confidence between 0.5 and 1")
+        if rules not in KNOWN_RULES:
+            raise InvariantError(f"there are no rules {rules} of a search")
         return cls._create(
             event_class=cls.Opened,
             id=search_id or uuid4(),
@@ -96,6 +102,7 @@ class Bisection(Aggregate):
             error=error,
             confidence=confidence,
             ends_believed=ends_believed,
+            rules=rules,
         )
 
     def probe(self, checkpoint: str, verdict: str, evidence: Mapping[str, Any]) -> None:
@@ -131,3 +138,8 @@ class Bisection(Aggregate):
     def _check_open(self) -> None:
         if self.ended:
             raise InvariantError("this search has ended")
+
+
+def without_rules(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the opening of a search of version 1 as version 2: its rules were the first ones."""
+    return {**body, "rules": 1}

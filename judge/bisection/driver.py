@@ -20,7 +20,7 @@ from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
 from judge.bisection.probes import Oracle, Probed, Tasks, key_of, oracle_of, plain_oracle, probe
 from judge.bisection.reports import culprit_of, fault_of, probes_of, reason_of, search_of
-from judge.bisection.search import SearchState, next_probe, standing
+from judge.bisection.search import RULES, SearchState, next_probe, standing
 from judge.confinement.supervised import discard
 from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
@@ -91,6 +91,7 @@ def open_search(place: Workplace, question: Question, *, afresh: bool = False) -
         "error": question.error,
         "confidence": question.confidence,
         "ends_believed": question.ends_believed,
+        "rules": RULES,
     }
     repository, number = place.log.repository, 0
     while _search_id(line.id, asked, number + 1) in repository:
@@ -162,7 +163,9 @@ def _search_id(line: UUID, asked: Mapping[str, Any], number: int) -> UUID:
 
 def _asked(found: Bisection) -> dict[str, Any]:
     names = ("good", "suspects", "oracle", "error", "confidence", "ends_believed")
-    return {name: getattr(found, name) for name in names}
+    # The first searches did not name their rules, and their ids follow from what they named.
+    rules = {"rules": found.rules} if found.rules != 1 else {}
+    return {name: getattr(found, name) for name in names} | rules
 
 
 def _is_afresh(found: Bisection) -> bool:

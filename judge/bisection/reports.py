@@ -3,11 +3,12 @@
 I/O: none.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aggregates.improvement.bisection import VERDICTS, Bisection
-from judge.bisection.search import Probe, Search, Verdict, luck, posterior, standing
+from judge.bisection.search import Probe, Search, Verdict, estimated, luck, posterior, standing
 
 __all__ = [
     "believed_of",
@@ -30,6 +31,7 @@ def search_of(found: Bisection) -> Search:
         error=found.error,
         confidence=found.confidence,
         ends_believed=found.ends_believed,
+        rules=found.rules,
     )
 
 
@@ -82,19 +84,42 @@ def reason_of(found: Bisection) -> str:
         names = [order[number] for number in now.likely if number < len(order)]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         nobody = ", or none of them is bad" if last == len(order) else ""
-        told = f"one of {', '.join(names[:_NAMED])}{more}{nobody}: the others cannot be tested"
+        told = f"one of {', '.join(names[:_NAMED])}{more}{nobody}: "
+        if _untested(probes, now.likely):
+            told += "the others cannot be tested"
+        else:
+            told += (
+                f"with probability {_floor(now.probability)} at least; further probes tell too "
+                f"little to reach {search.confidence:.0%} for one of them"
+            )
     if search.error > 0.0 and first == last:
         wrong, chance = luck(search, probes, first)
         said = sum(verdict != "skip" for _, verdict in probes)
         told += f"; {wrong} of {said} verdicts contradict this"
-        if chance < _UNLIKELY:
+        if not search.estimates and chance < _UNLIKELY:
             told += ", more than the assumed error rate explains: start again with a larger one"
+    verdicts = any(verdict != "skip" for _, verdict in probes)
+    if verdicts and (rates := estimated(search, probes)) is not None:
+        told += f"; estimated error rate {rates[0]:.2f}, given {search.error:g}"
+        if not rates[1]:
+            told += "; verdicts of one checkpoint agree more than independent errors would"
     believed = believed_of(found)
     if "good" in believed:
         told += f"; {order[0]} was assumed to be good and not verified"
     if "bad" in believed:
         told += "; it was assumed to be bad and not verified"
     return told
+
+
+def _untested(probes: Sequence[Probe], likely: range) -> bool:
+    """Tell whether no probe can tell these hypotheses apart: all numbers between were skipped."""
+    skipped = {number for number, verdict in probes if verdict == "skip"}
+    return skipped.issuperset(likely[:-1])
+
+
+def _floor(probability: float) -> str:
+    """Return a probability in percent, rounded down: it is stated as the least."""
+    return f"{math.floor(1_000 * probability) / 10:.1f}%"
 
 
 def believed_of(found: Bisection) -> list[str]:
@@ -131,6 +156,9 @@ def summary(found: Bisection) -> dict[str, Any]:
         ],
         "candidates": [order[number] for number in now.likely],
         "posterior": now.probability,
+        "at_least": search.estimates,
+        "estimated_error": None if (rates := estimated(search, probes)) is None else rates[0],
+        "independent": None if rates is None else rates[1],
         "ended": found.ended,
         "culprit": found.culprit,
         "believed": believed_of(found) if found.ended else [],

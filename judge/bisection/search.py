@@ -1,9 +1,15 @@
 """Which checkpoint made a line worse, given the verdicts, and which checkpoint to test next.
 
 Suspects are numbered from 1 in the order of the chain; 0 is the good checkpoint before them. A
-hypothesis is the number of the first bad one. Verdicts are wrong with one known probability, each
-by itself, so that a hypothesis is as likely as the number of verdicts against it says; asked next
-is the checkpoint whose verdict tells most. With sure verdicts this is binary search.
+hypothesis is the number of the first bad one. Asked next is the checkpoint whose verdict tells
+most. With sure verdicts this is binary search.
+
+Searches are recorded with the number of their rules, and are replayed by the same rules:
+
+1. The given error rate is the true one, and errors are independent. A hypothesis is as likely as
+   the number of verdicts against it says.
+2. The given error rate is a guess, and errors of one checkpoint may depend on each other: see
+   error_models.py. A search also ends where no verdict tells enough, with a range of suspects.
 
 Source: M. Horstein, "Sequential transmission using noiseless feedback", IEEE Trans. Inf. Theory 9
 (1963); M. Burnashev, K. Zigangirov, "An interval estimation problem for controlled observations"
@@ -12,12 +18,29 @@ I/O: none.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-__all__ = ["Probe", "Search", "SearchState", "luck", "next_probe", "posterior", "standing"]
+from judge.bisection.error_models import Weighed, least_of, shortest, weigh
+
+__all__ = [
+    "RULES",
+    "Probe",
+    "Search",
+    "SearchState",
+    "estimated",
+    "luck",
+    "next_probe",
+    "posterior",
+    "standing",
+]
+
+RULES = 2  # of new searches
+_LEAST = 1e-3  # bits that a probe has to tell, on average
+_MOST = 256  # probes of a search whose verdicts are not sure
+_OTHER = 0.5  # of the most: what another checkpoint has to tell to be asked first
 
 Verdict = Literal["bad", "good", "skip"]
 Probe = tuple[int, Verdict]  # a checkpoint's number, and what was said of it
@@ -31,6 +54,12 @@ class Search:
     error: float = 0.0  # share of wrong verdicts, below 0.5; 0: verdicts are sure
     confidence: float = 0.95
     ends_believed: bool = True  # number 0 is good and the last is bad, without being asked
+    rules: int = RULES
+
+    @property
+    def estimates(self) -> bool:
+        """Whether error rates are estimated from the verdicts."""
+        return self.error > 0.0 and self.rules != 1
 
     @property
     def hypotheses(self) -> range:
@@ -45,15 +74,18 @@ class SearchState:
     """What the verdicts come to."""
 
     likely: range  # hypotheses that no probe can tell apart, together the likeliest
-    probability: float  # of these together; 0 where the verdicts contradict each other
+    probability: float  # of these together, at least; 0 where sure verdicts contradict each other
     over: bool  # there is nothing more to ask
 
 
 def posterior(search: Search, probes: Sequence[Probe]) -> list[float]:
     """Return the probability of each of search.hypotheses; all 0 where sure verdicts contradict.
 
-    A hypothesis h says that number i is bad if and only if i >= h.
+    Where error rates are estimated these are the least probabilities, and sum to less than 1. A
+    hypothesis h says that number i is bad if and only if i >= h.
     """
+    if search.estimates:
+        return [float(each) for each in _weighed(search, probes).least]
     against = _against(search, probes)
     if search.error == 0.0:
         weights = [float(count == 0) for count in against]
@@ -69,16 +101,21 @@ def next_probe(search: Search, probes: Sequence[Probe]) -> int | None:
     """Return the number whose verdict tells most, as far as it can be expected to have one.
 
     Beside those that could not be tested, others often cannot be, either: a neighbour counts half,
-    the next one three quarters. None where no verdict would tell anything.
+    the next one three quarters. None where no verdict would tell anything. Where errors may depend
+    on each other, probes of one checkpoint lie apart in time if another tells half as much.
     """
+    told = _told(search, probes)
+    if search.estimates and (len(probes) >= _MOST or max(told.values(), default=0.0) < _LEAST):
+        return None
     skipped = _skipped(probes)
-    best, most = None, 0.0
-    for number, bad in _shares(search, probes).items():
-        if number not in skipped:
-            distance = min((abs(number - other) for other in skipped), default=64)
-            worth = _information(bad, search.error) * (1.0 - 0.5**distance)
-            if worth > most + 1e-12:
-                best, most = number, worth
+    worths = {
+        number: bits * (1.0 - 0.5 ** min((abs(number - each) for each in skipped), default=64))
+        for number, bits in told.items()
+    }
+    best, most = _best(worths)
+    if search.estimates and probes and best == probes[-1][0]:
+        other, worth = _best({each: bits for each, bits in worths.items() if each != best})
+        return other if worth >= _OTHER * most else best
     return best
 
 
@@ -91,15 +128,33 @@ def standing(search: Search, probes: Sequence[Probe]) -> SearchState:
         if not groups or hypothesis - 1 not in skipped:
             groups.append([])
         groups[-1].append(place)
-    masses = [math.fsum(found[place] for place in group) for group in groups]
+    if search.estimates:
+        rows = _weighed(search, probes).probabilities
+        masses = [least_of(rows, group) for group in groups]
+    else:
+        masses = [math.fsum(found[place] for place in group) for group in groups]
     mass = max(masses)
-    likely = groups[masses.index(mass)]
+    likely = range(groups[masses.index(mass)][0], groups[masses.index(mass)][-1] + 1)
     sure = search.error > 0.0 and mass >= search.confidence
+    over = sure or next_probe(search, probes) is None
+    if search.estimates and over and not sure:
+        likely, mass = shortest(rows, search.confidence)
     return SearchState(
-        likely=hypotheses[likely[0] : likely[-1] + 1],
+        likely=hypotheses[likely.start : likely.stop],
         probability=mass,
-        over=sure or next_probe(search, probes) is None,
+        over=over,
     )
+
+
+def estimated(search: Search, probes: Sequence[Probe]) -> tuple[float, bool] | None:
+    """Return the estimated share of wrong verdicts, and whether errors may be independent.
+
+    None where the given error rate is taken as it is.
+    """
+    if not search.estimates:
+        return None
+    found = _weighed(search, probes)
+    return found.error, found.independent
 
 
 def luck(search: Search, probes: Sequence[Probe], culprit: int) -> tuple[int, float]:
@@ -129,6 +184,42 @@ def _against(search: Search, probes: Sequence[Probe]) -> list[int]:
         elif verdict == "bad":
             steps[upto] += 1
     return list(accumulate(steps[:-1]))
+
+
+def _weighed(search: Search, probes: Sequence[Probe]) -> Weighed:
+    bad, good = ([0] * (search.suspects + 1) for _ in range(2))
+    for number, verdict in probes:
+        if verdict != "skip":
+            (bad if verdict == "bad" else good)[number] += 1
+    return weigh(
+        error=search.error,
+        confidence=search.confidence,
+        hypotheses=search.hypotheses,
+        bad=tuple(bad),
+        good=tuple(good),
+    )
+
+
+def _told(search: Search, probes: Sequence[Probe]) -> dict[int, float]:
+    """Return what the next verdict tells, in bits, of each number that can be tested."""
+    skipped = _skipped(probes)
+    if search.estimates:
+        found = enumerate(_weighed(search, probes).information)
+        # Tie-breaking must not hang on the last bits of a sum.
+        return {number: round(float(bits), 9) for number, bits in found if number not in skipped}
+    shares = _shares(search, probes).items()
+    return {
+        number: _information(bad, search.error) for number, bad in shares if number not in skipped
+    }
+
+
+def _best(worths: Mapping[int, float]) -> tuple[int | None, float]:
+    """Return the number that is worth most, the first of several, and what it is worth."""
+    best, most = None, 0.0
+    for number, worth in worths.items():
+        if worth > most + 1e-12:
+            best, most = number, worth
+    return best, most
 
 
 def _shares(search: Search, probes: Sequence[Probe]) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""`proctor checkpoints bisect` and `salvage`: which checkpoint made it worse, and what is left.
+"""`proctor checkpoints bisect`, `salvage` and `bisect-rates`: which checkpoint made it worse.
 
 A search that was interrupted is carried on by the same command.
 """
@@ -13,8 +13,10 @@ from aggregates.improvement.line import Line
 from judge.bisection import driver, probes, reports
 from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
+from judge.bisection.simulation import Scale, tables
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
+from proctor.cli.options import MOST
 from proctor.errors import ProctorError
 from proctor.improvement.home import (
     LineOptions,
@@ -29,6 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `proctor checkpoints`."""
     app.command("bisect")(bisect)
     app.command("salvage")(salvage_)
+    app.command("bisect-rates")(simulate_)
 
 
 def bisect(
@@ -71,11 +74,20 @@ def bisect(
         ),
     ] = None,
     error: Annotated[
-        float, typer.Option("--error", help="Share of wrong verdicts, below 0.5.")
+        float,
+        typer.Option(
+            "--error",
+            help="Expected share of wrong verdicts, below 0.5; 0: verdicts are certain. The true "
+            "share is estimated.",
+        ),
     ] = 0.0,
     confidence: Annotated[
         float,
-        typer.Option("--confidence", help="Confidence at which a search with wrong verdicts ends."),
+        typer.Option(
+            "--confidence",
+            help="Confidence at which a search with wrong verdicts ends. If probes tell too little "
+            "to reach it for one suspect, it names several.",
+        ),
     ] = 0.95,
     check_ends: Annotated[
         bool, typer.Option("--check-ends", help="Probe the two endpoints first.")
@@ -147,6 +159,24 @@ def salvage_(
     return Output(found, lambda: _tell_salvaged(found))
 
 
+def simulate_(
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
+    ] = 0,
+    small: Annotated[
+        bool, typer.Option("--small", help="Simulate a fifth, over 32 suspects only.")
+    ] = False,
+) -> Output:
+    """Simulate how often bisection is right, and the probability it states."""
+    scale = Scale(seed=seed, trials=40, suspects=(32,)) if small else Scale(seed=seed)
+
+    def tell() -> None:
+        for table in tables(scale):
+            console.print(words(table.to_markdown()) + "\n")
+
+    return Output(lambda: list(tables(scale)), tell)
+
+
 def _named(line: Line, name: str) -> str:
     commits = {each.id: each.commit for each in line.checkpoints.values()}
     return find_checkpoint(commits, [line.active], name)
@@ -176,7 +206,8 @@ def _tell_search(told: dict[str, Any]) -> None:
         (each["number"], each["checkpoint"] or "none is bad", f"{each['probability']:.1%}")
         for each in told["likeliest"]
     ]
-    print_table(("number", "first bad one", "probability"), rows)
+    least = "probability, at least" if told["at_least"] else "probability"
+    print_table(("number", "first bad one", least), rows)
     if not told["ended"]:
         console.print(words(f"{len(told['probes'])} done so far; the same command goes on"))
         return

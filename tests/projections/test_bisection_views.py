@@ -10,7 +10,7 @@ import pytest
 from aggregates.improvement.bisection import Bisection
 from aggregates.registry import REGISTRY
 from judge.bisection.reports import probes_of, search_of
-from judge.bisection.search import Probe, posterior
+from judge.bisection.search import RULES, Probe, posterior
 from ledger.application import LedgerApplication
 from projections.projector import projected
 from projections.source import open_source
@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Iterator[LedgerApplication]:
         yield log
 
 
-def opened(*, error: float, ends_believed: bool = True) -> Bisection:
+def opened(*, error: float, ends_believed: bool = True, rules: int = RULES) -> Bisection:
     return Bisection.open(
         line="a line",
         good=NAMES[0],
@@ -34,6 +34,7 @@ def opened(*, error: float, ends_believed: bool = True) -> Bisection:
         error=error,
         confidence=0.95,
         ends_believed=ends_believed,
+        rules=rules,
     )
 
 
@@ -46,12 +47,12 @@ def asked(connection: duckdb.DuckDBPyConnection, statement: str) -> list[tuple[A
     return connection.execute(statement).fetchall()
 
 
-@pytest.mark.parametrize("error", [0.0, 0.2])
+@pytest.mark.parametrize(("error", "rules"), [(0.0, RULES), (0.2, RULES), (0.2, 1)])
 @pytest.mark.parametrize("ends_believed", [True, False])
 def test_posterior_is_that_of_the_search_as_of_every_probe(
-    log: LedgerApplication, tmp_path: Path, error: float, ends_believed: bool
+    log: LedgerApplication, tmp_path: Path, error: float, rules: int, ends_believed: bool
 ) -> None:
-    search = opened(error=error, ends_believed=ends_believed)
+    search = opened(error=error, ends_believed=ends_believed, rules=rules)
     expected = [posterior(search_of(search), [])]
     for number, verdict in PROBES[: 3 if error == 0 else None]:
         search.probe(NAMES[number], verdict, {"repeat": 0})
@@ -80,7 +81,7 @@ def test_probability_is_missing_when_sure_verdicts_contradict(
 
 
 def test_standing_follows_a_search_to_its_end(log: LedgerApplication, tmp_path: Path) -> None:
-    begun, done = opened(error=0.2), opened(error=0.0)
+    begun, done = opened(error=0.2, rules=1), opened(error=0.0)
     done.probe(NAMES[2], "good", {"repeat": 0})
     done.probe(NAMES[3], "bad", {"repeat": 0, "from": "elsewhere/1"})
     done.end(culprit=NAMES[3], candidates=[NAMES[3]], posterior=1.0, reason="it is")

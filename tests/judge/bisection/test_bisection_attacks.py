@@ -21,6 +21,8 @@ from aggregates.improvement.bisection import Bisection
 from aggregates.registry import REGISTRY
 from judge.bisection.driver import Question, go_on, open_search, working
 from judge.bisection.probes import Command, plain_oracle
+from judge.bisection.reports import fault_of, probes_of, search_of
+from judge.bisection.search import RULES, standing
 from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
 from ledger.application import LedgerApplication
@@ -63,6 +65,7 @@ def planted(
     *,
     under: UUID | None = None,
     evidence: Mapping[str, Any] | None = None,
+    rules: int = RULES,
 ) -> Bisection:
     """Put a search on record, with verdicts by nobody, under an id of one's choice."""
     names = list(place.line().checkpoints)
@@ -74,6 +77,7 @@ def planted(
         error=question.error,
         confidence=question.confidence,
         ends_believed=question.ends_believed,
+        rules=rules,
         search_id=under or uuid4(),
     )
     for number, verdict in verdicts.items():
@@ -179,9 +183,20 @@ def log(tmp_path: Path) -> Iterator[LedgerApplication]:
         yield log
 
 
-@pytest.mark.parametrize("suspects", ["all of them", {"a": 1}, 7])
-def test_search_whose_suspects_are_no_list_hides_no_other(
-    log: LedgerApplication, tmp_path: Path, suspects: object
+@pytest.mark.parametrize(
+    "false",
+    [
+        {"suspects": "all of them"},
+        {"suspects": {"a": 1}},
+        {"suspects": 7},
+        {"suspects": ["b"], "error": 1.0},
+        {"suspects": ["b"], "error": 2.0},
+        {"suspects": ["b"], "error": 0.1, "confidence": -1e300},
+        {"suspects": ["b"], "error": 0.1, "rules": 7},
+    ],
+)
+def test_search_that_cannot_be_hides_no_other(
+    log: LedgerApplication, tmp_path: Path, false: dict[str, Any]
 ) -> None:
     told: dict[str, Any] = {
         "line": "a line",
@@ -192,7 +207,7 @@ def test_search_whose_suspects_are_no_list_hides_no_other(
     }
     honest = Bisection.open(**told, suspects=["b"])
     log.save(honest)
-    forged = {**told, "suspects": suspects, "ends_believed": True}
+    forged = {**told, "ends_believed": True, "rules": 2, **false}
     forged["originator_topic"] = "aggregates.improvement.bisection:Bisection"
     where: dict[str, Any] = {"originator_id": uuid4(), "originator_version": 1}
     log.events.put([Bisection.Opened(**where, timestamp=datetime.now(UTC), **forged)])
@@ -203,3 +218,23 @@ def test_search_whose_suspects_are_no_list_hides_no_other(
         for view in ("bisection_suspects", "bisection_posterior", "bisection_standing"):
             sql = f"SELECT DISTINCT bisection_id FROM {view} WHERE bisection_id = ?"
             assert connection.execute(sql, [str(honest.id)]).fetchall() == [(str(honest.id),)]
+
+
+def test_opening_of_version_1_has_the_first_rules() -> None:
+    body = {"v": 1, "at": 0, "error": 0.2, "suspects": ["b"]}
+    assert REGISTRY.upcast("bisection.opened", body) == {**body, "v": 2, "rules": 1}
+
+
+def test_search_of_the_first_rules_ends_as_it_did_and_a_new_one_reuses_its_verdicts(
+    place: Workplace, question: Question
+) -> None:
+    asked = replace(question, error=0.1)
+    old = planted(place, asked, TRUE, rules=1)
+    by_counts = 1 / (1 + 2 / 9 + 4 / 81)  # one suspect with no verdict against it, two with one
+    assert standing(search_of(old), probes_of(old)).probability == pytest.approx(by_counts)
+    new = open_search(place, asked)
+    assert (new.rules, new.id != old.id) == (2, True)
+    with working(place) as folder:
+        new = go_on(place, new, folder=folder)
+    assert {verdict for _, verdict in new.probes} >= {"good", "bad"}
+    assert fault_of(new) is None

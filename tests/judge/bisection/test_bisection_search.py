@@ -2,13 +2,15 @@
 
 import math
 import random
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_searches import simulate, simulate_one
 
-from judge.bisection.search import Probe, Search, luck, next_probe, posterior, standing
+from judge.bisection.search import Probe, Search, estimated, luck, next_probe, posterior, standing
+from judge.bisection.simulation import GIVEN, Errors, simulate, simulate_one
 
 CHAINS = st.integers(1, 70)
 VERDICTS = st.sampled_from(("bad", "good", "skip"))
@@ -31,6 +33,7 @@ def noisy(draw: st.DrawFn) -> tuple[Search, list[Probe]]:
         suspects=suspects,
         error=draw(st.sampled_from((0.01, 0.2, 0.45))),
         ends_believed=draw(st.booleans()),
+        rules=draw(st.sampled_from((1, 2))),
     )
     return search, draw(st.lists(st.tuples(st.integers(0, suspects), VERDICTS), max_size=40))
 
@@ -102,7 +105,7 @@ def test_posterior_is_the_same_when_probes_come_in_another_order(
 def test_posterior_is_what_bayes_says_one_verdict_after_the_other(
     case: tuple[Search, list[Probe]],
 ) -> None:
-    search, probes = case
+    search, probes = replace(case[0], rules=1), case[1]
     beliefs = [1.0 / len(search.hypotheses)] * len(search.hypotheses)
     for number, verdict in probes:
         if verdict == "skip":
@@ -130,9 +133,12 @@ def test_next_probe_has_not_been_skipped_and_is_asked_where_it_tells_something(
 
 
 def test_posterior_holds_when_there_are_thousands_of_verdicts() -> None:
-    search = Search(suspects=32, error=0.01)
+    search = Search(suspects=32, error=0.01, rules=1)
     probes: list[Probe] = [(16, "good"), (17, "bad")] * 5_000
     assert posterior(search, probes)[16] == pytest.approx(1.0)
+    estimating = posterior(replace(search, rules=2), probes)
+    assert max(estimating) == estimating[16]
+    assert estimating[16] < 1.0  # however often a sticky checkpoint repeats its verdict
     assert luck(search, probes, 17)[0] == 0
     assert luck(search, probes, 17)[1] == pytest.approx(1.0)
 
@@ -145,19 +151,82 @@ def test_luck_is_small_when_verdicts_are_wrong_more_often_than_believed() -> Non
 
 
 def test_noisy_search_is_right_at_its_confidence_when_one_verdict_in_five_is_wrong() -> None:
-    found = simulate(Search(suspects=32, error=0.2), error=0.2, trials=100, seed=1)
+    search, errors = Search(suspects=32, error=0.2, rules=1), Errors(rate=0.2)
+    found = simulate(search, errors, trials=100, seed=1)
     assert found.right >= 0.95
     assert found.probes <= 25
 
 
-def test_noisy_search_stays_right_when_verdicts_are_better_than_believed() -> None:
-    found = simulate(Search(suspects=32, error=0.3), error=0.1, trials=60, seed=2)
-    assert found.right == 1.0
-
-
 def test_sure_search_goes_wrong_when_one_verdict_in_five_is_wrong() -> None:
-    found = simulate(Search(suspects=32), error=0.2, trials=100, seed=1)
+    found = simulate(Search(suspects=32), Errors(rate=0.2), trials=100, seed=1)
     assert found.right < 0.5
+
+
+STICKY = Errors(rate=0.2, sticky=1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "errors"),
+    [
+        (0.2, Errors(rate=0.2)),
+        (0.1, Errors(rate=0.2)),
+        (0.2, STICKY),
+        (0.1, Errors(rate=0.2, sticky=0.5)),
+    ],
+)
+def test_search_is_right_at_least_as_often_as_it_states(given: float, errors: Errors) -> None:
+    found = simulate(Search(suspects=24, error=given), errors, trials=25, seed=4)
+    assert found.claimed >= 0.95
+    assert found.right >= found.claimed - 2 * math.sqrt(0.05 * 0.95 / found.trials)
+
+
+@pytest.mark.parametrize(
+    ("suspects", "given", "errors"), [(32, 0.2, STICKY), (200, 0.1, Errors(rate=0.2))]
+)
+def test_first_rules_state_more_than_is_right_when_the_given_errors_are_not_the_true_ones(
+    suspects: int, given: float, errors: Errors
+) -> None:
+    """What the second rules are for."""
+    search = Search(suspects=suspects, error=given, rules=1)
+    found = simulate(search, errors, trials=60, seed=4)
+    assert found.right < found.claimed - 0.08
+
+
+def test_search_names_a_range_when_errors_of_a_checkpoint_repeat() -> None:
+    search = Search(suspects=32, error=0.2)
+    probes = simulate_one(search, 20, STICKY, rng=random.Random(1))
+    found = standing(search, probes)
+    assert found.over
+    assert len(probes) <= 100
+    assert 20 in found.likely
+    assert 1 < len(found.likely) < 32
+    assert found.probability >= 0.95
+
+
+def test_wrong_rate_is_noticed() -> None:
+    search = Search(suspects=32, error=0.05)
+    probes = simulate_one(search, 20, Errors(rate=0.3), rng=random.Random(1))
+    found = estimated(search, probes)
+    assert found is not None
+    assert found[0] == pytest.approx(0.3, abs=0.1)
+    assert estimated(replace(search, rules=1), probes) is None
+
+
+def test_independence_is_refuted_when_verdicts_of_a_checkpoint_repeat_and_not_otherwise() -> None:
+    search = Search(suspects=8, error=0.3)
+    sticky: list[Probe] = [(1, "bad"), (2, "good"), (3, "bad"), (4, "good"), (5, "bad")] * 6
+    good: list[Probe]
+    bad: list[Probe]
+    good, bad = [(3, "good"), (3, "good"), (3, "bad")], [(5, "bad"), (5, "bad"), (5, "good")]
+    found = [estimated(search, probes) for probes in (sticky, (good + bad) * 6)]
+    assert [each[1] for each in found if each is not None] == [False, True]
+
+
+def test_checkpoint_is_not_asked_twice_in_a_row_when_another_tells_half_as_much() -> None:
+    search = Search(suspects=32, error=0.2)
+    probes = simulate_one(search, 20, Errors(rate=0.2), rng=random.Random(1))
+    in_a_row = sum(one == other for (one, _), (other, _) in pairwise(probes))
+    assert in_a_row < len(probes) / 4
 
 
 @pytest.mark.slow
@@ -165,9 +234,20 @@ def test_sure_search_goes_wrong_when_one_verdict_in_five_is_wrong() -> None:
 def test_five_hundred_noisy_searches_are_right_within_fifty_probes_on_average(
     confidence: float,
 ) -> None:
-    search = Search(suspects=32, error=0.2, confidence=confidence)
-    found = simulate(search, error=0.2, trials=500, seed=3)
+    search = Search(suspects=32, error=0.2, confidence=confidence, rules=1)
+    found = simulate(search, Errors(rate=0.2), trials=500, seed=3)
     assert found.right >= confidence - 0.01
     assert found.right >= 0.95
     assert found.probes <= 50
     assert found.claimed == pytest.approx(found.right, abs=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suspects", [32, 200])
+@pytest.mark.parametrize(("given", "errors"), GIVEN)
+def test_stated_probability_is_at_most_the_share_that_is_right(
+    suspects: int, given: float, errors: Errors
+) -> None:
+    found = simulate(Search(suspects=suspects, error=given), errors, trials=200, seed=5)
+    assert found.right >= found.claimed - 2 * math.sqrt(0.05 * 0.95 / found.trials)
+    assert found.most_probes <= 256

@@ -189,6 +189,7 @@ def test_no_command_ends_in_a_traceback_without_the_extras(
     rest = [name for name in command_names() if name not in BASE and name not in NEEDS]
     for long in ("bench ledger", "bench projections", "checkpoints simulate", "follow"):
         rest.remove(long)
+    rest.remove("checkpoints bisect-rates")
     rest.remove("infra simulate")
     for name, (code, _, err) in zip(
         rest,
