@@ -10,7 +10,12 @@ from aggregates.curation.export import Export
 from aggregates.improvement.bisection import Bisection, without_rules
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line, without_code
-from aggregates.improvement.proposal import Proposal, without_flaky, without_missing
+from aggregates.improvement.proposal import (
+    Proposal,
+    with_all_tests,
+    without_flaky,
+    without_missing,
+)
 from aggregates.review import Review
 from aggregates.run import Run
 from aggregates.transcript import Transcript
@@ -44,7 +49,8 @@ REGISTRY.register("transcript.proposal_reviewed", Transcript.ProposalReviewed)
 REGISTRY.register("proposal.submitted", Proposal.Submitted, aggregate=Proposal)
 REGISTRY.register("proposal.reviewed", Proposal.Reviewed)
 REGISTRY.register("proposal.branched", Proposal.Branched)
-REGISTRY.register("proposal.tested", Proposal.Tested, upcasters=[without_flaky])
+REGISTRY.register("proposal.tested", Proposal.Tested, upcasters=[without_flaky, with_all_tests])
+REGISTRY.register("proposal.rest_tested", Proposal.RestTested)
 REGISTRY.register("proposal.task_scored", Proposal.TaskScored, upcasters=[without_missing])
 REGISTRY.register("proposal.evaluated", Proposal.Evaluated)
 REGISTRY.register("proposal.concluded", Proposal.Concluded)

@@ -169,6 +169,7 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "proposal.reviewed": (rows("infra_reviews"),),
         "proposal.branched": (rows("infra_branches"),),
         "proposal.tested": (rows("infra_validation_results"),),
+        "proposal.rest_tested": (rows("infra_rest_results"),),
         "proposal.task_scored": (rows("infra_task_scores"),),
         "proposal.evaluated": (rows("infra_evaluations"),),
         "proposal.concluded": (rows("infra_conclusions"),),

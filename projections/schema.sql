@@ -700,9 +700,11 @@ CREATE TABLE infra_validation_results (
     isolation JSON NOT NULL,
     leftovers INTEGER NOT NULL,
     flaky JSON,
-    outcomes VARCHAR
+    outcomes VARCHAR,
+    left_out JSON NOT NULL,
+    choice VARCHAR
 );
-COMMENT ON TABLE infra_validation_results IS 'The result of the whole test suite for each proposal';
+COMMENT ON TABLE infra_validation_results IS 'The result of the tests for each proposal: of all, or of those that its change can reach';
 COMMENT ON COLUMN infra_validation_results.proposal_id IS 'The proposal';
 COMMENT ON COLUMN infra_validation_results.idx IS 'Ledger index';
 COMMENT ON COLUMN infra_validation_results.passed IS 'Whether every case of the base passed';
@@ -717,6 +719,36 @@ COMMENT ON COLUMN infra_validation_results.isolation IS 'What confined the proce
 COMMENT ON COLUMN infra_validation_results.leftovers IS 'Processes that had to be ended';
 COMMENT ON COLUMN infra_validation_results.outcomes IS 'SHA-256 of the candidate''s cases with their outcomes';
 COMMENT ON COLUMN infra_validation_results.flaky IS 'Cases that failed at first and then passed in every repeated run; NULL if none was run again then';
+COMMENT ON COLUMN infra_validation_results.left_out IS 'Test files that run before the promotion';
+COMMENT ON COLUMN infra_validation_results.choice IS 'Why these were left out; NULL if all tests run at once';
+
+CREATE TABLE infra_rest_results (
+    proposal_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    passed BOOLEAN NOT NULL,
+    problem VARCHAR,
+    cases INTEGER NOT NULL,
+    missing JSON NOT NULL,
+    seconds DOUBLE NOT NULL,
+    output VARCHAR NOT NULL,
+    isolation JSON NOT NULL,
+    leftovers INTEGER NOT NULL,
+    flaky JSON NOT NULL,
+    outcomes VARCHAR NOT NULL
+);
+COMMENT ON TABLE infra_rest_results IS 'The result of the tests that were left out at first, for each proposal that was better';
+COMMENT ON COLUMN infra_rest_results.proposal_id IS 'The proposal';
+COMMENT ON COLUMN infra_rest_results.idx IS 'Ledger index';
+COMMENT ON COLUMN infra_rest_results.passed IS 'Whether every case of the base in these files passed';
+COMMENT ON COLUMN infra_rest_results.problem IS 'Why not';
+COMMENT ON COLUMN infra_rest_results.cases IS 'How many passed';
+COMMENT ON COLUMN infra_rest_results.missing IS 'Cases of the base in these files that did not pass';
+COMMENT ON COLUMN infra_rest_results.seconds IS 'Wall clock';
+COMMENT ON COLUMN infra_rest_results.output IS 'SHA-256 of what was printed';
+COMMENT ON COLUMN infra_rest_results.isolation IS 'What confined the process';
+COMMENT ON COLUMN infra_rest_results.leftovers IS 'Processes that had to be ended';
+COMMENT ON COLUMN infra_rest_results.flaky IS 'Cases that failed at first and then passed in every repeated run';
+COMMENT ON COLUMN infra_rest_results.outcomes IS 'SHA-256 of all cases of the candidate, from both runs, with their outcomes';
 
 CREATE TABLE infra_task_scores (
     proposal_id VARCHAR NOT NULL,

@@ -804,7 +804,7 @@ SELECT
     CASE WHEN r.verdict = 'approve' THEN r.key END AS approved_by,
     CASE WHEN r.verdict = 'approve' THEN a.time END AS approved_at,
     b.commit,
-    v.passed AS tests_passed,
+    coalesce(w.passed, v.passed) AS tests_passed,
     e.verdict,
     c.stage,
     c.reason,
@@ -816,6 +816,7 @@ LEFT JOIN reviewed AS r USING (proposal_id)
 LEFT JOIN events AS a ON a.idx = r.idx
 LEFT JOIN infra_branches AS b USING (proposal_id)
 LEFT JOIN infra_validation_results AS v USING (proposal_id)
+LEFT JOIN infra_rest_results AS w USING (proposal_id)
 LEFT JOIN infra_evaluations AS e USING (proposal_id)
 LEFT JOIN infra_conclusions AS c USING (proposal_id);
 COMMENT ON VIEW infra_proposals IS 'Each proposed change with its state';
@@ -834,7 +835,7 @@ COMMENT ON COLUMN infra_proposals.status IS 'proposed, approved, revise, testing
 COMMENT ON COLUMN infra_proposals.approved_by IS 'The vkey of the operator with the latest statement, if it is an approval';
 COMMENT ON COLUMN infra_proposals.approved_at IS 'When that was recorded';
 COMMENT ON COLUMN infra_proposals.commit IS 'The candidate; NULL: there is none yet';
-COMMENT ON COLUMN infra_proposals.tests_passed IS 'Whether the whole suite passed; NULL: it has not run';
+COMMENT ON COLUMN infra_proposals.tests_passed IS 'Whether the tests that have run passed; NULL: none has run';
 COMMENT ON COLUMN infra_proposals.verdict IS 'better, worse or cannot tell; NULL: not evaluated';
 COMMENT ON COLUMN infra_proposals.stage IS 'The stage that it ended at; NULL: it goes on';
 COMMENT ON COLUMN infra_proposals.reason IS 'Why it ended';

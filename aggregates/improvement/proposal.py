@@ -90,7 +90,7 @@ class Proposal(Aggregate):
             aggregate.manifest, aggregate.reference_set = self.manifest, self.reference_set
 
     class Tested(Aggregate.Event):
-        """The base's whole test suite ran against the candidate."""
+        """The base's tests ran against the candidate: all, or those that the change can reach."""
 
         passed: bool
         problem: str | None
@@ -104,11 +104,35 @@ class Proposal(Aggregate):
         leftovers: int  # processes that had to be ended
         flaky: list[str] | None  # cases that failed, and then passed; None: none was run again
         outcomes: str | None  # SHA-256 of the candidate's cases with their outcomes
+        left_out: list[str]  # test files that run before the promotion
+        choice: str | None  # why these; None: the manifest lets all tests run at once
 
         def apply(self, aggregate: "Proposal") -> None:
             """Keep whether the gate held, and if not, why."""
             aggregate.tested = self.passed
             aggregate.problem = self.problem
+            aggregate.expected, aggregate.outcomes = self.expected, self.outcomes
+            aggregate.left_out = tuple(self.left_out)
+
+    class RestTested(Aggregate.Event):
+        """The tests that were left out before ran against the candidate, which is better."""
+
+        passed: bool
+        problem: str | None
+        cases: int
+        missing: list[str]
+        seconds: float
+        output: str  # SHA-256 of what was printed
+        isolation: list[str]
+        leftovers: int  # processes that had to be ended
+        flaky: list[str]
+        outcomes: str  # SHA-256 of all cases of the candidate, from both runs
+
+        def apply(self, aggregate: "Proposal") -> None:
+            """Keep whether the whole suite has passed now."""
+            aggregate.tested = self.passed
+            aggregate.problem = self.problem
+            aggregate.left_out = ()
 
     class TaskScored(Aggregate.Event):
         """One arm's answer to one reference task, as the scorer saw it."""
@@ -195,6 +219,9 @@ class Proposal(Aggregate):
     against: str | None = field(default=None, init=False)
     tested: bool | None = field(default=None, init=False)
     problem: str | None = field(default=None, init=False)
+    expected: str | None = field(default=None, init=False)
+    outcomes: str | None = field(default=None, init=False)
+    left_out: tuple[str, ...] = field(default=(), init=False)  # test files that have not run yet
     results: dict[tuple[str, str, int], dict[str, Any]] = field(  # (arm, task, repeat)
         default_factory=dict, init=False
     )
@@ -251,7 +278,7 @@ class Proposal(Aggregate):
 
     @property
     def stage(self) -> str:
-        """The stage that comes next; `conclude` where nothing but the end is left."""
+        """The stage that comes next; `conclude` where only tests left out and the end remain."""
         if self.outcome is not None or self.tested is False or self.verdict is not None:
             return "conclude"
         if self.branch is None:
@@ -321,8 +348,10 @@ class Proposal(Aggregate):
         leftovers: int,
         flaky: Sequence[str] = (),
         outcomes: str | None = None,
+        left_out: Sequence[str] = (),
+        choice: str | None = None,
     ) -> None:
-        """Record how the suite ended."""
+        """Record how the tests ended, and which test files have not run."""
         self._check_stage("test")
         self.trigger_event(
             self.Tested,
@@ -333,6 +362,40 @@ class Proposal(Aggregate):
             added=list(added),
             seconds=seconds,
             expected=expected,
+            output=output,
+            isolation=list(isolation),
+            leftovers=leftovers,
+            flaky=list(flaky),
+            outcomes=outcomes,
+            left_out=list(left_out),
+            choice=choice,
+        )
+
+    def record_rest(
+        self,
+        *,
+        passed: bool,
+        problem: str | None,
+        cases: int,
+        missing: Sequence[str],
+        seconds: float,
+        output: str,
+        isolation: Sequence[str],
+        leftovers: int,
+        flaky: Sequence[str],
+        outcomes: str,
+    ) -> None:
+        """Record how the tests ended that were left out before."""
+        self._check_stage("conclude")
+        if not self.left_out or self.verdict is None:
+            raise InvariantError("only an evaluated proposal has tests left to run")
+        self.trigger_event(
+            self.RestTested,
+            passed=passed,
+            problem=None if problem is None else problem[:MAX_TEXT],
+            cases=cases,
+            missing=list(missing),
+            seconds=seconds,
             output=output,
             isolation=list(isolation),
             leftovers=leftovers,
@@ -434,6 +497,11 @@ class Proposal(Aggregate):
             )
         if not self.tested or self.verdict is None:
             raise InvariantError("only a tested and evaluated proposal can be promoted")
+        if self.left_out:
+            raise InvariantError(
+                f"{len(self.left_out)} test files have not run on this proposal, so it cannot be "
+                "promoted"
+            )
         if self.verdict != "better" and valley is None:
             raise InvariantError(
                 f"a proposal with the verdict {self.verdict!r} can be promoted only in a valley"
@@ -457,3 +525,8 @@ def without_flaky(body: dict[str, Any]) -> dict[str, Any]:
 def without_missing(body: dict[str, Any]) -> dict[str, Any]:
     """Lift an answer of version 1 to 2: nobody recorded whether there was one."""
     return {**body, "missing": None}
+
+
+def with_all_tests(body: dict[str, Any]) -> dict[str, Any]:
+    """Lift a run of the tests of version 2 to 3: no tests were left out."""
+    return {**body, "left_out": [], "choice": None}

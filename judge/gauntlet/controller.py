@@ -258,6 +258,8 @@ class Controller:
             stages.test(self.place, self.records, proposal)
         elif proposal.stage == "benchmark":
             benchmarking.benchmark(self.place, self.records, proposal)
+        elif promotion.is_let_through(line, proposal) and proposal.left_out:
+            stages.test_rest(self.place, proposal)
         elif promotion.is_let_through(line, proposal):
             promotion.promote(self.place, proposal)
             self.place.tell(str(proposal.id), "promoted")

@@ -23,6 +23,7 @@ _TOPICS = (
     "proposal.submitted",
     "proposal.branched",
     "proposal.tested",
+    "proposal.rest_tested",
     "proposal.evaluated",
     "proposal.concluded",
 )
@@ -157,6 +158,8 @@ class ProposalIndex:
             case Proposal.Tested():
                 seen.tested = place if event.passed else None
                 seen.expected, seen.outcomes = event.expected, event.outcomes
+            case Proposal.RestTested():
+                seen.outcomes = event.outcomes
             case Proposal.Evaluated():
                 seen.regressions = tuple(event.regressions)
                 seen.free = None if event.level > 0 else place

@@ -21,7 +21,7 @@ from judge.gauntlet.repository.changes import PathChange, Verdict, check_changes
 from judge.gauntlet.repository.git import PROPOSALS
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.testing.plants import PLANTED
-from judge.gauntlet.testing.suite import run_base, run_tests
+from judge.gauntlet.testing.suite import SuiteResult, choose_tests, run_base, run_rest, run_tests
 from judge.gauntlet.workplace import Workplace
 from ledger.errors import ConflictError
 
@@ -95,18 +95,23 @@ def _message(proposal: Proposal) -> str:
 
 
 def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
-    """Run the base's whole suite against the candidate.
+    """Run the base's tests against the candidate: all, or those that the change can reach.
 
     The base's own outcomes are known if it was tested before, as a base or as a candidate.
     """
     assert proposal.commit is not None
     manifest = place.manifest(proposal.base)
     place.tell(str(proposal.id), "testing")
+    choice = choose_tests(place.repository, proposal.commit, proposal.base, manifest)
+    left_out = () if choice is None else choice.left_out
     with place.scratch() as scratch:
         known = records.expected_cases(base=proposal.base)
         if known is None:
+            place.tell(str(proposal.id), "testing the line first, whose tests have not run yet")
             cases = _base_cases(place, proposal.base, manifest, scratch)
             known = place.blobs.put(json.dumps(cases, sort_keys=True).encode())
+        if choice is not None:
+            place.tell(str(proposal.id), f"testing: {choice.reason}")
         found = run_tests(
             place.repository,
             proposal.commit,
@@ -114,6 +119,7 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             manifest,
             workspace=scratch,
             expected=json.loads(place.blobs.get(known)),
+            without=left_out,
         )
     output = place.blobs.put(found.output)
     cases = {**found.cases, **({PLANTED: "failed"} if found.planted else {})}
@@ -134,13 +140,58 @@ def test(place: Workplace, records: ProposalIndex, proposal: Proposal) -> None:
             leftovers=found.leftovers,
             flaky=found.flaky,
             outcomes=outcomes,
+            left_out=left_out,
+            choice=None if choice is None else choice.reason,
         ),
     )
-    flaky = f", {len(found.flaky)} of them only when run again" if found.flaky else ""
-    passed = (
-        f"{len(found.cases)} cases passed{flaky}, {found.planted} planted ones failed as they must"
+    place.tell(str(proposal.id), f"tested: {_said_of(found)}")
+
+
+def test_rest(place: Workplace, proposal: Proposal) -> None:
+    """Run the tests that were left out; after that the whole suite has run on the candidate."""
+    assert proposal.commit is not None
+    assert proposal.expected is not None
+    assert proposal.outcomes is not None
+    count = len(proposal.left_out)
+    place.tell(str(proposal.id), f"testing the {count} test files that were left out")
+    with place.scratch() as scratch:
+        found = run_rest(
+            place.repository,
+            proposal.commit,
+            proposal.base,
+            place.manifest(proposal.base),
+            workspace=scratch,
+            expected=json.loads(place.blobs.get(proposal.expected)),
+            left_out=proposal.left_out,
+        )
+    output = place.blobs.put(found.output)
+    cases = {**json.loads(place.blobs.get(proposal.outcomes)), **found.cases}
+    outcomes = place.blobs.put(json.dumps(cases, sort_keys=True).encode())
+    record(
+        place,
+        proposal,
+        lambda each: each.record_rest(
+            passed=found.passed,
+            problem=found.problem,
+            cases=len(found.cases),
+            missing=found.missing,
+            seconds=found.seconds,
+            output=output,
+            isolation=found.isolation,
+            leftovers=found.leftovers,
+            flaky=found.flaky,
+            outcomes=outcomes,
+        ),
     )
-    place.tell(str(proposal.id), f"tested: {found.problem or passed}")
+    place.tell(str(proposal.id), f"tested: {_said_of(found)}")
+
+
+def _said_of(found: SuiteResult) -> str:
+    if found.problem is not None:
+        return found.problem
+    flaky = f", {len(found.flaky)} of them only when run again" if found.flaky else ""
+    planted = f"{found.planted} planted ones failed as they must"
+    return f"{len(found.cases)} cases passed{flaky}, {planted}, in {found.seconds:.0f} s"
 
 
 def _base_cases(

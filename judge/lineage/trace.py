@@ -43,6 +43,7 @@ NAMES = frozenset(
         "proposal.reviewed",
         "proposal.submitted",
         "proposal.tested",
+        "proposal.rest_tested",
         "run.decision_made",
         "run.started",
         "valley.opened",
@@ -240,7 +241,7 @@ class _LineageWalk:
             created=True,
         )
         branch, branched = last("proposal.branched", stream=proposal, after=submitted.index)
-        test, _ = last("proposal.tested", stream=proposal, passed=True, after=branch.index)
+        test, tested = last("proposal.tested", stream=proposal, passed=True, after=branch.index)
         evaluation, evaluated = last(
             "proposal.evaluated", stream=proposal, after=test.index, before=line.index
         )
@@ -255,9 +256,19 @@ class _LineageWalk:
         if branched.get("tier") == 1:
             self._reviewed(proposal, change, line=line, before=branch.index)
         take(branch, f"tier {branched.get('tier')}, commit {branched.get('commit')}")
-        take(test, "the tests passed")
+        left_out = tested.get("left_out")
+        take(test, "the chosen tests passed" if left_out else "the tests passed")
         verdict = evaluated.get("verdict")
         take(evaluation, f"evaluated: {verdict}")
+        if left_out:
+            rest, _ = last(
+                "proposal.rest_tested",
+                stream=proposal,
+                passed=True,
+                after=evaluation.index,
+                before=line.index,
+            )
+            take(rest, "the tests that were left out passed")
         take(end, f"promoted: {concluded.get('reason')}")
         if verdict != "better":
             self._valley(concluded.get("valley"), change, line=line, before=end.index)

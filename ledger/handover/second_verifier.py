@@ -1050,6 +1050,9 @@ class Story:
         branch = self.meet("proposal.branched", stream=stream, after=told.index)
         test = self.meet("proposal.tested", stream=stream, after=branch.index, passed=True)
         result = self.meet("proposal.evaluated", stream=stream, after=test.index, before=end)
+        if test.body.get("left_out"):
+            after = result.index
+            self.meet("proposal.rest_tested", stream=stream, after=after, before=end, passed=True)
         goal = {"outcome": "promoted", "checkpoint": point.body["checkpoint"]}
         done = self.meet("proposal.concluded", stream=stream, after=result.index, **goal)
         said = f" ({result.body.get('verdict')})"

@@ -24,6 +24,9 @@ INFRA_SUMMARIES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "proposal.tested": lambda body: (
         f"{body['cases']} cases passed" if body["passed"] else f"not passed: {body['problem']}"
     ),
+    "proposal.rest_tested": lambda body: (
+        f"{body['cases']} more cases passed" if body["passed"] else f"not passed: {body['problem']}"
+    ),
     "proposal.task_scored": _scored,
     "proposal.evaluated": lambda body: f"{body['verdict']}: {'; '.join(body['reasons'])}",
     "proposal.concluded": lambda body: f"{body['outcome']}: {body['reason']}",

@@ -357,7 +357,7 @@ def synthetic_proposal(
         reference_set=line.reference_set,
         against=base.commit,
     )
-    confined = ["hidden files", "no network"]
+    confined, better = ["hidden files", "no network"], outcome == "promoted"
     proposal.record_tests(
         passed=True,
         problem=None,
@@ -369,8 +369,9 @@ def synthetic_proposal(
         output=None,
         isolation=confined,
         leftovers=0,
+        left_out=["tests/test_apart.py"] if better else [],
+        choice="2 of 3 test files reach it" if better else None,
     )
-    better = outcome == "promoted"
     for arm, success in (("base", not better), ("candidate", better)):
         proposal.record_result(
             arm,
@@ -392,6 +393,18 @@ def synthetic_proposal(
         comparisons=[{"task": "first"}],
     )
     if better:
+        proposal.record_rest(
+            passed=True,
+            problem=None,
+            cases=3,
+            missing=[],
+            seconds=0.5,
+            output="ab" * 32,
+            isolation=confined,
+            leftovers=0,
+            flaky=[],
+            outcomes="ab" * 32,
+        )
         checkpoint = line.promote(
             commit=commit,
             tree=tree,

@@ -152,6 +152,7 @@ class TestCommand(Paths, frozen=True):
     additions: Patterns  # what a proposal may add
     seconds: Seconds
     memory_bytes: Bytes
+    choose: Literal["all", "imports"] = "all"  # what runs first; the rest runs before a promotion
 
     def __post_init__(self) -> None:
         _check_command(self.command, "python", "report")

@@ -23,6 +23,7 @@ __all__ = [
     "plant",
     "runs_pytest",
     "uncollected",
+    "within",
 ]
 
 PLANTED = "proctor::planted"
@@ -55,6 +56,18 @@ def uncollected(paths: Iterable[str], cases: Iterable[str]) -> list[str]:
     return [
         path for path in paths if path.endswith(".py") and not _collected(module_of(path), known)
     ]
+
+
+def within(cases: Iterable[str], paths: Iterable[str]) -> frozenset[str]:
+    """Return those cases of a report that come from files of tests."""
+    modules = {module_of(path) for path in paths}
+
+    def stands_there(name: str) -> bool:
+        while name and name not in modules:
+            name = name.rpartition(".")[0]
+        return bool(name)
+
+    return frozenset(case for case in cases if stands_there(case.partition("::")[0]))
 
 
 def plant(tree: Path, tests: Iterable[str], cases: Mapping[str, str]) -> frozenset[str]:

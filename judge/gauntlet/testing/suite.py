@@ -3,6 +3,8 @@
 The tree that is tested is the candidate's with every path of tier 0 as it is in the base, the
 tests among them, so that none can be weakened. Tests that a proposal adds run in a second go, where
 they can spoil nothing but themselves. Which cases there have to be is known from a run of the base.
+A part of the test files can be left out; they run by themselves before a promotion, in processes
+that load nothing of the change.
 Beside the tests that have to pass, tests that have to fail are planted, where pytest runs them.
 
 Cases that fail are run again: the files that they stand in twice, then the whole suite. If all of
@@ -17,7 +19,7 @@ I/O: processes, and folders below `workspace`.  Units: seconds, bytes.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +28,18 @@ from judge.confinement.supervised import Ended, ResourceLimits, discard, run
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import Manifest
+from judge.gauntlet.testing.choice import Choice, choose
 from judge.gauntlet.testing.junit import read_report
-from judge.gauntlet.testing.plants import PLANTED, plant, runs_pytest, uncollected
+from judge.gauntlet.testing.plants import (
+    PLANTED,
+    is_test_file,
+    plant,
+    runs_pytest,
+    uncollected,
+    within,
+)
 
-__all__ = ["SuiteResult", "run_base", "run_tests"]
+__all__ = ["SuiteResult", "choose_tests", "run_base", "run_rest", "run_tests"]
 
 MAX_OUTPUT = 4 * 2**20
 MAX_DISK = 8 * 2**30  # a suite keeps what each of its tests has written
@@ -96,6 +106,41 @@ def _tests(repository: Repository, commit: str, manifest: Manifest) -> list[str]
     return [path for path in repository.paths(commit) if manifest.is_test(path)]
 
 
+def choose_tests(
+    repository: Repository, commit: str, base: str, manifest: Manifest
+) -> Choice | None:
+    """Choose the tests that a candidate can reach; None if the manifest wants all at once."""
+    if manifest.tests.choose == "all" or not runs_pytest(manifest.tests.command):
+        return None
+    changes = repository.changes(repository.tree_of(base), repository.tree_of(commit))
+    changed = {each.path for each in changes if manifest.tier_of(each.path) > 0}
+    return choose(
+        dict(repository.contents(base, keep=lambda path: path.endswith(".py"))),
+        changed,
+        paths={*repository.paths(base), *changed},
+        is_test=manifest.is_test,
+    )
+
+
+def run_rest(
+    repository: Repository,
+    commit: str,
+    base: str,
+    manifest: Manifest,
+    *,
+    workspace: Path,
+    expected: Mapping[str, str],
+    left_out: Collection[str],
+) -> SuiteResult:
+    """Run the test files of the base that were left out, and no others, on a candidate."""
+    tests = _tests(repository, base, manifest)
+    others = [path for path in tests if is_test_file(path) and path not in left_out]
+    with _folder(workspace) as folder:
+        return _run_on_candidate(
+            folder, repository, commit, base, manifest, expected=expected, without=others
+        )
+
+
 def run_tests(
     repository: Repository,
     commit: str,
@@ -104,10 +149,12 @@ def run_tests(
     *,
     workspace: Path,
     expected: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
 ) -> SuiteResult:
     """Run the base's suite on a candidate; `expected` is run_base()'s cases where they are known.
 
-    Raises GauntletError where the base does not pass its own suite, or nothing can be run.
+    The test files in `without` are left out. Raises GauntletError where the base does not pass its
+    own suite, or nothing can be run.
     """
     if expected is None:
         own = run_base(repository, base, manifest, workspace=workspace)
@@ -117,28 +164,17 @@ def run_tests(
                 f"with it: {own.problem}; fix the tests on the line first"
             )
         expected = own.cases
-    bears_plants = PLANTED in expected
-    expected = {case: outcome for case, outcome in expected.items() if case != PLANTED}
     before = set(repository.paths(base))
     added = tuple(
         path for path in repository.paths(commit) if path not in before and manifest.may_add(path)
     )
     with _folder(workspace) as folder:
-        tree = folder / "tree"
-        repository.export(commit, tree, keep=lambda path: manifest.tier_of(path) > 0)
-        repository.export(base, tree, keep=lambda path: manifest.tier_of(path) == 0)
-        tests = _tests(repository, base, manifest) if bears_plants else ()
-        planted = plant(tree, tests, expected)
-        changes = repository.changes(repository.tree_of(base), repository.tree_of(commit))
-        freed = [each.path for each in changes if manifest.tier_of(each.path) > 0]
-        # What the base does not collect is no test: pytest would obey what it finds in it.
-        passed_over = uncollected(freed, expected) if runs_pytest(manifest.tests.command) else []
-        first = _go_again(
-            folder, manifest, expected=expected, planted=planted, passed_over=passed_over
+        first = _run_on_candidate(
+            folder, repository, commit, base, manifest, expected=expected, without=without
         )
         if not added or first.problem is not None:
             return replace(first, added=added)
-        repository.export(commit, tree, keep=lambda path: path in added)
+        repository.export(commit, folder / "tree", keep=lambda path: path in added)
         second = _go(folder, manifest, expected={}, only=added)
     problem = second.problem and f"in the added tests: {second.problem}"
     return replace(
@@ -150,6 +186,35 @@ def run_tests(
         output=first.output + second.output,
         leftovers=first.leftovers + second.leftovers,
     )
+
+
+def _run_on_candidate(
+    folder: Path,
+    repository: Repository,
+    commit: str,
+    base: str,
+    manifest: Manifest,
+    *,
+    expected: Mapping[str, str],
+    without: Collection[str],
+) -> SuiteResult:
+    """Run the base's tests on a candidate, but for the files in `without`."""
+    tree = folder / "tree"
+    repository.export(commit, tree, keep=lambda path: manifest.tier_of(path) > 0)
+    repository.export(base, tree, keep=lambda path: manifest.tier_of(path) == 0)
+    bears_plants = PLANTED in expected
+    expected = {case: outcome for case, outcome in expected.items() if case != PLANTED}
+    changes = repository.changes(repository.tree_of(base), repository.tree_of(commit))
+    freed = [each.path for each in changes if manifest.tier_of(each.path) > 0]
+    # What the base does not collect is no test: pytest would obey what it finds in it.
+    passed_over = uncollected(freed, expected) if runs_pytest(manifest.tests.command) else []
+    if without:
+        passed_over += sorted(without)
+        elsewhere = within(expected, without)
+        expected = {case: expected[case] for case in expected if case not in elsewhere}
+    tests = [path for path in _tests(repository, base, manifest) if path not in set(without)]
+    planted = plant(tree, tests if bears_plants else (), expected)
+    return _go_again(folder, manifest, expected=expected, planted=planted, passed_over=passed_over)
 
 
 def _go_again(

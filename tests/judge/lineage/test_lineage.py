@@ -72,6 +72,7 @@ TO_A_RUN = ["run.decision_made", "run.started", "audit.started", "audit.scored"]
 PROPOSAL = [
     f"proposal.{stage}" for stage in ("submitted", "branched", "tested", "evaluated", "concluded")
 ]
+REST = "proposal.rest_tested"
 KEYS = ["key.granted", "key.granted"]  # the judge's, and the operator's who let it in
 
 
@@ -80,7 +81,7 @@ KEYS = ["key.granted", "key.granted"]  # the judge's, and the operator's who let
     [
         ("baseline", ["line.opened"]),
         ("tier two", ["checkpoint.promoted", *PROPOSAL]),
-        ("tier one", ["checkpoint.promoted", "proposal.reviewed", *PROPOSAL]),
+        ("tier one", ["checkpoint.promoted", "proposal.reviewed", *PROPOSAL, REST]),
         ("adopted", ["checkpoint.adopted"]),
         ("valley", ["checkpoint.promoted", "valley.opened", *PROPOSAL]),
     ],
@@ -115,7 +116,7 @@ def test_preference_leads_from_both_decisions(
     assert len(text) < 100_000
     found = [step.entry.name for step in open_lineage(text, vkey=scene.vkey).lineage.steps]
     assert sorted(found) == sorted(
-        [*TO_A_RUN, *TO_A_RUN, *PROPOSAL, *PROPOSAL, "proposal.reviewed", *KEYS]
+        [*TO_A_RUN, *TO_A_RUN, *PROPOSAL, *PROPOSAL, REST, "proposal.reviewed", *KEYS]
         + ["checkpoint.promoted"] * 2
     )
 
