@@ -25,7 +25,7 @@ STEPS = (
     "scores",
 )
 GATES = 7  # steps 1 to 7 fail hard
-REVISION = 2  # of the judge's checks; higher where an audit notices more than those before
+REVISION = 3  # of the judge's checks; higher where an audit notices more than those before
 STATUSES = ("failed", "not_run", "passed", "violations")
 
 

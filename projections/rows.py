@@ -152,8 +152,8 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "campaign.attempt_judged": (rows("judged_attempts", run_id="run", audit_id="audit"),),
         "campaign.feedback_given": (rows("feedback"),),
         "campaign.ended": (rows("campaign_ends"),),
-        "audit.started": (rows("audit_starts", run_id="run"),),
-        "audit.step_completed": (rows("audit_steps"),),
+        "audit.started": (rows("audit_starts", signer="judge", run_id="run"),),
+        "audit.step_completed": (rows("audit_steps", signer="judge"),),
         "audit.scored": (
             rows("audit_scores", signer="judge"),
             rows("audit_violations", parts=_violations),

@@ -404,7 +404,8 @@ CREATE TABLE audit_starts (
     run_id VARCHAR NOT NULL,
     tree_head VARCHAR NOT NULL,
     config JSON NOT NULL,
-    environment JSON NOT NULL
+    environment JSON NOT NULL,
+    signed_by VARCHAR
 );
 COMMENT ON TABLE audit_starts IS 'The run and state that each audit judges; the view audits is easier to query';
 COMMENT ON COLUMN audit_starts.audit_id IS 'The audit';
@@ -413,6 +414,7 @@ COMMENT ON COLUMN audit_starts.run_id IS 'The run that is judged';
 COMMENT ON COLUMN audit_starts.tree_head IS 'The signed state of the ledger that is judged';
 COMMENT ON COLUMN audit_starts.config IS 'Settings of the judge';
 COMMENT ON COLUMN audit_starts.environment IS 'Versions and machine of the judge';
+COMMENT ON COLUMN audit_starts.signed_by IS 'Key id of the judge who signed it, hexadecimal; NULL if none did';
 
 CREATE TABLE audit_steps (
     audit_id VARCHAR NOT NULL,
@@ -421,7 +423,8 @@ CREATE TABLE audit_steps (
     name VARCHAR NOT NULL,
     status VARCHAR NOT NULL,
     summary VARCHAR NOT NULL,
-    evidence JSON NOT NULL
+    evidence JSON NOT NULL,
+    signed_by VARCHAR
 );
 COMMENT ON TABLE audit_steps IS 'The eleven steps of each audit';
 COMMENT ON COLUMN audit_steps.audit_id IS 'The audit';
@@ -431,6 +434,7 @@ COMMENT ON COLUMN audit_steps.name IS 'What the step looks at';
 COMMENT ON COLUMN audit_steps.status IS 'passed, violations, failed or not_run';
 COMMENT ON COLUMN audit_steps.summary IS 'The outcome in a sentence';
 COMMENT ON COLUMN audit_steps.evidence IS 'The evidence for the outcome';
+COMMENT ON COLUMN audit_steps.signed_by IS 'Key id of the judge who signed it, hexadecimal; NULL if none did';
 
 CREATE TABLE audit_scores (
     audit_id VARCHAR NOT NULL,

@@ -18,7 +18,9 @@ COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadec
 COMMENT ON COLUMN revoked_keys.since IS 'UTC; what it signed at this time or later does not count';
 
 -- An audit counts if it is whole and of the complete run. Where a judge's key has been granted, it
--- counts from then on if such a key has signed it. It is of the run that its stream begins with, as
+-- counts from then on if such a key has signed it: its start, which names the run, and its steps as
+-- well as its scores. A signature covers one event, so scores that were signed could be put behind
+-- another start. It is of the run that its stream begins with, as
 -- that was at the tree head that was looked at: where something was added to the run since, or to
 -- its transcript, nobody has judged that. Of what was added to an audit after its scores, nothing is
 -- read.
@@ -34,10 +36,14 @@ WITH begun AS (
 scored AS (
     SELECT
         e.*,
-        e.signed_by IS NOT NULL AND NOT EXISTS (
+        e.signed_by IS NOT NULL AND COALESCE(b.signed_by = e.signed_by, FALSE) AND NOT EXISTS (
             SELECT 1 FROM revoked_keys AS k WHERE k.key_id = e.signed_by AND t.time >= k.since
+        ) AND NOT EXISTS (
+            SELECT 1 FROM audit_steps AS p
+            WHERE p.audit_id = e.audit_id AND p.idx < e.idx AND p.signed_by IS DISTINCT FROM e.signed_by
         ) AS signed
     FROM audit_scores AS e
+    LEFT JOIN begun AS b ON b.audit_id = e.audit_id
     JOIN events AS t ON t.idx = e.idx
     QUALIFY ROW_NUMBER() OVER (PARTITION BY e.audit_id ORDER BY signed DESC, e.idx) = 1
 ),
@@ -128,7 +134,7 @@ COMMENT ON COLUMN audit_strengths.idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN audit_strengths.hard_fail IS 'A gate failed';
 COMMENT ON COLUMN audit_strengths.held IS 'Whether all seven gates passed, with every check in force';
 COMMENT ON COLUMN audit_strengths.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
-COMMENT ON COLUMN audit_strengths.signed IS 'Whether a judge signed it whose key is not revoked for that time';
+COMMENT ON COLUMN audit_strengths.signed IS 'Whether a judge signed all of it whose key is not revoked for that time';
 COMMENT ON COLUMN audit_strengths.other_files IS 'Whether it failed because it was given other files than those that the run submitted: that says nothing of the run';
 COMMENT ON COLUMN audit_strengths.all_checks IS 'Whether no check was switched off';
 COMMENT ON COLUMN audit_strengths.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1; for a hard fail before that, the share that it was going to train again';

@@ -65,6 +65,7 @@ class _State:
     settings: Settings
     spec: ModelSpec
     dead: Mapping[str, int]  # units without a slope, by activation
+    norm: float = math.inf  # of the epoch's gradient, about
 
 
 def last_side(run: Run, past: PastDecision, rule: str) -> str | None:
@@ -128,14 +129,27 @@ class _Course:
         self.limit = run.rules.deferral_limit
         self._train = int(replay.started.data["sizes"]["train"])
         self._states = [
-            _State(settings, spec, dead)
-            for (settings, spec), dead in zip(replay.in_force, replay.dead, strict=True)
+            _State(settings, spec, dead, norm)
+            for (settings, spec), dead, norm in zip(
+                replay.in_force, replay.dead, replay.lengths, strict=True
+            )
         ]
         self._states.append(_State(replay.settings, run.restart_spec or replay.spec, {}))
 
     def at(self, epoch: int) -> _State:
         """Return what was in force in an epoch; behind the last one, as the run left it."""
         return self._states[min(epoch, self.epochs)]
+
+    def loosened(self, epoch: int, since: int) -> float:
+        """Return how many times longer steps may be in epoch `since` than in `epoch`, at most.
+
+        By the bound on the gradient alone, for a gradient of the length that was measured.
+        """
+        norm, old = self.at(epoch).norm, self.at(epoch).settings.clip_norm
+        new = self.at(since).settings.clip_norm
+        before = norm if old is None else min(norm, old)
+        after = norm if new is None else min(norm, new)
+        return after / before if after > before > 0.0 else 1.0
 
     def until(self, epoch: int, read: Callable[[_State], object]) -> int:
         """Return the last epoch in which what was in force after `epoch` still was.
@@ -210,11 +224,15 @@ def _why_same_rate(course: _Course, epoch: int, rule: str, *, up: bool) -> str |
         factor = after / before if up else before / after
         # Upwards, step 9 bounds what is too much. Downwards, a schedule that stays near zero for
         # the whole window would stop the training, which no rule asks for.
+        moved = (
+            f"the learning rate was {before:.3g} before it and on average {after:.3g} in epochs "
+            f"{since} to {until}"
+        )
         if factor < least / SLACK or (not up and factor > most * SLACK):
-            return (
-                f"the learning rate was {before:.3g} before it and on average {after:.3g} in "
-                f"epochs {since} to {until}"
-            )
+            return moved
+        longer = 1.0 if up else course.loosened(epoch, since)
+        if factor / longer < least / SLACK:
+            return f"{moved}, but a looser clip_norm allows gradients {longer:.3g} times as long"
     return None
 
 
@@ -239,6 +257,8 @@ def _why_same_model(course: _Course, past: PastDecision, rule: str) -> str | Non
         swapped = _swapped(before.spec, spec)
         if not swapped:
             return f"no activation was another, with a slope everywhere, in epoch {since}"
+        if rule == "R6" and not swapped - _swapped_back(course, past.epoch, spec):
+            return f"epoch {since} has activations that the model had before"
         dead = sum(before.dead.values())
         reached = sum(count for name, count in before.dead.items() if _place(name) in swapped)
         if rule == "R5" and 2 * reached < dead:
@@ -250,6 +270,13 @@ def _swapped(before: ModelSpec, after: ModelSpec) -> set[str]:
     """Return the places whose activation changed to one with a slope."""
     old, new = _activations(before), _activations(after)
     return {place for place, to in new.items() if to not in (_FLAT, old.get(place, to))}
+
+
+def _swapped_back(course: _Course, epoch: int, spec: ModelSpec) -> set[str]:
+    """Return the places whose activation is one that they had in an epoch up to `epoch`."""
+    earlier = [_activations(course.at(at).spec) for at in range(epoch + 1)]
+    now = _activations(spec)
+    return {place for place, name in now.items() if any(e.get(place) == name for e in earlier)}
 
 
 def _activations(spec: ModelSpec) -> dict[str, str]:

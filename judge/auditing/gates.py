@@ -353,6 +353,7 @@ class Gates:
         """
         found: list[Parent] = []
         child = self.record.entries
+        family = [StreamEvents(child)]
         for entries in self.record.chain:
             if not any(entry.name == _RESTART for entry in entries):
                 break
@@ -361,7 +362,9 @@ class Gates:
                 raise JudgeError(f"run {self.run} descends from more than {_MAX_PARENTS} runs")
             if entries[-1].index > child[0].index:
                 raise StepError(f"parent run {run} had not ended when its child started")
-            verify_limits(StreamEvents(entries), self.config, retrained=self.redo is not None)
+            family.append(StreamEvents(entries))
+            retrained = self.redo is not None
+            verify_limits(family[-1], self.config, retrained=retrained, also=family[:-1])
             try:
                 found.append(Parent(entries, replay_run(entries, config=self.config)))
             except StepError as error:

@@ -42,15 +42,25 @@ def judges_reading(config: JudgeConfig) -> Reading:
     )
 
 
-def verify_limits(events: Iterable[Any], config: JudgeConfig, *, retrained: bool) -> None:
+def verify_limits(
+    events: Iterable[Any],
+    config: JudgeConfig,
+    *,
+    retrained: bool,
+    also: Iterable[Iterable[Any]] = (),
+) -> None:
     """Raise JudgeError if the run asks for more than the judge's limits, naming the limit.
 
-    Whether it is to be `retrained` decides whether the work of that counts.
+    Whether it is to be `retrained` decides whether the work of that counts, together with that of
+    `also`: the events of runs that are retrained with it.
     What cannot be read is left to the replay, which says what is wrong with it.
     """
-    for name, found in _demands(events):
-        if name == "max_multiply_adds" and not retrained:
-            continue
+    for name, own in _demands(events):
+        found = own
+        if name == "max_multiply_adds":
+            if not retrained:
+                continue
+            found += sum(dict(_demands(other)).get(name, 0) for other in also)
         limit = getattr(config, name)
         if found > limit:
             what = name.removeprefix("max_").replace("_", " ")

@@ -252,11 +252,20 @@ def epoch_mean_comparison(
 
 
 def measure_test_accuracy(model: ResidualCNN, replay: Replay, judge: JudgeConfig) -> dict[str, Any]:
-    """Return top-1 accuracy on the split that only the judge reads (step 10)."""
+    """Return top-1 accuracy on the split that only the judge reads (step 10).
+
+    It is read once more, so it is compared once more: raises JudgeError where the folder no longer
+    holds what step 7 found there.
+    """
     try:
         test = load_test(replay.config, judges_reading(judge))
     except DatasetError as error:
         raise JudgeError(f"the run cannot be judged without its test set: {error}") from error
+    if test.fingerprint != replay.started.data["fingerprints"]["test"]:
+        raise JudgeError(
+            "the test images changed while the run was judged: they are no longer those that it "
+            "records; judge it again, on a folder that nobody else can write to"
+        )
     return validate_model(model, test)
 
 

@@ -63,6 +63,7 @@ class Replay:
     epochs: int = 0  # that were measured
     newest: Mapping[str, Any] = field(default_factory=dict)  # the measured part of the latest
     dead: list[Mapping[str, int]] = field(default_factory=list)  # units by activation, by epoch
+    lengths: list[float] = field(default_factory=list)  # of the gradient, by epoch
     without_probes: int | None = None  # the first epoch that has no noise probes
     in_force: list[tuple[Settings, ModelSpec]] = field(default_factory=list)  # by epoch
     settings_at: list[Settings] = field(default_factory=list)  # in force at each decision
@@ -290,6 +291,7 @@ def _follow(replay: Replay, event: Any) -> None:
             replay.dead.append(
                 {intern(each["name"]): each["dead_units"] for each in event.measured["activations"]}
             )
+            replay.lengths.append(_length(event.measured))
             replay.in_force.append((replay.settings, replay.spec))
             recorded = event.measured["settings"]
             for difference in differences(replay.settings.to_dict(), recorded):
@@ -327,6 +329,13 @@ def _follow(replay: Replay, event: Any) -> None:
             )
         case Run.Ended():
             replay.deliverables = event.deliverables
+
+
+def _length(measured: Mapping[str, Any]) -> float:
+    """Return about how long the epoch's gradient was, infinite where that is not known."""
+    norms = [layer["grad_norm"] for layer in measured["layers"]]
+    length = math.hypot(*norms) if norms else math.inf
+    return length if math.isfinite(length) else math.inf
 
 
 def _check_measured(measured: Mapping[str, Any]) -> None:

@@ -19,9 +19,15 @@ from typing import Any, Literal, get_args
 from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import hide_files, readable_places
 from judge.confinement.seccomp import SUBMISSION, filter_system_calls
-from judge.confinement.withdrawal import limit_address_space, withdraw
+from judge.confinement.withdrawal import (
+    count_tasks,
+    limit_address_space,
+    limit_tasks,
+    withdraw,
+)
 
 SOURCE = "model.py"  # the name under which the submission is compiled
+_THREADS = 256  # more than the user has when the process begins
 Phrase = Literal[
     "model.py defines no function load_model",
     "load_model() does not return a torch.nn.Module",
@@ -75,8 +81,10 @@ def main(folder: Path) -> None:
     batch = tensors.load(inputs)["batch"]
     places = readable_places()
     if platform.system() == "Linux":
+        others = count_tasks()
         in_force += withdraw(places, root=root)
         limit_address_space(request["memory_bytes"])
+        limit_tasks(others + _THREADS)
     if hide_files(places):
         in_force.append("hidden files")
     if filter_system_calls(SUBMISSION):

@@ -94,10 +94,9 @@ _PROCESS_ITSELF = """
     arch_prctl capget exit exit_group futex futex_requeue futex_wait futex_waitv futex_wake
     get_robust_list getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid getppid
     getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioprio_get
-    landlock_add_rule landlock_create_ruleset landlock_restrict_self lsm_get_self_attr
-    lsm_list_modules rseq sched_get_priority_max sched_get_priority_min sched_getaffinity
-    sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_yield seccomp
-    set_robust_list set_tid_address sysinfo uname wait4 waitid
+    lsm_get_self_attr lsm_list_modules rseq sched_get_priority_max sched_get_priority_min
+    sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
+    sched_yield set_robust_list set_tid_address sysinfo uname wait4 waitid
 """
 _COMPUTING = frozenset((_INPUT_OUTPUT + _MEMORY + _TIME_AND_SIGNALS + _PROCESS_ITSELF).split())
 _FILES = """
@@ -109,9 +108,10 @@ _FILES = """
     utimes vmsplice
 """
 _PROCESSES = """
-    capset execve execveat fork kill mlockall munlockall personality pidfd_open pidfd_send_signal
-    rt_sigqueueinfo rt_tgsigqueueinfo setfsgid setfsuid setgid setgroups setpgid setregid setresgid
-    setresuid setreuid setrlimit setsid setuid tgkill tkill vfork
+    capset execve execveat fork kill landlock_add_rule landlock_create_ruleset
+    landlock_restrict_self mlockall munlockall personality pidfd_open pidfd_send_signal
+    rt_sigqueueinfo rt_tgsigqueueinfo seccomp setfsgid setfsuid setgid setgroups setpgid setregid
+    setresgid setresuid setreuid setrlimit setsid setuid tgkill tkill vfork
 """
 _SOCKETS = """
     accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg
@@ -144,11 +144,13 @@ _SETLEASE, _NOTIFY = 1024, 1026
 # FIONCLEX.
 _IOCTL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # put words into the mouth of who uses a terminal
-# prctl(2): reading; and names, timer slack, filters, vectors, tags and naming memory.
+# prctl(2): reading; and names, timer slack, vectors, tags and naming memory. No filter: it would be
+# memory of the kernel, which no limit counts, and so would be a ruleset of Landlock.
 _PRCTL_READ = (2, 3, 16, 21, 23, 27, 30, 34, 37, 39, 40, 42, 51, 53, 56, 66, 0x41555856)
-_PRCTL = (*_PRCTL_READ, 15, 22, 29, 38, 50, 54, 55, 65, 0x53564D41)
-# Also its death with its parent, being dumped and traced, capabilities, and adopting orphans.
-_PRCTL_PROCESSES = (*_PRCTL, 1, 4, 7, 8, 24, 28, 36, 41, 47, 52, 0x59616D61)
+_PRCTL = (*_PRCTL_READ, 15, 29, 38, 50, 54, 55, 65, 0x53564D41)
+# Also filters, its death with its parent, being dumped and traced, capabilities, and adopting
+# orphans.
+_PRCTL_PROCESSES = (*_PRCTL, 22, 1, 4, 7, 8, 24, 28, 36, 41, 47, 52, 0x59616D61)
 _BUFFERS = (7, 8, 32, 33)  # setsockopt(2): SO_SNDBUF, SO_RCVBUF, and both by force
 _ENOTTY = 25
 

@@ -61,6 +61,26 @@ def limit_address_space(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
+def count_tasks() -> int:
+    """Return how many threads this user has on the machine, as far as can be seen."""
+    own, found = str(os.getuid()), 0
+    for process in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
+        with suppress(OSError):
+            lines = (process / "status").read_text("ascii", "replace").splitlines()
+            told = {key: rest.split() for key, _, rest in (line.partition(":") for line in lines)}
+            if told.get("Uid", [""])[0] == own:
+                found += int(told.get("Threads", ["0"])[0])
+    return found
+
+
+def limit_tasks(most: int) -> None:
+    """Let this user have no more threads and processes: their numbers are the whole machine's."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
 def _leave_root(readable: Sequence[Path]) -> bool:
     """Become a user whom nothing belongs to; return whether that was possible."""
     user = _free_user()

@@ -71,13 +71,18 @@ class Keys:
         self._take_grant(grants[said.key])
         return said
 
-    def accept_score(self, scored: VerifiedEntry) -> bool:
-        """Tell whether a judge has signed a score, where a judge's key was granted before it."""
+    def accept_score(self, scored: VerifiedEntry, *, audit: VerifiedEntry) -> bool:
+        """Tell whether a judge has signed a score, where a judge's key was granted before it.
+
+        And the start of its audit with the same key: the score does not say which run it is of.
+        """
         grants = self._chain.all("key.granted", role="judge", before=scored.index)
         if not grants:
             return True
         author = scored.author
         if author is None or author.role != "judge":
+            return False
+        if audit.author is None or audit.author.key_id != author.key_id:
             return False
         return not any(
             _key_id(str(body["vkey"])) == author.key_id

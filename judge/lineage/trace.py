@@ -172,7 +172,7 @@ class _LineageWalk:
                 continue
             scores = self._chain.all("audit.scored", stream=audit.stream_id, after=audit.index)
             for scored in reversed(scores):
-                if self._keys.accept_score(scored[0]):
+                if self._keys.accept_score(scored[0], audit=audit):
                     return audit, scored
         raise LineageError(
             f"no valid audit of run {run} found: it must follow the decision, have every check in "

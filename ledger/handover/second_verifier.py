@@ -994,7 +994,9 @@ class Story:
             for scored in reversed(self.all("audit.scored", stream=stream, after=audit.index)):
                 role = scored.entry.author[0] if scored.entry.author else "nobody"
                 judges = self.all("key.granted", before=scored.index, role="judge")
-                if role == "judge" or not judges:
+                # A score does not say which run it is of: the start does.
+                same = (audit.entry.author or ("",))[:2] == (scored.entry.author or ("",))[:2]
+                if (role == "judge" and same) or not judges:
                     need(scored.body.get("hard_fail") is False, "the audit failed", scored.index)
                     self.met |= {audit.index, scored.index}
                     return f"judged by {role}"

@@ -59,9 +59,11 @@ _PARTS = {  # part of the story -> what its rows belong to, and the query for th
     ),
     "other_audits": (  # newer ones, which do not count
         "run",
-        "SELECT audit_id, hard_fail, accuracy_score, process_score, signed, retrained FROM audits "
-        "WHERE run_id = $1 AND scored_idx > COALESCE((SELECT scored_idx FROM audits WHERE standing "
-        "AND run_id = $1), -1) AND NOT standing ORDER BY scored_idx",
+        "SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, a.signed, a.retrained, "
+        "s.complete FROM audits AS a "
+        "LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_idx "
+        "WHERE a.run_id = $1 AND a.scored_idx > COALESCE((SELECT scored_idx FROM audits "
+        "WHERE standing AND run_id = $1), -1) AND NOT a.standing ORDER BY a.scored_idx",
     ),
 }
 
@@ -184,7 +186,9 @@ def _print_heatmap(cells: list[dict[str, Any]]) -> None:
 def _print_verdict(story: dict[str, Any]) -> None:
     summary = story["summary"]
     if summary["audit_id"] is None:
-        console.print("\nnot judged yet: `proctor judge` gives two scores")
+        overtaken = [a for a in story["other_audits"] if a["complete"] is False]
+        what = "no verdict counts" if overtaken else "not judged yet"
+        console.print(f"\n{what}: `proctor judge` gives two scores")
         _print_other_audits(story["other_audits"])
         return
     print_table(
@@ -218,9 +222,12 @@ def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
             verdict += f", accuracy {audit['accuracy_score']:.3f}, "
             verdict += f"process {audit['process_score']:.3f}"
         signed = "signed" if audit["signed"] else "unsigned"
+        why = "It checked less, or no judge signed it"
+        if audit["complete"] is False:
+            why = "Something was added to the run after it"
         console.print(
             f"newer audit {audit['audit_id'][:8]} does not count: {verdict}; {signed}, retrained "
-            f"{told_share(audit['retrained'] or 0.0)}. It checked less, or no judge signed it"
+            f"{told_share(audit['retrained'] or 0.0)}. {why}"
         )
 
 

@@ -152,6 +152,24 @@ def test_unsigned_audit_decides_nothing_where_a_judge_has_a_key(told: Told) -> N
     assert shown == [("failed",), ("held",), (None,)]
 
 
+@pytest.mark.parametrize("signed", [("audit.scored",), ("audit.started", "audit.scored")])
+def test_signed_scores_behind_a_start_or_steps_that_nobody_signed_are_rejected(
+    told: Told, signed: tuple[str, ...]
+) -> None:
+    judge = told.grant_judge()
+    honest, cheat = (synthetic_run(told.log, epochs=1) for _ in range(2))
+    held = synthetic_audit(
+        told.log, honest, retrained=10, save=partial(told.log.save, author=judge)
+    )
+    mixed: Any = synthetic_audit(told.log, cheat, retrained=10, save=lambda _: None)
+    for event in mixed.collect_events():  # as the holder of the ledger's key can put them together
+        name = REGISTRY.for_class(type(event)).name
+        told.log.events.put([event], **({"author": judge} if name in signed else {}))
+    assert told.ask("SELECT audit_id FROM counting_audits") == [(str(held.id),)]
+    asked = f"SELECT signed, valid FROM audit_strengths WHERE audit_id = '{mixed.id}'"
+    assert told.ask(asked) == [(False, False)]
+
+
 def test_named_audit_that_is_no_audit_of_the_run_gives_no_place(told: Told) -> None:
     run, other = (synthetic_run(told.log, epochs=1) for _ in range(2))
     audit = synthetic_audit(told.log, other)

@@ -157,6 +157,58 @@ def test_lower_rate_counts_whatever_schedule_the_run_started_with(
     assert (told.violations, told.coverage.remedied) == ((), True)
 
 
+# The bound on the gradient
+
+
+def clipped(norm: float) -> World:
+    """Return a world in which steps are as long as rate and clipped gradient make them."""
+
+    def world(epoch: int, now: Settings, _: ModelSpec, rate: float) -> dict[str, Any]:
+        bound = 1.0 if now.clip_norm is None else min(1.0, now.clip_norm / norm)
+        return healthy(epoch, ratio=R1_FIRES_HIGH * rate * bound, norm=norm)
+
+    return world
+
+
+def lower_and_loosen(factor: float, loosen: float) -> Answers:
+    """Lower the rate by a factor, and let gradients be longer by another."""
+
+    def answers(run: Run, now: Settings) -> Sequence[Decision]:
+        assert now.clip_norm is not None
+        bound = min(now.clip_norm * loosen, 1e6)
+        return [
+            act("R1", "decrease_lr", lr=now.lr / factor, clip_norm=bound)
+            if rule == "R1"
+            else defer(rule)
+            for rule in run.fired()
+        ]
+
+    return answers
+
+
+@pytest.mark.parametrize("loosen", [3.0, 100.0, 1e6])
+def test_lower_rate_whose_looser_clipping_makes_steps_longer_is_rejected(
+    tmp_path: Path, loosen: float
+) -> None:
+    world = clipped(100.0)
+    settings: dict[str, Any] = {"lr": 9.0, "clip_norm": 0.5, "waived": ["R7"]}
+    told = tell(tmp_path / "cheat", world, once(lower_and_loosen(3.0, loosen)), **settings)
+    assert ("unresolved_deferral", "R1", told.run.decisions[0].epoch) in told.kinds
+    assert not told.coverage.remedied
+    for factor, bound in ((3.0, 1.0), (3.0, 0.1), (10.0, 2.0)):
+        honest = tell(
+            tmp_path / f"{factor} {bound}", world, lower_and_loosen(factor, bound), **settings
+        )
+        assert (honest.violations, honest.coverage.remedied) == ((), True)
+
+
+def test_bound_that_no_gradient_reaches_may_be_any(tmp_path: Path) -> None:
+    told = tell(
+        tmp_path, clipped(0.01), once(lower_and_loosen(10.0, 100.0)), lr=0.03, clip_norm=0.5
+    )
+    assert told.coverage.remedied
+
+
 # The batch
 
 
@@ -221,6 +273,33 @@ def test_swap_that_reaches_no_dead_unit_is_rejected(tmp_path: Path, answers: Ans
     for honest in (swap(to="gelu"), swap(to="leaky_relu", block=0)):
         found = tell(tmp_path / str(id(honest)), dead_in("blocks.0"), honest, **model)
         assert (found.violations, found.coverage.remedied) == ((), True)
+
+
+def vanishing(epoch: int, _: Settings, spec: ModelSpec, __: float) -> dict[str, Any]:
+    """R6 fires until the model is normalised and has shortcuts."""
+    open_to_gradients = all(b.norm != "none" and b.residual for b in spec.blocks)
+    return healthy(epoch) if open_to_gradients else healthy(epoch, norm=1e-9)
+
+
+def in_turns(run: Run, _: Settings) -> Sequence[Decision]:
+    to = ("gelu", "leaky_relu")[len([p for p in run.decisions if p.decision.acts]) % 2]
+    return [act("R6", "swap_activation", to=to) if r == "R6" else defer(r) for r in run.fired()]
+
+
+def open_up(run: Run, _: Settings) -> Sequence[Decision]:
+    done = [past.decision.direction for past in run.decisions]
+    todo = next(d for d in ("swap_activation", "add_norm", "add_residual") if d not in done)
+    params = {"to": "gelu"} if todo == "swap_activation" else {}
+    return [act("R6", todo, **params) if rule == "R6" else defer(rule) for rule in run.fired()]
+
+
+def test_activations_that_are_swapped_in_turns_remedy_nothing_is_rejected(tmp_path: Path) -> None:
+    model: dict[str, Any] = {"norm": "none", "residual": False, "epochs": 24}
+    told = tell(tmp_path / "cheat", vanishing, in_turns, **model)
+    assert [kind for kind in told.kinds if kind[:2] == ("unresolved_deferral", "R6")]
+    assert told.score < 1.0
+    honest = tell(tmp_path / "honest", vanishing, open_up, **model)
+    assert (honest.violations, honest.coverage.remedied) == ((), True)
 
 
 # Two voices

@@ -16,7 +16,7 @@ from aggregates.run import Run
 from judge.auditing import own_model
 from judge.auditing.audit import audit_run
 from judge.auditing.gates import Redo
-from judge.auditing.limits import _demands
+from judge.auditing.limits import _demands, verify_limits
 from judge.auditing.reexecution import reexecute
 from judge.auditing.scores import rank
 from judge.config import LIMITS, JudgeConfig
@@ -68,6 +68,24 @@ def test_judges_own_copy_is_read_in_place_of_the_recorded_folder(
     assert report.step("probe").evidence["repeated"] == {"train": 0, "validation": 0, "test": 0}
     Image.new("RGB", (32, 32)).save(copy / "train" / "cat" / "00.png")
     assert failed(case.audit(config=JudgeConfig(data_dir=str(copy)))) == "probe"
+
+
+def test_test_images_that_are_swapped_while_the_run_is_judged_decide_nothing(
+    images: tuple[Case, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, copy = images
+    config = JudgeConfig(data_dir=str(copy))
+    compared = own_model.compare_probe
+
+    def swapped(*arguments: Any, **options: Any) -> dict[str, Any]:
+        for name in ("cat", "dog"):  # as another process could at any time behind step 7's reading
+            for path in (copy / "test" / name).iterdir():
+                path.write_bytes((copy / "train" / name / path.name).read_bytes())
+        return compared(*arguments, **options)
+
+    monkeypatch.setattr(own_model, "compare_probe", swapped)
+    with pytest.raises(JudgeError, match="the test images changed while the run was judged"):
+        case.audit(config=config)
 
 
 @pytest.mark.parametrize("redo", [None, Redo(lambda run: SilentPolicy())])
@@ -264,6 +282,16 @@ def test_cifar10_in_full_is_within_the_defaults(config: dict[str, Any], honest: 
     default = JudgeConfig()
     for name, found in _demands(events):
         assert found <= getattr(default, name), name
+
+
+def test_work_of_parents_counts_with_that_of_the_run(honest: Case) -> None:
+    events = honest.events()
+    work = dict(_demands(events))["max_multiply_adds"]
+    config = JudgeConfig(max_multiply_adds=2 * work)
+    verify_limits(events, config, retrained=True, also=[events])
+    verify_limits(events, config, retrained=False, also=[events, events])
+    with pytest.raises(JudgeError, match="multiply adds"):
+        verify_limits(events, config, retrained=True, also=[events, events])
 
 
 def test_limit_that_is_none_is_rejected() -> None:

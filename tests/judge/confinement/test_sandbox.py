@@ -134,9 +134,15 @@ def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
         "fcntl.flock(os.open(os.__file__, os.O_RDONLY), fcntl.LOCK_EX)",
         "fcntl.fcntl(0, 1024, 1)",
         "os.mkfifo(TARGET + '.fifo')",
+        "ask(444, None, 0, 1)",  # a ruleset of Landlock
+        "ask(317, 3, 0, sizes)",  # a filter of system calls
     )
     found = judged(
-        f"import fcntl, mmap, os, resource, socket, subprocess\nTARGET = {str(target)!r}\n"
+        "import ctypes, fcntl, mmap, os, resource, socket, subprocess\n"
+        f"TARGET = {str(target)!r}\n"
+        "sizes = ctypes.create_string_buffer(64)\n"
+        "def ask(*call):\n"
+        "    if ctypes.CDLL(None).syscall(*call) < 0: raise OSError\n"
         f"for attempt in {attempts!r}:\n"
         "    try: exec(attempt); print('did', attempt)\n"
         "    except (OSError, ValueError): print('refused')\n" + HONEST
@@ -155,6 +161,17 @@ def test_submission_that_reaches_out_is_rejected(tmp_path: Path) -> None:
 def test_submission_that_attacks_the_kernel_is_ended(call: str) -> None:
     found = judged(f"import ctypes\nctypes.CDLL(None).{call}\n" + HONEST)
     assert (found.stage, found.problem) == ("load", "it was killed by signal 31")
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="elsewhere nothing counts threads")
+def test_submission_that_takes_all_threads_is_rejected() -> None:
+    found = judged(
+        "import threading, time; threading.stack_size(65_536)\n"
+        "def begin(): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "for _ in range(600): begin()\n"
+    )
+    if "unprivileged user" in found.isolation:  # no limit binds root
+        assert (found.stage, found.problem) == ("load", "RuntimeError in line 2 of model.py")
 
 
 @pytest.mark.usefixtures("afresh")

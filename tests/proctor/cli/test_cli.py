@@ -21,7 +21,10 @@ from forked import COMMAND, start_forked
 from frontdoor import TINY, answer, call, call_here, with_settings
 from judge_cases import Case, rewrite
 
+from aggregates.registry import REGISTRY
 from aggregates.run import Run
+from aggregates.transcript import Transcript
+from ledger.application import LedgerApplication
 from proctor.home import Home
 
 PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
@@ -139,7 +142,7 @@ def test_show_tells_the_story_in_words_and_in_json(trained: Path) -> None:
     assert {cell["outcome"] for cell in story["rules"] if cell["fired"]} <= {"applied", "deferred"}
 
 
-def _forge_last_epoch(home: Path) -> None:
+def _forge_last_epoch(home: Path) -> UUID:
     """Append a run that no training made: in its last epoch, one value is another."""
     run_id = answer(call(["show", "--json"], home=home))["summary"]["run_id"]
     handed_in = Home(home).submission(UUID(run_id))
@@ -162,10 +165,11 @@ def _forge_last_epoch(home: Path) -> None:
         return {}
 
     rewrite(case, change, run_id=forged)
+    return forged
 
 
 def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
-    _forge_last_epoch(copy)
+    forged = _forge_last_epoch(copy)
     assert call(["judge"], home=copy).returncode == 1
     assert call(["judge", "--no-execute"], home=copy).returncode == 0
     told = call(["show"], home=copy).stdout
@@ -174,6 +178,12 @@ def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
     asked = "SELECT verdict FROM run_summary ORDER BY started_at"
     verdicts = answer(call(["sql", asked, "--json"], home=copy))
     assert verdicts == [{"verdict": "held"}, {"verdict": "failed"}]
+    with LedgerApplication.open(copy / "ledger", REGISTRY) as log:  # as the key's holder can
+        log.save(Transcript.start(forged, policy={}))
+    told = " ".join(call(["show"], home=copy).stdout.split())
+    assert "no verdict counts: `proctor judge` gives two scores" in told
+    assert "does not count: hard fail" in told
+    assert told.count("Something was added to the run after it") == 2
 
 
 def test_audit_of_other_files_does_not_speak_against_the_run(copy: Path) -> None:
