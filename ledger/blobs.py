@@ -17,12 +17,12 @@ from ledger.database import explained
 from ledger.errors import BlobError, EncodingError
 from ledger.files import NEW, new_name, open_regular, replace_durably, sync_file, sync_folder
 
-__all__ = ["SMALLEST", "BlobStore", "BlobWriter", "Blobs"]
+__all__ = ["LARGEST", "SMALLEST", "BlobStore", "BlobWriter", "Blobs"]
 
 SMALLEST = 4096  # bytes that a blob counts for at least: a file takes as much of the disk
 
 _CHUNK = 1 << 20  # 1 MiB
-_LARGEST = 4 * 2**30  # bytes that get() reads: a sparse file costs nothing to make
+LARGEST = 4 * 2**30  # bytes that get() reads: a sparse file costs nothing to make
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -64,9 +64,9 @@ class BlobStore:
             try:
                 with open_regular(path) as file:
                     size = os.fstat(file.fileno()).st_size
-                    if size > _LARGEST:
+                    if size > LARGEST:
                         raise BlobError(
-                            f"{path}: the blob has {size:,} bytes; at most {_LARGEST:,} are read "
+                            f"{path}: the blob has {size:,} bytes; at most {LARGEST:,} are read "
                             "into memory"
                         )
                     content = file.read(size + 1)

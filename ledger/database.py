@@ -31,7 +31,8 @@ __all__ = [
 
 APPLICATION_ID = 0x50524C31  # "PRL1"
 SCHEMA_VERSION = 1
-_BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file
+_JOURNAL = "-journal"
+_BESIDE = ("-wal", "-shm", _JOURNAL)  # what SQLite keeps beside a file
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process's transaction
 _CHECKPOINT = 4_000  # pages in the WAL file, 16 MiB: pages that change again are copied once
 _SCHEMA_STEPS = 100_000  # of SQLite's machine, for each statement; some hundreds are needed
@@ -208,14 +209,22 @@ def check_file(path: Path) -> None:
 def check_regular(path: Path) -> None:
     """Raise StorageError if this, or what SQLite keeps beside it, is there and no regular file.
 
-    SQLite would wait for a named pipe, and read a device for ever.
+    SQLite would wait for a named pipe, and read a device for ever. A rollback journal is refused,
+    too: all our files are in WAL mode and have none, and SQLite obeys any that it finds. It writes
+    the journal's pages into the file, and deletes the file that the journal names, wherever it is.
     """
     with explained(path):
         real = os.path.realpath(path)  # beside which SQLite looks
-        for part in (f"{real}{suffix}" for suffix in ("", *_BESIDE)):
+        for suffix in ("", *_BESIDE):
+            part = f"{real}{suffix}"
             with suppress(FileNotFoundError):
-                if not stat.S_ISREG(os.stat(part).st_mode):  # noqa: PTH116
+                if not stat.S_ISREG(os.lstat(part).st_mode):
                     raise StorageError(f"{part}: this is not a regular file; check the path")
+                if suffix == _JOURNAL:
+                    raise StorageError(
+                        f"{part}: a rollback journal does not belong here, and would change or "
+                        "delete files; move it away"
+                    )
 
 
 def check_schema(connection: sqlite3.Connection, path: Path) -> None:

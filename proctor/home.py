@@ -15,6 +15,7 @@ its lock.
 
 import fcntl
 import os
+import stat
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -23,7 +24,8 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from ledger.blobs import BlobStore
-from ledger.errors import ConflictError, KeyFileError, ReadOnlyError
+from ledger.errors import ConflictError, KeyFileError, ReadOnlyError, StorageError
+from ledger.files import open_regular
 from ledger.notary.client import NotaryClient
 from ledger.notary.mirror import refresh_mirror
 from ledger.notary.remote import RemoteRecorder
@@ -42,6 +44,12 @@ if TYPE_CHECKING:
 NOTARY = "PROCTOR_NOTARY"
 Id = TypeVar("Id", str, UUID)
 PASSPHRASE = "PROCTOR_KEY_PASSPHRASE"  # noqa: S105 - the variable's name, not its value
+
+
+def passphrase() -> bytes | None:
+    """Return the passphrase of private keys, None if there is none."""
+    text = os.environ.get(PASSPHRASE)
+    return text.encode(errors="surrogateescape") if text else None
 
 
 class Home:
@@ -124,10 +132,7 @@ class Home:
 
         if self._notary is not None:
             return LedgerApplication.connect(self._notary, REGISTRY)
-        passphrase = os.environ.get(PASSPHRASE)
-        return LedgerApplication.open(
-            self.ledger, REGISTRY, passphrase=passphrase.encode() if passphrase else None
-        )
+        return LedgerApplication.open(self.ledger, REGISTRY, passphrase=passphrase())
 
     @contextmanager
     def running(self, run_id: UUID) -> Iterator[None]:
@@ -231,11 +236,14 @@ def notifications(
 
 
 def _is_held(lock: Path) -> bool:
+    """Tell whether a process holds the lock; what is no lock file tells nothing, and stays."""
     try:
-        with lock.open("rb") as file:
+        if not stat.S_ISREG(lock.lstat().st_mode):
+            return True
+        with open_regular(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except BlockingIOError:
+    except (BlockingIOError, NotADirectoryError, PermissionError, StorageError):
         return True
     return False

@@ -21,7 +21,7 @@ from projections.bulk import apply_new
 from projections.database_file import WAIT, connected, is_duckdb, locked, private_folder
 from projections.errors import AheadError, ProjectionError, TableError
 from projections.projector import create_documented, read_position, schema_hash
-from projections.seals import Seals, copied_digest
+from projections.seals import Seals, sealed_copy
 from projections.source import END, LedgerSource, open_source
 from projections.template import template
 
@@ -95,14 +95,14 @@ def _sealed(database: Path, work: "_Work", seals: Seals) -> CatchUp:
             new = database.with_name(f"{database.name}.new")
             new.unlink(missing_ok=True)
             with private.open("rb") as source, new.open("xb") as target:
-                sha256 = copied_digest(source, target)
+                seal = sealed_copy(source, target)
             if why and database.exists():
                 _discard(database, keep=True)
             new.replace(database)
             database.with_name(f"{database.name}.wal").unlink(missing_ok=True)
         except OSError as e:
             raise ProjectionError(f"{database}: cannot be written: {e.strerror}") from e
-        seals.keep(database, sha256)
+        seals.keep(database, seal)
         return done if not why else replace(done, note=f"rebuilt: {why}")
 
 
@@ -112,15 +112,15 @@ def _copied_sealed(database: Path, private: Path, seals: Seals) -> str | None:
         return ""
     if database.with_name(f"{database.name}.wal").exists():
         return "changes that were not ours were waiting beside it"
-    try:
-        with open_regular(database) as source, private.open("wb") as target:
-            sha256 = copied_digest(source, target)
-    except (LedgerError, OSError) as e:
-        return f"it could not be read ({e})"
     sealed = seals.recall(database)
     if sealed is None:
         return "" if seals.folder is None else "it was not written by this user"
-    return None if sha256 == sealed else "it was changed after it had been written"
+    try:
+        with open_regular(database) as source, private.open("wb") as target:
+            copied = sealed_copy(source, target, most=sealed.size)
+    except (LedgerError, OSError) as e:
+        return f"it could not be read ({e})"
+    return None if copied == sealed else "it was changed after it had been written"
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,10 @@ def locked(database: Path, deadline: float, *, shared: bool = False) -> Iterator
         if database.exists() and not database.is_file():
             raise ProjectionError(f"{database}: this is not a file; give another path")
         database.parent.mkdir(parents=True, exist_ok=True)
-        # Without O_NONBLOCK a named pipe would keep the caller waiting.
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        # Without O_NONBLOCK a named pipe would keep the caller waiting; without O_NOFOLLOW a link
+        # would make a file wherever it points.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(lock, flags, 0o666)
     except OSError as e:
         raise ProjectionError(f"{lock}: cannot be opened: {e.strerror}") from e
     try:

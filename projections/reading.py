@@ -28,7 +28,7 @@ from projections.database_file import (
     private_folder,
 )
 from projections.errors import ProjectionError, QueryError
-from projections.seals import Seals, copied_digest
+from projections.seals import Seals, sealed_copy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,12 +143,13 @@ def _stamp(database: Path) -> tuple[int, ...]:
 
 def copy_sealed(database: Path, target: Path, seals: Seals) -> None:
     """Copy the DuckDB file; raise ProjectionError unless it matches its seal."""
+    sealed = seals.recall(database)
     try:
         with open_regular(database) as source, target.open("xb") as file:
-            sha256 = copied_digest(source, file)
+            copied = sealed_copy(source, file, most=0 if sealed is None else sealed.size)
     except OSError as e:
         raise ProjectionError(f"{database}: cannot be copied: {e.strerror}") from e
-    if sha256 != seals.recall(database):
+    if copied != sealed:
         raise ProjectionError(
             f"{database}: the file was changed after it had been written; ask again, and it is "
             "built anew"

@@ -580,6 +580,8 @@ SCHEMA = {
 
 def open_database(path: Path) -> sqlite3.Connection:
     """Open one snapshot for reading, with everything off by which a schema could act."""
+    journal = f"{os.path.realpath(path)}-journal"  # SQLite would obey it; a ledger has none
+    need(not os.path.lexists(journal), "a rollback journal lies beside the database")
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)  # bytes in a row
     db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")

@@ -118,6 +118,8 @@ def _parse_heads(payload: bytes) -> Iterator[tuple[int, str, bytes]]:
     try:
         while at < len(payload):
             size, note, edge = struct.unpack_from(">QHH", payload, at)
+            if size >= 2**63:
+                raise MalformedError("the notary's tree heads have a size of 2^63 or more")
             at += 12
             yield size, payload[at : at + note].decode(), payload[at + note : at + note + edge]
             at += note + edge

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from ledger.blobs import LARGEST
 from ledger.database import explained
 from ledger.errors import BlobError, MalformedError, StorageError
 from ledger.files import open_regular
@@ -50,6 +51,11 @@ class RemoteBlobs:
         while True:
             request = GetBlob(sha256=digest, offset=len(content))
             answer, payload = self._client.ask(request, Piece)
+            if answer.size > LARGEST:
+                raise BlobError(
+                    f"{digest}: the notary's blob has {answer.size:,} bytes; at most {LARGEST:,} "
+                    "are read into memory"
+                )
             content += payload
             if len(content) >= answer.size or not payload:
                 break

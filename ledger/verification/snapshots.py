@@ -27,6 +27,7 @@ __all__ = [
     "snapshot",
 ]
 
+_SPARE = 256 << 20  # bytes of the disk that a copy leaves
 _MAX_VALUE = 1_000_000  # bytes of one column; ten times what the format allows
 _MAX_VALUE_IN_BULK = 70_000  # no entry or name is longer, and no note with a few signatures
 # Always from the very first row: a WHERE would hide rows below it, and would look for its start
@@ -76,12 +77,25 @@ def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
             if not cause.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
                 raise
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            with explained(path):
-                for source in (path, path.with_name(f"{path.name}-wal")):
-                    if source.exists():
-                        shutil.copyfile(source, folder / source.name)
+            _copy(path, folder)
             connection = stack.enter_context(connected(folder / path.name))
         yield connection
+
+
+def _copy(path: Path, folder: Path) -> None:
+    """Copy a database and its log, if there is room: a sparse file costs nothing to make."""
+    with explained(path):
+        parts = [each for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
+        needed = sum(each.stat().st_size for each in parts)
+        free = max(shutil.disk_usage(folder).free - _SPARE, 0)
+        if needed > free:
+            raise StorageError(
+                f"{path}: SQLite cannot open it in its place, so a copy is read. It needs "
+                f"{needed:,} bytes, and {free:,} are free in {folder.parent}; set TMPDIR to a "
+                "folder with more"
+            )
+        for part in parts:
+            shutil.copyfile(part, folder / part.name)
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import typer
 
 from proctor.cli.options import HOME, HomeOption, JsonOption
-from proctor.errors import EXIT_FOUND, EXIT_HELD
+from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, error_console, print_json, words
+from proctor.output.terminal import console, error_console, is_text, print_json, words
 
 __all__ = ["CommandGroup", "Output"]
 
@@ -86,6 +86,8 @@ def _answering(command: Callable[..., Any]) -> Callable[..., None]:
 
     @wraps(command)
     def call(*, as_json: bool = False, **given: Any) -> None:
+        for name, value in given.items():
+            _verify_text(name, value)
         arguments = {name: _make(kind, given) for name, kind in made.items()}
         arguments |= {name: given[name] for name in own}
         if asks:
@@ -103,6 +105,15 @@ def _answering(command: Callable[..., Any]) -> Callable[..., None]:
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {each.name: each.annotation for each in parameters}
     return call
+
+
+def _verify_text(name: str, value: Any) -> None:
+    """Raise ProctorError for words that are not UTF-8; file names may be any bytes."""
+    if isinstance(value, list | tuple):
+        for each in value:
+            _verify_text(name, each)
+    elif isinstance(value, str) and not is_text(value):
+        raise ProctorError(f"{name.replace('_', '-')}: {value!a} is not text in UTF-8")
 
 
 def _is_made(kind: Any) -> bool:

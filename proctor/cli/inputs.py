@@ -3,7 +3,6 @@
 I/O: reads the files; the passphrase of private keys from the environment.
 """
 
-import os
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -14,7 +13,7 @@ from ledger.files import read_bounded
 from ledger.keys import load_key
 from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_vkey
 from proctor.errors import ProctorError
-from proctor.home import PASSPHRASE
+from proctor.home import passphrase
 
 __all__ = [
     "open_vkey",
@@ -47,12 +46,6 @@ def read_octets(path: Path, *, most: int) -> bytes:
         return read_bounded(path, most=most)
     except OSError as error:
         raise ProctorError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def passphrase() -> bytes | None:
-    """Return the passphrase of private keys, None if there is none."""
-    text = os.environ.get(PASSPHRASE)
-    return text.encode(errors="surrogateescape") if text else None
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:

@@ -52,7 +52,7 @@ def notary(
     paths.directory.mkdir(parents=True, exist_ok=True)
     paths.directory.chmod(0o700)  # it may be older than the notary
     with only_notary(paths.directory):
-        secret = passphrase.encode() if passphrase else None
+        secret = passphrase.encode(errors="surrogateescape") if passphrase else None
         desk = Desk(paths, passphrase=secret, registry=None if any_events else REGISTRY)
         try:
             with listening(socket) as listener:

@@ -6,11 +6,12 @@ I/O: standard input, output and error.
 import sqlite3
 import sys
 from collections.abc import Iterator
+from io import TextIOWrapper
 
 from ledger.errors import LedgerError
 from proctor.errors import EXIT_HELD, EXIT_USAGE, ProctorError
 from proctor.output.answers import Form, print_answer
-from proctor.output.terminal import error_console, words
+from proctor.output.terminal import error_console, is_text, words
 from projections.errors import ProjectionError
 from projections.reading import Session, statements
 
@@ -28,9 +29,11 @@ def shell(session: Session, *, form: Form) -> int:
     """Answer what is typed or piped in; an error ends only its own statement."""
     interactive = sys.stdin.isatty()
     failed = False
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # what is no text ends its own statement
     for text in _typed() if interactive else _complete(sys.stdin):
         try:
-            for statement in statements(text):
+            for statement in statements(_verified(text)):
                 print_answer(session, statement, form=form)
             sys.stdout.flush()
         except (LedgerError, ProctorError, ProjectionError) as error:
@@ -41,6 +44,12 @@ def shell(session: Session, *, form: Form) -> int:
                 raise
             error_console.print("interrupted")
     return EXIT_USAGE if failed and not interactive else EXIT_HELD
+
+
+def _verified(text: str) -> str:
+    if not is_text(text):
+        raise ProctorError(f"{text.strip()!a} is not text in UTF-8")
+    return text
 
 
 def _typed() -> Iterator[str]:
@@ -60,7 +69,7 @@ def _typed() -> Iterator[str]:
         if not text and line.strip().rstrip(";") in _LEAVING:
             return
         text += f"{line}\n"
-        if sqlite3.complete_statement(text):
+        if _ends(text):
             yield text
             text = ""
     print()
@@ -73,8 +82,13 @@ def _complete(lines: Iterator[str]) -> Iterator[str]:
     text = ""
     for line in lines:
         text += line
-        if sqlite3.complete_statement(text):
+        if _ends(text):
             yield text
             text = ""
     if text.strip():
         yield text
+
+
+def _ends(text: str) -> bool:
+    """Tell whether a statement ends here; what is no text in UTF-8 is looked at all the same."""
+    return sqlite3.complete_statement(text.encode(errors="replace").decode())

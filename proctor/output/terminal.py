@@ -26,7 +26,18 @@ def print_json(value: Any) -> None:
     """Print `value` as JSON; numbers that are not finite become the words NaN and Infinity."""
     # An encoding that lacks characters would break the document: JSON has escapes of its own.
     has_all = (sys.stdout.encoding or "utf-8").lower().replace("_", "-").startswith("utf")
-    print(json.dumps(plain(value), ensure_ascii=not has_all))
+    print(as_json(value, ensure_ascii=not has_all))
+
+
+def as_json(value: Any, *, ensure_ascii: bool = False) -> str:
+    """Return the JSON of `value`, in which nothing steers a terminal: same value, with escapes."""
+    text = json.dumps(plain(value), ensure_ascii=ensure_ascii)
+    return text if text.isprintable() else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    """Return JSON whose characters that cannot be printed are escaped; they are within strings."""
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def plain(value: Any) -> Any:
@@ -46,6 +57,11 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value)  # dates, times, intervals, decimals and what else SQL has
+
+
+def is_text(value: str) -> bool:
+    """Tell whether a text has bytes in UTF-8: one from the system may have none."""
+    return not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:

@@ -24,12 +24,12 @@ from proctor.remembering import open_remembered
 from proctor.runs.replay import verified_runs
 from projections.projector import projected
 
+_UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
     "restart": ("■", "blue"),
     "deferred": ("◦", "yellow"),
     "refused": ("x", "red"),
-    None: ("!", "bold red"),
 }
 
 _PARTS = {  # part of the story -> what its rows belong to, and the query for them
@@ -177,7 +177,9 @@ def _print_heatmap(cells: list[dict[str, Any]]) -> None:
         for cell in (cell for cell in cells if cell["rule"] == rule):
             mark, style = ("·", "dim")
             if cell["fired"]:
-                mark, style = ("w", "dim") if cell["waived"] else _MARKS[cell["outcome"]]
+                mark, style = (
+                    ("w", "dim") if cell["waived"] else _MARKS.get(cell["outcome"], _UNANSWERED)
+                )
             line.append(mark, style)
         console.print(line)
     console.print("■ acted on   ◦ deferred   x refused   ! unanswered   w waived   · silent")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -625,10 +626,7 @@ def shm(scene: Scene) -> None:
     scene.database.with_name("ledger.sqlite-shm").write_bytes(b"\xa5" * 32_768)
 
 
-@threat(
-    "a rollback journal added, which SQLite would replay",
-    harmless="verifiers do not replay it; the recorder does, and finds the damage",
-)
+@threat("a rollback journal added, which SQLite would replay")
 def hot_journal(scene: Scene) -> None:
     path = scene.root / "ledger.sqlite"
     shutil.copy(LedgerPaths(scene.earlier).database, path)
@@ -641,3 +639,19 @@ def hot_journal(scene: Scene) -> None:
         c.execute("UPDATE tree_heads SET note = note || note")
         shutil.copy(f"{path}-journal", scene.ledger)
         c.execute("ROLLBACK")
+
+
+@threat("a rollback journal added that names a file elsewhere, which SQLite would delete")
+def journal_that_deletes(scene: Scene) -> None:
+    lay_out_journal(scene.database, scene.root / "precious")
+
+
+def lay_out_journal(database: Path, victim: Path) -> None:
+    """Put a journal of no pages beside a database, of a transaction that another file led."""
+    magic, page, name = bytes.fromhex("d9d505f920a163d7"), 4096, os.fsencode(victim)
+    pages = database.stat().st_size // page
+    header = magic + struct.pack(">5I", 0, 0, pages, 512, page)
+    leader = struct.pack(">I", 2**30 // page + 1) + name
+    leader += struct.pack(">II", len(name), sum(name)) + magic
+    victim.write_text("precious")
+    database.with_name(f"{database.name}-journal").write_bytes(header.ljust(512, b"\0") + leader)

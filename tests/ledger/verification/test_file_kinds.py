@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from threat_scene import Scene, make_scene
+from threats_files import lay_out_journal
 
 from ledger.blobs import BlobStore
 from ledger.database import Database
@@ -18,6 +19,7 @@ from ledger.handover.bundle_check import check_bundle
 from ledger.keys import load_key
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
+from ledger.verification import snapshots
 from ledger.verification.reader import check_ledger
 from ledger.witnessing.witness import Witness
 from proctor.cli.inputs import read_text as read_command_text
@@ -90,6 +92,52 @@ def test_journal_of_another_kind_is_rejected(
     kind(directory / "ledger.sqlite-journal")
     with pytest.raises(StorageError, match=SAYS):
         Database(LedgerPaths(directory).database)
+
+
+def test_journal_beside_a_ledger_deletes_no_file(tmp_path: Path, scene: Scene) -> None:
+    directory = tmp_path / "ledger"
+    shutil.copytree(scene.ledger, directory)
+    paths, victim = LedgerPaths(directory), tmp_path / "precious"
+    lay_out_journal(paths.database, victim)
+    for refused in (check_ledger, lambda each: Database(LedgerPaths(each).database)):
+        with pytest.raises(StorageError, match="a rollback journal does not belong here"):
+            refused(directory)
+    assert victim.read_text() == "precious"
+
+
+def test_journal_beside_a_witness_deletes_no_file(tmp_path: Path) -> None:
+    Witness.create(tmp_path, name="witness.example", passphrase=None)
+    victim = tmp_path / "precious"
+    lay_out_journal(tmp_path / "witness.sqlite", victim)
+    with (
+        pytest.raises(StorageError, match="a rollback journal does not belong here"),
+        Witness.open(tmp_path, passphrase=None),
+    ):
+        pass
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_link_beside_a_ledger_is_rejected(tmp_path: Path, scene: Scene, suffix: str) -> None:
+    """SQLite would read, and a copy would hold, what lies where it points."""
+    directory = tmp_path / "ledger"
+    shutil.copytree(scene.ledger, directory)
+    beside = directory / f"ledger.sqlite{suffix}"
+    beside.unlink(missing_ok=True)
+    (tmp_path / "other").write_bytes(b"")
+    beside.symlink_to(tmp_path / "other")
+    with pytest.raises(StorageError, match="is not a regular file"):
+        check_ledger(directory)
+
+
+def test_copy_without_room_is_rejected(tmp_path: Path) -> None:
+    sparse, folder = tmp_path / "ledger.sqlite", tmp_path / "copy"
+    folder.mkdir()
+    sparse.touch()
+    os.truncate(sparse, 2**43)  # 8 TiB, which take nothing of the disk
+    with pytest.raises(StorageError, match="set TMPDIR"):
+        snapshots._copy(sparse, folder)
+    assert list(folder.iterdir()) == []
 
 
 def test_database_that_is_a_link_to_a_ledger_is_read(tmp_path: Path, scene: Scene) -> None:

@@ -4,12 +4,15 @@ import os
 import pwd
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import pytest
 from frontdoor import call_here
 from synthetic import synthetic_audit, synthetic_run
 
+from ledger.application import LedgerApplication
 from proctor.home import Home
 
 COMMANDS = (
@@ -117,3 +120,45 @@ def test_reader_who_may_not_enter_the_keys_reads(honest: Path, tmp_path: Path) -
     for command in COMMANDS:
         code = as_nobody(lambda command=command: call_here(command, home=home).returncode)  # type: ignore[misc]
         assert code == 2, command
+
+
+def test_lock_that_is_a_link_makes_no_file_elsewhere(honest: Path, tmp_path: Path) -> None:
+    home = Path(shutil.copytree(honest, tmp_path / "home"))
+    lock = home / "projections.duckdb.lock"
+    lock.unlink()
+    lock.symlink_to(tmp_path / "elsewhere")
+    done = call_here(["sql", "SELECT 1"], home=home)
+    assert (done.returncode, "projections.duckdb.lock: cannot be opened" in done.stderr) == (
+        2,
+        True,
+    )
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def open_run(log: LedgerApplication) -> UUID:
+    """Record a run that goes on, up to a decision that is not carried out yet."""
+    whole, run = synthetic_run(log, exploding=(1,)).id, uuid4()
+    for event in log.recorder.select_events(whole):
+        log.recorder.insert_events([replace(event, originator_id=run)])
+        if event.topic == "run.decision_made":
+            break
+    return run
+
+
+@pytest.mark.parametrize("kind", [None, folder, loop, pipe])
+def test_run_whose_lock_is_of_another_kind_can_be_read(
+    tmp_path: Path, kind: Callable[[Path], None] | None
+) -> None:
+    """Nobody waits for a pipe, and what is no lock says nothing of the run."""
+    home = tmp_path / "home"
+    with Home(home).open_log() as log:
+        run = open_run(log)
+    lock = home / "runs" / str(run) / "running.lock"
+    lock.parent.mkdir(parents=True)
+    if kind is not None:
+        kind(lock)
+    asked = "SELECT state FROM run_summary WHERE state <> 'completed'"
+    done = call_here(["sql", asked, "--format", "csv"], home=home)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ['"state"', '"running"' if kind else '"crashed"']
+    assert call_here(["show"], home=home).returncode == 0  # with a decision that nobody carried out

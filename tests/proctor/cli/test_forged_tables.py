@@ -135,10 +135,28 @@ def test_seal_that_somebody_else_wrote_is_rejected(home: Path, tmp_path: Path) -
     (seal,) = state.glob("*.tables")
     old = Seals(state).recall(database)
     assert old is not None
-    seal.write_text(seal.read_text().replace(old, "0" * 64))
+    seal.write_text(seal.read_text().replace(old.sha256, "0" * 64))
     assert Seals(state).recall(database) is None
     done = catch_up(database, home / "ledger", seals=Seals(state))
     assert done.note == "rebuilt: it was not written by this user"
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_file_that_is_too_long_is_not_read(home: Path, tmp_path: Path, sealed: bool) -> None:
+    """A sparse file costs nothing to make; its copy would fill the disk."""
+    database, seals = home / "projections.duckdb", Seals(tmp_path / "state")
+    catch_up(database, home / "ledger", seals=seals)
+    session = Session(database, seals=seals)
+    honest = session.query(SCORES)
+    if not sealed:
+        for seal in (tmp_path / "state").glob("*.tables"):
+            seal.unlink()
+    os.truncate(database, 2**43)  # 8 TiB
+    with pytest.raises(ProjectionError, match="changed after it had been written"):
+        session.query(SCORES)
+    done = catch_up(database, home / "ledger", seals=seals)
+    assert done.note is not None
+    assert Session(database, seals=seals).query(SCORES) == honest
 
 
 def test_entries_behind_the_verified_ones_are_not_shown(home: Path, tmp_path: Path) -> None:

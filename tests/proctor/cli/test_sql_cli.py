@@ -312,3 +312,43 @@ def _looks(out: Path, *, at_least: int) -> list[dict[str, Any]]:
             return [json.loads(line) for line in lines]
         time.sleep(0.05)
     raise AssertionError(out.read_text())
+
+
+ODD = "SELECT chr(155) || '31m' AS csi, chr(8238) AS turned, chr(127) AS del, 'é✓' AS plain"
+
+
+def test_json_has_no_characters_that_steer_a_terminal(trained: Path) -> None:
+    done = call_here(["sql", ODD, "--json"], home=trained)
+    assert answer(done) == [{"csi": "\x9b31m", "turned": "\u202e", "del": "\x7f", "plain": "é✓"}]
+    assert done.stdout.rstrip("\n").isprintable()
+    assert "é✓" in done.stdout
+
+
+def test_error_as_json_has_no_characters_that_steer_a_terminal(trained: Path) -> None:
+    done = call_here(["sql", "SELECT \x9b31m FROM nothing", "--json"], home=trained)
+    assert "\x9b31m" in answer(done)["message"]
+    assert done.stdout.rstrip("\n").isprintable()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["sql", "SELECT '\udcff'"], ["show", "\udcff"], ["replay", "\udcff"]]
+)
+def test_words_that_are_no_text_are_rejected(trained: Path, arguments: list[str]) -> None:
+    done = call_here(arguments, home=trained)
+    assert done.returncode == 2
+    assert "is not text in UTF-8" in done.stderr
+
+
+def test_piped_words_that_are_no_text_end_their_own_statement(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(b"SELECT '\xff';\nSELECT 7 AS seven;\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", piped)
+    done = call_here(["sql", "--format", "csv"], home=trained)
+    assert (done.returncode, done.stdout) == (2, '"seven"\n7\n')
+    assert "is not text in UTF-8" in done.stderr
+
+
+def test_passphrase_of_any_bytes_is_taken(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_KEY_PASSPHRASE", "\udcff")
+    assert call_here(["sql", "SELECT 1"], home=trained).returncode == 0
