@@ -81,8 +81,8 @@ def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> R
 def is_due(place: Workplace, *, begun: int, every: int, limits: ChartLimits | None = None) -> bool:
     """Tell whether the active checkpoint is to be evaluated; DriftError where there is no baseline.
 
-    It is if it never was, if `every` runs or more were `begun` under it since, or if one that lay
-    far below has to be confirmed.
+    It is due if it was never evaluated, if `every` runs or more were `begun` under it since, or if
+    an evaluation far below the original must be confirmed.
     """
     limits = limits or ChartLimits()
     history, active = read_history(place, pause=limits.pause), place.line().active
@@ -112,9 +112,9 @@ def watch(
 ) -> Watched:
     """Evaluate the active checkpoint, and look; DriftError where there is no baseline.
 
-    Where an evaluation has to be confirmed first, that is done if the pause is over, and nothing is
-    if it is not. Whoever calls holds the line's lock. An alarm is not raised again while it is
-    open.
+    If the latest evaluation must be confirmed, this makes the confirmation once the pause is over;
+    before that it evaluates nothing. The caller holds the line's lock. An open alarm is not raised
+    again.
     """
     limits = limits or ChartLimits()
     read_baseline(place).baseline()  # before anything is run
@@ -130,7 +130,7 @@ def watch(
             )
     history = read_history(place, pause=limits.pause)
     waits = _waits_until(place, limits)
-    # What an evaluation is worth is not known before it is confirmed or cleared.
+    # An evaluation that waits for its confirmation raises no alarm.
     known = history if waits is None else replace(history, points=history.points[:-1])
     found = look(known, limits, _chain(line, production))
     open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
@@ -219,9 +219,9 @@ def _told(history: DriftHistory, limits: ChartLimits) -> list[Finding]:
 
 
 def _is_pending(history: DriftHistory, limits: ChartLimits, active: str) -> bool:
-    """Tell whether the latest evaluation is so low that a later one has to say so, too.
+    """Tell whether the latest evaluation is so low that a later one must confirm it.
 
-    A single one that is not as low clears it.
+    A single confirmation that is not as low clears it.
     """
     if not history.points or history.points[-1].checkpoint != active:
         return False
@@ -232,7 +232,7 @@ def _is_pending(history: DriftHistory, limits: ChartLimits, active: str) -> bool
 
 
 def _waits_until(place: Workplace, limits: ChartLimits) -> datetime | None:
-    """Return from when on the next confirmation counts; None where none is wanted."""
+    """Return the time from which the next confirmation counts; None if none is wanted."""
     history, active = read_history(place, pause=limits.pause), place.line().active
     if not _is_pending(history, limits, active):
         return None
@@ -262,7 +262,7 @@ def _raise(place: Workplace, finding: Finding) -> None:
 
 def _break(place: Workplace, history: DriftHistory, limits: ChartLimits) -> Rollback | None:
     """Roll back all after the last checkpoint that was good; None where that is the original's."""
-    # A later evaluation clears what was low once; the latest word on a checkpoint counts.
+    # A confirmation that is not as low clears an evaluation; of a checkpoint, the latest counts.
     bad = charts.broken(
         history.values, history.base, limits, again=history.latest(limits.confirmations)
     )

@@ -78,12 +78,17 @@ def test_change_is_rejected_when_worse_and_promoted_when_better(tmp_path: Path) 
     stages = ["Submitted", "Branched", "Tested", *["TaskScored"] * 12, "Evaluated", "Concluded"]
     assert events(line, worse.id) == stages  # both tasks once, and four times more what is lost
     with line.log() as log:
-        found = [event for event in log.events.get(better.id) if isinstance(event, Scored)]
+        earlier, found = (
+            [event for event in log.events.get(each.id) if isinstance(event, Scored)]
+            for each in (worse, better)
+        )
     assert not any(event.cached or event.missing for event in found)
     pairs = list(zip(found[::2], found[1::2], strict=True))
     for one, two in pairs:  # one after the other, and with one seed
         assert (one.task, one.repeat, one.seed) == (two.task, two.repeat, two.seed)
         assert {one.arm, two.arm} == {"base", "candidate"}
+    leading = [event.arm for event in (*earlier[::2], *found[::2])]
+    assert set(leading) == {"base", "candidate"}  # drawn: all 13 alike once in 4,096 runs
     saved = {event.task for event in found if event.repeat == confirmed - 1}
     assert "late-rows" in saved  # a difference counts when every pair shows it
     assert {event.repeat for event in found} == set(range(confirmed))
