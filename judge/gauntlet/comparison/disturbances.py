@@ -317,6 +317,7 @@ def follow_exact(
     sequences: int,
     proposals: int,
     rng: np.random.Generator,
+    settings: ComparisonSettings | None = None,
     improved: bool = False,
 ) -> Outcomes:
     """Put sequences of proposals to the gate whose tasks are declared deterministic, and are not.
@@ -325,7 +326,7 @@ def follow_exact(
     answers the first task rightly, and the candidate as often as it answers the others. Every
     decision is that of wanted_pairs() and compare(), with the base's record of the sequence.
     """
-    budget, settings = ErrorBudget(), ComparisonSettings()
+    budget, settings = ErrorBudget(), settings or ComparisonSettings()
     whole = [_exact_task(f"t{number}") for number in range(tasks)]
     promoted = np.zeros((sequences, proposals), dtype=bool)
     worse, pairs = promoted.copy(), np.zeros((sequences, proposals), dtype=np.int64)

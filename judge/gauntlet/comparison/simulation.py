@@ -281,6 +281,7 @@ def exact_row(scale: Scale, flake: float) -> dict[str, str]:
             sequences=scale.exact,
             proposals=1 if improved else 5,
             rng=_rng(scale, 7, place, int(improved)),
+            settings=scale.settings,
             improved=improved,
         )
         for improved in (False, True)

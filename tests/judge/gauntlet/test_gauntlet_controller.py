@@ -39,7 +39,7 @@ Scored = Proposal.TaskScored
 
 @pytest.fixture
 def line(tmp_path: Path) -> Line:
-    return Line(tmp_path)
+    return Line(tmp_path, ("late-rows",))
 
 
 def events(line: Line, stream: UUID) -> list[str]:

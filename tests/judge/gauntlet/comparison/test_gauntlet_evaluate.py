@@ -161,6 +161,8 @@ def test_losses_of_several_tasks_count_together_while_nothing_is_gained() -> Non
 
 def test_loss_is_asked_again_before_a_gain() -> None:
     tasks = [task("won"), task("lost")]
+    first = [*pair("won", False, True), *pair("lost", True, False)]
+    assert wanted_pairs(first, tasks=tasks, level=LEVEL) == [("lost", 1)]
     results = [r for at in range(CONFIRMED) for r in pair("won", False, True, repeat=at)]
     results += pair("lost", True, False)
     assert wanted_pairs(results, tasks=tasks, level=LEVEL) == [("lost", 1)]

@@ -277,10 +277,12 @@ def test_table_in_the_documentation_is_what_the_simulation_gives() -> None:
     assert "| " + " | ".join(row.values()) + " |" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", DISTURBANCES)
+@pytest.mark.parametrize(
+    "name", ["quiet and busy spells: 5% and 15% wrong", "bursts of missing answers"]
+)
 def test_null_proposals_are_not_promoted_when_the_machine_changes(name: str) -> None:
     found = follow(
-        DISTURBANCES[name], Change(), sequences=60, proposals=12, rng=np.random.default_rng(10)
+        DISTURBANCES[name], Change(), sequences=40, proposals=5, rng=np.random.default_rng(10)
     )
     assert found.promoted.any(axis=-1).mean() <= 0.05
     assert found.worse.mean() <= 0.05
@@ -302,7 +304,7 @@ def test_missing_answers_do_not_hide_an_improvement() -> None:
     found = follow(
         DISTURBANCES["5% and 15% missing, in spells"],
         Change(improves=0.10),
-        sequences=100,
+        sequences=50,
         proposals=1,
         rng=np.random.default_rng(12),
     )
@@ -313,10 +315,10 @@ def test_missing_answers_do_not_hide_an_improvement() -> None:
 def test_deterministic_tasks_that_fail_at_random_promote_nothing_and_hide_little() -> None:
     for flake, promoted in ((0.0, 1.0), (0.05, 0.85)):
         rng = np.random.default_rng(13)
-        null = follow_exact(flake=flake, tasks=6, sequences=20, proposals=5, rng=rng)
+        null = follow_exact(flake=flake, tasks=6, sequences=10, proposals=4, rng=rng)
         assert not null.promoted.any()
         assert null.worse.mean() <= 0.05
-        good = follow_exact(flake=flake, tasks=6, sequences=40, proposals=1, rng=rng, improved=True)
+        good = follow_exact(flake=flake, tasks=6, sequences=20, proposals=1, rng=rng, improved=True)
         assert good.promoted.mean() >= promoted
         assert not good.worse.any()
 

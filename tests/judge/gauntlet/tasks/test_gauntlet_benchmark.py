@@ -114,6 +114,7 @@ def test_bad_answer_is_the_candidates_result(ask: Arms, body: str, problem: str)
     assert found.problem is not None
     assert any(each in found.problem for each in problem.split("|")), found.problem
     assert CANARY not in found.problem
+    assert found.missing == problem.startswith("there is no answer")
     wrong = problem in ("2 of 2 needed rows missing",)
     assert found.validation_failures == (0 if wrong else 1)
     assert found.isolation == ISOLATION
