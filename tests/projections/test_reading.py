@@ -83,6 +83,8 @@ def test_copy_is_a_plain_file_for_other_tools(filled: Path, tmp_path: Path) -> N
     copy = tmp_path / "copy.duckdb"
     with copy.open("wb") as file:
         snapshot(filled, file)
+    # As written by DuckDB 1.2, which the command lines of all later versions read.
+    assert int.from_bytes(copy.read_bytes()[12:20], "little") == 65
     with closing(duckdb.connect(str(copy))) as connection:  # no setting of ours
         assert connection.execute(LAST).fetchall() == query(filled, LAST).rows
         connection.execute("SET VARIABLE as_of = 4")

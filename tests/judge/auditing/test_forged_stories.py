@@ -236,11 +236,12 @@ class Inventing:
 
 def test_false_citation_of_a_live_policy_is_a_violation_and_loses_no_run(tmp_path: Path) -> None:
     case = train_case(tmp_path, Inventing(), replace(CONFIG, epochs=4))
-    report = case.audit(redo=Redo(recorded))
+    report = case.audit(config=JudgeConfig(min_firings=1), redo=Redo(recorded))
     assert failed(report) is None
     assert report.retrained == 1.0
     found = {(v.kind, v.rule, v.emitter) for v in report.violations}
     assert ("false_citation", "R5", "policy") in found
+    assert report.step("scores").evidence["unexercised"] == "no remedy took effect"
     assert not [v for v in report.violations if v.kind == "false_citation" and v.rule != "R5"]
 
 

@@ -377,6 +377,23 @@ def test_rank_puts_hard_fails_last_and_never_asks_the_test_set(
     assert [report.run_id for report in ranked] == ["best", "lower", "sloppy", "idle", "cheat"]
 
 
+def test_rank_puts_what_was_retrained_first(honest_report: AuditReport) -> None:
+    def attempt(name: str, epochs: int) -> AuditReport:
+        executed = {"done": epochs > 0, "epochs": epochs}
+        steps = tuple(
+            replace(step, evidence={**step.evidence, "executed": executed})
+            if step.name == "probe"
+            else step
+            for step in honest_report.steps
+        )
+        scores = replace(honest_report.scores, process_score=1.0 - epochs / 10)
+        return replace(honest_report, run_id=name, steps=steps, scores=scores)
+
+    ranked = rank([attempt("trusted", 0), attempt("in part", 5), attempt("wholly", 8)])
+    expected = [("wholly", 1.0), ("in part", 5 / 8), ("trusted", 0.0)]
+    assert [(report.run_id, report.retrained) for report in ranked] == expected
+
+
 # What they share
 
 

@@ -3,9 +3,12 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from eventsourcing.persistence import StoredEvent
 from frontdoor import TINY, call_here
 from notaries import (
     HONEST,
@@ -18,6 +21,10 @@ from notaries import (
     running_notary,
 )
 
+from ledger.bodies import encode_body
+from ledger.errors import MalformedError, UnknownEventError
+from ledger.notary.client import NotaryClient
+from ledger.notary.remote import RemoteRecorder
 from ledger.verification.reader import check_ledger
 
 RULES = f"""
@@ -48,7 +55,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def notary(folder: Path) -> Iterator[RunningNotary]:
-    with running_notary(folder, RULES) as notary:
+    with running_notary(folder, RULES, any_events=False) as notary:
         done = proctor_as(
             HONEST,
             ["run", *TINY, "--policy", "nothing", "--json"],
@@ -89,6 +96,16 @@ def test_run_of_one_user_is_judged_by_another_through_the_notary(
         socket=notary.socket,
     )
     assert json.loads(audits.stdout) == [{"n": 1}]
+
+
+def test_event_that_no_reader_can_read_is_rejected(notary: RunningNotary) -> None:
+    bodies = [b"x", encode_body({}), encode_body({"v": 99}), encode_body({"v": 1})]
+    asked = [("run.started", body) for body in bodies]
+    asked += [(name, encode_body({"v": 1})) for name in ("run.bogus", "run.../../x", "run.ended")]
+    with closing(NotaryClient(notary.socket)) as client:
+        for name, body in asked:
+            with pytest.raises((MalformedError, UnknownEventError)):
+                RemoteRecorder(client).insert_events([StoredEvent(uuid4(), 1, name, body)])
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ VALUES = {
 }
 SCHEMAS = {
     "text stored as a blob": "UPDATE sqlite_schema SET sql = CAST(sql AS BLOB)",
+    "one text stored as a blob": (
+        "UPDATE sqlite_schema SET sql = CAST(sql AS BLOB) WHERE name = 'entries'"
+    ),
     "no text": "UPDATE sqlite_schema SET sql = NULL WHERE name = 'meta'",
     "not strict": "UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', '')",
     "number for a text": "UPDATE sqlite_schema SET sql = 5 WHERE name = 'entries'",
