@@ -34,7 +34,7 @@ from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.runs.campaign_run import CutOff, rank_runs
-from proctor.runs.replay import find_recorded, folded, read_streams
+from proctor.runs.replay import audited_run, find_recorded, folded, read_streams
 from proctor.runs.training import Attempt, following_attempt
 from proctor.runs.transcript_replay import CheckedPolicy, RecordedCalls
 
@@ -300,12 +300,11 @@ def _fingerprint(call: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _is_audit(audit: list[VerifiedEntry], run_id: str, run: list[VerifiedEntry]) -> bool:
     """Return whether it is a whole audit of the run, begun after the run had ended."""
-    names = [entry.name for entry in audit]
     return (
         bool(run)
-        and names[:1] == ["audit.started"]
-        and names[-1] == "audit.scored"
-        and (REGISTRY.readable("audit.started", audit[0].body) or {}).get("run") == run_id
+        and bool(audit)
+        and audited_run(audit[0]) == run_id
+        and audit[-1].name == "audit.scored"
         and audit[0].index > run[-1].index
         and run[-1].name == "run.ended"
     )

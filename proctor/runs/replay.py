@@ -50,7 +50,7 @@ class Recording:
 
 
 def _folded_as_far_as_readable(entries: Sequence[VerifiedEntry]) -> tuple[Any, SetAside]:
-    """Return the aggregate of some entries, and which of them it had to be made without."""
+    """Return the aggregate of some entries, and the entries that it had to leave out."""
     aside = SetAside()
     while True:
         state: Any = None
@@ -62,15 +62,23 @@ def _folded_as_far_as_readable(entries: Sequence[VerifiedEntry]) -> tuple[Any, S
             try:
                 state = folded(decode_events([entry]), state)
             except Exception:
-                aside.add(entry)  # it may be applied by half: once more, without it
+                aside.add(entry)  # it may be half applied: begin again without it
                 break
         else:
             return state, aside
 
 
 def folded(events: Sequence[Any], state: Any = None) -> Any:
-    """Return the aggregate that some events make, of the one before them."""
+    """Apply events to an aggregate, or to none, and return it."""
     return reduce(lambda state, event: event.mutate(state), events, state)
+
+
+def audited_run(entry: VerifiedEntry) -> str | None:
+    """Return the run that an entry begins an audit of; None for any other or unreadable entry."""
+    if entry.name != "audit.started":
+        return None
+    body = REGISTRY.readable(entry.name, entry.body)
+    return None if body is None else str(body["run"])
 
 
 def verified_runs(ledger: VerifiedLedger) -> list[UUID]:

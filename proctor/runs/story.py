@@ -12,16 +12,14 @@ from typing import Any
 import duckdb
 from rich.text import Text
 
-from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
-from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
 from proctor.output.terminal import as_records, console, print_table, words
 from proctor.remembering import open_remembered
-from proctor.runs.replay import verified_runs
+from proctor.runs.replay import audited_run, verified_runs
 from projections.projector import projected
 
 _UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
@@ -76,14 +74,14 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
     """
     with open_remembered(home.ledger) as ledger:
         run = find_run(verified_runs(ledger), name)
-        audits = {entry.stream_id for entry in ledger.entries() if _is_audit(entry, str(run))}
+        audits = {entry.stream_id for entry in ledger.entries() if audited_run(entry) == str(run)}
         streams = {run, Transcript.id_of(run), *audits}
         entries = [
             entry
             for entry in ledger.entries()
             if entry.stream_id in streams or entry.name in AUTHORITY_EVENTS
         ]
-    # Numbered anew: a projection wants the entries from the first on, without a gap.
+    # Renumbered, because a projection accepts entries from 0 on without a gap only.
     numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
     with closing(projected(numbered, quarantine=True)) as connection:
         odd = connection.execute("SELECT idx FROM unreadable").fetchall()
@@ -95,14 +93,6 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         keys = {"run": str(run), "audit": str(summary["audit_id"])}
         parts = {part: _records(connection, sql, keys[of]) for part, (of, sql) in _PARTS.items()}
     return {"summary": summary, **parts}
-
-
-def _is_audit(entry: VerifiedEntry, run: str) -> bool:
-    """Tell whether an entry starts an audit of a run."""
-    if entry.name != "audit.started":
-        return False
-    body = REGISTRY.readable(entry.name, entry.body)
-    return body is not None and body["run"] == run
 
 
 def _records(connection: duckdb.DuckDBPyConnection, sql: str, key: str) -> list[dict[str, Any]]:

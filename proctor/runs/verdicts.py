@@ -1,7 +1,7 @@
-"""Which verdict counts for each attempt of a campaign, and the order that follows from these.
+"""Which verdict counts for each attempt of a campaign, and the ranking by these verdicts.
 
 A campaign names the audits that it fed back and ranked by. Anybody who can append can name any, so
-what is shown comes from the audits that count, wherever they are from.
+verdicts are shown from the audits that count, whether the campaign names them or not.
 
 Source: projections/verdicts.sql, and the view campaign_progress.
 Trust: what is told comes from a ledger that was just verified.
@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from aggregates.transcript import Transcript
-from ledger.mapper import decode_body
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.home import Home
 from proctor.remembering import open_remembered
+from proctor.runs.replay import audited_run
 from projections.projector import projected
 
 __all__ = ["Standing", "read_standings"]
@@ -44,11 +44,11 @@ def read_standings(home: Home, campaign: UUID, runs: Iterable[str]) -> dict[str,
     streams = {*ids, *map(Transcript.id_of, ids)}
     wanted = {str(run) for run in ids}
     kept: list[VerifiedEntry] = []
-    last: dict[UUID, VerifiedEntry] = {}  # all that matters of what lies between is where it ends
+    last: dict[UUID, VerifiedEntry] = {}  # of a stream: its length is all that the views need
     audits: set[UUID] = set()
     with open_remembered(home.ledger) as ledger:
         for entry in ledger.entries():
-            if entry.name == "audit.started" and decode_body(entry.body).get("run") in wanted:
+            if audited_run(entry) in wanted:
                 audits.add(entry.stream_id)
             if entry.stream_id in streams:
                 if entry.stream_version > 1:
@@ -58,7 +58,7 @@ def read_standings(home: Home, campaign: UUID, runs: Iterable[str]) -> dict[str,
                 continue
             kept.append(entry)
     kept = sorted([*kept, *last.values()], key=lambda entry: entry.index)
-    # Numbered anew: a projection wants the entries from the first on, without a gap.
+    # Renumbered, because a projection accepts entries from 0 on without a gap only.
     numbered = [replace(entry, index=index) for index, entry in enumerate(kept)]
     with closing(projected(numbered, quarantine=True)) as connection:
         rows = connection.execute(_SQL, [str(campaign)]).fetchall()

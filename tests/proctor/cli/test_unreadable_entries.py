@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from eventsourcing.persistence import StoredEvent
 from frontdoor import answer, call_here
-from synthetic import synthetic_audit, synthetic_run, synthetic_transcript
+from synthetic import synthetic_audit, synthetic_campaign, synthetic_run, synthetic_transcript
 
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
@@ -20,6 +20,7 @@ from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.reader import open_verified
 from proctor.home import Home
+from proctor.runs.verdicts import read_standings
 
 FIRST = {  # events that begin streams of their own
     "body that is no msgpack": ("run.started", b"x"),
@@ -150,6 +151,19 @@ def test_reader_goes_on_and_says_so_when_entries_cannot_be_read(
         assert "\x1b[2J" not in told.stdout + told.stderr or "--json" in listed
     for index in indices:
         assert call_here(["log", "--entry", str(index)], home=home).returncode == 0
+
+
+def test_attempts_keep_their_verdicts_when_audits_cannot_be_read(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with home.open_log() as log:
+        run = synthetic_run(log)
+        audit = synthetic_audit(log, run)
+        campaign = synthetic_campaign(log, [run], audits=[audit])
+    before = read_standings(home, campaign.id, [str(run.id)])
+    assert before[str(run.id)].audit == str(audit.id)
+    for kind in ("no fields, audit", "no msgpack, audit", "run that is a map"):
+        append(home.path, *FIRST[kind])
+    assert read_standings(home, campaign.id, [str(run.id)]) == before
 
 
 def test_runs_of_other_names_are_closed_when_one_cannot_be_read(tmp_path: Path) -> None:
