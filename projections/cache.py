@@ -56,12 +56,12 @@ def catch_up(
 ) -> CatchUp:
     """Apply to the DuckDB file what the ledger in a directory has since gained.
 
-    With `stop`, no entry from this index on. With `verified`, what a verification has come to: none
-    behind it, and only entries that are linked to its last one. With `seals`, a file that does not
-    match its seal is built anew; without them it is trusted. Raises BusyError when others hold the
-    file for longer than `wait`, AheadError for a file that others have brought further than what
-    was verified, ProjectionError for entries that cannot be applied, ConsistencyError for a ledger
-    that was changed after it had been verified, LedgerError for one that cannot be read.
+    `stop`: apply no entry from this index on. `verified`: the end state of a verification; apply
+    only entries up to it, and only if their links lead to its last hash. `seals`: rebuild a file
+    that does not match its seal; without seals the file is trusted. Raises BusyError if others hold
+    the file for longer than `wait`, AheadError if the tables are ahead of what was verified,
+    ProjectionError for entries that cannot be applied, ConsistencyError for a ledger that was
+    changed after it had been verified, LedgerError for one that cannot be read.
     """
     deadline = time.monotonic() + wait
     if verified is not None:

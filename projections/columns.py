@@ -27,12 +27,12 @@ from ledger.bodies import decode_body
 from ledger.entries import Author, entry_hash
 from ledger.errors import LedgerError
 from ledger.verification.authority import AUTHORITY_EVENTS
+from ledger.verification.marks import PREVIOUS
 from ledger.verification.verified_entries import parse_entry, split_entry
 from projections.errors import ProjectionError, TableError
 from projections.mapping import TABLES, Body, Rows
 from projections.projector import TYPES, json_text, rows_of_entry, transaction
 from projections.rows import ROWS
-from projections.source import PREVIOUS
 
 __all__ = ["Stretch", "joined", "packed", "stretch_of", "unpacked", "write_stretch"]
 

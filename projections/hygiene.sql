@@ -159,7 +159,7 @@ COMMENT ON COLUMN run_sources.run_id IS 'The run';
 COMMENT ON COLUMN run_sources.source IS 'The earlier run';
 COMMENT ON COLUMN run_sources.how IS 'goes on from (its restart, or as the attempt before it) or was told of (a campaign''s feedback)';
 
--- What an entry said that cannot be read is not known: whatever it may have been about is kept out.
+-- Nobody knows what an unreadable entry says, so every run that it may be about is kept out.
 CREATE VIEW unread_runs AS
 WITH RECURSIVE unread AS MATERIALIZED (
     SELECT DISTINCT e.stream_id FROM unreadable AS u JOIN events AS e USING (idx)
@@ -185,7 +185,7 @@ own AS (
 )
 
 SELECT DISTINCT run_id FROM own;
-COMMENT ON VIEW unread_runs IS 'Runs about which an entry says something that cannot be read, and runs that have something of these';
+COMMENT ON VIEW unread_runs IS 'Runs that an unreadable entry may be about, and runs derived from these';
 COMMENT ON COLUMN unread_runs.run_id IS 'The run';
 
 CREATE VIEW run_taints AS

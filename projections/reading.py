@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["AS_OF", "QueryResult", "Session", "arrow_table", "query", "snapshot", "statements"]
 
 AS_OF = "as_of"  # the variable that every table looks at
-STORAGE = "v1.2.0"  # the oldest that knows all that our tables need; others read it too
+STORAGE = "v1.2.0"  # the oldest storage version that has what our tables need
 _PORTABLE = "portable_copy"
 _ROWS = 100_000  # in a batch
 # PIVOT is a statement of several parts. Of what SET sets, the configuration is locked.
@@ -57,10 +57,10 @@ class QueryResult:
 
 
 class Session:
-    """Questions one after the other; between them the file is free, and variables stay set.
+    """Runs queries one after the other; the file is free between them, and variables stay set.
 
-    With `seals`, a private copy is asked, if it matches its seal. It is made anew when the file has
-    changed since.
+    With `seals`, queries run on a private copy of the file, which must match its seal. A new copy
+    is made when the file has changed since.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Session:
 
 
 def _stamp(database: Path) -> tuple[int, ...]:
-    """Return what changes with a file; where somebody fakes it, an earlier copy is asked."""
+    """Return what changes with a file; if somebody forges it, the earlier copy is used."""
     found = database.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -202,7 +202,8 @@ def snapshot(
 ) -> None:
     """Copy the DuckDB file as it is between two changes; raises as query() does.
 
-    The copy has a storage version that DuckDB 1.2 and all later versions can read.
+    DuckDB 2.0 and later read all of the copy. DuckDB 1.3 to 1.5 read all but the four views whose
+    correlated subqueries they cannot plan (docs/how-to/query.md).
     """
     with private_folder(None if seals is None else seals.folder) as folder:
         copy = folder / "tables.duckdb"

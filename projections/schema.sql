@@ -33,9 +33,9 @@ CREATE TABLE unreadable (
     reason VARCHAR NOT NULL,
     signed_as VARCHAR
 );
-COMMENT ON TABLE unreadable IS 'Entries that this program cannot read, and set aside; they have a row in events only';
+COMMENT ON TABLE unreadable IS 'Entries that this program cannot read; apart from this table they have a row in events only';
 COMMENT ON COLUMN unreadable.idx IS 'Ledger index of the entry';
-COMMENT ON COLUMN unreadable.reason IS 'What is wrong with it: an unknown name or version, a malformed body, a value that no column holds';
+COMMENT ON COLUMN unreadable.reason IS 'What is wrong with it: an unknown name or version, a malformed body, a value that does not fit its column';
 COMMENT ON COLUMN unreadable.signed_as IS 'Role of the author, if there is one';
 
 CREATE TABLE authority_events (
@@ -458,7 +458,7 @@ COMMENT ON COLUMN audit_scores.process_score IS 'From 0 to 1; says little unless
 COMMENT ON COLUMN audit_scores.process_axis_exercised IS 'Whether enough rules fired and were answered';
 COMMENT ON COLUMN audit_scores.test_accuracy IS 'On the split that only the judge reads';
 COMMENT ON COLUMN audit_scores.validation_accuracy IS 'The one that attempts are ranked by';
-COMMENT ON COLUMN audit_scores.obligations IS 'What the violations are divided by: episodes of firings, and violated firings';
+COMMENT ON COLUMN audit_scores.obligations IS 'Denominator of the process score: episodes of firings, and violated firings';
 COMMENT ON COLUMN audit_scores.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN audit_scores.signed_by IS 'Key id of the judge who signed it, hexadecimal; NULL if none did';
 
@@ -722,7 +722,7 @@ COMMENT ON COLUMN infra_validation_results.output IS 'SHA-256 of what was printe
 COMMENT ON COLUMN infra_validation_results.isolation IS 'What confined the process';
 COMMENT ON COLUMN infra_validation_results.leftovers IS 'Processes that had to be ended';
 COMMENT ON COLUMN infra_validation_results.outcomes IS 'SHA-256 of the candidate''s cases with their outcomes';
-COMMENT ON COLUMN infra_validation_results.flaky IS 'Cases that failed at first and then passed in every repeated run; NULL if none was run again then';
+COMMENT ON COLUMN infra_validation_results.flaky IS 'Cases that failed at first and then passed in every repeated run; NULL in older records';
 COMMENT ON COLUMN infra_validation_results.left_out IS 'Test files that run before the promotion';
 COMMENT ON COLUMN infra_validation_results.choice IS 'Why these were left out; NULL if all tests run at once';
 
@@ -780,9 +780,9 @@ COMMENT ON COLUMN infra_task_scores.success IS 'Whether the answer was right';
 COMMENT ON COLUMN infra_task_scores.validation_failures IS 'Parts of the answer that were no answer';
 COMMENT ON COLUMN infra_task_scores.metrics IS 'What else was counted';
 COMMENT ON COLUMN infra_task_scores.problem IS 'What was wrong';
-COMMENT ON COLUMN infra_task_scores.cached IS 'Whether it was measured for an earlier proposal, in records of older versions';
+COMMENT ON COLUMN infra_task_scores.cached IS 'Whether the answer was reused from an earlier proposal; only in older records';
 COMMENT ON COLUMN infra_task_scores.isolation IS 'What confined the process';
-COMMENT ON COLUMN infra_task_scores.missing IS 'Whether there was no answer at all; null in old records';
+COMMENT ON COLUMN infra_task_scores.missing IS 'Whether there was no answer at all; NULL in older records';
 
 CREATE TABLE infra_evaluations (
     proposal_id VARCHAR NOT NULL,
@@ -1042,7 +1042,7 @@ CREATE TABLE evolution_orders (
     proposer JSON,
     technique VARCHAR
 );
-COMMENT ON TABLE evolution_orders IS 'Orders to evolutions: begin, on, off or reset';
+COMMENT ON TABLE evolution_orders IS 'Commands to evolutions: begin, on, off or reset';
 COMMENT ON COLUMN evolution_orders.evolution_id IS 'The evolution';
 COMMENT ON COLUMN evolution_orders.idx IS 'Ledger index';
 COMMENT ON COLUMN evolution_orders.what IS 'begin, on, off or reset';

@@ -1,7 +1,7 @@
-"""What a DuckDB file was like when this user's program last wrote it.
+"""Seals, which detect that somebody else changed a DuckDB file.
 
-The file lies in a home, where others may write; its seal, a SHA-256 of the whole file, lies with
-what the verifier remembers. A file that does not match its seal is not asked, but built anew.
+The file is in a home, where others may write. Its seal, a SHA-256 of the whole file, is with what
+the verifier remembers. A file that does not match its seal is rebuilt instead of queried.
 
 Trust: whoever can write both the file and the folder of the seals can forge tables; seals are
 authenticated by the folder's key, which only its owner can read.

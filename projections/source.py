@@ -1,12 +1,11 @@
 """A ledger's stored entries, for the tables.
 
-They are unverified. Who has verified them before says what the last one's hash is: then each entry
-is compared with its successor's link, and what was changed in between is refused.
+They are not verified here. For a caller that has verified the ledger, each entry's link is compared
+with the entry before it, and the caller compares the last hash. So later changes are refused.
 
 I/O: reads the ledger's database, as of one moment, and never writes to it.
 """
 
-import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +15,13 @@ from ledger.database import explained
 from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError
 from ledger.paths import LedgerPaths
+from ledger.verification.marks import PREVIOUS
 from ledger.verification.snapshots import snapshot
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
-__all__ = ["END", "PREVIOUS", "LedgerSource", "open_source"]
+__all__ = ["END", "LedgerSource", "open_source"]
 
 END = 2**63 - 1  # behind every index
-PREVIOUS = slice(41, 73)  # of an entry: its predecessor's hash
 _PAGE = 8_000  # entries
 _PAGE_BYTES = 8 << 20
 Page = Sequence[tuple[int, bytes]]
@@ -34,7 +33,7 @@ class LedgerSource:
     def __init__(self, connection: sqlite3.Connection, directory: Path, *, linked: bool) -> None:
         self._connection = connection
         self.directory = directory
-        self.linked = linked  # whether links are compared
+        self.linked = linked  # compare each entry with its predecessor's hash
 
     def hash_at(self, index: int) -> str | None:
         """Return the hash of the entry at this index, hexadecimal, or None if there is none."""
@@ -100,6 +99,6 @@ def _linked(page: Page, after: bytes | None) -> bytes:
                 "it had been verified",
                 index=index,
             )
-        after = hashlib.sha256(b"\x00" + entry).digest()
+        after = entry_hash(entry)
     assert after is not None  # a page is not empty
     return after

@@ -1,5 +1,5 @@
--- Views on verdicts: what each audit has checked, and which one counts for its run. Nothing of it is
--- stored: as of an earlier index these views say which verdict stood then.
+-- What each audit checked, and which audit counts for its run. Nothing of this is stored, so as of an
+-- earlier index these views show the verdict that counted then.
 
 CREATE VIEW revoked_keys AS
 SELECT
@@ -13,17 +13,16 @@ FROM authority_events
 WHERE name = 'key.revoked';
 COMMENT ON VIEW revoked_keys IS 'Keys that are not trusted from a given time on, which may be before their revocation';
 COMMENT ON COLUMN revoked_keys.idx IS 'Ledger index of the revocation';
-COMMENT ON COLUMN revoked_keys.role IS 'Of the key';
+COMMENT ON COLUMN revoked_keys.role IS 'Role of the key';
 COMMENT ON COLUMN revoked_keys.key_id IS 'SHA-256 of the raw public key, hexadecimal, as in signed_by';
-COMMENT ON COLUMN revoked_keys.since IS 'UTC; what it signed at this time or later does not count';
+COMMENT ON COLUMN revoked_keys.since IS 'UTC; signatures from this time on do not count';
 
--- An audit counts if it is whole and of the complete run. Where a judge's key has been granted, it
--- counts from then on if such a key has signed it: its start, which names the run, and its steps as
--- well as its scores. A signature covers one event, so scores that were signed could be put behind
--- another start. It is of the run that its stream begins with, as
--- that was at the tree head that was looked at: where something was added to the run since, or to
--- its transcript, nobody has judged that. Of what was added to an audit after its scores, nothing is
--- read.
+-- An audit counts if it has all steps and judged the complete run. Audits after the first grant of a
+-- judge's key count only if such a key signed the whole audit: the start, which names the run, the steps and
+-- the scores. A signature covers one event, so signed scores could otherwise be put after another
+-- start. An audit judged the run that its first event names, as of the tree head in that event: events
+-- added later to the run or to its transcript were not judged. Events added to an audit after its
+-- scores are ignored.
 CREATE VIEW audit_strengths AS
 WITH begun AS (
     SELECT
@@ -127,20 +126,20 @@ SELECT
     (signed OR NOT wanted) AND whole AS valid,
     complete
 FROM found;
-COMMENT ON VIEW audit_strengths IS 'What each finished audit has checked, from which follows which one counts';
+COMMENT ON VIEW audit_strengths IS 'What each finished audit checked; this decides which audit counts';
 COMMENT ON COLUMN audit_strengths.run_id IS 'The run';
 COMMENT ON COLUMN audit_strengths.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_strengths.idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN audit_strengths.hard_fail IS 'A gate failed';
 COMMENT ON COLUMN audit_strengths.held IS 'Whether all seven gates passed, with every check in force';
 COMMENT ON COLUMN audit_strengths.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
-COMMENT ON COLUMN audit_strengths.signed IS 'Whether a judge signed all of it whose key is not revoked for that time';
-COMMENT ON COLUMN audit_strengths.other_files IS 'Whether it failed because it was given other files than those that the run submitted: that says nothing of the run';
+COMMENT ON COLUMN audit_strengths.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time';
+COMMENT ON COLUMN audit_strengths.other_files IS 'Whether it failed because it was given other files than the run submitted; such an audit says nothing about the run';
 COMMENT ON COLUMN audit_strengths.all_checks IS 'Whether no check was switched off';
-COMMENT ON COLUMN audit_strengths.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1; for a hard fail before that, the share that it was going to train again';
-COMMENT ON COLUMN audit_strengths.revision IS 'Of the judge''s checks; audits from before there were revisions have 1';
+COMMENT ON COLUMN audit_strengths.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1; for a hard fail before the retraining, the share that it was going to retrain';
+COMMENT ON COLUMN audit_strengths.revision IS 'Revision of the judge''s checks; audits that recorded none have 1';
 COMMENT ON COLUMN audit_strengths.valid IS 'Whether it has all eleven steps and, where a judge has a key, is signed';
-COMMENT ON COLUMN audit_strengths.complete IS 'Whether it is of the complete run';
+COMMENT ON COLUMN audit_strengths.complete IS 'Whether it judged the complete run';
 
 CREATE VIEW counting_audits AS
 SELECT run_id, audit_id, idx, held, exercised, signed, retrained
@@ -152,11 +151,11 @@ QUALIFY
         ORDER BY
             signed DESC, other_files, all_checks DESC, retrained DESC, revision DESC, idx DESC
     ) = 1;
-COMMENT ON VIEW counting_audits IS 'The audit that counts for each run: of those of the complete run the one that checked most, and of equals the latest; signed if a judge has a key';
+COMMENT ON VIEW counting_audits IS 'The audit that counts for each run: of the audits of the complete run, the one that checked most; of equal ones the latest; if a judge has a key, only signed ones';
 COMMENT ON COLUMN counting_audits.run_id IS 'The run';
 COMMENT ON COLUMN counting_audits.audit_id IS 'The audit';
 COMMENT ON COLUMN counting_audits.idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN counting_audits.held IS 'Whether all seven gates passed, with every check in force';
 COMMENT ON COLUMN counting_audits.exercised IS 'Whether enough rules fired and were answered for the process score to mean something';
-COMMENT ON COLUMN counting_audits.signed IS 'Whether a judge signed it whose key is not revoked for that time';
-COMMENT ON COLUMN counting_audits.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1, see audit_strengths';
+COMMENT ON COLUMN counting_audits.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time';
+COMMENT ON COLUMN counting_audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1, see audit_strengths';

@@ -148,11 +148,11 @@ COMMENT ON COLUMN audits.process_score IS 'From 0 to 1; says little unless the a
 COMMENT ON COLUMN audits.process_axis_exercised IS 'Whether enough rules fired and were answered';
 COMMENT ON COLUMN audits.test_accuracy IS 'On the split that only the judge reads';
 COMMENT ON COLUMN audits.validation_accuracy IS 'The one that attempts are ranked by';
-COMMENT ON COLUMN audits.obligations IS 'What the violations are divided by: episodes of firings, and violated firings';
+COMMENT ON COLUMN audits.obligations IS 'Denominator of the process score: episodes of firings, and violated firings';
 COMMENT ON COLUMN audits.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN audits.signed_by IS 'Key id of the judge who signed the scores, hexadecimal; NULL if none did';
-COMMENT ON COLUMN audits.signed IS 'Whether a judge signed it whose key is not revoked for that time; anybody who can append could have made up an unsigned one';
-COMMENT ON COLUMN audits.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1, see audit_strengths';
+COMMENT ON COLUMN audits.signed IS 'Whether a judge signed all of it with a key that is not revoked for that time; anybody who can append can forge an unsigned one';
+COMMENT ON COLUMN audits.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1, see audit_strengths';
 COMMENT ON COLUMN audits.standing IS 'Whether it is the audit that counts for its run, see counting_audits';
 COMMENT ON COLUMN audits.violations IS 'How many were found';
 
@@ -410,14 +410,14 @@ COMMENT ON COLUMN run_summary.decisions IS 'Answers to fired rules';
 COMMENT ON COLUMN run_summary.applied IS 'Decisions whose remedy was applied';
 COMMENT ON COLUMN run_summary.refused IS 'Decisions whose remedy was refused';
 COMMENT ON COLUMN run_summary.deferred IS 'Decisions that put something off';
-COMMENT ON COLUMN run_summary.audit_id IS 'The audit that counts; NULL: there is none, as all behind it';
+COMMENT ON COLUMN run_summary.audit_id IS 'The audit that counts; NULL: none, and then the columns after it are NULL too';
 COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate failed; held: every gate passed';
 COMMENT ON COLUMN run_summary.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN run_summary.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: the process score says little; the audit names the reason';
 COMMENT ON COLUMN run_summary.violations IS 'How many that audit found';
-COMMENT ON COLUMN run_summary.audit_signed IS 'Whether a judge signed that audit; demanded wherever a judge has a key';
-COMMENT ON COLUMN run_summary.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1';
+COMMENT ON COLUMN run_summary.audit_signed IS 'Whether a judge signed that audit; required if a judge has a key';
+COMMENT ON COLUMN run_summary.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
 
 -- Expected are the rules that the provocation names; what else fires is a rule's own affair.
 CREATE VIEW provocation_outcomes AS
@@ -514,14 +514,14 @@ GROUP BY ALL;
 COMMENT ON VIEW call_summary IS 'The requests of each run to language models, and their cost; a run without a transcript has no row';
 COMMENT ON COLUMN call_summary.run_id IS 'The run or the proposal; the id of the transcript is derived from it';
 COMMENT ON COLUMN call_summary.mode IS 'What kind of improvement it is';
-COMMENT ON COLUMN call_summary.model IS 'The policy''s name for it; NULL: none';
+COMMENT ON COLUMN call_summary.model IS 'The model''s name as the policy gives it; NULL: none';
 COMMENT ON COLUMN call_summary.rung IS 'How the form of answers is asked for';
 COMMENT ON COLUMN call_summary.calls IS 'To a model, probes too; steps of other agents are not counted';
 COMMENT ON COLUMN call_summary.cached IS 'Of these, answered from an earlier call';
 COMMENT ON COLUMN call_summary.retries IS 'Attempts before the last of each call';
 COMMENT ON COLUMN call_summary.asked IS 'Calls for decisions: all but probes';
 COMMENT ON COLUMN call_summary.usable IS 'Of these, answers that became decisions';
-COMMENT ON COLUMN call_summary.usable_share IS 'Of the calls for decisions; NULL: no call';
+COMMENT ON COLUMN call_summary.usable_share IS 'Usable answers as a share of the calls for decisions; NULL: no call';
 COMMENT ON COLUMN call_summary.prompt_tokens IS 'As reported by the servers; NULL: no server reported it';
 COMMENT ON COLUMN call_summary.completion_tokens IS 'Likewise';
 COMMENT ON COLUMN call_summary.cost IS 'US dollars, as far as it is known; NULL: of no call';
@@ -608,7 +608,7 @@ COMMENT ON COLUMN campaign_progress.abandoned IS 'Whether it was cut off and doe
 COMMENT ON COLUMN campaign_progress.state IS 'running, or the reason of its end';
 COMMENT ON COLUMN campaign_progress.epochs IS 'Measured, by abandoned attempts too; NULL: the run never began';
 COMMENT ON COLUMN campaign_progress.best_val_accuracy IS 'Largest finite one';
-COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts, see counting_audits; NULL: there is none, as verdict, scores and violations';
+COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts, see counting_audits; NULL: none, and then verdict, scores and violations are NULL too';
 COMMENT ON COLUMN campaign_progress.verdict IS 'failed or held';
 COMMENT ON COLUMN campaign_progress.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN campaign_progress.process_score IS 'From 0 to 1; says little unless the axis was exercised';
@@ -617,17 +617,17 @@ COMMENT ON COLUMN campaign_progress.validation_accuracy IS 'The one that attempt
 COMMENT ON COLUMN campaign_progress.violations IS 'How many that audit found';
 COMMENT ON COLUMN campaign_progress.decisions IS 'Decisions that were made';
 COMMENT ON COLUMN campaign_progress.calls IS 'NULL: no transcript, as all behind it';
-COMMENT ON COLUMN campaign_progress.usable_share IS 'Of the calls for decisions; NULL: no call';
+COMMENT ON COLUMN campaign_progress.usable_share IS 'Usable answers as a share of the calls for decisions; NULL: no call';
 COMMENT ON COLUMN campaign_progress.prompt_tokens IS 'As reported by the servers; NULL: no server reported it';
 COMMENT ON COLUMN campaign_progress.completion_tokens IS 'Likewise';
 COMMENT ON COLUMN campaign_progress.cost IS 'US dollars, as far as it is known; NULL: of no call';
 COMMENT ON COLUMN campaign_progress.unpriced IS 'Calls of unknown cost';
 COMMENT ON COLUMN campaign_progress.seconds IS 'With all retries';
-COMMENT ON COLUMN campaign_progress.place IS 'By the audits that count, 1 is the best; NULL: abandoned, or the campaign is running';
-COMMENT ON COLUMN campaign_progress.recorded_place IS 'In the ranking that the campaign recorded at its end; NULL: not ranked';
-COMMENT ON COLUMN campaign_progress.recorded_audit_id IS 'The audit that the campaign names, which it fed back and ranked by; anybody who can append can name any';
+COMMENT ON COLUMN campaign_progress.place IS 'Rank by the audits that count, 1 is the best; NULL: abandoned, or the campaign is running';
+COMMENT ON COLUMN campaign_progress.recorded_place IS 'Rank that the campaign recorded at its end; NULL: not ranked';
+COMMENT ON COLUMN campaign_progress.recorded_audit_id IS 'The audit that the campaign names, used for its feedback and ranking; anybody who can append can name any audit';
 COMMENT ON COLUMN campaign_progress.audit_signed IS 'Whether a judge signed the audit that counts';
-COMMENT ON COLUMN campaign_progress.retrained IS 'Share of the epochs that the judge trained again, from 0 to 1';
+COMMENT ON COLUMN campaign_progress.retrained IS 'Share of the epochs that the judge retrained, from 0 to 1';
 
 CREATE VIEW violation_causes AS
 WITH told AS (

@@ -1,4 +1,4 @@
-"""What the two persistence modules share: events out of entries, and what neither offers.
+"""What both persistence modules share: reading events from entries, and refusing unsupported calls.
 
 Import this module and not its factory by name: the library takes the one factory class that it
 finds in a persistence module.

@@ -1,9 +1,9 @@
-"""By what entries and tree heads are recognised when they are read a second time.
+"""Hashes that detect a change of the ledger between its verification and its use.
 
-A verification reads everything once; whoever uses what was verified reads it again, and a file can
-change in between: SQLite's read transaction keeps out other users of SQLite, not those who write
-into the file itself. Each entry holds its predecessor's hash, so that one hash for each few
-hundred entries fixes them all. Tree heads have no such links: their notes are hashed together.
+A verification reads everything once. Whoever uses the verified entries reads them again, and the
+file can change in between: SQLite's read transaction keeps out other users of SQLite, but not a
+process that writes into the file itself. Each entry holds its predecessor's hash, so one hash for
+every 512 entries fixes them all. Tree heads have no such links: their notes are hashed together.
 
 Source: docs/reference/ledger-format.md, "Entry" and "Hashes".
 Trust: marks are the verification's own; what is read is hostile until it equals them.
@@ -16,10 +16,10 @@ from itertools import islice, pairwise
 
 from ledger.errors import ConsistencyError
 
-__all__ = ["MARKED", "Mark", "NoteMarks", "marked_entries", "marked_notes"]
+__all__ = ["MARKED", "PREVIOUS", "Mark", "NoteMarks", "marked_entries", "marked_notes"]
 
 MARKED = 512  # entries or tree heads between two marks, at most
-_PREVIOUS = slice(41, 73)  # of an entry: its predecessor's hash
+PREVIOUS = slice(41, 73)  # of an entry's bytes: its predecessor's hash
 Mark = tuple[int, bytes]
 """How many there are up to here, and a hash that fixes those since the mark before."""
 
@@ -94,7 +94,7 @@ def _are_linked(entries: Sequence[object], count: int, last_hash: bytes) -> bool
     for entry in reversed(entries):
         if not isinstance(entry, bytes) or hashlib.sha256(b"\x00" + entry).digest() != wanted:
             return False
-        wanted = entry[_PREVIOUS]
+        wanted = entry[PREVIOUS]
     return len(entries) == count
 
 
