@@ -73,15 +73,13 @@ class RunConfig:
     profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "calibrated"
     edits: Annotated[str, one_of(EDITS)] = "live"
     waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()  # rules that are advisory
-    threads: Annotated[int, Meta(ge=1, le=1_024)] = (
-        2  # from_dict() takes 1 where numerics is portable
-    )
+    # The default of from_dict() is 1 if numerics is portable.
+    threads: Annotated[int, Meta(ge=1, le=1_024)] = 2
     numerics: Annotated[str, one_of(NUMERICS)] = FAST  # portable: the same bits on every x86-64 CPU
     target_accuracy: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.8
     device: Annotated[str, one_of(DEVICES)] = "cpu"
-    provocation: Annotated[str, one_of(tuple(CATALOGUE))] | None = (
-        None  # a fault that is put in on purpose
-    )
+    # A fault that is put in on purpose.
+    provocation: Annotated[str, one_of(tuple(CATALOGUE))] | None = None
     provocation_seed: Annotated[int, Meta(ge=0, le=MAX_SEED)] = 0
 
     def __post_init__(self) -> None:

@@ -102,7 +102,7 @@ class Proposal(Aggregate):
         output: str | None  # SHA-256 of what was printed
         isolation: list[str]
         leftovers: int  # processes that had to be ended
-        flaky: list[str] | None  # cases that failed, and then passed; None: none was run again
+        flaky: list[str] | None  # cases that failed, and then passed; None: not recorded
         outcomes: str | None  # SHA-256 of the candidate's cases with their outcomes
         left_out: list[str]  # test files that run before the promotion
         choice: str | None  # why these; None: the manifest lets all tests run at once

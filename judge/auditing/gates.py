@@ -126,7 +126,7 @@ class Gates:
 
     @property
     def retrains(self) -> float:
-        """Share of the epochs that this audit trains again if it gets there, 0 where in vain."""
+        """Share of the epochs that this audit is going to retrain; 0 if that decides nothing."""
         if self.redo is None:
             return 0.0
         replay: Replay | None = getattr(self, "replay", None)  # none where step 5 failed
@@ -149,7 +149,7 @@ class Gates:
             self.submission = read_submission(self.directory, config=self.config)
             if hashed:
                 verify_hashes(self.submission, self.replay.deliverables)
-        except StepError as error:  # which speaks against these files, and not against the run
+        except StepError as error:  # a problem of these files, not of the run
             raise StepError(str(error), **error.evidence, other_files=True) from error
         ignored = self.submission.ignored
         return StepOutcome(
@@ -553,7 +553,7 @@ def _project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Cover
     with duckdb.connect(":memory:") as connection:
         copied(connection, create_schema)
         try:
-            # Numbered anew: a projection wants the entries from the first on, without a gap.
+            # Renumbered, because a projection accepts entries from 0 on without a gap only.
             project(connection, [replace(e, index=n) for n, e in enumerate(entries)])
         except ProjectionError as error:
             raise StepError(

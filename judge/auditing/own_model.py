@@ -121,7 +121,7 @@ def load_data(config: RunConfig, judge: JudgeConfig) -> Splits:
         return load_splits(config, judges_reading(judge))
     except OverlapError as error:
         raise StepError(
-            f"the data set is not divided: {error}",
+            f"the data set is invalid: {error}",
             pairs=capped([" = ".join(pair) for pair in error.pairs]),
         ) from error
     except UnusableFileError as error:

@@ -43,10 +43,9 @@ def process_score(violations: int, obligations: int) -> float:
 def rank(reports: Sequence["AuditReport"]) -> list["AuditReport"]:
     """Return the reports, the best attempt first; ties keep their order.
 
-    A hard fail comes last. An attempt that the judge retrained comes before one that it retrained
-    in part, and this before one whose measurements it trusted; then one that was never put to the
-    test behind one that was. Then the process score decides, then validation accuracy, where enough
-    examples decided it. The test set selects nothing.
+    A hard fail comes last. Otherwise these decide, in this order: whether the judge retrained the
+    attempt (wholly, in part, not at all), whether its process score was exercised, the process
+    score, and the validation accuracy if it rests on enough examples. The test set selects nothing.
     """
     return sorted(reports, key=_merit, reverse=True)
 

@@ -51,9 +51,8 @@ class Filter:
     absent: frozenset[str]  # fail as if the kernel did not have them
     fatal: frozenset[str] = frozenset()  # end the process
     itself: tuple[str, ...] = ()  # allowed where the first argument is this process
-    errors: Mapping[str, int] = field(
-        default_factory=dict
-    )  # where a rule is not met; else EPERM. 0 is success
+    # The error of a call whose rule is not met, if it is not EPERM; 0 is success.
+    errors: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _read_request(control: int) -> Request:
     while not data.endswith(b"\n"):
         chunk = os.read(control, 65_536)
         if not chunk or len(data) > _MAX_REQUEST:
-            sys.exit("the request ends in its middle")
+            sys.exit("the request is incomplete or too long")
         data += chunk
     return msgspec.json.decode(data, type=Request)
 
@@ -310,7 +310,7 @@ def _be_silent() -> None:
 def _missing(what: Sequence[str], error: OSError | None = None) -> str:
     why = f" ({error.strerror})" if error is not None else ""
     return (
-        f"a candidate cannot be confined here: {', '.join(what)} is missing{why}. Linux 5.13 or "
+        f"a candidate cannot be confined here; missing: {', '.join(what)}{why}. Linux 5.13 or "
         "newer on x86-64 is needed, with Landlock among its security modules and user namespaces "
         "allowed (sysctl user.max_user_namespaces)"
     )

@@ -64,7 +64,7 @@ def applied(repository: "Repository", blobs: Blobs, proposal: Proposal) -> str:
     try:
         tree = repository.candidate_tree(proposal.base, blobs.get(proposal.diff))
     except GauntletError as error:
-        return f"the diff makes nothing of its base: {error}"
+        return f"the diff cannot be applied: {error}"
     changes = repository.changes(proposal.base_tree, tree)
     parts = [f"to accept: {each}" for each in _to_accept(repository, tree, changes, proposal)]
     for change in changes:

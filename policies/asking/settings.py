@@ -35,9 +35,8 @@ class ModelSettings:
     top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     max_tokens: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
-    token_limit: Annotated[str, one_of(TOKEN_LIMITS)] = TOKEN_LIMITS[
-        0
-    ]  # under which name it is sent
+    # The name under which max_tokens is sent.
+    token_limit: Annotated[str, one_of(TOKEN_LIMITS)] = TOKEN_LIMITS[0]
     timeout: Annotated[float, Meta(ge=0.1, le=3600.0)] = 60.0  # of a call with retries and waits
     retries: Annotated[int, Meta(ge=0, le=10)] = 4
     repairs: Annotated[int, Meta(ge=0, le=5)] = 1  # how often what was not usable is asked again

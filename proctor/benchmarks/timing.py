@@ -1,4 +1,4 @@
-"""How all benchmarks measure what a piece of work takes."""
+"""How all benchmarks measure time and memory."""
 
 import resource
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timed:
-    """What a piece of work took."""
+    """Time and memory of a piece of work."""
 
     wall: float  # s
     processor: float  # s, of this process and of its children that have ended

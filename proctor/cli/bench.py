@@ -41,14 +41,14 @@ def ledger(
         Path, typer.Option("--folder", help="Measure on the disk that holds this folder.")
     ] = Path(),
 ) -> Output:
-    """Time appending and verifying; compare with the library, JSON lines and bare limits."""
+    """Time appending and verifying, compared with the library and with a chain of JSON lines."""
     found = measure(folder, events=events, rounds=rounds)
     fastest = f"newest signature, {CORES} processes"
 
     def tell() -> None:
         console.print(
             f"{events:,} events with bodies of 400 bytes, median of {rounds} interleaved rounds; "
-            f"where nothing is said, verified in batches of {BATCH:,}"
+            f"unless stated otherwise, verified in batches of {BATCH:,}"
         )
         print_table(
             ("appending, sync FULL", "events/s", "of the library's", "wanted"),
@@ -112,7 +112,7 @@ def projections(
         ),
     ] = False,
 ) -> Output:
-    """Time making tables of events like this home's, and only reading and decoding them."""
+    """Time building the tables from events like this home's, and reading the events alone."""
     found: ProjectionBench | CookbookTimes
     if cookbook:
         with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as name:

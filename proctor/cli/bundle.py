@@ -51,7 +51,7 @@ def prove(
         if out is None:
             sys.stdout.write(proof)
         else:
-            console.print(f"entry {index} is proved by {words(str(out))}")
+            console.print(f"wrote the proof of entry {index} to {words(str(out))}")
 
     return Output({"index": index, "out": out, "proof": proof}, tell)
 

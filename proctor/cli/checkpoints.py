@@ -101,7 +101,7 @@ def rollback(
     with where.open() as controller:
         place = controller.place
         if place.line_id not in place.log.repository:
-            raise ProctorError(f"{where.branch!r} of {where.repo} is no line of this ledger")
+            raise ProctorError(f"{where.branch!r} of {where.repo} is not a line of this ledger")
         line = controller.line
         commits = {each.id: each.commit for each in line.checkpoints.values()}
         chosen = find_checkpoint(commits, [line.active], checkpoint)

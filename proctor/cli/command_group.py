@@ -1,9 +1,9 @@
-"""The one way in which commands print their result and exit.
+"""How every command prints its result and exits.
 
-A command of a CommandGroup returns an Output, or yields several; what it has opened stays open
-while one that it yields is printed. This module gives it `--json`, prints its output as text or as
+A command of a CommandGroup returns an Output, or yields several. A command that yields keeps its
+files open while an Output is printed. This module adds `--json`, prints each Output as text or as
 JSON, and exits with the documented code. A parameter of type Home, or of a dataclass of options,
-stands for the options that it is made of.
+becomes the options that it is made of.
 
 I/O: prints to standard output.
 """
@@ -30,10 +30,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Output:
-    """What a command has to say."""
+    """The result of a command."""
 
     value: Any  # printed as one JSON document with --json; or a function that returns it
-    tell: Callable[[], None] | str  # prints it for people, or is what they read
+    tell: Callable[[], None] | str  # prints it as text, or is the text
     found: bool = False  # something was found that the exit code reports
     note: str = ""  # printed after the text; with --json, to standard error
 
@@ -51,7 +51,7 @@ class Output:
 
 
 class CommandGroup(typer.Typer):
-    """Commands that answer; the name is given where they are a group of subcommands."""
+    """Commands that return an Output; give `name` if they are subcommands of that name."""
 
     def __init__(self, name: str | None = None, help: str | None = None) -> None:  # noqa: A002 - Typer's
         if name is None:
@@ -77,12 +77,12 @@ class CommandGroup(typer.Typer):
 
 
 def _answering(command: Callable[..., Any]) -> Callable[..., None]:
-    """Return what Typer calls: it reads the options, and prints what the command answers."""
+    """Return the function that Typer calls: it runs the command and prints its Output."""
     signature = inspect.signature(command, eval_str=True)
     own = dict(signature.parameters)
     made = {name: own.pop(name).annotation for name in [*own] if _is_made(own[name].annotation)}
     options = [each for kind in made.values() for each in _options(kind)]
-    asks = own.pop(_JSON, None) is not None  # the command itself has to know
+    asks = own.pop(_JSON, None) is not None  # a parameter of the command itself
 
     @wraps(command)
     def call(*, as_json: bool = False, **given: Any) -> None:

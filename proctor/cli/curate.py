@@ -174,7 +174,7 @@ def list_(home: Home) -> Output:
         if rows:
             print_table(list(rows[0]), [list(row.values()) for row in rows])
         else:
-            console.print("nothing was exported yet; `proctor curate export --kind sft` does")
+            console.print("no exports yet; `proctor curate export --kind sft` makes one")
 
     return Output([{**row, "query": json.loads(row["query"])} for row in rows], tell)
 
@@ -202,7 +202,7 @@ def recall(
                 ],
             )
         else:
-            console.print(f"nothing is to be called back of {counted(len(known), 'export')}")
+            console.print(f"no example to recall in {counted(len(known), 'export')}")
 
     return Output(found, tell, found=bool(found))
 

@@ -305,7 +305,7 @@ def _became(controller: Controller, proposals: list[Proposal]) -> Output:
     ]
     lines = [
         f"{row['proposal']} {row['outcome'] or 'at ' + row['stage']}: "
-        + (row["reason"] or row["waits_for"] or "`proctor infra run` carries on")
+        + (row["reason"] or row["waits_for"] or "continue with `proctor infra run`")
         for row in rows
     ]
     found = any(row["outcome"] not in (None, "promoted") for row in rows)

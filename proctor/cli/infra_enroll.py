@@ -60,7 +60,7 @@ def add_task_(
         str, typer.Option("--category", help="Category of the task.")
     ] = "behaviour",
     difficulty: Annotated[
-        str, typer.Option("--difficulty", help="easy, medium or hard.")
+        str, typer.Option("--difficulty", help="Difficulty: easy, medium or hard.")
     ] = "medium",
     repo: RepoOption = HERE,
 ) -> Output:
@@ -74,7 +74,7 @@ def add_task_(
         difficulty=check_difficulty(difficulty),
     )
     place = add_task(repo, call)
-    return Output({"folder": str(place)}, f"wrote {place}; commit {repo / SET} to the line")
+    return Output({"folder": str(place)}, f"wrote {place}; commit {repo / SET} to the branch")
 
 
 def _read(text: str, option: str) -> object:
@@ -82,6 +82,6 @@ def _read(text: str, option: str) -> object:
         value: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProctorError(
-            f"{option} {text}: JSON is expected, as in '\"text\"' or 3: {error}"
+            f"{option} {text} must be JSON, as in '\"text\"' or 3: {error}"
         ) from error
     return value

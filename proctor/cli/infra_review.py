@@ -124,7 +124,7 @@ def _add_word(kind: str, help: str) -> None:  # noqa: A002 - as Typer calls it
             found = controller.review(said)
             if kind != "approve":
                 found = controller.carry_on(found.id)
-        then = found.outcome or "approved; `proctor infra run` carries on"
+        then = found.outcome or "approved; continue with `proctor infra run`"
         return Output(describe_proposal(found), f"{found.id}: {then}")
 
 
@@ -147,7 +147,7 @@ def resume(where: LineOptions, signing: Signing, days: DaysOption = 7) -> Output
                 "resume", line=line.id, proposal=halting.id, subjects=subjects, days=days
             )
         )
-    return Output({"line": str(line.id), "resumed": str(halting.id)}, "the line goes on")
+    return Output({"line": str(line.id), "resumed": str(halting.id)}, "the line is resumed")
 
 
 @app.command()

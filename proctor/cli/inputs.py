@@ -1,4 +1,4 @@
-"""What commands read from files that are named on the command line: texts and keys.
+"""Reads the files that the command line names: texts and keys.
 
 I/O: reads the files; the passphrase of private keys from the environment.
 """
@@ -67,9 +67,13 @@ def open_vkey(path: Path, *types: int) -> tuple[str, bytes]:
     """Return the vkey in a file and its public key; raise ProctorError if it is of no such type."""
     text = read_text(path).strip()
     if "PRIVATE KEY" in text:
-        raise ProctorError(f"{path} is a private key, to be given to nobody; name its vkey's file")
+        raise ProctorError(
+            f"{path} is a private key, which must stay secret; give the file of its vkey"
+        )
     if "PUBLIC KEY" in text:
-        raise ProctorError(f"{path} is PEM; what is wanted is the vkey, one line with two +")
+        raise ProctorError(
+            f"{path} is a PEM file; give the vkey instead, which is one line with two +"
+        )
     fault = ""
     for type_, whose in _KINDS.items():
         try:
@@ -78,6 +82,6 @@ def open_vkey(path: Path, *types: int) -> tuple[str, bytes]:
             fault = fault or str(error)
             continue
         if type_ not in types:
-            raise ProctorError(f"{path}: this is {whose} key, and another kind is wanted")
+            raise ProctorError(f"{path}: this is {whose} key; another kind of key is needed here")
         return text, public_key
     raise ProctorError(f"{path}: {fault}")

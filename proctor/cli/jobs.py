@@ -127,7 +127,7 @@ def judge(
             report = audit(judged, log=log)
     else:  # somebody else's ledger: judged all the same, and not written to
         report = audit(judged, log=None)
-        error_console.print("not recorded: this ledger can only be read here")
+        error_console.print("the audit was not recorded: you cannot write to this ledger")
     return Output(report.to_dict(), lambda: _print_report(report), found=report.hard_fail)
 
 

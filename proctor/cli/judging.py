@@ -1,4 +1,4 @@
-"""What an audit reads of a ledger: one verification, before torch is loaded.
+"""What an audit reads from a ledger, in one verification, before torch is loaded.
 
 I/O: reads the ledger and the judge's key.
 """
@@ -31,7 +31,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Found:
-    """What a verification has found; no run where the ledger does not hold."""
+    """What a verification has found; no run if the ledger is not valid."""
 
     checked: VerificationReport
     judged: Judged | None
@@ -41,7 +41,7 @@ def look_up(home: Home, name: str, *, submission: Path | None, head: Path | None
     """Verify the ledger and find the run that `name` means."""
     home.require_ledger()
     if submission is not None and not submission.is_dir():
-        raise ProctorError(f"{submission} is no folder, so there is no submission to judge")
+        raise ProctorError(f"{submission} is not a folder; give the folder of the submission")
     found: list[Judged] = []
     checked = check_ledger(
         home.ledger,

@@ -81,7 +81,7 @@ def lineage(
     def tell() -> None:
         tell_lineage(found)
         if text is not None:
-            console.print(f"{size} bytes in {words(out)} prove it")
+            console.print(f"wrote the proof, {size} bytes, to {words(out)}")
         if remark is not None:
             error_console.print(words(remark))
         for run, reason in taints:

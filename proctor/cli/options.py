@@ -38,7 +38,7 @@ MaxBlobBytesOption = Annotated[
     typer.Option(
         "--max-blob-bytes",
         min=1,
-        help="Bytes that a bundle's blobs may have in all; by default 64 GiB, and 2 GiB each.",
+        help="Most bytes of a bundle's blobs together; by default 64 GiB, and 2 GiB for each.",
     ),
 ]
 LimitOption = Annotated[
@@ -46,7 +46,7 @@ LimitOption = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=VALUE",
-        help="A limit of the judge, as in max_examples=500000; see docs/reference/audit.md.",
+        help="Limit of the judge, as in max_examples=500000; see docs/reference/audit.md.",
     ),
 ]
 DataDirOption = Annotated[
@@ -55,7 +55,7 @@ DataDirOption = Annotated[
         "--data-dir",
         exists=True,
         file_okay=False,
-        help="The judge's own copy of the data, read in place of the folder that the run names.",
+        help="Folder with the judge's own copy of the data, read instead of the recorded folder.",
     ),
 ]
 RunArgument = Annotated[

@@ -15,8 +15,8 @@ from proctor.cli.main import app
 
 _HEAD = r"""# Command line
 
-All commands start with `proctor`; `python -m proctor` is the same. In a folder with foreign Python
-files, use `proctor`, or `python -P -m proctor`: with `-m`, Python itself looks for its first
+All commands start with `proctor`; `python -m proctor` is the same. In a folder with Python files
+of other projects, use `proctor` or `python -P -m proctor`: with `-m`, Python looks for its first
 modules in the current folder before Proctor can prevent it. Commands that work on a
 ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
 most take `--json`, which prints one JSON document to standard output. Progress and errors go to

@@ -57,7 +57,7 @@ def sql(
     """Query the ledger's tables; the ledger is verified first. SQL cannot read files."""
     if copy is not None:
         if (query, form, output, as_of) != (None, None, None, None):
-            raise ProctorError("--snapshot copies everything and asks nothing; give it alone")
+            raise ProctorError("--snapshot copies the whole file and runs no query; give it alone")
         bring_up_to_date(home, unverified=unverified)
         with appearing(copy, home) as file:
             snapshot(home.projection, file, seals=seals())

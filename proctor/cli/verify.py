@@ -235,7 +235,7 @@ def _verify_ledger(
         if evidence and shown:
             text += f"\n{words(evidence)} shows the {shown} {_to_whom(evidence)}"
         elif evidence:
-            text += "\nno evidence was written: this is no fork and no rollback"
+            text += "\nno evidence was written: this is neither a fork nor a rollback"
         told = {**_plain(report), "evidence": shown}
         return Output(told, lambda: console.print(text), found=True)
     if keep is not None:
@@ -249,7 +249,7 @@ def _verify_ledger(
         entries = counted(report.size, "entry")
         console.print(f"[green]held[/]: {entries}, complete to tree head {size}")
         if report.unread:
-            console.print(f"of them {report.unread} were verified before, and not read again")
+            console.print(f"{report.unread} of them were verified before and not read again")
         if head is not None:
             console.print("it contains the tree head that you kept")
         findings.tell()
@@ -494,8 +494,8 @@ def _verify_evidence(text: str, *, path: Path, vkey: str | None) -> Output:
     ) + words(f"signed by {by[0]}; and by {by[1]}")
     if recalled is None:
         text += (
-            "\nThis rests on the first key and the rotations in the file: whether one was left "
-            "out cannot be told by who has not verified the ledger"
+            "\nThis relies on the first key and the rotations in the file: only a verification of "
+            "the ledger shows whether a rotation was left out"
         )
     told = {"ok": True, "kind": evidence.kind, "vkey": evidence.vkey, "sizes": sizes, "by": by}
     return Output(told, lambda: console.print(text))

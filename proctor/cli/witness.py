@@ -128,7 +128,9 @@ def sign(
         return Output(told, lambda: console.print(text), found=True)
     _granted(answer, request)
     write_output(out, answer.body)
-    return Output({"cosigned": True, "out": out}, f"cosigned; {out} goes back to who asked")
+    return Output(
+        {"cosigned": True, "out": out}, f"cosigned; send {out} back to the ledger's owner"
+    )
 
 
 @app.command()
@@ -161,7 +163,7 @@ def request(
         if ledger.authority.rotations:
             path = out.with_name(f"{out.name}.rotations")
             write_output(path, "".join(ledger.authority.rotations), home=home)
-            text += f"\nthe ledger's key was rotated: take {path} along"
+            text += f"\nthe ledger's key was rotated: give the witness {path} as well"
     return Output({"out": out, "size": size, "old": old, "rotations": path}, text)
 
 

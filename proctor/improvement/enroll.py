@@ -31,12 +31,12 @@ __all__ = ["TaskCall", "add_task", "enroll"]
 
 SET = "judge/reference_tasks"
 WORKER = f"{SET}/worker.py"
-ENVIRONMENTS = (".venv", "venv")  # where people keep one, in their work tree
+ENVIRONMENTS = (".venv", "venv")  # usual folders of virtual environments
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _TESTS = re.compile(r"(^|/)(tests?/|test_[^/]*\.py$|[^/]*_test\.py$|conftest\.py$)")
 _ENTRIES = ("__init__.py", "__main__.py")
 _DATA = (".csv", ".json", ".md", ".toml", ".txt", ".yaml", ".yml")
-_IMPORTS = (  # that give changed code nothing to reach the test run with
+_IMPORTS = (  # through which changed code cannot reach the test run
     "collections",
     "collections.abc",
     "dataclasses",
@@ -107,7 +107,7 @@ def enroll(
     paths = repository.paths(repository.head(branch))
     if PATH in paths or (folder / PATH).exists():
         raise ProctorError(
-            f"{folder / PATH} exists already: edit it, or see the line with `proctor infra status`"
+            f"{folder / PATH} already exists: edit it, or see the line with `proctor infra status`"
         )
     for function in functions:
         _check_function(function, paths)
@@ -140,7 +140,7 @@ def add_task(folder: Path, call: TaskCall) -> Path:
         )
     place = folder / SET / "tasks" / call.name
     if place.exists():
-        raise ProctorError(f"{place} exists already; choose another name, or edit its files")
+        raise ProctorError(f"{place} already exists; choose another name, or edit its files")
     said = f"{call.function} with {json.dumps(call.arguments)} returns {json.dumps(call.expected)}"
     entry = TaskEntry(
         task_id=call.name,
@@ -174,7 +174,7 @@ def check_difficulty(said: str) -> Difficulty:
     for each in DIFFICULTIES:
         if said == each:
             return each
-    raise ProctorError(f"--difficulty {said}: one of {', '.join(DIFFICULTIES)} is expected")
+    raise ProctorError(f"--difficulty {said}: must be one of {', '.join(DIFFICULTIES)}")
 
 
 def _check_function(function: str, paths: Sequence[str]) -> None:

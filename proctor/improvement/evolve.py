@@ -104,7 +104,7 @@ class Evolving:
             try:
                 return repository.read(head.commit, path).decode()
             except (RepositoryError, UnicodeDecodeError) as error:
-                raise DiffError(f"{path} is not a text file, so no text replaces it") from error
+                raise DiffError(f"{path} is not a text file, so a round cannot edit it") from error
 
         paths = set(repository.paths(head.tree))
         diff = make_diff(wanted.texts, read=read)

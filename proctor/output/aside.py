@@ -1,4 +1,4 @@
-"""Entries that a reader could not read and set aside: said on standard error, once.
+"""Counts the entries that a reader set aside as unreadable, and warns about them once.
 
 I/O: standard error.
 """

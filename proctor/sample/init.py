@@ -34,7 +34,7 @@ def make_sample(
     if folder.exists() and any(folder.iterdir()):
         advice = "; to put your own repository under the gauntlet, use `proctor infra enroll`"
         raise ProctorError(
-            f"{folder} is there already and is not empty; name another folder"
+            f"{folder} already exists and is not empty; choose another folder"
             + (advice if (folder / ".git").exists() else "")
         )
     for name, text in files.items():

@@ -19,10 +19,10 @@ from pathlib import Path
 from proctor.errors import EXIT_INTERRUPTED, ProctorError
 
 STUDIES = {  # name -> module of this package, imported when it is asked for, and what it studies
-    "diagnostics": ("diagnostics", "How true the monitor's diagnostics are, against brute force."),
-    "faults": ("faults", "What the rules make of provoked faults."),
+    "diagnostics": ("diagnostics", "Accuracy of the monitor's diagnostics, against brute force."),
+    "faults": ("faults", "How well the rules detect provoked faults."),
     "images": ("images", "Sane and bad hyperparameters on real images."),
-    "playbook": ("playbook", "What the playbook is worth, against doing nothing and chance."),
+    "playbook": ("playbook", "Benefit of the playbook over no action and over random decisions."),
     "thresholds": ("calibration", "Where the thresholds of the calibrated profile come from."),
 }
 
@@ -44,13 +44,21 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
             help="Folder with train/ and test/ of images.",
         )
         if name != "diagnostics":
-            add("--results", type=Path, help="File that results are kept in, to go on.")
+            add(
+                "--results",
+                type=Path,
+                help="File to keep results in; an interrupted study continues from it.",
+            )
             add("--workers", type=int, help="Processes (default: one for each core).")
         if name == "faults":
             add("--seeds", type=int, default=20, help="Seeds of each provocation.")
         if name == "playbook":
             add("--seeds", type=int, choices=range(2, 11), default=10, help="Seeds (default: 10).")
-            add("--compare", type=Path, help="Results made elsewhere: compare conclusions.")
+            add(
+                "--compare",
+                type=Path,
+                help="Results from another machine, to compare the conclusions with.",
+            )
     return parser.parse_args(arguments)
 
 

@@ -168,7 +168,7 @@ def test_nothing_is_run_where_namespaces_are_missing(
     done = subprocess.run(
         [*command, sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith(f"a candidate cannot be confined here: {missing} is missing")
+    assert done.stdout.startswith(f"a candidate cannot be confined here; missing: {missing}")
     assert "sysctl user.max_user_namespaces" in done.stdout
     honest = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -154,7 +154,7 @@ def test_event_is_proved_by_index_and_by_place_in_its_stream(trained: Path, tmp_
     event = next(entry for entry in log if entry["event"] == "run.ended")
     out = tmp_path / "ended.tlog-proof"
     told = run("prove", event["index"], "--out", out, home=trained).output
-    assert told == f"entry {event['index']} is proved by {out}\n"
+    assert told == f"wrote the proof of entry {event['index']} to {out}\n"
     proved = open_proof(out.read_text(), vkey=vkey)
     assert proved.entry.name == "run.ended"
     assert proved.entry.entry_hash.hex() == event["hash"]

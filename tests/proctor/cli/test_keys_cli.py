@@ -111,13 +111,16 @@ def test_wrong_input_is_rejected(home: Path, tmp_path: Path) -> None:
         keys("revoke", f"{operator}.vkey", "--since", "now", "--reason", "", home=home)
     with pytest.raises(ProctorError, match="give now, or a time like"):
         keys("revoke", f"{operator}.vkey", "--since", "then", "--reason", "", home=home)
-    with pytest.raises(ProctorError, match="is a private key, to be given to nobody"):
+    with pytest.raises(ProctorError, match="is a private key, which must stay secret"):
         keys("grant", "operator", operator, home=home)
-    for text, says in ((keys("pem", f"{operator}.vkey"), "is PEM"), ("none", "C2SP verifier key")):
+    for text, says in (
+        (keys("pem", f"{operator}.vkey"), "is a PEM file"),
+        ("none", "C2SP verifier key"),
+    ):
         (tmp_path / "wrong").write_text(text)
         with pytest.raises(ProctorError, match=f"wrong.*{says}"):
             keys("grant", "operator", tmp_path / "wrong", home=home)
-    with pytest.raises(ProctorError, match="operator's key, and another kind is wanted"):
+    with pytest.raises(ProctorError, match="operator's key; another kind of key is needed"):
         keys("grant", "witness", f"{operator}.vkey", home=home)
     with pytest.raises(ProctorError, match="there is no ledger"):
         keys("rotate", home=tmp_path / "nowhere")
