@@ -25,7 +25,7 @@ def fixed_tasks(repo: Path) -> ReferenceSet:
         difficulty="easy",
     )
     add_task(repo, call)
-    with pytest.raises(ProctorError, match="exists already"):
+    with pytest.raises(ProctorError, match="already exists"):
         add_task(repo, call)
     return load_set(repo / SET)
 
