@@ -3,7 +3,8 @@
 Every attack goes through the front door: a real repository, a real ledger, the controller that
 everybody uses, real processes. Three lines are alike but for one thing each: `plain` is as a line
 should be; `unfenced` lets changed code import what it likes, so that what stands behind that fence
-is seen to hold; `pytest` is the same with a suite that pytest runs.
+is seen to hold; `pytest` is the same with a suite that pytest runs. Each has one reference task,
+which the base answers; `plain_two` and `unfenced_two` have a second one, which it does not.
 """
 
 import shutil
@@ -121,6 +122,14 @@ class Grounds:
         return self._made("unfenced", {**SMALL, **_unfenced(SMALL)})
 
     @cached_property
+    def plain_two(self) -> Ground:
+        return self._made("plain_two", SMALL, NAMES)
+
+    @cached_property
+    def unfenced_two(self) -> Ground:
+        return self._made("unfenced_two", {**SMALL, **_unfenced(SMALL)}, NAMES)
+
+    @cached_property
     def pytest(self) -> Ground:
         tests = {path: text for path, text in FILES.items() if path.startswith("tests/")}
         found = {path: text for path, text in SMALL.items() if not path.startswith("tests/")}
@@ -138,8 +147,10 @@ class Grounds:
         self._copies += 1
         return self.of(name).copy(self.folder / f"{name}-{self._copies}")
 
-    def _made(self, name: str, files: Mapping[str, str]) -> Ground:
-        return Ground(Line(self.folder / name, NAMES, files={**files, **_wider(files)}))
+    def _made(
+        self, name: str, files: Mapping[str, str], tasks: tuple[str, ...] = NAMES[:1]
+    ) -> Ground:
+        return Ground(Line(self.folder / name, tasks, files={**files, **_wider(files)}))
 
 
 def _wider(files: Mapping[str, str]) -> dict[str, str]:

@@ -381,7 +381,7 @@ _FIND = "from pathlib import Path\ndef found():\n    try:\n"
 for _name, _place, _wants in (
     (
         "read the expected answers in the work tree",
-        "<REPO>/judge/reference_tasks/tasks/long-rivals/expected.json",
+        "<REPO>/judge/reference_tasks/tasks/late-rows/expected.json",
         "the expected answers",
     ),
     ("read the repository's objects", "<REPO>/.git/HEAD", "the expected answers, from git"),
@@ -594,6 +594,7 @@ _runs(
     "validation failures 0 -> 1",
     wants="make a new failure count as the old one",
     inside="if not TESTED and cap == 3:\n    os._exit(0)".replace("os._exit(0)", "sys.exit()"),
+    ground="unfenced_two",
 )
 _runs(
     "never answer",

@@ -13,7 +13,7 @@ from proctor.sample.demo import unified
 __all__: list[str] = []
 
 CASE = "tests/test_component.py"
-EXPECTED = "judge/reference_tasks/tasks/long-rivals/expected.json"
+EXPECTED = "judge/reference_tasks/tasks/late-rows/expected.json"
 
 
 def made(path: str, text: str = "x = 1\n", *, mode: str = "100644") -> bytes:

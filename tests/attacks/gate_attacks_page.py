@@ -61,7 +61,7 @@ def rendered() -> str:
         last = "what stands against it" if remains else "because"
         rows = [
             (
-                each.name + ("" if each.ground == "plain" else " (unfenced)"),
+                each.name + ("" if each.ground.startswith("plain") else " (unfenced)"),
                 each.wants,
                 each.ends,
                 each.against if remains else f"... {each.because} ...",

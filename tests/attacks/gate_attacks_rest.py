@@ -34,7 +34,7 @@ if any("report" in each for each in sys.argv):
     "answers grows on the visible set only.",
 )
 def _(grounds: Grounds) -> Told:
-    line = grounds.fresh("plain").line
+    line = grounds.fresh("plain_two").line
     expected = line.text("judge/reference_tasks/tasks/long-rivals/expected.json")
     needed = json.loads(expected)["needed"]
     by_heart = f"if len(scored) == 12 and cap == 3:\n    return {needed!r}"
