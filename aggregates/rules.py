@@ -9,12 +9,13 @@ Source: docs/reference/rules.md.  I/O: none.  Units: epochs from 0; see EpochSig
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 from aggregates.canonical import digest
-from aggregates.noise import pool_noise
+from aggregates.noise import NoiseProbes, SignalToNoise, pool_noise
 from aggregates.signals import EpochSignals
 
 RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7")
@@ -352,21 +353,29 @@ def _r2_pooled(window: Sequence[EpochSignals], config: RulesConfig) -> RuleEvalu
     to be on the same side. `ema` is the pooled ratio; the streak counts
     the epochs whose pool lies outside. An epoch without probes adds nothing.
     """
-    streak, side, pooled = 0, None, None
-    for end in range(config.persistence, len(window) + 1):
+    streak, side, newest = 0, None, None
+    for end in range(len(window), config.persistence - 1, -1):  # back to where the streak began
         last = window[end - config.persistence : end]
-        pooled = pool_noise(each.noise for each in last if each.noise is not None)
+        pooled = _pooled(tuple(each.noise for each in last if each.noise is not None))
+        if end == len(window):
+            newest = pooled
         if pooled is None:
             continue
         own = last[-1].signal_to_noise  # large gradients of an earlier epoch outweigh later ones
         numbers = (pooled.low, pooled.high) if own is None else (pooled.low, pooled.high, own)
         left = _side(numbers, config.r2_low, config.r2_high)
-        streak = 0 if left is None else streak + 1 if left == side else 1
-        side = left
-    fired = pooled is not None and side is not None
+        if left is None or (streak and left != side):
+            break
+        streak, side = streak + 1, left
+    fired = newest is not None and side is not None
     value = window[-1].signal_to_noise if window else None
-    ema = None if pooled is None else pooled.estimate
+    ema = None if newest is None else newest.estimate
     return RuleEvaluation("R2", fired, side if fired else None, value, ema, streak)
+
+
+@lru_cache(maxsize=4_096)  # in a long streak, each epoch asks for the pools of all before it
+def _pooled(epochs: tuple[NoiseProbes, ...]) -> SignalToNoise | None:
+    return pool_noise(epochs)
 
 
 def _stalled(window: Sequence[EpochSignals], config: RulesConfig) -> bool:

@@ -9,21 +9,20 @@ Shapes: images (N, 3, 32, 32) uint8, labels (N,) int64.
 """
 
 import hashlib
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from monitor import cifar10
 from monitor.config import IMAGE_FOLDER, RunConfig
 from monitor.errors import DataLimitError, DatasetError, OverlapError, UnusableFileError
 from monitor.folders import DataLimits, Folder, open_folder
+from monitor.images import SUFFIXES, decode_image
 from monitor.seeds import generator
 from monitor.shapes import CLASSES as SHAPES
 from monitor.shapes import draw_shapes
@@ -33,9 +32,13 @@ SHAPES_SIZES = {"train": 3_000, "validation": 500, "test": 1_000}  # examples, u
 _HELD_OUT = 10  # one in so many examples is held out where a dataset brings no split of its own
 _NAMED = 5  # pairs of equal images in an error's message
 _DEEPEST = 16  # folders below a class
-_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-# What a file is read as whatever its name says. Pillow knows more: EPS starts another program.
-_FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+Decode = Callable[[bytes, int], bytes]  # a file's content, and the most pixels: see decode_image()
+
+
+@contextmanager
+def _decode_here() -> Iterator[Decode]:
+    yield lambda content, most: decode_image(content, most_pixels=most)
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,15 @@ class Reading:
     """From where data is read, by whose word, and how much of it.
 
     The default is the trainer's: the configuration is their own. A judge names `folder`, or reads
-    the recorded one with `own` if it belongs to the judge's user; a judge never downloads.
+    the recorded one with `own` if it belongs to the judge's user; a judge never downloads. The
+    images that a trainer put there are decoded in this process, a judge's in a confined one.
     """
 
     folder: Path | None = None  # in place of the configuration's
     own: bool = False
     download: bool = True  # whether `download` of the configuration counts
     limits: DataLimits = field(default_factory=DataLimits)
+    decoding: Callable[[], AbstractContextManager[Decode]] = _decode_here
 
 
 _TRAINER = Reading()
@@ -148,7 +153,7 @@ def _load(config: RunConfig, reading: Reading) -> tuple[tuple[str, ...], dict[st
         return cifar10.CLASSES, _load_cifar10(config, wanted, reading)
     root = reading.folder or Path(config.dataset.removeprefix(IMAGE_FOLDER))
     with open_folder(root, own=reading.own and reading.folder is None) as folder:
-        return _load_image_folder(folder, wanted, config.data_seed, reading.limits)
+        return _load_image_folder(folder, wanted, config.data_seed, reading)
 
 
 def _load_cifar10(
@@ -178,8 +183,9 @@ def _load_cifar10(
 
 
 def _load_image_folder(
-    root: Folder, wanted: Mapping[str, int | None], seed: int, limits: DataLimits
+    root: Folder, wanted: Mapping[str, int | None], seed: int, reading: Reading
 ) -> tuple[tuple[str, ...], dict[str, _Part]]:
+    limits = reading.limits
     divided = root.has_folder("train") and root.has_folder("test")
     folders = {"train": ("train",), "test": ("test",)} if divided else {"train": ()}
     found = {part: _find_images(root, names, limits) for part, names in folders.items()}
@@ -196,8 +202,9 @@ def _load_image_folder(
 
         def read(chosen: np.ndarray, paths: Sequence[PurePosixPath] = paths) -> np.ndarray:
             images = np.empty((len(chosen), 3, 32, 32), np.uint8)
-            for place, index in enumerate(chosen):
-                images[place] = _read_image(root, paths[index], limits)
+            with reading.decoding() as decode:
+                for place, index in enumerate(chosen):
+                    images[place] = _read_image(root, paths[index], limits, decode)
             return images
 
         def name(index: int, paths: Sequence[PurePosixPath] = paths) -> str:
@@ -229,7 +236,7 @@ def _find_images(
     if empty := [name for name, paths in classes.items() if not paths]:
         raise DatasetError(
             f"{where} is not an image folder: {empty[0]} has no image; files count that end in "
-            f"{', '.join(sorted(_SUFFIXES))}"
+            f"{', '.join(sorted(SUFFIXES))}"
         )
     return classes
 
@@ -248,7 +255,7 @@ def _walk(
         images: list[PurePosixPath] = []
         for each in entries:
             path = PurePosixPath(*place, each.name)
-            is_image = path.suffix.lower() in _SUFFIXES
+            is_image = path.suffix.lower() in SUFFIXES
             if each.kind == "link" or (is_image and each.kind != "file"):
                 what = {"link": "a symbolic link", "folder": "a folder"}.get(
                     each.kind, "not a regular file"
@@ -359,28 +366,16 @@ def _balanced_order(labels: np.ndarray, seed: int, part: str) -> np.ndarray:
     return order
 
 
-def _read_image(root: Folder, path: PurePosixPath, limits: DataLimits) -> np.ndarray:
+def _read_image(
+    root: Folder, path: PurePosixPath, limits: DataLimits, decode: Decode
+) -> np.ndarray:
     """Read one image as (3, 32, 32) uint8."""
     content = root.read(path.parts, most=limits.image_bytes)
     try:
-        with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
-            _check_pixels(root.path / path, image.size, limits)
-            pixels = image.convert("RGB")
-            if pixels.size != (32, 32):
-                pixels = pixels.resize((32, 32), Image.Resampling.BILINEAR)
-    except DataLimitError:
-        raise
-    except Exception as error:  # decoders raise whatever broken bytes lead them to
-        raise DatasetError(f"{root.path / path} cannot be read as an image: {error}") from error
-    return np.asarray(pixels).transpose(2, 0, 1)
-
-
-def _check_pixels(path: Path, size: tuple[int, int], limits: DataLimits) -> None:
-    """Raise DataLimitError before an image is decoded."""
-    if size[0] * size[1] > limits.image_pixels:
-        raise DataLimitError(
-            f"{path} has {size[0]} x {size[1]} pixels; the limit is {limits.image_pixels:,}"
-        )
+        pixels = decode(content, limits.image_pixels)
+    except DatasetError as error:
+        raise type(error)(f"{root.path / path} {error}") from error
+    return np.frombuffer(pixels, np.uint8).reshape(3, 32, 32)
 
 
 @contextmanager

@@ -259,7 +259,7 @@ SELECT
     (told ->> '$.checkpoint') AS checkpoint_id,
     (told ->> '$.proposal') AS original
 FROM (
-    SELECT proposal_id, idx, UNNEST(CAST(evidence AS JSON[])) AS told
+    SELECT proposal_id, idx, UNNEST(TRY_CAST(evidence AS JSON[])) AS told
     FROM infra_submissions
     WHERE proposer = 'salvage' AND JSON_TYPE(evidence) = 'ARRAY'
 )

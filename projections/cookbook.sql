@@ -41,7 +41,7 @@ LIMIT 100;
 -- = dataset, lr, runs, median_accuracy, best_accuracy
 SELECT
     r.dataset,
-    CAST(r.config ->> '$.lr' AS DOUBLE) AS lr,
+    TRY_CAST(r.config ->> '$.lr' AS DOUBLE) AS lr,
     COUNT(*) AS runs,
     MEDIAN(s.best_val_accuracy) AS median_accuracy,
     MAX(s.best_val_accuracy) AS best_accuracy
@@ -202,7 +202,7 @@ ORDER BY number;
 SELECT
     model,
     COUNT(*) AS runs,
-    CAST(SUM(asked) AS BIGINT) AS asked,
+    TRY_CAST(SUM(asked) AS BIGINT) AS asked,
     SUM(usable) / SUM(asked) AS usable_share,
     SUM(cost) / SUM(usable) AS cost_of_usable,
     SUM(seconds) / SUM(calls) AS seconds_a_call
@@ -367,7 +367,7 @@ SELECT
     COUNT(*) AS rounds,
     COUNT(r.proposal_id) AS proposals,
     COUNT(*) FILTER (c.outcome = 'promoted') AS promoted,
-    CAST(SUM(r.calls) AS BIGINT) AS calls
+    TRY_CAST(SUM(r.calls) AS BIGINT) AS calls
 FROM evolution_rounds AS r
 LEFT JOIN infra_conclusions AS c USING (proposal_id)
 GROUP BY r.technique

@@ -8,7 +8,7 @@ WITH asked AS (
         c.number,
         c.model,
         c.request,
-        CAST(c.rules AS VARCHAR []) AS rules
+        TRY_CAST(c.rules AS VARCHAR []) AS rules
     FROM calls AS c
     JOIN transcripts AS t USING (transcript_id)
     WHERE c.model IS NOT NULL AND c.outcome = 'usable' AND c.action IN ('decide', 'repair')
@@ -516,7 +516,7 @@ WITH grouped AS (
 ),
 
 asked AS (
-    SELECT t.run_id, c.number AS call, LIST_SORT(CAST(c.rules AS VARCHAR [])) AS rules
+    SELECT t.run_id, c.number AS call, LIST_SORT(TRY_CAST(c.rules AS VARCHAR [])) AS rules
     FROM calls AS c
     JOIN transcripts AS t USING (transcript_id)
 )
@@ -553,7 +553,7 @@ WITH answers AS MATERIALIZED (
         TRY_CAST(r.data ->> '$.sizes.validation' AS BIGINT) AS examples
     FROM curated_answers AS a
     JOIN decision_states AS s ON s.run_id = a.run_id AND s.epoch = a.epoch
-    LEFT JOIN decision_states AS n ON n.run_id = a.run_id AND n.epoch = a.epoch + 1
+    LEFT JOIN decision_states AS n ON n.run_id = a.run_id AND n.epoch = CAST(a.epoch AS BIGINT) + 1
     JOIN counting_audits AS k ON k.run_id = a.run_id
     JOIN audit_scores AS f USING (audit_id, idx)
     JOIN run_starts AS r ON r.run_id = a.run_id
@@ -569,7 +569,9 @@ SELECT
     r.run_id AS rejected_run,
     r.number AS rejected,
     c.accuracy - r.accuracy AS difference,
-    2 * SQRT((c.accuracy * (1 - c.accuracy) + r.accuracy * (1 - r.accuracy)) / c.examples) AS noise
+    TRY(
+        2 * SQRT((c.accuracy * (1 - c.accuracy) + r.accuracy * (1 - r.accuracy)) / c.examples)
+    ) AS noise
 FROM answers AS c
 JOIN answers AS r ON r.state = c.state AND r.rules = c.rules
 WHERE

@@ -371,7 +371,7 @@ WITH streams AS (
 told AS (
     SELECT
         s.proposal_id,
-        UNNEST(CAST(s.evidence AS JSON [])) AS part
+        UNNEST(TRY_CAST(s.evidence AS JSON [])) AS part
     FROM infra_submissions AS s
     WHERE JSON_TYPE(s.evidence) = 'ARRAY'
 ),

@@ -57,7 +57,7 @@ COMMENT ON COLUMN runs.environment IS 'Versions, machine, threads, identity of t
 COMMENT ON COLUMN runs.data IS 'Dataset, sizes and fingerprints';
 
 CREATE VIEW run_waived AS
-SELECT run_id, UNNEST(CAST(config -> '$.waived' AS VARCHAR [])) AS rule
+SELECT run_id, UNNEST(TRY_CAST(config -> '$.waived' AS VARCHAR [])) AS rule
 FROM run_starts
 WHERE JSON_TYPE(config, '$.waived') = 'ARRAY';
 COMMENT ON VIEW run_waived IS 'Rules that are advisory in a run';
@@ -422,7 +422,7 @@ COMMENT ON COLUMN run_summary.retrained IS 'Share of the epochs that the judge r
 -- Expected are the rules that the provocation names; what else fires is a rule's own affair.
 CREATE VIEW provocation_outcomes AS
 WITH expected AS (
-    SELECT run_id, UNNEST(CAST(expects AS VARCHAR [])) AS rule
+    SELECT run_id, UNNEST(TRY_CAST(expects AS VARCHAR [])) AS rule
     FROM provocations
 ),
 
@@ -456,10 +456,10 @@ SELECT
     p.run_id,
     p.name,
     p.seed,
-    CAST(p.expects AS VARCHAR []) AS expects,
+    TRY_CAST(p.expects AS VARCHAR []) AS expects,
     s.policy_name,
     s.state,
-    COALESCE(f.fired_rules, 0) = LEN(CAST(p.expects AS VARCHAR [])) AS fired,
+    COALESCE(f.fired_rules, 0) = LEN(TRY_CAST(p.expects AS VARCHAR [])) AS fired,
     f.fired_epoch,
     COALESCE(f.fired_epochs, 0) AS fired_epochs,
     m.remedied_epoch,
@@ -586,7 +586,7 @@ SELECT
     t.unpriced,
     t.seconds,
     CASE WHEN c.ranking IS NOT NULL THEN r.place END AS place,
-    NULLIF(LIST_POSITION(CAST(c.ranking AS VARCHAR []), a.run_id), 0) AS recorded_place,
+    NULLIF(LIST_POSITION(TRY_CAST(c.ranking AS VARCHAR []), a.run_id), 0) AS recorded_place,
     j.audit_id AS recorded_audit_id,
     u.signed AS audit_signed,
     u.retrained
@@ -638,7 +638,7 @@ WITH told AS (
 ),
 
 asked AS (
-    SELECT t.run_id, c.epoch, UNNEST(CAST(c.rules AS VARCHAR [])) AS rule
+    SELECT t.run_id, c.epoch, UNNEST(TRY_CAST(c.rules AS VARCHAR [])) AS rule
     FROM transcripts AS t JOIN calls AS c USING (transcript_id)
     WHERE c.model IS NOT NULL
 ),
@@ -707,7 +707,7 @@ counted AS (
         COUNT(*) FILTER (e.fired) AS firings
     FROM phases AS p
     JOIN classified AS e
-        ON e.epoch >= p.first_epoch AND e.epoch < COALESCE(p.end_epoch, e.epoch + 1)
+        ON e.epoch >= p.first_epoch AND e.epoch < COALESCE(p.end_epoch, CAST(e.epoch AS BIGINT) + 1)
     GROUP BY ALL
 )
 

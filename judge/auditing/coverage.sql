@@ -50,6 +50,19 @@ LEFT JOIN coverage_ineffective i
     ON i.run_id = d.run_id AND i.number = d.number AND i.rule = c.rule
 ANTI JOIN coverage_waived w ON w.run_id = d.run_id AND w.rule = c.rule;
 
+-- Decisions that cite a rule which did not fire, waived ones too: the harness refuses their remedies,
+-- and that is nobody's doing but the author's.
+CREATE OR REPLACE TEMP TABLE coverage_unfounded AS
+SELECT DISTINCT d.run_id, d.number
+FROM decisions d
+JOIN citations c USING (run_id, number)
+JOIN coverage_limits l USING (run_id)
+WHERE NOT EXISTS (
+    FROM rule_evaluations f
+    WHERE f.run_id = d.run_id AND f.rule = c.rule AND f.fired
+        AND f.epoch BETWEEN d.epoch - l.action_window AND d.epoch
+);
+
 -- Remedies that cite a rule which fired, were carried out, and had something to change: behind the
 -- last epoch nothing has, unless the training ended because of them.
 CREATE OR REPLACE TEMP TABLE coverage_effects AS
@@ -270,6 +283,30 @@ WHERE NOT EXISTS (
         AND f.epoch BETWEEN a.epoch - l.action_window AND a.epoch
 );
 
+-- The last epoch in which a rule had its turn: it fired, may not be left alone, and no other rule's
+-- remedy lies in the action window before it. `before_last` is the last but for the run's last epoch.
+CREATE OR REPLACE TEMP TABLE coverage_turns AS
+SELECT
+    t.run_id,
+    t.rule,
+    max(t.epoch) AS latest,
+    max(t.epoch) FILTER (t.epoch < l.last_epoch) AS before_last
+FROM coverage_rules t
+JOIN coverage_limits l USING (run_id)
+ANTI JOIN coverage_excused y ON y.run_id = t.run_id AND y.epoch = t.epoch AND y.rule = t.rule
+WHERE t.fired
+    AND NOT EXISTS (
+        FROM coverage_answers o
+        WHERE o.run_id = t.run_id AND o.rule <> t.rule AND o.took_effect
+            AND o.epoch BETWEEN t.epoch - l.action_window AND t.epoch
+    )
+    AND NOT EXISTS (
+        FROM coverage_answers lag
+        WHERE l.lags AND lag.run_id = t.run_id AND lag.rule = t.rule AND lag.took_effect
+            AND lag.epoch BETWEEN t.epoch - l.deferral_limit AND t.epoch - 1
+    )
+GROUP BY t.run_id, t.rule;
+
 -- A deferral with no later remedy, or a remedy that was refused or changed nothing: it answers
 -- nothing. (A refusal without a reason has failed the audit before this.) It clears when the rule
 -- falls silent, when a remedy for it takes effect, or when the training is stopped or restarted, all
@@ -290,6 +327,7 @@ SELECT
     CASE
         WHEN EXISTS (
             FROM coverage_answers a
+            ANTI JOIN coverage_unfounded USING (run_id, number)
             WHERE a.run_id = d.run_id AND a.rule = d.rule AND a.refused
                 AND a.epoch BETWEEN d.epoch AND d.epoch + l.deferral_limit
         ) THEN 'harness'
@@ -314,6 +352,7 @@ CROSS JOIN LATERAL (
             AND a.epoch = l.last_epoch AND a.epoch <= d.epoch + l.deferral_limit
     ) AS acted_last
 )
+LEFT JOIN coverage_turns u ON u.run_id = d.run_id AND u.rule = d.rule
 ANTI JOIN coverage_excused x ON x.run_id = d.run_id AND x.epoch = d.epoch AND x.rule = d.rule
 WHERE (d.refused OR d.ineffective OR NOT d.acts)
     AND NOT EXISTS (
@@ -339,26 +378,7 @@ WHERE (d.refused OR d.ineffective OR NOT d.acts)
             WHERE s.run_id = d.run_id AND s.rule = d.rule
                 AND s.epoch BETWEEN d.epoch + 1 AND d.epoch + l.deferral_limit
         ))
-        OR EXISTS (
-            FROM coverage_rules turn
-            WHERE turn.run_id = d.run_id AND turn.rule = d.rule AND turn.fired
-                AND turn.epoch > d.epoch
-                AND NOT (acted_last AND turn.epoch = l.last_epoch)
-                AND NOT EXISTS (
-                    FROM coverage_excused y
-                    WHERE y.run_id = turn.run_id AND y.epoch = turn.epoch AND y.rule = turn.rule
-                )
-                AND NOT EXISTS (
-                    FROM coverage_answers o
-                    WHERE o.run_id = d.run_id AND o.rule <> d.rule AND o.took_effect
-                        AND o.epoch BETWEEN turn.epoch - l.action_window AND turn.epoch
-                )
-                AND NOT EXISTS (
-                    FROM coverage_answers lag
-                    WHERE l.lags AND lag.run_id = d.run_id AND lag.rule = d.rule AND lag.took_effect
-                        AND lag.epoch BETWEEN turn.epoch - l.deferral_limit AND turn.epoch - 1
-                )
-        )
+        OR d.epoch < CASE WHEN acted_last THEN u.before_last ELSE u.latest END
     );
 
 -- A remedy for one rule while a rule that goes first was left alone. Here too a moving average that

@@ -56,6 +56,7 @@ from projections.projector import create_schema, project
 from projections.template import copied
 
 _RESTART = "run.restart_scheduled"
+_BATCH_ROWS = 2_000  # of tables, that wait in memory; some 3 MB
 _MAX_PARENTS = 32  # that are replayed and retrained; our own chains have at most 8 restarts
 
 
@@ -554,7 +555,8 @@ def _project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Cover
         copied(connection, create_schema)
         try:
             # Renumbered, because a projection accepts entries from 0 on without a gap only.
-            project(connection, [replace(e, index=n) for n, e in enumerate(entries)])
+            numbered = (replace(entry, index=index) for index, entry in enumerate(entries))
+            project(connection, numbered, batch_rows=_BATCH_ROWS)
         except ProjectionError as error:
             raise StepError(
                 f"the run's entries cannot be loaded into the tables: {error}"

@@ -17,6 +17,7 @@ from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.events import HOSTILE
 from judge.config import JudgeConfig
+from judge.confinement.decoding import confined_decoder
 from judge.errors import JudgeError
 from monitor.config import RunConfig
 from monitor.datasets import SPLITS, Reading
@@ -29,16 +30,18 @@ _VALIDATION_BATCH = 256  # examples that are validated at once
 
 def judges_reading(config: JudgeConfig) -> Reading:
     """Return how the judge reads data: from its own folder or its own user's, without writing."""
+    limits = DataLimits(
+        examples=config.max_examples,
+        files=config.max_image_files,
+        image_bytes=config.max_image_bytes,
+        image_pixels=config.max_image_pixels,
+    )
     return Reading(
         folder=None if config.data_dir is None else Path(config.data_dir),
         own=True,
         download=False,
-        limits=DataLimits(
-            examples=config.max_examples,
-            files=config.max_image_files,
-            image_bytes=config.max_image_bytes,
-            image_pixels=config.max_image_pixels,
-        ),
+        limits=limits,
+        decoding=lambda: confined_decoder(limits),
     )
 
 

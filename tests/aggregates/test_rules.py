@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synthetic import measured
 
 from aggregates.errors import MeasurementError
-from aggregates.noise import NoiseProbes
+from aggregates.noise import NoiseProbes, pool_noise
 from aggregates.rules import CALIBRATED as NEWEST
 from aggregates.rules import (
     CALIBRATED_1,
@@ -22,6 +22,7 @@ from aggregates.rules import (
     AppliedRemedy,
     RuleEvaluation,
     RulesConfig,
+    _pooled,
     evaluate_rules,
     fired_in_precedence,
     version_of,
@@ -423,6 +424,44 @@ def test_r2_does_not_let_an_early_epoch_speak_for_the_latest_one() -> None:
     noise = [_probed(NEWEST.r2_high * 4)] * 3
     inside = [NEWEST.r2_high * 4, NEWEST.r2_high * 4, NEWEST.r2_high / 2]
     assert fired(history(3, signal_to_noise=inside, noise=noise), NEWEST) == {}
+
+
+def _streak_from_the_start(signals: list[EpochSignals]) -> tuple[int, str | None]:
+    """Return the streak of R2's pools, and its side, counted from the first epoch on."""
+    streak, side = 0, None
+    for end in range(NEWEST.persistence, len(signals) + 1):
+        last = signals[end - NEWEST.persistence : end]
+        pooled = pool_noise([each.noise for each in last if each.noise is not None])
+        if pooled is None:
+            continue
+        own = last[-1].signal_to_noise
+        numbers = [pooled.low, pooled.high, *([] if own is None else [own])]
+        low, high = max(numbers) < NEWEST.r2_low, min(numbers) > NEWEST.r2_high
+        left = "low" if low else "high" if high else None
+        streak = 0 if left is None else streak + 1 if left == side else 1
+        side = left
+    return streak, side
+
+
+@given(st.lists(st.sampled_from(["high", "low", "inside", None]), min_size=1, max_size=24))
+def test_r2_counts_its_streak_as_from_the_start(kinds: list[str | None]) -> None:
+    ratios = {"high": NEWEST.r2_high * 9, "low": NEWEST.r2_low / 9, "inside": 1.0}
+    noise = [None if kind is None else _probed(ratios[kind], pairs=90) for kind in kinds]
+    signals = history(len(kinds), signal_to_noise=None, noise=noise)
+    streak, side = _streak_from_the_start(signals)
+    found = evaluate_rules(signals, [], NEWEST)["R2"]
+    assert found.streak == streak
+    assert found.side in {side, None}
+
+
+@pytest.mark.parametrize("ratio", [1.0, NEWEST.r2_high * 9])
+def test_r2_pools_each_window_of_a_long_run_once(ratio: float) -> None:
+    noise = [_probed(ratio + epoch * 1e-6, pairs=90) for epoch in range(150)]
+    signals = history(150, signal_to_noise=None, noise=noise)
+    before = _pooled.cache_info().misses
+    for end in range(1, 151):
+        evaluate_rules(signals[:end], [], NEWEST)
+    assert _pooled.cache_info().misses - before <= 150
 
 
 def test_r2_says_nothing_of_epochs_without_probes() -> None:

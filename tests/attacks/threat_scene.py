@@ -88,6 +88,16 @@ class Scene:
     def memory(self) -> Path:
         return self.root / "memory"
 
+    @property
+    def verdicts(self) -> Path:
+        """A ledger with a judged run; there is none before an attack on verdicts makes one."""
+        return self.root / "verdicts"
+
+    @property
+    def standing(self) -> Path:
+        """The id of the audit that ought to stand there."""
+        return self.root / "standing"
+
     @cached_property
     def vkey(self) -> str:
         """What a verifier was told, once."""

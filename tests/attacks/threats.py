@@ -7,6 +7,7 @@ touched, where it is one, so that it can be seen who names it.
 import argparse
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +32,7 @@ from ledger.verification.reader import (
 )
 from ledger.witnessing.evidence import open_evidence, verify_signers
 from ledger.witnessing.quorum import parse_quorum
+from projections.projector import projected
 
 __all__ = ["DETECTORS", "THREATS", "Found", "Outcome", "Threat", "carry_out", "detected", "threat"]
 
@@ -157,6 +159,15 @@ def read_blobs(scene: Scene) -> None:
         BlobStore(LedgerPaths(scene.ledger).blobs).get(name)
 
 
+def standing_verdict(scene: Scene) -> None:
+    if not scene.verdicts.exists():
+        return
+    with open_verified(scene.verdicts) as ledger, closing(projected(ledger.entries())) as tables:
+        [(standing,)] = tables.execute("SELECT audit_id FROM counting_audits").fetchall()
+    if standing == scene.standing.read_text():
+        raise VerificationError("another audit of this run stands")
+
+
 def read_jumps(scene: Scene) -> None:
     with open_verified(scene.ledger, vkey=scene.vkey) as ledger:
         for entry in ledger.entries():
@@ -250,6 +261,9 @@ DETECTORS: dict[str, dict[str, Callable[[Scene], None]]] = {
     },
     "clock": {
         "whoever reads the events": read_jumps,
+    },
+    "verdict": {
+        "whoever asks which verdict stands": standing_verdict,
     },
     "blob": {
         "whoever reads it": read_blobs,

@@ -10,6 +10,7 @@ from pathlib import Path
 import threats_exports  # noqa: F401  (each registers its attacks)
 import threats_files  # noqa: F401
 import threats_owner  # noqa: F401
+import threats_verdicts  # noqa: F401
 from threat_scene import make_scene
 from threats import DETECTORS, THREATS, carry_out
 
@@ -78,6 +79,18 @@ Nothing detects that: they are the verifier's own user, or root.
 """,
     ("blob", "files"): """\
 ## Blobs, changed by someone who can write the ledger's files
+""",
+    ("verdict", "append"): """\
+## Verdicts, made up or weakened by someone who can append to the ledger
+
+A run can be judged any number of times.
+[The audit that checked most stands](audit.md#several-audits-of-one-run). *found*: another audit
+of the run stands. Each audit here was appended after the one that ought to stand.
+
+`proctor judge --sample` retrains less than the whole run. It always reaches the submitted weights.
+If they are of epoch *s* of *n* (from 0), it notices one forged epoch behind them with a probability
+of 1 / (*n* - *s*) if that epoch is the last. The report states this probability. Trust a sample as
+a first look; the whole run is retrained by default.
 """,
 }
 

@@ -355,6 +355,34 @@ def test_remedies_that_are_always_refused_answer_nothing_is_rejected(story: Stor
     assert not found.remedied
 
 
+@pytest.mark.parametrize(
+    ("cited", "waived", "emitter"),
+    [
+        (("R1",), (), "harness"),  # the control: all that it cites fired
+        (("R1", "R5"), (), "policy"),
+        (("R1", "R3"), ("R3",), "policy"),  # a waived rule, which accuses nobody by itself
+    ],
+)
+def test_remedy_that_is_refused_for_a_false_citation_is_held_against_its_author(
+    story: Story, cited: tuple[str, ...], waived: tuple[str, ...], emitter: str
+) -> None:
+    story.begin(epochs=12, fired={"R1": set(range(2, 12))}, waived=waived)
+    story.act(2, *cited, direction="decrease_lr", outcome="refused")
+    story.end("completed")
+    found = story.found()
+    assert ("unresolved_deferral", "R1", 2, emitter) in found
+    assert (("false_citation", "R5", 2, "policy") in found) is ("R5" in cited)
+
+
+def test_refusal_of_the_harness_stays_its_own_beside_one_for_a_false_citation(story: Story) -> None:
+    story.begin(epochs=12, fired={"R1": set(range(2, 12))})
+    story.act(2, "R1", "R5", direction="decrease_lr", outcome="refused")
+    story.act(4, "R1", direction="decrease_lr", outcome="refused")
+    story.end("completed")
+    found = [entry[2:] for entry in story.found() if entry[0] == "unresolved_deferral"]
+    assert found == [(2, "harness"), (4, "harness")]
+
+
 def test_unresolved_deferral_is_none_when_a_refused_remedy_is_followed_by_one_that_works(
     story: Story,
 ) -> None:

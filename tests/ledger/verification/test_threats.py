@@ -21,6 +21,7 @@ STRONGEST = {
     "memory": "a memory",
     "clock": "whoever reads the events",
     "blob": "whoever reads it",
+    "verdict": "whoever asks which verdict stands",
 }
 
 
