@@ -40,6 +40,7 @@ __all__ = [
     "probe",
     "tasks_oracle",
     "verify_command",
+    "verify_rate",
 ]
 
 CANNOT_TEST = 125
@@ -145,20 +146,36 @@ def tasks_oracle(
 ) -> Tasks:
     """Return tasks of the bad commit's reference set as oracle.
 
-    Without names they are those that the good commit answers and the bad one does not.
+    Without names they are the deterministic ones that the good commit answers and the bad one does
+    not: a stochastic one may differ by chance.
     """
     whole = place.reference_set(bad)
     names = tuple(whole.task(name).task_id for name in tasks)
     measured = not names
     if measured:
         before, after = (_successes(place, commit, bad, folder) for commit in (good, bad))
-        names = tuple(task.task_id for task in whole.tasks if task.task_id in before - after)
+        lost = before - after
+        names = tuple(task.task_id for task in whole.tasks if task.task_id in lost)
     if not names:
         raise BisectionError(
-            f"the reference set has no task that {good[:12]} answers and {bad[:12]} does not; "
+            f"the reference set has no deterministic task that {good[:12]} answers and {bad[:12]} "
+            "does not; "
             "name tasks, or a command whose exit status differs"
         )
     return Tasks(tasks=names, commit=bad, reference_set=whole.sha256, measured=measured)
+
+
+def verify_rate(place: Workplace, oracle: Oracle, *, error: float) -> None:
+    """Raise BisectionError for stochastic tasks whose verdicts are called certain."""
+    if error > 0.0 or not isinstance(oracle, Tasks):
+        return
+    whole = place.reference_set(oracle.commit)
+    drawn = [name for name in oracle.tasks if whole.task(name).stochastic]
+    if drawn:
+        raise BisectionError(
+            f"task {drawn[0]!r} is stochastic, so some verdicts are wrong: add --error with the "
+            "expected share of wrong verdicts"
+        )
 
 
 def oracle_of(told: Mapping[str, Any]) -> Oracle:
@@ -262,20 +279,21 @@ def _asked(place: Workplace, oracle: Tasks, commit: str, repeat: int, folder: Pa
 
 
 def _successes(place: Workplace, commit: str, asked_as: str, folder: Path) -> set[str]:
-    """Return the tasks of the set in `asked_as` that a commit answers."""
+    """Return the deterministic tasks of the set in `asked_as` that a commit answers."""
     manifest, whole = place.manifest(asked_as), place.reference_set(asked_as)
+    exact = {task.task_id for task in whole.tasks if not task.stochastic}
     results = recorded(place, commit=commit, tasks=whole)
     if results is None:
         with _folder(folder) as own:
             tree = own / "tree"
             tree.mkdir()
             export(place.repository, commit, manifest, tree)
-            wanted = [(task, 0) for task in whole.tasks]
+            wanted = [(task, 0) for task in whole.tasks if task.task_id in exact]
             answers = run_set(
                 wanted, tree, manifest, scorers=place.scorers, arm="candidate", scratch=own
             )
             results = list(answers)
-    return {result.task_id for result in results if result.success}
+    return {result.task_id for result in results if result.success and result.task_id in exact}
 
 
 def _begins_with_one(text: str, names: Collection[str]) -> bool:

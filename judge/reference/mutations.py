@@ -1,9 +1,9 @@
 """Planted defects against this repository's reference set, fast enough for all of them.
 
-Each defect is planted into tier-2 code of a tree and every task but the real trainings is asked,
-each mutant in a child that is forked from one process that has everything else imported. What
-counts as caught is what counts in the gate: one task that is worse than it is in the unchanged
-tree. The front door is `proctor infra mutate`.
+Each defect is planted into tier-2 code of a tree and every deterministic task but the real
+trainings is asked, each mutant in a child that is forked from one process that has everything else
+imported. What counts as caught is what counts in the gate: one task that is worse than it is in the
+unchanged tree. The front door is `proctor infra mutate`.
 
 Trust: the mutants are our own code, changed in one place; they get no confinement but limits.
 I/O: a copy of the tree; processes.  Units: seconds, bytes.
@@ -59,7 +59,9 @@ class ForkedJudge:
     """Says which task an altered tree is worse on; the first tree that it is shown is unaltered."""
 
     def __init__(self, tasks: Iterable[Task]) -> None:
-        self._tasks = [task for task in tasks if task.scorer not in _LEFT_OUT]
+        self._tasks = [
+            task for task in tasks if not task.stochastic and task.scorer not in _LEFT_OUT
+        ]
         self._base: dict[str, TaskResult] = {}
 
     def __call__(self, tree: Path) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 from aggregates.decisions import Decision, Observation, parse_decision, validate_decision
 from aggregates.errors import DecisionError
 from judge.gauntlet.errors import CandidateError
+from judge.gauntlet.tasks.drawing import Drawing
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import QUESTION, Ask, Score, Scorer, same
 from judge.gauntlet.tasks.scoring import SCORERS as GENERAL
@@ -280,10 +281,18 @@ def refused(task: Task, ask: Ask) -> Score:
     return tally.score(let_through)
 
 
+def _draw(task: Task) -> Task:
+    """Expect {"kind", "difficulty"}: a task of this kind is made from the seed."""
+    from judge.reference.seeds import draw  # noqa: PLC0415 - the makers take time to import
+
+    return draw(task)
+
+
 SCORERS: Mapping[str, Scorer] = {
     **GENERAL,
     "advice": advice,
     "decisions": decisions,
+    "drawn": Drawing(_draw),
     "evidence": evidence,
     "offers": offers,
     "prompt": prompt,

@@ -2,7 +2,9 @@
 
     python -m judge.reference.seeds judge/reference_tasks
 
-writes the set that is committed, anew from PLAN. Siblings are made from a secret: what they hold
+writes the set that is committed, anew from PLAN and DRAWN. The tasks of PLAN are deterministic.
+Those of DRAWN are stochastic: they name a kind and a difficulty, and a task of them is made from
+each evaluation's seed. Siblings are made from a secret: what they hold
 cannot be worked out without it, and the seed that a candidate is told is not the one that they
 were made from.
 I/O: writes the folder of a reference set.
@@ -18,7 +20,10 @@ from datetime import date
 from pathlib import Path
 from random import Random
 
+import msgspec
+
 from judge.gauntlet.errors import TaskError
+from judge.gauntlet.tasks.drawing import told_seed
 from judge.gauntlet.tasks.reference_set import (
     DIFFICULTIES,
     Difficulty,
@@ -41,7 +46,17 @@ from judge.reference.messages import make_readings, make_schema, make_votes
 from judge.reference.rescues import RESCUES, TRAININGS
 from judge.reference.situations import Made, Maker
 
-__all__ = ["ANEW", "MAKERS", "PLAN", "Planned", "make", "make_siblings", "write_set"]
+__all__ = [
+    "ANEW",
+    "DRAWN",
+    "MAKERS",
+    "PLAN",
+    "Planned",
+    "draw",
+    "make",
+    "make_siblings",
+    "write_set",
+]
 
 MAKERS: Mapping[str, Maker] = {
     "advice": make_advice,
@@ -118,6 +133,32 @@ PLAN = tuple(
     for kind, difficulties in _DIFFICULTIES.items()
     for difficulty in difficulties
 )
+# Cheap to make and to score, since a proposal that is promoted answers each at least fifty times.
+_DRAWN: Mapping[str, tuple[Difficulty, ...]] = {
+    "blocked": ("hard",),
+    "evidence": ("easy", "medium", "hard"),
+    "hindsight": ("easy", "medium"),
+    "offers": ("medium",),
+    "precedence": ("easy", "hard"),
+    "prompt": ("medium",),
+    "readings": ("easy", "hard"),
+    "remedies": ("easy",),
+    "rescue-batch-large": ("easy",),
+    "rescue-capacity": ("medium",),
+    "rescue-lag": ("medium", "hard"),
+    "rescue-lr-high": ("hard",),
+    "rescue-lr-low": ("medium", "hard"),
+    "rescue-overfitting": ("medium",),
+    "rescue-two-faults": ("hard",),
+    "silent": ("easy",),
+    "votes": ("medium",),
+    "waiting": ("medium", "hard"),
+}
+DRAWN = tuple(
+    Planned(kind, difficulty)
+    for kind, difficulties in _DRAWN.items()
+    for difficulty in difficulties
+)
 
 
 def make(kind: str, seed: int, difficulty: str) -> Made:
@@ -128,18 +169,37 @@ def make(kind: str, seed: int, difficulty: str) -> Made:
     return MAKERS[kind](rng, difficulty)
 
 
-def write_set(directory: Path, planned: Sequence[Planned]) -> None:
+def draw(task: Task) -> Task:
+    """Return the task of a kind that follows from the seed; the candidate is told another seed."""
+    kind, difficulty = task.expected["kind"], task.expected["difficulty"]
+    made = make(kind, task.seed, difficulty)
+    return msgspec.structs.replace(
+        task,
+        kind=made.kind,
+        seed=told_seed(task.seed),
+        scorer=made.scorer,
+        expected=made.expected,
+        files=_files(made),
+    )
+
+
+def write_set(
+    directory: Path, planned: Sequence[Planned], *, drawn: Sequence[Planned] = ()
+) -> None:
     """Write a reference set into a folder; tasks that lie there already are written anew."""
     write_tasks(
         directory,
         [
-            _task(
-                one.task_id,
-                one,
-                make(one.kind, one.seed, one.difficulty),
-                source=f"made: {one.kind}, seed {one.seed}",
-            )
-            for one in planned
+            *(
+                _task(
+                    one.task_id,
+                    one,
+                    make(one.kind, one.seed, one.difficulty),
+                    source=f"made: {one.kind}, seed {one.seed}",
+                )
+                for one in planned
+            ),
+            *(_drawn(one) for one in drawn),
         ],
     )
 
@@ -181,21 +241,44 @@ def _task(task_id: str, one: Planned, made: Made, *, source: str) -> Task:
         scorer=made.scorer,
         parameters={},
         expected=made.expected,
-        files={
-            name: (json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode()
-            for name, value in made.files.items()
-        },
+        files=_files(made),
     )
 
 
+def _drawn(one: Planned) -> Task:
+    """Return a stochastic task: its files and what is expected follow from each drawn seed."""
+    task_id = f"drawn-{one.task_id}"
+    task = _task(
+        task_id,
+        one,
+        make(one.kind, one.seed, one.difficulty),
+        source=f"made: {one.kind}, from a seed that is drawn for each pair of answers",
+    )
+    return msgspec.structs.replace(
+        task,
+        kind="drawn",
+        stochastic=True,
+        scorer="drawn",
+        expected={"kind": one.kind, "difficulty": one.difficulty},
+        files={},
+    )
+
+
+def _files(made: Made) -> dict[str, bytes]:
+    return {
+        name: (json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        for name, value in made.files.items()
+    }
+
+
 def main() -> None:
-    """Write the set of PLAN into the folder that the command line names."""
+    """Write the set of PLAN and DRAWN into the folder that the command line names."""
     parser = argparse.ArgumentParser(
         prog="python -m judge.reference.seeds",
         description="Write the reference set of this repository anew.",
     )
     parser.add_argument("directory", type=Path, help="Folder of the set: judge/reference_tasks.")
-    write_set(parser.parse_args().directory, PLAN)
+    write_set(parser.parse_args().directory, PLAN, drawn=DRAWN)
 
 
 if __name__ == "__main__":

@@ -283,7 +283,9 @@ def _verify_again(rows: Mapping[str, Any], case: Mapping[str, Any], form: str) -
         if case["kept"] is not None:
             kept.write_text(case["kept"], encoding="utf-8")
         head = None if case["kept"] is None else str(kept)
-        target = Namespace(target=str(path), vkey=case["vkey"], head=head, witness=[])
+        target = Namespace(
+            target=str(path), vkey=case["vkey"], head=head, witness=[], blob_bytes=2**20
+        )
         try:
             second_verifier.check(target)
         except (second_verifier.Failed, second_verifier.Usage) as error:

@@ -127,6 +127,7 @@ def bisect(
                 oracle = probes.command_oracle(
                     place, command, commit=commits[1], files=files or (), seconds=seconds
                 )
+            probes.verify_rate(place, oracle, error=error)
             question = driver.Question(
                 good=first,
                 bad=last,

@@ -61,19 +61,31 @@ JOIN infra_submissions AS s USING (proposal_id)
 WHERE s.line_id = ? AND c.outcome IN ('rejected', 'halted')
 GROUP BY ALL HAVING times > 1 ORDER BY times DESC, 1, 2
 """
+# A proposal counts by the share of its answers that failed: it has many of a stochastic task.
 _TASKS = """
+WITH failing AS (
+    SELECT
+        t.task,
+        AVG(CAST(NOT t.success AS INTEGER)) AS share,
+        ARG_MAX(COALESCE(t.problem, ''), t.idx) FILTER (NOT t.success) AS problem,
+        LIST(t.idx ORDER BY t.idx) FILTER (NOT t.success) AS idxs
+    FROM infra_task_scores AS t
+    JOIN infra_branches AS b USING (proposal_id)
+    JOIN infra_submissions AS s USING (proposal_id)
+    WHERE
+        s.line_id = ? AND NOT t.cached
+        AND (CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END) = ?
+    GROUP BY t.task, proposal_id
+    HAVING share > 0
+)
+
 SELECT
-    t.task,
-    COUNT(*) FILTER (NOT t.success) AS times,
-    ARG_MAX(COALESCE(t.problem, ''), t.idx) AS said,
-    LIST(t.idx ORDER BY t.idx) AS entries
-FROM infra_task_scores AS t
-JOIN infra_branches AS b USING (proposal_id)
-JOIN infra_submissions AS s USING (proposal_id)
-WHERE
-    s.line_id = ? AND NOT t.cached AND NOT t.success
-    AND (CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END) = ?
-GROUP BY ALL ORDER BY times DESC, 1, 2
+    task,
+    CAST(ROUND(SUM(share)) AS BIGINT) AS times,
+    ARG_MAX(problem, idxs[-1]) AS said,
+    LIST_SORT(FLATTEN(LIST(idxs))) AS entries
+FROM failing
+GROUP BY task HAVING times > 0 ORDER BY times DESC, 1, 2
 """
 _ALARMS = """
 SELECT kind, COUNT(*) AS times, ARG_MAX(detail, idx) AS said, LIST(idx ORDER BY idx) AS entries

@@ -1,7 +1,8 @@
 """Makes the sample repository's reference tasks, and their hidden siblings from other seeds.
 
 A task is a query over generated documents of which some are needed: those that are about the
-query's topic. What they compete with is what makes it easy, medium or hard.
+query's topic. What they compete with is what makes it easy, medium or hard. A stochastic task has a
+pool of documents about several topics, and each evaluation draws a query and documents from it.
 """
 
 import json
@@ -10,6 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -35,12 +37,19 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     partial: int = 0  # documents that share one word with the query
     long: int = 0  # documents about something else that mention the query's words in passing
     titled: bool = False  # what is needed says so in its title only
+    topics: int = 0  # of the pool that a stochastic task is drawn from; 0: it is deterministic
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether each evaluation draws another query."""
+        return self.topics > 0
 
 
 SHAPES = read_declared(
     tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))["tasks"],
     tuple[Shape, ...],
 )
+DETERMINISTIC = tuple(shape for shape in SHAPES if not shape.stochastic)
 
 
 def make_tasks(
@@ -52,7 +61,9 @@ def make_tasks(
 ) -> list[Task]:
     """Return one task of each shape."""
     return [
-        _draw(shape, _entry(shape, shape.name + suffix, source), seed=seed + number)
+        (_draw_pool if shape.stochastic else _draw)(
+            shape, _entry(shape, shape.name + suffix, source), seed=seed + number
+        )
         for number, shape in enumerate(shapes)
     ]
 
@@ -100,6 +111,40 @@ def _draw(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
             "needed": [document["id"] for document in documents[place : place + len(needed)]],
             "cap": shape.cap,
         },
+        files={"documents.json": (json.dumps(documents, indent=1) + "\n").encode()},
+    )
+
+
+def _draw_pool(shape: Shape, entry: TaskEntry, *, seed: int) -> Task:
+    """Return a stochastic task: judge/gauntlet/tasks/drawing.py draws from its pool."""
+    draw = random.Random(seed)  # noqa: S311 - documents, no secrets
+    words = _words(draw, 120)
+    queries = [words[3 * number : 3 * number + 3] for number in range(shape.topics)]
+    others = words[3 * shape.topics :]
+    documents: list[dict[str, str]] = []
+    topics: list[dict[str, Any]] = []
+
+    def add(texts: Sequence[dict[str, str]]) -> list[str]:
+        names = [f"p{len(documents) + number}" for number in range(len(texts))]
+        documents.extend({"id": name, **text} for name, text in zip(names, texts, strict=True))
+        return names
+
+    for topic in queries:
+        needed = [_needed(draw, others, topic, titled=shape.titled) for _ in range(shape.needed)]
+        rivals = [
+            *[_document(draw, others, draw.choice(topic)) for _ in range(shape.partial)],
+            *[_long_document(draw, others, topic) for _ in range(shape.long)],
+        ]
+        topics.append({"query": " ".join(topic), "needed": add(needed), "rivals": add(rivals)})
+    add([_document(draw, others, "") for _ in range(2 * shape.documents)])
+    return Task(
+        entry=entry,
+        kind="retrieve",
+        seed=seed,
+        stochastic=True,
+        scorer="drawn_selection",
+        parameters={},
+        expected={"cap": shape.cap, "documents": shape.documents, "topics": topics},
         files={"documents.json": (json.dumps(documents, indent=1) + "\n").encode()},
     )
 

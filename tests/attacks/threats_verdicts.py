@@ -14,8 +14,8 @@ from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
 
-HARD = {"hard_fail": True, "retrains": 1.0}
-WHOLE = {"retrained": 10}  # of ten epochs
+HARD: dict[str, Any] = {"hard_fail": True, "retrains": 1.0}
+WHOLE: dict[str, Any] = {"retrained": 10}  # of ten epochs
 Audit = Callable[..., Any]
 
 

@@ -20,6 +20,7 @@ PAGES = (
 SLOW = (
     "docs/tutorial/first-run.md",
     "docs/how-to/bisect.md",
+    "docs/how-to/change-the-system.md",
     "docs/how-to/keep-a-head.md",
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/watch-for-drift.md",

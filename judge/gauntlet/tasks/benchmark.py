@@ -18,6 +18,7 @@ from judge.confinement.supervised import ResourceLimits, discard
 from judge.gauntlet.errors import CandidateError, NoAnswerError
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.conversation import Conversation
+from judge.gauntlet.tasks.drawing import drawn as drawn_task
 from judge.gauntlet.tasks.reference_set import TASKS, Task, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score, Scorer, same
 
@@ -101,7 +102,8 @@ def run_task(
 
     `seed` is the one that was drawn for the pair; by default it follows from the repeat.
     """
-    drawn = task.with_seed(seed_of(task, repeat) if seed is None else seed)
+    seed = seed_of(task, repeat) if seed is None else seed
+    drawn = drawn_task(task.with_seed(seed), scorers)
     missing = False
     limits = manifest.benchmark
     folder = Path(tempfile.mkdtemp(dir=scratch))
@@ -136,7 +138,7 @@ def run_task(
         task_id=task.task_id,
         arm=arm,
         repeat=repeat,
-        seed=drawn.seed,
+        seed=seed,
         success=score.success,
         validation_failures=score.validation_failures,
         metrics=dict(score.metrics),

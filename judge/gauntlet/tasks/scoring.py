@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from judge.gauntlet.errors import CandidateError, GauntletError
+from judge.gauntlet.tasks.drawing import Drawing, check_pool, draw_selection
 
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
@@ -120,17 +121,29 @@ def selection(task: "Task", ask: Ask) -> Score:
     )
 
 
-SCORERS: Mapping[str, Scorer] = {"acceptable": acceptable, "exact": exact, "selection": selection}
+SCORERS: Mapping[str, Scorer] = {
+    "acceptable": acceptable,
+    "drawn_selection": Drawing(draw_selection),
+    "exact": exact,
+    "selection": selection,
+}
 """What the tasks of every repository can name."""
 
 
 def check_expected(scorer: str, expected: Mapping[str, Any]) -> None:
     """Raise ValueError where one of these scorers cannot work with what a task expects."""
-    keys = {"acceptable": {"answers"}, "exact": {"answer"}, "selection": {"cap", "needed"}}
+    keys = {
+        "acceptable": {"answers"},
+        "drawn_selection": {"cap", "documents", "topics"},
+        "exact": {"answer"},
+        "selection": {"cap", "needed"},
+    }
     if scorer not in keys:  # another module's, which knows its own
         return
     if expected.keys() != keys[scorer]:
         raise ValueError(f"{' and '.join(sorted(keys[scorer]))} and nothing else is expected")
+    if scorer == "drawn_selection":
+        check_pool(expected)
     if scorer == "acceptable" and not isinstance(expected["answers"], list):
         raise ValueError("answers: a list is expected")
     if scorer == "selection":

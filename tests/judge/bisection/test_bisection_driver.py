@@ -136,7 +136,9 @@ def test_tasks_that_got_worse_are_the_oracle_when_none_is_named(
     assert chosen_before(place, good=first, bad=last) is None
     open_search(place, Question(oracle=oracle, good=first, bad=last))
     assert chosen_before(place, good=first, bad=last) == oracle
-    with pytest.raises(BisectionError, match=r"has no task that .* answers and .* does not"):
+    with pytest.raises(
+        BisectionError, match=r"has no deterministic task that .* answers and .* does not"
+    ):
         tasks_oracle(place, good=good, bad=good, folder=tmp_path)
 
 

@@ -4,6 +4,7 @@ Nothing here asks the policies of the tree for their answers: how good they are 
 say, and a better one must not fail here.
 """
 
+import ast
 import filecmp
 import json
 import subprocess
@@ -21,18 +22,21 @@ import judge.reference.seeds
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.rules import RULES
-from judge.gauntlet.errors import CandidateError, TaskError
+from judge.gauntlet.errors import CandidateError, GauntletError, TaskError
+from judge.gauntlet.tasks.drawing import drawn, told_seed
 from judge.gauntlet.tasks.reference_set import Task, gaps, load, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
 from judge.reference.rules import REFERENCE_RULES
 from judge.reference.scorers import SCORERS
-from judge.reference.seeds import ANEW, PLAN, make, make_siblings, write_set
+from judge.reference.seeds import ANEW, DRAWN, PLAN, make, make_siblings, write_set
 
 ROOT = Path(judge.reference.seeds.__file__).parents[2]
 SET = ROOT / "judge/reference_tasks"
-TASKS = {task.task_id: task for task in load(SET, scorers=SCORERS).tasks}
+WHOLE = load(SET, scorers=SCORERS).tasks
+TASKS = {task.task_id: task for task in WHOLE if not task.stochastic}
+STOCHASTIC = {task.task_id: task for task in WHOLE if task.stochastic}
 RESCUES = [task for task in TASKS.values() if task.scorer == "rescue"]
 Answer = Callable[[Task, Mapping[str, Any]], Any]
 
@@ -104,16 +108,57 @@ def test_reference_set_has_tasks_of_every_difficulty_and_part() -> None:
         "training",
         *(rule.lower() for rule in RULES),
     }
-    assert not any(task.stochastic for task in TASKS.values())
+    assert len(STOCHASTIC) >= len(WHOLE) / 3
+
+
+def test_stochastic_tasks_are_other_problems_for_each_seed_and_the_same_for_one() -> None:
+    for task in STOCHASTIC.values():
+        one, same, other = (drawn(task.with_seed(seed), SCORERS) for seed in (1, 1, 2))
+        assert one.sha256 == same.sha256, task.task_id
+        assert (one.files, one.expected) != (other.files, other.expected), task.task_id
+        assert one.scorer not in ("drawn", task.scorer)
+
+
+def test_stochastic_tasks_tell_the_candidate_another_seed_than_they_are_drawn_from() -> None:
+    for task in STOCHASTIC.values():
+        one = drawn(task.with_seed(12_345), SCORERS)
+        assert one.seed == told_seed(12_345) != 12_345
+        assert "12345" not in json.dumps(message_of(one, Path("input")))
+
+
+def test_task_that_is_asked_without_being_drawn_is_rejected() -> None:
+    with pytest.raises(GauntletError, match="was asked without being drawn"):
+        score(STOCHASTIC["drawn-votes-medium"], decided)
+
+
+@pytest.mark.parametrize("name", ["drawn-remedies-easy", "drawn-precedence-hard"])
+def test_drawn_decisions_by_the_book_succeed_and_waiting_does_not(name: str) -> None:
+    def idle(task: Task, _: Mapping[str, Any]) -> Any:
+        shown = json.loads(task.files["observations.json"])
+        return [[wait(rule) for rule in plain["due"]] for plain in shown]
+
+    for seed in range(5):
+        task = drawn(STOCHASTIC[name].with_seed(seed), SCORERS)
+        assert score(task, decided).success
+        assert not score(task, idle).success
+
+
+@pytest.mark.parametrize("name", ["drawn-rescue-lag-hard", "drawn-rescue-two-faults-hard"])
+def test_drawn_rescue_succeeds_by_the_book_and_not_by_waiting(name: str) -> None:
+    for seed in range(5):
+        task = drawn(STOCHASTIC[name].with_seed(seed), SCORERS)
+        assert score(task, decided).success
+        assert not score(task, deferred).success
 
 
 def test_reference_set_is_what_its_makers_make(tmp_path: Path) -> None:
-    write_set(tmp_path, PLAN)
+    write_set(tmp_path, PLAN, drawn=DRAWN)
     assert filecmp.cmp(SET / "manifest.json", tmp_path / "manifest.json", shallow=False)
     anew = {one.task_id for one in PLAN if one.kind in ANEW}
     written = load(tmp_path, scorers=SCORERS)
-    for task_id in TASKS.keys() - anew:
-        task, again = TASKS[task_id], written.task(task_id)
+    known = {**TASKS, **STOCHASTIC}
+    for task_id in known.keys() - anew:
+        task, again = known[task_id], written.task(task_id)
         assert again.sha256 == task.sha256, f"{task_id} has to be written anew"
 
 
@@ -505,3 +550,23 @@ def test_worker_of_an_unknown_kind_fails(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     assert not done.stdout
+
+
+def test_worker_verifies_the_ledgers_by_both_verifiers(tmp_path: Path) -> None:
+    """The worker calls them as they are today: without an answer the task would measure nothing."""
+    task = TASKS["ledgers-medium"]
+    write_snapshot(task, tmp_path)
+    opening = "{'kind': 'ledgers', 'input': sys.argv[1]}"
+    script = f"import sys, worker; print(worker.answerer({opening})({{}}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path],
+        env={"PYTHONPATH": f"{ROOT}:{SET}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    verdicts = ast.literal_eval(done.stdout)
+    assert [[each is None for each in both] for both in verdicts] == [
+        [holds, holds] for holds in task.expected["held"]
+    ]

@@ -163,7 +163,11 @@ def test_manifest_of_another_form_is_rejected(folder: Path, change: Change, prob
         ("task.json", {**TASK, "seed": -1}, "task.json: seed: Expected `int` >= 0"),
         ("task.json", {**TASK, "seed": 2**63}, "task.json: seed: Expected `int` <= "),
         ("task.json", {**TASK, "stochastic": 0}, "task.json: stochastic: Expected `bool`"),
-        ("task.json", {**TASK, "scorer": "mine"}, "task.json: scorer: one of acceptable, exact"),
+        (
+            "task.json",
+            {**TASK, "scorer": "mine"},
+            "task.json: scorer: one of acceptable, drawn_selection, exact",
+        ),
         ("task.json", {**TASK, "scorer": ["exact"]}, "task.json: scorer: Expected `str`"),
         ("task.json", {**TASK, "parameters": []}, "task.json: parameters: Expected `object`"),
         ("task.json", {**TASK, "kind": "A"}, "task.json: kind: Expected `str` matching"),
