@@ -26,6 +26,7 @@ class Query:
     min_accuracy: float | None = None  # on the validation set, as the judge measured it
     provoked: bool | None = None  # whether the run had a fault put in on purpose
     gold: bool = False  # only answers with a decision that people marked so
+    as_it_was: bool = False  # as of an earlier index, with what was excluded since; on record only
     margin: float = MARGIN  # of preferences, at least; noise is always exceeded as well
 
     def __post_init__(self) -> None:
@@ -61,7 +62,7 @@ class Query:
             value = getattr(self, each.name)
             if each.name == "kind" or (each.name == "margin" and self.kind == "sft"):
                 continue
-            if value is None or value == () or (each.name == "gold" and not value):
+            if value is None or value == () or (each.name in ("gold", "as_it_was") and not value):
                 continue
             told[each.name] = sorted(set(value)) if isinstance(value, tuple) else value
             if isinstance(value, int) and not isinstance(value, bool):

@@ -4,7 +4,7 @@ Trust: a list of members is trusted if its hash is the sealed one.
 I/O: reads blobs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -35,8 +35,7 @@ def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterat
     Where the list of members is missing or changed, the whole export is to be called back: which
     examples are clean cannot be told.
     """
-    runs = {row["run_id"]: (row["tainted"], row["why_not"]) for row in tables.ask(_RUNS)}
-    faults = {(row["run_id"], row["number"]): row["faults"] for row in tables.ask(_FAULTS)}
+    standing = _Standing.of(tables)
     for sealed in tables.ask("SELECT export_id, members, examples FROM exports ORDER BY idx"):
         if export is not None and sealed["export_id"] != export:
             continue
@@ -45,16 +44,40 @@ def recall(tables: Tables, *, blobs: Blobs, export: str | None = None) -> Iterat
         except (CurationError, LedgerError) as error:
             yield Recalled(sealed["export_id"], None, tainted=True, why=(str(error),))
             continue
+        yield from standing.against(sealed["export_id"], members)
+
+
+def recall_of(tables: Tables, export: str, members: Iterable[Member]) -> list[Recalled]:
+    """Return those examples that would be kept out by these tables, of an export still unsealed."""
+    return list(_Standing.of(tables).against(export, members))
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What speaks against runs and decisions."""
+
+    runs: Mapping[str, tuple[bool, list[str]]]
+    faults: Mapping[tuple[str, int], list[str]]
+
+    @classmethod
+    def of(cls, tables: Tables) -> "_Standing":
+        return cls(
+            {row["run_id"]: (row["tainted"], row["why_not"]) for row in tables.ask(_RUNS)},
+            {(row["run_id"], row["number"]): row["faults"] for row in tables.ask(_FAULTS)},
+        )
+
+    def against(self, export: str, members: Iterable[Member]) -> Iterator[Recalled]:
         for member in members:
             tainted, why = False, []
             for run in dict.fromkeys(run for run, _ in (*member.decisions, *member.rejected)):
-                reached, reasons = runs.get(run, (True, ["not found in this ledger"]))
+                reached, reasons = self.runs.get(run, (True, ["not found in this ledger"]))
                 tainted = tainted or reached
                 why += [f"run {run}: {reason}" for reason in reasons]
             for run, number in member.decisions:
-                why += [f"decision {number}: {fault}" for fault in faults.get((run, number), [])]
+                faults = self.faults.get((run, number), [])
+                why += [f"decision {number}: {fault}" for fault in faults]
             if why:
-                yield Recalled(sealed["export_id"], member.id, tainted=tainted, why=tuple(why))
+                yield Recalled(export, member.id, tainted=tainted, why=tuple(why))
 
 
 def read_members(content: bytes, *, examples: int) -> list[Member]:

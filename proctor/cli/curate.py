@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -17,6 +18,7 @@ import typer
 from aggregates.curation.corpus import KINDS as ORIGINS
 from aggregates.curation.corpus import Corpus
 from judge.curation.query import MARGIN, Query
+from judge.curation.recall import Recalled, recall_of
 from judge.curation.recall import recall as called_back
 from judge.curation.sealing import Drawn, draw, find_seal, verify_file
 from judge.curation.tables import Tables, open_tables
@@ -64,6 +66,13 @@ def export(
         Path | None, typer.Option("--parquet", help="Also write Parquet to this file.")
     ] = None,
     as_of: AsOfOption = None,
+    as_it_was: Annotated[
+        bool,
+        typer.Option(
+            "--as-it-was",
+            help="With --as-of: include examples that were excluded since; the seal records it.",
+        ),
+    ] = False,
     decided_by: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,7 +115,12 @@ def export(
         ),
     ] = MARGIN,
 ) -> Output:
-    """Export training data as of an index, and seal it; exit code 1 if there is none."""
+    """Export training data as of an index, and seal it; exit code 1 if there is none.
+
+    With --as-of, also if an example was excluded since, for instance by a rollback.
+    """
+    if as_it_was and as_of is None:
+        raise ProctorError("--as-it-was needs --as-of: without it nothing excluded is exported")
     if parquet is not None:
         require_extra("arrow")  # before anything is sealed
     query = Query(
@@ -129,7 +143,12 @@ def export(
         sealed, since = _since(home, tables, drawn) if as_of is None else (None, 0)
     if as_of is not None:
         with _opened(home, None) as tables:
-            sealed, since = _since(home, tables, drawn)
+            excluded = recall_of(tables, "", [each.member for each in drawn.examples])
+            if excluded and not as_it_was:
+                return _refuse_excluded(drawn, excluded)
+            drawn = replace(drawn, query=replace(query, as_it_was=bool(excluded)))
+            sealed, _ = _since(home, tables, drawn)
+            since = len(excluded)
     empty = not drawn.examples and sealed is None
     seal = drawn.seal()
     told = {
@@ -354,6 +373,28 @@ def _since(home: Home, tables: Tables, drawn: Drawn) -> tuple[dict[str, Any] | N
         return None, 0
     found = called_back(tables, blobs=home.blobs, export=sealed["export_id"])
     return sealed, sum(1 for _ in found)
+
+
+def _refuse_excluded(drawn: Drawn, excluded: list[Recalled]) -> Output:
+    """Say which examples were excluded since; nothing is sealed or written."""
+    first = excluded[0]
+    error_console.print(
+        words(
+            f"nothing was sealed or written: {counted(len(excluded), 'example')} of "
+            f"{len(drawn.examples)} as of entry {drawn.as_of} would be excluded now, for instance "
+            f"{first.example} ({'; '.join(first.why)}); leave out --as-of, or add --as-it-was to "
+            "export them on record"
+        )
+    )
+    told = {
+        "export": None,
+        "kind": drawn.query.kind,
+        "as_of": drawn.as_of,
+        "examples": len(drawn.examples),
+        "to_be_called_back": len(excluded),
+        "excluded": excluded,
+    }
+    return Output(told, lambda: None, found=True)
 
 
 def _standing(tables: Tables) -> dict[str, Any]:

@@ -145,6 +145,38 @@ def test_withdrawn_origin_calls_its_examples_back(
     assert answer(curate("list", "--json"))[0]["to_be_called_back"] == 1
 
 
+def test_export_as_of_an_index_before_an_exclusion_is_rejected_unless_asked_as_it_was(
+    home: Path, runs: dict[str, str], curate: Call
+) -> None:
+    first = answer(curate("export", "--kind", "sft", "--out", home / "sft.jsonl", "--json"))
+    again = ("export", "--kind", "sft", "--as-of", str(first["as_of"]), "--json")
+    assert answer(curate(*again))["sealed_before"] is not None
+    assert curate("export", "--kind", "sft", "--as-it-was").returncode == 2
+    curate("withdraw", "model", "small", "--note", "it copies", "--key", home / "ada.pem")
+    with Home(home).open_log() as log:
+        before = log.recorder.max_notification_id()
+    out = home / "again.jsonl"
+    refused = curate(*again, "--out", out)
+    assert (refused.returncode, out.exists()) == (1, False)
+    said = " ".join(refused.stderr.split())
+    assert f"1 example of 3 as of entry {first['as_of']} would be excluded now" in said
+    assert f"{runs['asked']}/1" in said
+    assert json.loads(refused.stdout)["to_be_called_back"] == 1
+    with Home(home).open_log() as log:
+        assert log.recorder.max_notification_id() == before
+    told = answer(curate(*again, "--as-it-was", "--out", out))
+    assert (told["sealed_before"], told["to_be_called_back"]) == (None, 1)
+    assert out.read_bytes() == (home / "sft.jsonl").read_bytes()
+    queries = [row["query"] for row in answer(curate("list", "--json"))]
+    assert queries == [{}, {"as_it_was": True}]
+    assert {each["export"] for each in json.loads(curate("recall", "--json").stdout)} == {
+        first["export"],
+        told["export"],
+    }
+    unlike = ("--decided-by", "playbook", *again[3:])
+    assert answer(curate(*again[:3], *unlike))["to_be_called_back"] == 0
+
+
 def test_origin_is_admitted_with_an_operators_key_only(
     home: Path, told: Path, curate: Call
 ) -> None:
