@@ -4,6 +4,7 @@ They are apart from the commands themselves because they need torch, which takes
 """
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -69,6 +70,7 @@ def demo(home: Home, config: RunConfig) -> Output:
         size = checked.head.size if checked.head else 0
         console.print(f"\nledger: {counted(checked.size, 'entry')}, complete to tree head {size}")
         place = f"--home {shlex.quote(str(home.path))} " if home.path != Path(".proctor") else ""
+        program = sys.argv[0] if Path(sys.argv[0]).name == "proctor" else "proctor"
         console.print("\nnext:")
         for command, why in (
             ("verify", "check every link and signature with the public key"),
@@ -77,7 +79,7 @@ def demo(home: Home, config: RunConfig) -> Output:
             ("replay", "the run, event by event"),
             ("replay --execute", "do the training again and compare it bit for bit"),
         ):
-            console.print(words(f"  .venv/bin/proctor {command} {place}").ljust(82) + why)
+            console.print(words(f"  {program} {command} {place}").ljust(82) + why)
 
     return Output(
         {"run": run_id, "audit": report.to_dict(), "verification": checked},
