@@ -54,7 +54,7 @@ def appended(file: Path, text: str) -> Iterator[None]:
         file.write_text(before, encoding="utf-8")
 
 
-def tested(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(tree: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=tree,
@@ -76,7 +76,7 @@ def test_every_tier_2_module_of_this_repository_gets_a_fault() -> None:
 def test_fault_is_found_by_the_tests_that_are_chosen(tree: Path, path: str) -> None:
     ignored = [f"--ignore={each}" for each in chosen_for(path).left_out]
     with appended(tree / path, FAULTS[path]):
-        done = tested(tree, "-x", *ignored, "tests/policies", "tests/judge/reference")
+        done = run_pytest(tree, "-x", *ignored, "tests/policies", "tests/judge/reference")
     assert done.returncode == 1, done.stdout[-2_000:]
 
 
@@ -88,5 +88,5 @@ def test_tests_that_are_left_out_do_not_notice_a_module_that_is_broken(
     left_out = chosen_for(path).left_out
     assert len(left_out) > 20
     with appended(tree / path, BROKEN):
-        done = tested(tree, "-n", "2", "--dist", "loadfile", *left_out)
+        done = run_pytest(tree, "-n", "2", "--dist", "loadfile", *left_out)
     assert done.returncode == 0, done.stdout[-4_000:]
