@@ -126,12 +126,13 @@ def ask(entries: Entries, empty: Empty) -> dict[str, str]:
         return failures(connection)
 
 
-def test_views_answer_an_honest_ledger(entries: Entries, empty: Empty) -> None:
-    assert ask(entries, empty) == {}
+# In these rounds, lists that are none used to make views fail for all rows.
+QUICK = (10, 23)
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 60))]
+    "seed",
+    [*QUICK, *(pytest.param(s, marks=pytest.mark.slow) for s in range(60) if s not in QUICK)],
 )
 def test_views_answer_when_bodies_hold_values_of_any_kind(
     entries: Entries, empty: Empty, seed: int
