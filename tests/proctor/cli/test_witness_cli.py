@@ -170,7 +170,7 @@ def test_rotated_ledger_is_cosigned_when_its_rotations_come_along(place: Path, h
     rotate(home)
     append(home, first=6, last=7)
     rotate(home)
-    assert "was rotated: take" in request(place).stdout
+    assert "was rotated: give" in request(place).stdout
     assert sign(place).returncode == 2
     assert sign(place, "--rotations", place / "q.rotations").returncode == 0
     assert add(place).returncode == 0

@@ -243,4 +243,4 @@ def test_next_commands_quote_the_folder(line: Line) -> None:
 
 
 def test_sample_is_not_written_over_anything(line: Line) -> None:
-    assert "is there already" in infra(line, "init", line.repo, code=2)
+    assert "already exists" in infra(line, "init", line.repo, code=2)

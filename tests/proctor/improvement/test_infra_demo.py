@@ -33,7 +33,7 @@ def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
     assert call_here(["verify"], home=home).returncode == 0
     assert git(tmp_path / "sample", "status", "--porcelain") == ""
     again = call_here(["infra", "demo", tmp_path / "sample"], home=home)
-    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+    assert (again.returncode, "already exists" in again.stderr) == (2, True)
     assert "entries hold" in trace["found"]
     assert (
         chain["id"]
