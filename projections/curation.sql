@@ -414,6 +414,7 @@ kept AS (
 SELECT
     s.run_id,
     s.eligible IS TRUE AND LEN(s.why_not) = 0 AND k.run_id IS NULL AS let_in,
+    s.usable IS TRUE AND k.run_id IS NULL AS usable,
     s.tainted OR COALESCE(k.withdrawn, FALSE) AS tainted,
     LIST_CONCAT(
         s.why_not,
@@ -426,6 +427,7 @@ LEFT JOIN kept AS k USING (run_id);
 COMMENT ON VIEW curated_runs IS 'Runs that training data may come from: those that meet every condition';
 COMMENT ON COLUMN curated_runs.run_id IS 'The run';
 COMMENT ON COLUMN curated_runs.let_in IS 'Whether it may';
+COMMENT ON COLUMN curated_runs.usable IS 'Whether it may be learned from as a failure: as let_in, but exercised or not';
 COMMENT ON COLUMN curated_runs.tainted IS 'As run_standing says, or because an origin that it has something of was withdrawn';
 COMMENT ON COLUMN curated_runs.why_not IS 'All that speaks against it: what run_standing says, and origins that are not admitted';
 
@@ -441,7 +443,11 @@ WITH reviewed AS (
 ),
 
 found AS (
-    SELECT k.run_id, v.decision AS number, LIST(DISTINCT v.kind ORDER BY v.kind) AS kinds
+    SELECT
+        k.run_id,
+        v.decision AS number,
+        LIST(DISTINCT v.kind ORDER BY v.kind) AS kinds,
+        BOOL_OR(COALESCE(v.emitter, '') NOT IN ('driver', 'harness')) AS own
     FROM audit_violations AS v
     JOIN counting_audits AS k USING (audit_id, idx)
     WHERE v.decision IS NOT NULL
@@ -452,6 +458,7 @@ judged AS (
     SELECT
         d.*,
         COALESCE(m.gold AND NOT m.bad, FALSE) AS gold,
+        COALESCE(v.own, FALSE) AS violated,
         LIST_FILTER([
             CASE WHEN d.author IS NULL THEN 'nobody decided it' END,
             CASE WHEN m.bad THEN 'it is marked bad' END,
@@ -473,7 +480,9 @@ SELECT
     d.call,
     d.request,
     d.gold,
+    d.violated,
     COALESCE(c.let_in, FALSE) AS run_let_in,
+    COALESCE(c.usable, FALSE) AS run_usable,
     d.faults,
     run_let_in AND LEN(d.faults) = 0 AS let_in,
     LIST_CONCAT(COALESCE(c.why_not, ['its run is unknown']), d.faults) AS why_not
@@ -487,7 +496,9 @@ COMMENT ON COLUMN curated_decisions.author IS 'Author of the decision; NULL: no 
 COMMENT ON COLUMN curated_decisions.call IS 'Number in the transcript; NULL: no model was asked';
 COMMENT ON COLUMN curated_decisions.request IS 'SHA-256 of the stored request; NULL: no model was asked';
 COMMENT ON COLUMN curated_decisions.gold IS 'Marked gold by a valid reviewer, and marked bad by none';
+COMMENT ON COLUMN curated_decisions.violated IS 'Whether the audit that counts names it in a violation that is not the harness''s or the driver''s';
 COMMENT ON COLUMN curated_decisions.run_let_in IS 'Whether its run is let in';
+COMMENT ON COLUMN curated_decisions.run_usable IS 'Whether its run may be learned from as a failure';
 COMMENT ON COLUMN curated_decisions.faults IS 'What speaks against the decision itself';
 COMMENT ON COLUMN curated_decisions.let_in IS 'Its run is let in, and nothing speaks against it';
 COMMENT ON COLUMN curated_decisions.why_not IS 'What speaks against its run, then what against it';
@@ -508,7 +519,8 @@ WITH grouped AS (
             ORDER BY CAST(ROW(o.cites, o.direction, o.params) AS VARCHAR)
         ) AS does,
         BOOL_OR(d.gold) AS gold,
-        BOOL_AND(d.run_let_in AND d.author IS NOT NULL) AS open_to_use,
+        BOOL_OR(d.violated) AS violated,
+        BOOL_AND(d.run_usable AND d.author IS NOT NULL) AS open_to_use,
         BOOL_AND(d.let_in) AS let_in
     FROM curated_decisions AS d
     JOIN decision_outcomes AS o USING (run_id, number)
@@ -539,8 +551,9 @@ COMMENT ON COLUMN curated_answers.authors IS 'Who made them';
 COMMENT ON COLUMN curated_answers.request IS 'SHA-256 of the stored request; NULL: no model was asked';
 COMMENT ON COLUMN curated_answers.does IS 'The remedies and their arguments, without the justifications';
 COMMENT ON COLUMN curated_answers.gold IS 'Whether one of them is marked so';
+COMMENT ON COLUMN curated_answers.violated IS 'Whether the audit that counts names one of them in a violation of its author';
 COMMENT ON COLUMN curated_answers.whole IS 'Whether they answer each rule that was asked about, and no other';
-COMMENT ON COLUMN curated_answers.usable IS 'Whole, and their run is let in: may be shown as what not to do';
+COMMENT ON COLUMN curated_answers.usable IS 'Whole, and their run may be learned from as a failure: may be shown as what not to do';
 COMMENT ON COLUMN curated_answers.let_in IS 'Whole, and each is let in: may be shown as what to do';
 
 CREATE VIEW preference_pairs AS
@@ -571,19 +584,21 @@ SELECT
     c.accuracy - r.accuracy AS difference,
     TRY(
         2 * SQRT((c.accuracy * (1 - c.accuracy) + r.accuracy * (1 - r.accuracy)) / c.examples)
-    ) AS noise
+    ) AS noise,
+    r.violated
 FROM answers AS c
 JOIN answers AS r ON r.state = c.state AND r.rules = c.rules
 WHERE
     c.let_in AND c.does <> r.does AND c.followed IS DISTINCT FROM r.followed
-    AND c.accuracy > r.accuracy;
-COMMENT ON VIEW preference_pairs IS 'Two answers to the same state, after which two runs diverged; an export requires a difference above the noise';
+    AND (c.accuracy > r.accuracy OR (r.violated AND difference >= -noise));
+COMMENT ON VIEW preference_pairs IS 'Two answers to the same state, after which two runs diverged; an export requires a difference above the noise, or a violation by the rejected answer alone';
 COMMENT ON COLUMN preference_pairs.state IS 'As in decision_states';
 COMMENT ON COLUMN preference_pairs.epoch IS 'The last in which both runs were the same';
 COMMENT ON COLUMN preference_pairs.rules IS 'That both answer';
-COMMENT ON COLUMN preference_pairs.chosen_run IS 'The run that ended better';
+COMMENT ON COLUMN preference_pairs.chosen_run IS 'The run whose answer was better';
 COMMENT ON COLUMN preference_pairs.chosen IS 'Number of the first decision of its answer';
-COMMENT ON COLUMN preference_pairs.rejected_run IS 'The run that ended worse';
+COMMENT ON COLUMN preference_pairs.rejected_run IS 'The run whose answer was worse';
 COMMENT ON COLUMN preference_pairs.rejected IS 'Number of the first decision of its answer';
 COMMENT ON COLUMN preference_pairs.difference IS 'In validation accuracy, as the judge measured both';
 COMMENT ON COLUMN preference_pairs.noise IS 'Two standard errors of that difference, from the size of the validation set; NULL: unknown, and no export takes it';
+COMMENT ON COLUMN preference_pairs.violated IS 'Whether the rejected answer broke the process, which the chosen one did not; such a pair needs no higher accuracy, but none that is lower by more than the noise';

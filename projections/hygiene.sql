@@ -329,6 +329,7 @@ SELECT
     taint_reasons,
     tainted_idx,
     LEN(why_not) = 0 AS eligible,
+    LEN(LIST_FILTER(why_not, lambda reason: reason <> 'not exercised')) = 0 AS usable,
     why_not
 FROM reasoned;
 COMMENT ON VIEW run_standing IS 'Whether each run may enter training data, and why not';
@@ -350,6 +351,7 @@ COMMENT ON COLUMN run_standing.tainted_by IS 'The checkpoints whose rollback tai
 COMMENT ON COLUMN run_standing.taint_reasons IS 'Explanation';
 COMMENT ON COLUMN run_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
 COMMENT ON COLUMN run_standing.eligible IS 'Whether it may enter training data, as far as the run itself goes';
+COMMENT ON COLUMN run_standing.usable IS 'Whether it may be learned from as a failure: as eligible, but exercised or not';
 COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted, entry unreadable';
 
 -- Evidence points to entries of the ledger, or names runs and proposals as they are.

@@ -36,7 +36,9 @@ JOIN answers AS b ON b.run_id = p.rejected_run AND b.number = p.rejected
 JOIN run_forces AS g ON g.run_id = p.rejected_run
 JOIN decisions AS d ON d.run_id = p.chosen_run AND d.number = p.chosen
 JOIN decisions AS e ON e.run_id = p.rejected_run AND e.number = p.rejected
-WHERE p.difference >= ? AND p.difference > p.noise{conditions} ORDER BY d.idx, e.idx
+WHERE (p.violated OR p.difference >= ?)
+    AND p.difference > CASE WHEN p.violated THEN -p.noise ELSE p.noise END{conditions}
+ORDER BY d.idx, e.idx
 """
 _DECISIONS = """
 WITH cited AS (

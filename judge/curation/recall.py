@@ -15,7 +15,7 @@ from judge.errors import CurationError
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 
-_RUNS = "SELECT run_id, tainted, why_not FROM curated_runs"
+_RUNS = "SELECT run_id, tainted, usable, why_not FROM curated_runs"
 _FAULTS = "SELECT run_id, number, faults FROM curated_decisions WHERE LEN(faults) > 0"
 
 
@@ -56,23 +56,29 @@ def recall_of(tables: Tables, export: str, members: Iterable[Member]) -> list[Re
 class _Standing:
     """What speaks against runs and decisions."""
 
-    runs: Mapping[str, tuple[bool, list[str]]]
+    runs: Mapping[str, tuple[bool, bool, list[str]]]  # tainted, usable as a failure, why not
     faults: Mapping[tuple[str, int], list[str]]
 
     @classmethod
     def of(cls, tables: Tables) -> "_Standing":
         return cls(
-            {row["run_id"]: (row["tainted"], row["why_not"]) for row in tables.ask(_RUNS)},
+            {
+                row["run_id"]: (row["tainted"], row["usable"], row["why_not"])
+                for row in tables.ask(_RUNS)
+            },
             {(row["run_id"], row["number"]): row["faults"] for row in tables.ask(_FAULTS)},
         )
 
     def against(self, export: str, members: Iterable[Member]) -> Iterator[Recalled]:
         for member in members:
             tainted, why = False, []
+            shown = {run for run, _ in member.decisions}  # as right
             for run in dict.fromkeys(run for run, _ in (*member.decisions, *member.rejected)):
-                reached, reasons = self.runs.get(run, (True, ["not found in this ledger"]))
+                unknown = (True, False, ["not found in this ledger"])
+                reached, usable, reasons = self.runs.get(run, unknown)
                 tainted = tainted or reached
-                why += [f"run {run}: {reason}" for reason in reasons]
+                if run in shown or not usable:
+                    why += [f"run {run}: {reason}" for reason in reasons]
             for run, number in member.decisions:
                 faults = self.faults.get((run, number), [])
                 why += [f"decision {number}: {fault}" for fault in faults]

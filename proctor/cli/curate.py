@@ -53,6 +53,17 @@ _NameArgument = Annotated[
     ),
 ]
 _NoteOption = Annotated[str, typer.Option("--note", help="Reason.")]
+_BECAUSE = {  # run_standing.why_not
+    "no label": "the code that made it is not a checkpoint of this ledger",
+    "label unknown": "its checkpoint was not on record before it began",
+    "label of other code": "other code made it than its checkpoint's",
+    "derived from an unlabelled run": "it uses a run that has no valid label",
+    "not judged": "it was not judged since its last event",
+    "did not hold": "its audit failed a gate, or a check was disabled",
+    "not exercised": "too few fired rules were answered by a remedy that took effect",
+    "tainted": "it depends on a checkpoint that was rolled back or an origin that was withdrawn",
+    "entry unreadable": "an entry that may be about it cannot be read",
+}
 
 
 @app.command()
@@ -256,7 +267,7 @@ def verify(
 
 @app.command()
 def why(home: Home, run: RunArgument = "latest") -> Output:
-    """Show whether a run is eligible, and why not; exit code 1 if it is not."""
+    """Say whether a run is training data, only a failure, or excluded; exit code 1 unless data."""
     with _opened(home, None) as tables:
         rows = tables.ask("SELECT run_id FROM run_starts ORDER BY idx")
         ids = [UUID(row["run_id"]) for row in rows]
@@ -268,17 +279,28 @@ def why(home: Home, run: RunArgument = "latest") -> Output:
             [chosen],
         )
 
+    because = " and ".join(_BECAUSE.get(each, each) for each in standing["why_not"])
+    if standing["let_in"]:
+        sentence = f"run {chosen} is training data."
+    elif standing["usable"]:
+        sentence = (
+            f"run {chosen} is used as a failure only, as evidence for proposals and as the "
+            f"rejected side of pairs, because {because}."
+        )
+    else:
+        sentence = f"run {chosen} is excluded from training data because {because}."
+
     def tell() -> None:
-        console.print(words(f"run {chosen} is {'' if standing['let_in'] else 'not '}let in"))
-        for reason in standing["why_not"]:
-            console.print(words(f"  {reason}"))
+        console.print(words(sentence))
         print_table(("", ""), list(forces.items())[1:])
         for each in answers:
             for fault in each["faults"]:
                 console.print(words(f"decision {each['number']} is left out: {fault}"))
 
     return Output(
-        {**standing, "forces": forces, "decisions": answers}, tell, found=not standing["let_in"]
+        {**standing, "says": sentence, "forces": forces, "decisions": answers},
+        tell,
+        found=not standing["let_in"],
     )
 
 

@@ -2,8 +2,8 @@
 
 Every pattern names the entries that show it. One that something was promoted about is closed until
 it is seen again; what the head does not answer rightly is open for as long as it is the head.
-Of runs only those are learned from that curation lets in, by default none: what is read here gets
-into proposals, and from them into the next runs.
+Of runs only those are learned from that curation lets in, at least as failures: what is read here
+gets into proposals, and from them into the next runs.
 
 I/O: asks the projection, which is brought up to date first.
 """
@@ -32,7 +32,7 @@ SELECT
     LIST(DISTINCT r.run_id ORDER BY r.run_id) AS runs
 FROM violations AS v
 JOIN audits AS a USING (audit_id)
-JOIN curated_runs AS r ON r.run_id = a.run_id AND r.let_in
+JOIN curated_runs AS r ON r.run_id = a.run_id AND r.usable
 GROUP BY ALL ORDER BY times DESC, 1, 2
 """
 _ANSWERS = """
@@ -45,7 +45,7 @@ SELECT
 FROM calls AS c
 JOIN transcripts USING (transcript_id)
 JOIN curated_runs AS r USING (run_id)
-WHERE r.let_in AND action IN ('decide', 'repair') AND epoch IS NOT NULL AND model IS NOT NULL
+WHERE r.usable AND action IN ('decide', 'repair') AND epoch IS NOT NULL AND model IS NOT NULL
     AND outcome IN ('unusable', 'refused', 'truncated')
 GROUP BY ALL ORDER BY times DESC, 1, 2
 """
@@ -117,7 +117,8 @@ WITH marks AS (
 SELECT
     m.mark, m.rule, e.side, m.direction, m.params::VARCHAR, m.justification, m.note, m.idx, m.run_id
 FROM marks AS m
-JOIN curated_runs AS r ON r.run_id = m.run_id AND r.let_in
+JOIN curated_runs AS r
+    ON r.run_id = m.run_id AND CASE m.mark WHEN 'bad' THEN r.usable ELSE r.let_in END
 LEFT JOIN rule_evaluations AS e
     ON e.run_id = m.run_id AND e.epoch = m.epoch AND e.rule = m.rule
 ORDER BY m.idx, m.rule
@@ -136,7 +137,7 @@ _ROUNDS = """
 SELECT idx, round, outcome, technique, pattern
 FROM evolution_rounds WHERE evolution_id = ? ORDER BY idx
 """
-_KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT let_in"
+_KEPT_OUT = "SELECT COUNT(*) FROM curated_runs WHERE NOT usable"
 _CAME_TO: Mapping[str, str] = {"nothing": TIED, "refused": LOST, "unusable": LOST}
 
 

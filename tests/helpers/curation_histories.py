@@ -55,7 +55,8 @@ class Known:
     parent: str | None
     group: int
     acts: bool
-    judged: bool = False
+    judged: bool = False  # and all gates passed
+    exercised: bool = False
     accuracy: float = 0.0
     violated: bool = False  # as the latest audit found
     marked: bool = False  # by people, once and for all
@@ -227,7 +228,8 @@ class Scene:
             violations=found if violation else [],
         )
         self.log.save(audit)
-        self.runs[run].judged = held and exercised
+        self.runs[run].judged = held
+        self.runs[run].exercised = exercised
         self.runs[run].accuracy = accuracy
         self.runs[run].violated = violation
 
@@ -254,8 +256,11 @@ class Scene:
 
     def let_in(self, run: str) -> bool:
         """Tell by the account whether a run may be learned from now."""
-        known = self.runs[run]
-        return known.judged and self._clean(run)
+        return self.runs[run].exercised and self.usable(run)
+
+    def usable(self, run: str) -> bool:
+        """Tell by the account whether a run may be shown as a failure now."""
+        return self.runs[run].judged and self._clean(run)
 
     def _clean(self, run: str) -> bool:
         known = self.runs[run]
@@ -280,11 +285,12 @@ class Scene:
             (better, worse)
             for better in self.sft()
             for worse in self.runs
-            if self.let_in(worse)
+            if self.usable(worse)
             and self.runs[better].group == self.runs[worse].group
             and self._same_data(better, worse)
             and self.runs[better].acts != self.runs[worse].acts
-            and self.runs[better].accuracy - self.runs[worse].accuracy >= 0.1
+            and self.runs[better].accuracy - self.runs[worse].accuracy
+            >= (0.0 if self.runs[worse].violated else 0.1)
         }
 
     def _same_data(self, one: str, other: str) -> bool:

@@ -222,6 +222,7 @@ def synthetic_audit(
     retrained: int | None = None,
     retrains: float | None = None,
     score: float = 1.0,
+    exercised: bool | None = None,
     save: Callable[..., Any] | None = None,
 ) -> Audit:
     """Save a whole audit of a run to `log`; `retrained` counts epochs of the ten that it read.
@@ -245,7 +246,7 @@ def synthetic_audit(
     audit.score(
         accuracy_score=0.0 if hard_fail else 0.9,
         process_score=0.0 if hard_fail else score,
-        process_axis_exercised=bool(run.decisions),
+        process_axis_exercised=bool(run.decisions) if exercised is None else exercised,
         test_accuracy=None if hard_fail else 0.72,
         validation_accuracy=None if hard_fail else 0.75,
         obligations=len(run.decisions),

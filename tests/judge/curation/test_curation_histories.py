@@ -57,7 +57,7 @@ def check_recall(scene: Scene) -> int:
         (str(export.seal), example)
         for export in scene.exports
         for example, runs in export.members.items()
-        if not all(map(scene.let_in, runs)) or scene.runs[runs[0]].bad
+        if not scene.let_in(runs[0]) or not all(map(scene.usable, runs)) or scene.runs[runs[0]].bad
     }
     assert found == expected
     return len(found)

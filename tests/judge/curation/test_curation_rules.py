@@ -57,6 +57,9 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, dict[str, st
         run = scene.run(first, group=98, acts=acts, effect=False)
         scene.audit(run, accuracy=0.9 if acts else 0.1)
         runs[f"no effect {acts}"] = run
+    for name, acts in (("right", True), ("waits", False)):  # and ends as well as the other
+        runs[name] = scene.run(first, group=97, acts=acts)
+        scene.audit(runs[name], exercised=acts, violation=not acts)
     return scene, runs
 
 
@@ -65,7 +68,16 @@ def test_example_is_what_was_asked_and_what_was_decided(
 ) -> None:
     scene, runs = drawn
     found = {each.member.decisions[0][0]: each for each in scene.draw(SFT).examples}
-    names = ("playbook", "repaired", "low", "near", "far", "no effect True", "no effect False")
+    names = (
+        "playbook",
+        "repaired",
+        "low",
+        "near",
+        "far",
+        "no effect True",
+        "no effect False",
+        "right",
+    )
     assert set(found) == {runs[name] for name in names}
     line = json.loads(found[runs["repaired"]].line)
     assert line["messages"][1] == {"content": "R7, again?", "role": "user"}
@@ -80,10 +92,19 @@ def test_pair_needs_an_effect_and_more_than_noise(drawn: tuple[Scene, dict[str, 
         (each.member.decisions[0][0], each.member.rejected[0][0])
         for each in scene.draw(PREFERENCES).examples
     ]
-    assert found == [
-        (runs["far"], runs["low"])
-    ]  # near is three points above, and noise is as large
-    assert not scene.draw(replace(PREFERENCES, margin=0.05)).examples
+    broken = (runs["right"], runs["waits"])  # which needs no difference
+    # near is three points above, and noise is as large
+    assert found == [(runs["far"], runs["low"]), broken]
+    (only,) = scene.draw(replace(PREFERENCES, margin=0.05)).examples
+    assert (only.member.decisions[0][0], only.member.rejected[0][0]) == broken
+
+
+def test_run_that_only_failed_is_no_example_and_can_be_rejected(
+    drawn: tuple[Scene, dict[str, str]],
+) -> None:
+    scene, runs = drawn
+    row = scene.tables().ask("SELECT * FROM curated_runs WHERE run_id = ?", [runs["waits"]])[0]
+    assert (row["let_in"], row["usable"], row["why_not"]) == (False, True, ["not exercised"])
 
 
 def test_what_is_not_admitted_keeps_out_what_goes_on_from_it(

@@ -40,11 +40,19 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asked = scene.run(first, acts=True, author="small", temperature=0.5)
     worse = scene.run(first, acts=False)
     unlabelled = scene.run(None, acts=False)
+    quiet = scene.run(first, acts=False, group=1)
+    scene.audit(quiet, exercised=False, violation=True)
     for run, accuracy in ((better, 0.7), (asked, 0.72), (worse, 0.3), (unlabelled, 0.3)):
         scene.audit(run, accuracy=accuracy)
     (home / "runs.json").write_text(
         json.dumps(
-            {"better": better, "asked": asked, "worse": worse, "no label": unlabelled, "on": second}
+            {
+                "better": better,
+                "asked": asked,
+                "worse": worse,
+                "no label": unlabelled,
+                "quiet": quiet,
+            }
         )
     )
     scene.log.close()
@@ -80,8 +88,8 @@ def test_export_is_sealed_once_and_a_changed_file_is_rejected(
 ) -> None:
     out, table = home / "sft.jsonl", home / "sft.parquet"
     first = answer(curate("export", "--kind", "sft", "--out", out, "--parquet", table, "--json"))
-    assert (first["examples"], first["runs"], first["let_in"]) == (3, 4, 3)
-    assert first["why_not"] == {"no label": 1}
+    assert (first["examples"], first["runs"], first["let_in"]) == (3, 5, 3)
+    assert first["why_not"] == {"no label": 1, "not exercised": 1}
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["id"] for line in lines] == [
         f"{runs[name]}/1" for name in ("better", "asked", "worse")
@@ -126,6 +134,26 @@ def test_pairs_and_messages_are_chosen_by_forces(home: Path, runs: dict[str, str
         assert [len(pair[part]) for part in ("prompt", "chosen", "rejected")] == [2, 1, 1]
         assert "decrease_lr" in pair["chosen"][0]["content"]
         assert "defer" in pair["rejected"][0]["content"]
+
+
+def test_why_says_in_one_sentence_what_a_run_is_used_for(
+    runs: dict[str, str], curate: Call
+) -> None:
+    said = {}
+    for name in ("better", "quiet", "no label"):
+        done = curate("why", runs[name])
+        assert done.returncode == (name != "better")
+        said[name] = " ".join(done.stdout.split())
+    assert said["better"].startswith(f"run {runs['better']} is training data.")
+    assert said["quiet"].startswith(
+        f"run {runs['quiet']} is used as a failure only, as evidence for proposals and as the "
+        "rejected side of pairs, because too few fired rules were answered by a remedy that took "
+        "effect."
+    )
+    assert said["no label"].startswith(
+        f"run {runs['no label']} is excluded from training data because the code that made it is "
+        "not a checkpoint of this ledger."
+    )
 
 
 def test_withdrawn_origin_calls_its_examples_back(

@@ -67,12 +67,13 @@ def learned(log: LedgerApplication, line: Line) -> Callable[..., Run]:
         *,
         violations: Collection[Mapping[str, Any]] = (),
         said: Callable[[Run], object] | None = None,  # before it is judged
+        exercised: bool | None = None,
         **how: Any,
     ) -> Run:
         run = synthetic_run(log, checkpoint=line.active, dead=range(3), **how)
         if said is not None:
             said(run)
-        synthetic_audit(log, run, violations=violations)
+        synthetic_audit(log, run, violations=violations, exercised=exercised)
         return run
 
     return make
@@ -167,6 +168,22 @@ def test_nothing_is_learned_from_runs_that_curation_keeps_out(
     line.roll_back(adopted, "it was worse after all")
     log.save(line)
     assert set(read()) == {"violation missing_decision R2 policy"}
+
+
+def test_run_that_only_failed_is_a_pattern_and_no_example(
+    log: LedgerApplication,
+    home: Home,
+    line: Line,
+    learned: Callable[..., Run],
+    read: Callable[[], dict[str, Pattern]],
+) -> None:
+    left = {**LEFT, "kind": "deferral_unresolved"}
+    run = learned(violations=[left] * 6, exercised=False)
+    mark_first_decision(log, run, "gold")
+    found = read()["violation deferral_unresolved R2 policy"]
+    assert (found.count, found.runs) == (6, (str(run.id),))
+    history = LineHistory(home, line.id)
+    assert (history.examples(), history.kept_out()) == ([], 0)
 
 
 def test_unusable_answers_are_counted_by_their_problem(
