@@ -64,26 +64,58 @@ COMMENT ON COLUMN decision_authors.call IS 'Number in the transcript of the last
 COMMENT ON COLUMN decision_authors.model IS 'The model that was asked; a person may have said something else in its place';
 COMMENT ON COLUMN decision_authors.request IS 'SHA-256 of the stored request';
 
+-- What the checkpoint's own code makes, the label stands for, as long as no operator decides.
 CREATE VIEW origin_tags AS
 WITH authors AS MATERIALIZED (
     SELECT DISTINCT run_id, source, author, model FROM decision_authors
+),
+
+made AS (
+    SELECT
+        run_id,
+        (config ->> '$.dataset') = 'shapes' AS data,
+        (policy ->> '$.model') IS NULL
+        AND (policy ->> '$.name') IN ('nothing', 'playbook', 'random') AS policy
+    FROM run_starts
+),
+
+named AS (
+    SELECT o.run_id, o.kind, o.name, m.policy AS made
+    FROM run_origins AS o
+    JOIN made AS m USING (run_id)
+    WHERE o.kind = 'model'
+    UNION ALL
+    SELECT
+        s.run_id,
+        'data',
+        COALESCE(s.data ->> '$.fingerprints.train', s.data ->> '$.fingerprint'),
+        m.data
+    FROM run_starts AS s
+    JOIN made AS m USING (run_id)
+    UNION ALL
+    SELECT a.run_id, 'model', a.author, m.policy AND a.source = 'policy' AND a.model IS NULL
+    FROM authors AS a
+    JOIN made AS m USING (run_id)
+    WHERE a.source <> 'driver'
+    UNION ALL
+    SELECT run_id, 'model', model, FALSE FROM authors WHERE model IS NOT NULL
 )
 
-SELECT run_id, kind, name FROM run_origins WHERE kind = 'model'
-UNION
 SELECT
     run_id,
-    'data',
-    COALESCE(data ->> '$.fingerprints.train', data ->> '$.fingerprint')
-FROM run_starts
-UNION
-SELECT run_id, 'model', author FROM authors WHERE source <> 'driver'
-UNION
-SELECT run_id, 'model', model FROM authors WHERE model IS NOT NULL;
+    kind,
+    name,
+    BOOL_AND(COALESCE(made, FALSE)) AND NOT EXISTS (
+        SELECT 1 FROM authority_events
+        WHERE name = 'key.granted' AND (body ->> '$.role') = 'operator'
+    ) AS own
+FROM named
+GROUP BY run_id, kind, name;
 COMMENT ON VIEW origin_tags IS 'Everything that entered each run: the rows of run_origins, and the authors of its decisions';
 COMMENT ON COLUMN origin_tags.run_id IS 'The run';
 COMMENT ON COLUMN origin_tags.kind IS 'data or model';
 COMMENT ON COLUMN origin_tags.name IS 'Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in';
+COMMENT ON COLUMN origin_tags.own IS 'Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random) and no operator has a key: then it needs no admission';
 
 CREATE VIEW run_forces AS
 WITH sampled AS (
@@ -105,7 +137,7 @@ entered AS (
         o.run_id,
         LIST(o.kind || ':' || COALESCE(o.name, 'unknown') ORDER BY o.kind, o.name) AS origins,
         LIST(o.kind || ':' || COALESCE(o.name, 'unknown') ORDER BY o.kind, o.name)
-            FILTER (s.admitted IS NOT TRUE) AS kept_out,
+            FILTER (s.admitted IS NOT TRUE AND NOT (o.own AND s.admitted IS NULL)) AS kept_out,
         BOOL_OR(s.admitted IS FALSE) AS withdrawn
     FROM origin_tags AS o
     LEFT JOIN origin_standing AS s ON s.kind = o.kind AND s.name = o.name
@@ -395,7 +427,7 @@ kept_out AS (
         s.admitted IS FALSE AS withdrawn
     FROM origin_tags AS o
     LEFT JOIN origin_standing AS s USING (kind, name)
-    WHERE s.admitted IS NOT TRUE
+    WHERE s.admitted IS NOT TRUE AND NOT (o.own AND s.admitted IS NULL)
     UNION
     SELECT s.run_id, k.tag, k.withdrawn
     FROM kept_out AS k

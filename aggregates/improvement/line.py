@@ -18,6 +18,7 @@ from aggregates.errors import InvariantError
 MAX_TEXT = 4_000  # characters of a reason
 SETS = ("hidden", "reference")
 PURPOSES = ("baseline", "drift", "confirmation")
+INSTALLED = "installed"  # root and branch of the line of installed code, which has no repository
 _LINES = UUID("5b0c4f0e-6f0a-5d8c-9a1e-4a0b0d1f2c3e")
 
 

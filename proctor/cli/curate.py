@@ -310,7 +310,8 @@ def origins(home: Home) -> Output:
     with _opened(home, None) as tables:
         rows = tables.ask(
             "SELECT kind, name, COUNT(DISTINCT o.run_id) AS runs, "
-            "COALESCE(ANY_VALUE(s.what), 'never admitted') AS standing, ANY_VALUE(s.note) AS note "
+            "COALESCE(ANY_VALUE(s.what), CASE WHEN BOOL_AND(o.own) THEN 'own code' "
+            "ELSE 'never admitted' END) AS standing, ANY_VALUE(s.note) AS note "
             "FROM origin_tags AS o FULL JOIN origin_standing AS s USING (kind, name) "
             "GROUP BY kind, name ORDER BY kind, runs DESC, name"
         )

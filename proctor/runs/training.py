@@ -16,7 +16,7 @@ from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.loop import OnEpoch, OnStep, Policy, train
 from proctor.home import Home
-from proctor.runs.labels import find_label
+from proctor.runs.labels import find_label, record_genesis
 from proctor.runs.transcript_log import Tally, TranscriptLog
 
 
@@ -82,6 +82,8 @@ def train_run(
             told = transcript.tally
             watching.say(f"so far {told.added(spent or Tally())}")
 
+    if home.may_append("line.opened"):
+        record_genesis(log)
     with home.running(run_id):
         if campaign is not None:
             campaign.start_attempt(str(run_id), parent_run=this.parent)

@@ -88,6 +88,7 @@ class Scene:
     rolled_back: set[str] = field(default_factory=set)
     admitted: set[tuple[str, str]] = field(default_factory=set)
     exports: list[Exported] = field(default_factory=list)
+    operated: bool = True  # an operator has a key
 
     def __post_init__(self) -> None:
         self.connection = projected([])
@@ -95,7 +96,8 @@ class Scene:
         self.log = LedgerApplication.open(self.ledger, REGISTRY)
         self.blobs = BlobStore(LedgerPaths(self.ledger).blobs)
         assert isinstance(self.log.recorder, SignedSQLiteRecorder)
-        self.log.recorder.grant_key(vkey("ada", public_bytes(OPERATOR)), role="operator")
+        if self.operated:
+            self.log.recorder.grant_key(vkey("ada", public_bytes(OPERATOR)), role="operator")
         self.author = AuthorKey("operator", OPERATOR)
         self.line = Line.open(
             root="0" * 40,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from curation_histories import DATA, PREFERENCES, SFT, Scene, request_of
+from curation_histories import DATA, OPERATOR, PREFERENCES, SFT, Scene, request_of
 
 from judge.curation.query import Query
 from judge.curation.sealing import find_seal, merkle_root
@@ -17,6 +17,8 @@ from judge.errors import CurationError
 from ledger.bodies import encode_body
 from ledger.entries import Author
 from ledger.errors import BlobError
+from ledger.notes import public_bytes, vkey
+from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 
@@ -124,6 +126,24 @@ def test_person_has_to_be_let_in_like_a_model(drawn: tuple[Scene, dict[str, str]
     forces = scene.tables().ask("SELECT * FROM run_forces WHERE run_id = ?", [runs["by a person"]])
     assert forces[0]["decided_by"] == ["human"]
     assert forces[0]["origins"] == [f"data:{DATA[0]}", "model:human", "model:small"]
+
+
+def test_own_data_and_policy_need_no_admission_until_an_operator_has_a_key(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, operated=False)
+    first = scene.line.active
+    own = scene.run(first)
+    others = [
+        scene.run(first, author="small", temperature=0.5),
+        scene.run(first, calls=[(SEVEN, request_of("playbook", "R7?"))]),  # a model of that name
+        scene.run(first, source="human"),
+    ]
+    for run in (own, *others):
+        scene.audit(run)
+    asked = "SELECT run_id FROM curated_runs WHERE let_in"
+    assert scene.tables().ask(asked) == [{"run_id": own}]
+    assert isinstance(scene.log.recorder, SignedSQLiteRecorder)
+    scene.log.recorder.grant_key(vkey("ada", public_bytes(OPERATOR)), role="operator")
+    assert scene.tables().ask(asked) == []
 
 
 def test_lost_request_is_an_error_and_no_smaller_export_is_made(tmp_path: Path) -> None:

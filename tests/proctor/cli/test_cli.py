@@ -286,8 +286,8 @@ def test_answer_cannot_reach_the_terminal(trained: Path) -> None:
 def test_log_lists_entries_and_shows_one(trained: Path) -> None:
     entries = answer(call(["log", "--json"], home=trained))
     assert [entry["index"] for entry in entries] == list(range(len(entries)))
-    whole = answer(call(["log", "--entry", "0", "--json"], home=trained))
-    assert whole["body"]["config"]["lr"] == 1e-5
+    whole = answer(call(["log", "--entry", "1", "--json"], home=trained))
+    assert whole["body"]["config"]["lr"] == 1e-5  # entry 0 is the genesis
 
 
 def test_campaign_that_is_interrupted_is_closed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The label of a run: found by what runs, whatever anybody would like it to be."""
 
 import sys
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -8,10 +9,15 @@ import pytest
 from frontdoor import TINY, answer, call, with_settings
 from gauntlet_lines import Line
 from labelled_lines import own_line
+from synthetic import synthetic_run
 
+from aggregates.improvement.line import INSTALLED
+from aggregates.improvement.line import Line as Line_
+from aggregates.registry import REGISTRY
 from judge.gauntlet.hygiene import roll_back
+from ledger.application import LedgerApplication
 from monitor.code import code_sha256
-from proctor.runs.labels import Label, find_label
+from proctor.runs.labels import Label, find_label, record_genesis
 
 PROMPT = "policies/prompts/playbook.md"
 NUMBERS = "policies/numbers.toml"
@@ -27,6 +33,46 @@ def adopt(line: Line, path: str, text: str) -> str:
     line.commit(path, text)
     with line.controller() as controller:
         return controller.adopt(line.adoption(controller)).active
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[LedgerApplication]:
+    with LedgerApplication.open(tmp_path / "ledger", REGISTRY) as log:
+        yield log
+
+
+def test_home_begins_with_the_installed_code_as_its_genesis(log: LedgerApplication) -> None:
+    for _ in range(2):
+        record_genesis(log)
+    assert log.recorder.max_notification_id() == 1
+    found = find_label(log)
+    genesis: Line_ = log.repository.get(Line_.id_of(INSTALLED, INSTALLED))
+    assert found == Label(genesis.active)
+    assert genesis.head.code == code_sha256()
+
+
+def test_other_code_than_the_genesis_has_no_label(
+    log: LedgerApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_genesis(log)
+    monkeypatch.setattr("proctor.runs.labels.code_sha256", lambda: "00" * 32)
+    assert find_label(log).checkpoint is None
+
+
+def test_ledger_with_a_run_gets_no_genesis(log: LedgerApplication) -> None:
+    synthetic_run(log)
+    record_genesis(log)
+    assert find_label(log).checkpoint is None
+
+
+def test_label_is_the_lines_where_the_genesis_is_the_same_code(tmp_path: Path) -> None:
+    with LedgerApplication.open(tmp_path / "home" / "ledger", REGISTRY) as log:
+        record_genesis(log)
+        genesis = find_label(log)
+    line = own_line(tmp_path)
+    assert label(line) != genesis
+    with line.controller() as controller:
+        assert label(line) == Label(controller.line.active)
 
 
 def label(line: Line) -> Label:
@@ -61,8 +107,8 @@ def test_there_is_no_label_when_the_code_is_of_no_checkpoint(tmp_path: Path) -> 
     with other.log() as log:
         assert find_label(log).remark == (
             "not exportable as training data: this ledger has no registered code version; "
-            "`proctor infra status --repo .` in the repository of this code registers one, "
-            "see docs/how-to/curate.md"
+            "a new home registers the installed one, and `proctor infra status --repo .` in the "
+            "repository of this code registers it here, see docs/how-to/curate.md"
         )
     with other.controller() as controller:
         assert controller.line.active
