@@ -9,25 +9,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from synthetic import (
-    synthetic_audit,
-    synthetic_call,
-    synthetic_campaign,
-    synthetic_line,
-    synthetic_proposal,
-    synthetic_run,
-    synthetic_transcript,
-)
+from full_ledger import write_some_of_everything
 
-from aggregates.curation.corpus import Corpus
-from aggregates.curation.export import Export
-from aggregates.improvement.bisection import Bisection
-from aggregates.improvement.evolution import Evolution
-from aggregates.registry import REGISTRY
-from aggregates.review import Review
-from ledger.application import LedgerApplication
-from ledger.notes import vkey
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.verified_entries import VerifiedEntry
 from projections.projector import create_schema
 from projections.source import open_source
@@ -38,101 +21,7 @@ from projections.template import copied
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger that nobody may change."""
     directory = tmp_path_factory.mktemp("projections") / "ledger"
-    with LedgerApplication.open(directory, REGISTRY) as log:
-        first = synthetic_run(log, epochs=8, exploding=range(2, 6), dead=range(1, 7))
-        second = synthetic_run(log, diverged=(3,), waived=("R3",), parent_run=str(first.id))
-        synthetic_run(log, dead=range(5), edits="restart")
-        synthetic_run(log, dead=range(5), refuse=True, end="crashed")
-        synthetic_run(log, epochs=3, dead=range(3), diverged=(2,))  # defers R5 to R7 for ever
-        synthetic_run(log, epochs=2, end=None)
-        synthetic_run(log, epochs=5, dead=range(5), provoke="dead_activations")
-        cut_off = synthetic_run(log, epochs=2, end="crashed")
-        probe = synthetic_call(action="probe", epoch=None, rules=())
-        transcript = synthetic_transcript(
-            log, first, [probe, synthetic_call(), synthetic_call("unusable", problem="no JSON")]
-        )
-        transcript.count_votes(
-            epoch=2,
-            rule="R6",
-            votes={"add_norm": 1, "unusable": 1},
-            chosen="add_norm",
-            calls=[2, 3],
-        )
-        said = first.decisions[0].decision
-        transcript.review_proposal(epoch=2, proposed=said, verdict="approve", decision=said)
-        log.save(transcript)
-        padded = [{"kind": "padding", "rule": "R5", "epoch": 2}]
-        audits = [
-            synthetic_audit(log, first, violations=padded),
-            synthetic_audit(log, second, hard_fail=True),
-        ]
-        synthetic_campaign(log, [first, second], abandoned=[cut_off], audits=audits)
-        log.save(Review.of(index=3, entry_hash="00", run=str(first.id), mark="gold", note=""))
-        line = synthetic_line(log)
-        taken = synthetic_proposal(log, line)
-        refused = synthetic_proposal(log, line, outcome="rejected")
-        waiting = synthetic_proposal(log, line, outcome=None)
-        waiting.record_review(
-            "approve", envelope="{}", key="operator+00+00", expires=2_000_000_000, note="go on"
-        )
-        line.stop(proposal=str(refused.id), reason="it reached for the controller")
-        line.resume(envelope="{}")
-        line.adopt(commit="a" * 40, tree="b" * 40, manifest="m", reference_set="r", envelope="{}")
-        line.open_valley("v", steps=[str(waiting.id)], envelope="{}", expires=2_000_000_000)
-        line.close_valley("the last step is through")
-        line.admit_task("anchor", sha256="0" * 64, envelope="{}")
-        tasks = {"first": {"success": False}}
-        line.measure(commit="a" * 40, set="hidden", sha256="0" * 64, tasks=tasks)
-        line.alarm(commit="a" * 40, kind="worse", detail="one task less", tasks=["first"])
-        line.answer(1, "the task was wrong")
-        weighed = dict.fromkeys(("files", "lines", "functions", "complexity"), 12)
-        for purpose, code in (("baseline", None), ("drift", weighed)):
-            line.evaluate(
-                line.active,
-                purpose=purpose,
-                seed="ab" * 32,
-                sha256="0" * 64,
-                tasks=4,
-                wrong=["first"],
-                valid=4,
-                precision=0.5,
-                code=code,
-            )
-        evolution = Evolution.open(line.id)
-        evolution.begin(2, proposer={"name": "tuner"})
-        evolution.end_round(
-            "proposed", proposal=str(taken.id), proposer="tuner", technique="one_shot"
-        )
-        evolution.end_round("nothing", proposer="tuner", reason="there is no pattern")
-        evolution.steer("off")
-        log.save(evolution)
-        search = Bisection.open(
-            line=str(line.id), good="a", suspects=["b"], oracle={}, error=0.0, confidence=0.95
-        )
-        search.probe("b", "bad", {"exit code": 1})
-        search.end(
-            culprit="b", candidates=["b"], posterior=1.0, reason="one suspect, and it is bad"
-        )
-        corpus = Corpus.open()
-        corpus.admit("data", "ab" * 32, "made here")
-        corpus.withdraw("data", "ab" * 32, "made badly")
-        sealed = Export.seal(
-            kind="sft",
-            as_of=3,
-            head="cd" * 32,
-            query={},
-            code="ef" * 32,
-            examples=0,
-            root="01" * 32,
-            sha256="23" * 32,
-            members="45" * 32,
-        )
-        log.save(search, corpus, sealed)
-        assert taken.checkpoint is not None
-        line.roll_back(taken.checkpoint, "it was worse after all")
-        log.save(waiting, line)
-        assert isinstance(log.recorder, SignedSQLiteRecorder)
-        log.recorder.grant_key(vkey("judge", bytes(32)), role="judge")
+    write_some_of_everything(directory)
     return directory
 
 

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from synthetic import measured, synthetic_proposal, synthetic_run
+from full_ledger import add_what_can_go_wrong
 
-from aggregates.curation.export import Export
-from aggregates.improvement.line import Line
-from aggregates.improvement.proposal import Proposal
-from aggregates.registry import REGISTRY
-from ledger.application import LedgerApplication
-from ledger.sqlite import SignedSQLiteRecorder
 from proctor.benchmarks.cookbook import fill, measure
 from projections.cache import catch_up
 from projections.cookbook import Recipe, page, recipes
@@ -28,64 +22,7 @@ def asked(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A projection of the ledger that has some of everything, and of what else can go wrong."""
     folder = tmp_path_factory.mktemp("cookbook")
     directory = Path(shutil.copytree(written, folder / "ledger"))
-    with LedgerApplication.open(directory, REGISTRY) as log:
-        unanswered = synthetic_run(log, epochs=1, end=None)
-        for epoch in range(1, 5):
-            unanswered.measure_epoch(measured(epoch, exploding=True), {})
-            unanswered.evaluate_rules()
-            if unanswered.fired():
-                break
-        log.save(unanswered)
-        line = Line.open(
-            root="ab" * 20,
-            branch="other",
-            commit="cd" * 20,
-            tree="ef" * 20,
-            manifest="m",
-            reference_set="r",
-            code="c0" * 32,
-        )
-        log.save(line)
-        culprit = synthetic_proposal(log, line)
-        assert culprit.checkpoint is not None
-        made = synthetic_run(log, dead=range(5), checkpoint=culprit.checkpoint)
-        synthetic_run(log, epochs=2, parent_run=str(made.id))
-        assert isinstance(log.recorder, SignedSQLiteRecorder)
-        size = log.recorder.max_notification_id()
-        assert size is not None
-        sealed = Export.seal(
-            kind="sft",
-            as_of=size - 1,
-            head="ab" * 32,
-            query={"of": 1},
-            code="ef" * 32,
-            examples=1,
-            root="01" * 32,
-            sha256="23" * 32,
-            members="45" * 32,
-        )
-        log.save(sealed)
-        line.alarm(commit="ab" * 20, kind="decline", detail="three in a row", tasks=[])
-        line.roll_back(culprit.checkpoint, "it was worse after all")
-        told = {
-            "kind": "salvage",
-            "culprit": culprit.checkpoint,
-            "checkpoint": "c",
-            "proposal": "p",
-        }
-        again = Proposal.submit(
-            line=str(line.id),
-            targets={"component.py": 2},
-            diff="0d" * 32,
-            diff_bytes=120,
-            base=line.head.commit,
-            base_tree=line.head.tree,
-            rationale="without the culprit",
-            trigger="operator_request",
-            proposer="salvage",
-            evidence=[told],
-        )
-        log.save(line, again)
+    add_what_can_go_wrong(directory)
     catch_up(folder / "p.duckdb", directory)
     return folder / "p.duckdb"
 

@@ -1,0 +1,187 @@
+"""A ledger with every kind of event, none of which was measured."""
+
+from pathlib import Path
+
+from synthetic import (
+    measured,
+    synthetic_audit,
+    synthetic_call,
+    synthetic_campaign,
+    synthetic_line,
+    synthetic_proposal,
+    synthetic_run,
+    synthetic_transcript,
+)
+
+from aggregates.curation.corpus import Corpus
+from aggregates.curation.export import Export
+from aggregates.improvement.bisection import Bisection
+from aggregates.improvement.evolution import Evolution
+from aggregates.improvement.line import Line
+from aggregates.improvement.proposal import Proposal
+from aggregates.registry import REGISTRY
+from aggregates.review import Review
+from ledger.application import LedgerApplication
+from ledger.notes import vkey
+from ledger.sqlite import SignedSQLiteRecorder
+
+
+def write_some_of_everything(directory: Path) -> None:
+    """Write a ledger with every kind of event."""
+    with LedgerApplication.open(directory, REGISTRY) as log:
+        first = synthetic_run(log, epochs=8, exploding=range(2, 6), dead=range(1, 7))
+        second = synthetic_run(log, diverged=(3,), waived=("R3",), parent_run=str(first.id))
+        synthetic_run(log, dead=range(5), edits="restart")
+        synthetic_run(log, dead=range(5), refuse=True, end="crashed")
+        synthetic_run(log, epochs=3, dead=range(3), diverged=(2,))  # defers R5 to R7 for ever
+        synthetic_run(log, epochs=2, end=None)
+        synthetic_run(log, epochs=5, dead=range(5), provoke="dead_activations")
+        cut_off = synthetic_run(log, epochs=2, end="crashed")
+        probe = synthetic_call(action="probe", epoch=None, rules=())
+        transcript = synthetic_transcript(
+            log, first, [probe, synthetic_call(), synthetic_call("unusable", problem="no JSON")]
+        )
+        transcript.count_votes(
+            epoch=2,
+            rule="R6",
+            votes={"add_norm": 1, "unusable": 1},
+            chosen="add_norm",
+            calls=[2, 3],
+        )
+        said = first.decisions[0].decision
+        transcript.review_proposal(epoch=2, proposed=said, verdict="approve", decision=said)
+        log.save(transcript)
+        padded = [{"kind": "padding", "rule": "R5", "epoch": 2}]
+        audits = [
+            synthetic_audit(log, first, violations=padded),
+            synthetic_audit(log, second, hard_fail=True),
+        ]
+        synthetic_campaign(log, [first, second], abandoned=[cut_off], audits=audits)
+        log.save(Review.of(index=3, entry_hash="00", run=str(first.id), mark="gold", note=""))
+        line = synthetic_line(log)
+        taken = synthetic_proposal(log, line)
+        refused = synthetic_proposal(log, line, outcome="rejected")
+        waiting = synthetic_proposal(log, line, outcome=None)
+        waiting.record_review(
+            "approve", envelope="{}", key="operator+00+00", expires=2_000_000_000, note="go on"
+        )
+        line.stop(proposal=str(refused.id), reason="it reached for the controller")
+        line.resume(envelope="{}")
+        line.adopt(commit="a" * 40, tree="b" * 40, manifest="m", reference_set="r", envelope="{}")
+        line.open_valley("v", steps=[str(waiting.id)], envelope="{}", expires=2_000_000_000)
+        line.close_valley("the last step is through")
+        line.admit_task("anchor", sha256="0" * 64, envelope="{}")
+        tasks = {"first": {"success": False}}
+        line.measure(commit="a" * 40, set="hidden", sha256="0" * 64, tasks=tasks)
+        line.alarm(commit="a" * 40, kind="worse", detail="one task less", tasks=["first"])
+        line.answer(1, "the task was wrong")
+        weighed = dict.fromkeys(("files", "lines", "functions", "complexity"), 12)
+        for purpose, code in (("baseline", None), ("drift", weighed)):
+            line.evaluate(
+                line.active,
+                purpose=purpose,
+                seed="ab" * 32,
+                sha256="0" * 64,
+                tasks=4,
+                wrong=["first"],
+                valid=4,
+                precision=0.5,
+                code=code,
+            )
+        evolution = Evolution.open(line.id)
+        evolution.begin(2, proposer={"name": "tuner"})
+        evolution.end_round(
+            "proposed", proposal=str(taken.id), proposer="tuner", technique="one_shot"
+        )
+        evolution.end_round("nothing", proposer="tuner", reason="there is no pattern")
+        evolution.steer("off")
+        log.save(evolution)
+        search = Bisection.open(
+            line=str(line.id), good="a", suspects=["b"], oracle={}, error=0.0, confidence=0.95
+        )
+        search.probe("b", "bad", {"exit code": 1})
+        search.end(
+            culprit="b", candidates=["b"], posterior=1.0, reason="one suspect, and it is bad"
+        )
+        corpus = Corpus.open()
+        corpus.admit("data", "ab" * 32, "made here")
+        corpus.withdraw("data", "ab" * 32, "made badly")
+        sealed = Export.seal(
+            kind="sft",
+            as_of=3,
+            head="cd" * 32,
+            query={},
+            code="ef" * 32,
+            examples=0,
+            root="01" * 32,
+            sha256="23" * 32,
+            members="45" * 32,
+        )
+        log.save(search, corpus, sealed)
+        assert taken.checkpoint is not None
+        line.roll_back(taken.checkpoint, "it was worse after all")
+        log.save(waiting, line)
+        assert isinstance(log.recorder, SignedSQLiteRecorder)
+        log.recorder.grant_key(vkey("judge", bytes(32)), role="judge")
+
+
+def add_what_can_go_wrong(directory: Path) -> None:
+    """Add a firing without an answer, and a checkpoint that was rolled back with what it made."""
+    with LedgerApplication.open(directory, REGISTRY) as log:
+        unanswered = synthetic_run(log, epochs=1, end=None)
+        for epoch in range(1, 5):
+            unanswered.measure_epoch(measured(epoch, exploding=True), {})
+            unanswered.evaluate_rules()
+            if unanswered.fired():
+                break
+        log.save(unanswered)
+        line = Line.open(
+            root="ab" * 20,
+            branch="other",
+            commit="cd" * 20,
+            tree="ef" * 20,
+            manifest="m",
+            reference_set="r",
+            code="c0" * 32,
+        )
+        log.save(line)
+        culprit = synthetic_proposal(log, line)
+        assert culprit.checkpoint is not None
+        made = synthetic_run(log, dead=range(5), checkpoint=culprit.checkpoint)
+        synthetic_run(log, epochs=2, parent_run=str(made.id))
+        assert isinstance(log.recorder, SignedSQLiteRecorder)
+        size = log.recorder.max_notification_id()
+        assert size is not None
+        sealed = Export.seal(
+            kind="sft",
+            as_of=size - 1,
+            head="ab" * 32,
+            query={"of": 1},
+            code="ef" * 32,
+            examples=1,
+            root="01" * 32,
+            sha256="23" * 32,
+            members="45" * 32,
+        )
+        log.save(sealed)
+        line.alarm(commit="ab" * 20, kind="decline", detail="three in a row", tasks=[])
+        line.roll_back(culprit.checkpoint, "it was worse after all")
+        told = {
+            "kind": "salvage",
+            "culprit": culprit.checkpoint,
+            "checkpoint": "c",
+            "proposal": "p",
+        }
+        again = Proposal.submit(
+            line=str(line.id),
+            targets={"component.py": 2},
+            diff="0d" * 32,
+            diff_bytes=120,
+            base=line.head.commit,
+            base_tree=line.head.tree,
+            rationale="without the culprit",
+            trigger="operator_request",
+            proposer="salvage",
+            evidence=[told],
+        )
+        log.save(line, again)
