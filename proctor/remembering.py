@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from ledger.errors import SignatureError
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory, Remembered
-from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey, verify_since
+from ledger.verification.reader import (
+    VerifiedLedger,
+    open_continued,
+    open_verified,
+    read_vkey,
+    verify_since,
+)
 from proctor.errors import ProctorError
 from proctor.home import Home
 
@@ -67,8 +73,19 @@ def recall(vkey: str) -> Remembered | None:
 
 
 @contextmanager
-def open_remembered(directory: Path, *, vkey: str | None = None) -> Iterator[VerifiedLedger]:
-    """Do as open_verified(), and refuse a ledger that is behind or beside what is remembered."""
+def open_remembered(
+    directory: Path, *, vkey: str | None = None, heads: bool = False
+) -> Iterator[VerifiedLedger]:
+    """Verify what is new since what is remembered, or the whole ledger, and give access to it.
+
+    Refuses a ledger that is behind or beside what is remembered. With `heads` the whole ledger is
+    verified, and all its tree heads can be read.
+    """
+    known = memory()
+    if known is not None and not heads:
+        with open_continued(directory, memory=known, vkey=vkey) as ledger:
+            yield ledger
+        return
     recalled = recall(vkey or read_vkey(LedgerPaths(directory).vkey))
     kept_head = None if recalled is None else recalled.note
     with open_verified(directory, vkey=vkey, kept_head=kept_head) as ledger:

@@ -16,7 +16,7 @@ from itertools import islice, pairwise
 
 from ledger.errors import ConsistencyError
 
-__all__ = ["MARKED", "PREVIOUS", "Mark", "NoteMarks", "marked_entries", "marked_notes"]
+__all__ = ["MARKED", "PREVIOUS", "Mark", "NoteMarks", "joined", "marked_entries", "marked_notes"]
 
 MARKED = 512  # entries or tree heads between two marks, at most
 PREVIOUS = slice(41, 73)  # of an entry's bytes: its predecessor's hash
@@ -51,6 +51,17 @@ class NoteMarks:
     def _close(self) -> None:
         self._marks.append((self._count, self._hash.digest()))
         self._since, self._hash = 0, hashlib.sha256()
+
+
+def joined(marks: Sequence[Mark], more: Sequence[Mark]) -> list[Mark]:
+    """Return the marks of entries and of those behind them, without those that are not needed."""
+    kept: list[Mark] = []
+    for mark, following in pairwise([*marks, *more, None]):
+        assert mark is not None
+        before = kept[-1][0] if kept else 0
+        if following is None or following[0] - before > MARKED:
+            kept.append(mark)
+    return kept
 
 
 def marked_entries(

@@ -6,14 +6,15 @@ without reading the earlier ones, since the tree's edge is remembered too.
 Trust: the folder is the verifier's own, where whoever writes the ledger cannot write. A file in
 it is authenticated with the folder's key (memory_keys.py). One of an earlier version is not: of
 that only the tree head counts, which the ledger's key has signed.
-I/O: one file for each origin, exchanged whole and under a lock.
+I/O: for each origin one file, exchanged whole and under a lock, and one with the entries' marks.
 """
 
 import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,10 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, convert, to_builtins
 
 from ledger.database import explained
-from ledger.errors import MalformedError, MemoryFileError, VerificationError
-from ledger.files import read_text, sync_folder, write_durably
+from ledger.errors import LedgerError, MalformedError, MemoryFileError, VerificationError
+from ledger.files import open_regular, read_text, sync_folder, write_durably
 from ledger.strict_json import read_json
+from ledger.verification.marks import Mark
 from ledger.verification.memory_keys import code_of, is_code, memory_key
 from ledger.verification.states import State, root_of
 from ledger.verification.verified_notes import (
@@ -36,6 +38,9 @@ from ledger.verification.verified_notes import (
 __all__ = ["Memory", "Remembered"]
 
 _UNAUTHENTICATED = "ledger/memory/v1"
+_MARKS = b"ledger/marks/v1\n"
+_MARK = struct.Struct(">Q32s")
+_CODE = 64  # bytes
 _MAX_FILE = 64 << 20  # bytes; a few thousand, and as many for each key that was ever let in
 
 
@@ -94,9 +99,28 @@ class Memory:
             ) from e
         return remembered
 
-    def keep(self, new: Remembered, *, after: Remembered | None) -> bool:
+    def recall_marks(self, remembered: Remembered) -> list[Mark] | None:
+        """Return the marks of all entries of what is remembered; None where they are not known."""
+        path, state = self._marks_path(remembered.vkey), remembered.state
+        try:
+            with open_regular(path) as file:
+                data = file.read(_MAX_FILE)
+            head, rest = len(_MARKS), len(_MARKS) + _CODE
+            code, packed = data[head:rest].decode("ascii", "replace"), data[rest:]
+            own = is_code(code, memory_key(self.folder), data[:head], path.name.encode(), packed)
+        except (LedgerError, OSError):
+            return None  # then the whole ledger is verified
+        if not own or data[:head] != _MARKS or len(packed) % _MARK.size:
+            return None
+        marks = list(_MARK.iter_unpack(packed))
+        return marks if marks and marks[-1] == (state.size, state.last_hash) else None
+
+    def keep(
+        self, new: Remembered, *, after: Remembered | None, marks: Sequence[Mark] = ()
+    ) -> bool:
         """Remember a ledger as it was verified against what was recalled; tell if that still held.
 
+        With the `marks` of all its entries, these can be used later without verifying them again.
         If somebody else has remembered something newer since, nothing is changed: verify again.
         """
         head = new.open()
@@ -106,9 +130,20 @@ class Memory:
             if after is None or after.open().size <= head.size:
                 path = self.path(head.origin)
                 with explained(path):
+                    if marks:
+                        self._write_marks(new.vkey, marks)
                     write_durably(path, _text(new, key=memory_key(self.folder)).encode())
                     sync_folder(self.folder.parent)  # the folder may be new as well
         return True
+
+    def _marks_path(self, vkey: str) -> Path:
+        return self.path(vkey.partition("+")[0]).with_suffix(".marks")
+
+    def _write_marks(self, vkey: str, marks: Sequence[Mark]) -> None:
+        path = self._marks_path(vkey)
+        packed = b"".join(_MARK.pack(*mark) for mark in marks)
+        code = code_of(memory_key(self.folder), _MARKS, path.name.encode(), packed)
+        write_durably(path, _MARKS + code.encode() + packed)
 
     def _parse(self, text: str) -> Remembered:
         file = convert(read_json(text), _File)

@@ -10,8 +10,8 @@ I/O: reads the database and the vkey; where its folder cannot be written, works 
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -20,16 +20,23 @@ from ledger.errors import (
     ConsistencyError,
     ContradictionError,
     KeyFileError,
+    MemoryFileError,
     SignatureError,
+    StorageError,
     VerificationError,
 )
 from ledger.files import read_text
 from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.verification.authority import Authority
-from ledger.verification.marks import Mark, marked_entries, marked_notes
+from ledger.verification.marks import Mark, joined, marked_entries, marked_notes
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.parallel import first_version_out_of_step, verify_new, verify_whole
-from ledger.verification.snapshots import entries_from_top, heads_from_top, snapshot
+from ledger.verification.snapshots import (
+    entries_after,
+    entries_from_top,
+    heads_from_top,
+    snapshot,
+)
 from ledger.verification.states import Signatures, State, root_of
 from ledger.verification.vectorized import MismatchError
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
@@ -42,6 +49,7 @@ __all__ = [
     "VerifiedLedger",
     "check_ledger",
     "check_new",
+    "open_continued",
     "open_verified",
     "read_tree_head",
     "read_vkey",
@@ -60,7 +68,7 @@ class Verified:
     head: TreeHead | None
     authority: Authority
     entry_marks: Sequence[Mark] = ()
-    head_marks: Sequence[Mark] = ()
+    head_marks: Sequence[Mark] | None = ()  # None: earlier tree heads were not read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +130,7 @@ class VerifiedLedger:
     _path: Path
     _connection: sqlite3.Connection
     _entry_marks: Sequence[Mark]
-    _head_marks: Sequence[Mark]
+    _head_marks: Sequence[Mark] | None
 
     def entries(self, *, start: int = 0) -> Iterator[VerifiedEntry]:
         """Yield the entries that were verified, from this index on.
@@ -138,14 +146,17 @@ class VerifiedLedger:
         return marked_entries(self._stored, self._entry_marks, start=start)
 
     def _stored(self, first: int) -> Iterator[bytes]:
+        if self._head_marks is None:  # looked up: what is found is compared with its mark
+            return (row[4] for row in self._rows(entries_after, size=first))
         return (row[4] for row in self._rows(entries_from_top, skip=first))
 
     def head_notes(self) -> Iterator[str]:
         """Yield the tree heads' notes in the order of their sizes.
 
         Of their signatures, those were checked that open_verified() was asked to check. Raises
-        as entries() does.
+        as entries() does. Not for a ledger from open_continued(), which reads new ones only.
         """
+        assert self._head_marks is not None
         return marked_notes((row[1] for row in self._rows(heads_from_top)), self._head_marks)
 
     def _rows(self, select: Callable[..., Iterator[_Row]], **arguments: int) -> Iterator[_Row]:
@@ -180,6 +191,44 @@ def open_verified(
         kept_heads = () if kept_head is None else (kept_head,)
         verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
         held = _verify(connection, verification, path=paths.database)
+        yield _opened(held, key, paths, connection)
+
+
+@contextmanager
+def open_continued(
+    directory: Path, *, memory: Memory, vkey: str | None = None
+) -> Iterator[VerifiedLedger]:
+    """Do as open_verified(), but verify only what is new since what is remembered.
+
+    Earlier entries were verified then; each that is read is compared with what was. Where nothing
+    is remembered, or something does not fit, the whole ledger is verified. What was verified is
+    remembered, if that can be written. Raises as open_verified() does.
+    """
+    paths = LedgerPaths(directory)
+    key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
+    recalled = memory.recall(key.partition("+")[0])
+    if recalled is not None and recalled.vkey != key:
+        raise SignatureError("the ledger's first key is not the remembered one")
+    with snapshot(paths.database) as connection:
+        marks = memory.recall_marks(recalled) if recalled and recalled.authentic else None
+        held = None
+        if recalled is not None and marks is not None:
+            held = _verify_new(connection, recalled, path=paths.database, signatures="newest")
+        if held is not None:
+            assert marks is not None
+            held = replace(held, entry_marks=joined(marks, held.entry_marks), head_marks=None)
+        else:
+            verification = Verification(
+                vkey=key,
+                kept_heads=() if recalled is None else (recalled.note,),
+                remembered=recalled.note if recalled and recalled.authentic else None,
+                signatures="newest",
+            )
+            held = _verify(connection, verification, path=paths.database)
+            marks = None
+        if marks is None or recalled is None or held.state != recalled.state:
+            with suppress(StorageError, MemoryFileError):  # then it is verified again next time
+                _is_kept(memory, key, held, after=recalled)
         yield _opened(held, key, paths, connection)
 
 
@@ -264,7 +313,12 @@ def check_new(
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
     recalled = memory.recall(key.partition("+")[0])
     if recalled is not None and recalled.vkey == key and recalled.authentic:
-        held = _verify_new(paths.database, recalled, signatures=signatures)
+        with snapshot(paths.database) as connection:
+            held = _verify_new(connection, recalled, path=paths.database, signatures=signatures)
+        marks = memory.recall_marks(recalled)
+        if held is not None:
+            new = () if marks is None else joined(marks, held.entry_marks)
+            held = replace(held, entry_marks=new)
         if held is not None and _is_kept(memory, key, held, after=recalled):
             return VerificationReport.passed(held, unread=recalled.state.size)
     return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)
@@ -313,13 +367,15 @@ def _is_kept(memory: Memory | None, vkey: str, held: Verified, *, after: Remembe
     if memory is None or held.head is None:
         return True
     new = Remembered(vkey=vkey, note=held.head.note, state=held.state)
-    return memory.keep(new, after=after)
+    return memory.keep(new, after=after, marks=held.entry_marks)
 
 
-def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> Verified | None:
+def _verify_new(
+    connection: sqlite3.Connection, recalled: Remembered, *, path: Path, signatures: Signatures
+) -> Verified | None:
     """Return what the ledger has come to since, or None if something does not fit."""
     start = recalled.state
-    with snapshot(path) as connection, explained(path):
+    with explained(path):
         try:
             _check_meta(connection, path=path, vkey=recalled.vkey)
             note = _newest_note(connection, path=path) or ""
@@ -330,7 +386,7 @@ def _verify_new(path: Path, recalled: Remembered, *, signatures: Signatures) -> 
             return None
     if (head.size, head.root) != (new.end.size, root_of(new.end.edge)):
         return None
-    return Verified(new.end, head, new.authority)
+    return Verified(new.end, head, new.authority, new.entry_marks)
 
 
 def _check_meta(connection: sqlite3.Connection, *, path: Path, vkey: str) -> None:

@@ -41,7 +41,7 @@ def prove(
 ) -> Output:
     """Write a proof of one event, which the public key alone verifies."""
     home.require_ledger()
-    with open_remembered(home.ledger, vkey=read_vkey_file(vkey)) as ledger:
+    with open_remembered(home.ledger, vkey=read_vkey_file(vkey), heads=True) as ledger:
         index = _find(ledger, event)
         proof = write_proof(ledger, index)
     if out is not None:

@@ -62,7 +62,7 @@ def lineage(
         verify_target(out, home=home, others=(export, vkey))
     line = None if export is None else _line(example, export)
     decisions = _decisions(example)
-    with open_remembered(home.ledger, vkey=read_vkey_file(vkey)) as ledger:
+    with open_remembered(home.ledger, vkey=read_vkey_file(vkey), heads=True) as ledger:
         try:
             found = find_lineage(ledger, example, line=line)
         except LineageError:

@@ -78,6 +78,9 @@ def log(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=MOST, help="Maximum number of entries.")
     ] = 1_000_000,
+    last: Annotated[
+        int | None, typer.Option("--last", min=1, max=MOST, help="Only the newest N entries.")
+    ] = None,
     entry: Annotated[
         int | None, typer.Option("--entry", min=0, max=MOST, help="Show this entry with its body.")
     ] = None,
@@ -92,6 +95,8 @@ def log(
                 raise ProctorError(f"the ledger has entries 0 to {ledger.size - 1}; no {entry}")
             described = describe_entry(found)
             return Output(described, lambda: print_entry(described))
+        if last is not None:
+            start = max(start, ledger.size - last)
         chosen = [each for each, _ in zip(ledger.entries(start=start), range(limit), strict=False)]
     _tell_aside(chosen)
     return Output(

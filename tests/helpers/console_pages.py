@@ -22,6 +22,7 @@ SLOW = (
     "docs/how-to/bisect.md",
     "docs/how-to/change-the-system.md",
     "docs/how-to/keep-a-head.md",
+    "docs/how-to/provoke-a-fault.md",
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/watch-for-drift.md",
 )

@@ -391,6 +391,7 @@ def test_base_that_fails_is_nobodys_yardstick(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_base_that_fails_by_itself_is_not_run_whole_a_second_time(tmp_path: Path) -> None:
     broken = {**HERE, "sample/select.py": "def select(rows):\n    return rows\n"}
     scene = Scene(tmp_path / "repository", broken)

@@ -17,14 +17,21 @@ from eventsourcing.persistence import StoredEvent
 from signed_notes import sign_tree_head
 
 from ledger.entries import AuthorKey
-from ledger.errors import MemoryFileError, VerificationError
+from ledger.errors import ConsistencyError, ContradictionError, MemoryFileError, VerificationError
 from ledger.keys import load_key
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import open_ledger
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.memory import Memory, Remembered
-from ledger.verification.reader import VerificationReport, check_ledger, check_new, read_tree_head
+from ledger.verification.reader import (
+    VerificationReport,
+    check_ledger,
+    check_new,
+    open_continued,
+    open_verified,
+    read_tree_head,
+)
 from ledger.verification.verified_notes import parse_tree_head
 
 Check = Callable[[Path, Memory], VerificationReport]
@@ -300,7 +307,7 @@ def test_damaged_memory_is_rejected(
 def test_remembered_ledger_is_open_to_its_owner_only(ledger: Path, memory: Memory) -> None:
     assert whole(ledger, memory).ok
     assert memory.folder.stat().st_mode & 0o077 == 0
-    assert sorted(path.suffix for path in memory.folder.iterdir()) == ["", "", ".json"]
+    assert sorted(path.suffix for path in memory.folder.iterdir()) == ["", "", ".json", ".marks"]
 
 
 def test_wrong_edge_is_not_kept(ledger: Path, memory: Memory) -> None:
@@ -438,3 +445,115 @@ def test_key_that_others_can_read_is_rejected(ledger: Path, memory: Memory, mode
     (memory.folder / "key").chmod(mode)
     with pytest.raises(MemoryFileError, match="other users can read it"):
         whole(ledger, memory)
+
+
+def change_body(directory: Path, index: int) -> None:
+    """Change a letter of an entry, past SQLite's own checks."""
+    with closing(sqlite3.connect(LedgerPaths(directory).database)) as c, c:
+        (entry,) = c.execute("SELECT entry FROM entries WHERE idx = ?", (index,)).fetchone()
+        changed = entry.replace(b"body", b"lies")
+        assert changed != entry
+        c.execute("UPDATE entries SET entry = ? WHERE idx = ?", (changed, index))
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of 1,500 entries, in batches of 100."""
+    directory = tmp_path_factory.mktemp("long") / "ledger"
+    append_batches(directory, first=1, last=1_500)
+    return directory
+
+
+def append_batches(directory: Path, *, first: int, last: int) -> None:
+    with recording(directory) as recorder:
+        for start in range(first, last + 1, 100):
+            recorder.insert_events(
+                [
+                    StoredEvent(UUID(int=1), version, "test.event", b"body")
+                    for version in range(start, min(start + 100, last + 1))
+                ]
+            )
+
+
+def test_ledger_is_opened_by_what_is_new_and_reads_the_same(
+    long: Path, memory: Memory, tmp_path: Path
+) -> None:
+    ledger = copied(long, tmp_path / "copy")
+    for size in (1_500, 1_500, 1_501, 1_520, 1_900, 2_700):
+        append_batches(ledger, first=check_ledger(ledger).size + 1, last=size)
+        with open_verified(ledger) as whole, open_continued(ledger, memory=memory) as continued:
+            for start in (0, 511, 1_024, 1_499, size - 1, size):
+                found = list(continued.entries(start=start))
+                assert found == list(whole.entries(start=start))
+            assert (continued.head, continued.state) == (whole.head, whole.state)
+            assert continued.authority.keys == whole.authority.keys
+    remembered = memory.recall(origin_of(ledger))
+    assert remembered is not None
+    marks = memory.recall_marks(remembered)
+    assert marks is not None
+    assert len(marks) <= 2 * 2_700 / 512 + 1  # those that small additions made are joined
+
+
+def test_changed_entry_is_rejected_when_it_is_read_though_it_was_verified_before(
+    long: Path, memory: Memory, tmp_path: Path
+) -> None:
+    ledger = copied(long, tmp_path / "copy")
+    assert whole(ledger, memory).ok
+    change_body(ledger, 600)
+    with open_continued(ledger, memory=memory) as opened:
+        assert len(list(opened.entries(start=1_024))) == 476  # the honest ones can be read
+        read = opened.entries()
+        for _ in range(512):
+            next(read)
+        with pytest.raises(ConsistencyError, match="entries 512 to 1023 were changed"):
+            next(read)
+
+
+def damaged(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path, other: path.unlink(),
+        lambda path, other: path.write_bytes(b""),
+        lambda path, other: path.write_bytes(damaged(path.read_bytes())),
+        lambda path, other: path.write_bytes(path.read_bytes()[:-40]),
+        lambda path, other: shutil.copyfile(other, path),
+        lambda path, other: (path.unlink(), path.mkdir()),
+    ],
+    ids=["removed", "empty", "one bit", "cut off", "of another ledger", "a folder"],
+)
+def test_whole_ledger_is_verified_where_the_marks_are_not_those_that_were_written(
+    harm: Callable[[Path, Path], None], ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    append(other, count=5)
+    for each in (ledger, other):
+        assert whole(each, memory).ok
+    marks = [memory.path(origin_of(each)).with_suffix(".marks") for each in (ledger, other)]
+    harm(*marks)
+    with open_continued(ledger, memory=memory) as opened:
+        assert len(list(opened.entries())) == 5
+    if marks[0].is_file():
+        harm(*marks)
+    change_body(ledger, 2)
+    with pytest.raises(VerificationError), open_continued(ledger, memory=memory):
+        pass
+
+
+def test_ledger_behind_or_beside_what_is_remembered_is_not_opened(
+    ledger: Path, memory: Memory, tmp_path: Path
+) -> None:
+    earlier = copied(ledger, tmp_path / "earlier")
+    append(ledger, count=2)
+    with open_continued(ledger, memory=memory):
+        pass
+    with pytest.raises(ContradictionError), open_continued(earlier, memory=memory):
+        pass
+    append(earlier, count=2, body=b"another")
+    with pytest.raises(ContradictionError), open_continued(earlier, memory=memory):
+        pass
+    with open_continued(ledger, memory=memory) as opened:
+        assert opened.size == 7

@@ -70,8 +70,18 @@ def garbage(path: Path) -> None:
     path.write_bytes(b"\xff\0" * 5_000)
 
 
-@pytest.mark.parametrize("kind", [folder, loop, pipe, empty, garbage])
-@pytest.mark.parametrize("name", FILES)
+KINDS = (folder, loop, pipe, empty, garbage)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        # Two kinds of each file here, all of them in the slow suite.
+        pytest.param(name, kind, marks=() if (at - of) % 5 < 2 else pytest.mark.slow)
+        for of, name in enumerate(FILES)
+        for at, kind in enumerate(KINDS)
+    ],
+)
 def test_file_of_another_kind_ends_in_one_line(
     honest: Path, tmp_path: Path, name: str, kind: Callable[[Path], None]
 ) -> None:

@@ -67,6 +67,7 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _SETTINGS)
 def test_forged_measurement_in_a_portable_run_is_rejected(name: str, portable: Path) -> None:
     honest = judged(portable / "honest", name)
