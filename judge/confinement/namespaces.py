@@ -3,13 +3,16 @@
 The root folder is built of what may be seen, place by place and read-only; what is not put there is
 not there, whatever path, socket's file or link leads to it.
 
-Source: Linux user_namespaces(7), pid_namespaces(7), pivot_root(2), mount_setattr(2), netdevice(7).
+Source: Linux user_namespaces(7), pid_namespaces(7), pivot_root(2), mount_setattr(2), getrlimit(2),
+netdevice(7).
 Trust: runs before anything foreign does, with nothing foreign as input but paths of ours.
 I/O: changes the calling process, for good.
 """
 
 import fcntl
 import os
+import re
+import resource
 import socket
 import struct
 from collections.abc import Iterable
@@ -31,6 +34,7 @@ _BIND, _REC, _PRIVATE = 4_096, 16_384, 1 << 18
 _DETACH = 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
+_OWN_PID_MAX, _RESERVED_PIDS = (6, 14), 300
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1  # of a network device
 
 
@@ -44,6 +48,20 @@ def become_stranger(*, processes: bool = True) -> None:
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
     Path("/proc/self/gid_map").write_text(f"{USER} {group} 1", encoding="ascii")
     Path("/proc/self/uid_map").write_text(f"{USER} {user} 1", encoding="ascii")
+
+
+def limit_tasks(most: int) -> None:
+    """Let a namespace of processes have about so many processes and threads at once.
+
+    For its first process. The kernel keeps to it at any load. RLIMIT_NPROC does not hold for
+    root's processes, whatever they are called inside; the namespace's own limit does, and there
+    is none before Linux 6.14, where the same file sets the limit of the whole machine.
+    """
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if version and tuple(map(int, version.groups())) >= _OWN_PID_MAX:
+        most = max(most + _RESERVED_PIDS, 2 * _RESERVED_PIDS)
+        Path("/proc/sys/kernel/pid_max").write_text(str(most), encoding="ascii")
 
 
 def leave_all() -> None:

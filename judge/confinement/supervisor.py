@@ -51,6 +51,7 @@ from judge.confinement.namespaces import (
     TERMINALS,
     become_stranger,
     cut_off,
+    limit_tasks,
     move_into,
 )
 from judge.confinement.seccomp import CANDIDATE, filter_system_calls
@@ -59,6 +60,7 @@ _NOT_FOUND = 127  # as a shell's status for a command that cannot be started
 _INTERVAL = 0.2  # s between two looks at what the candidate holds
 _MAX_REQUEST = 4 * 2**20
 _OPEN_FILES = 1_024
+_THREADS = 8  # of each process, on average, before the kernel refuses more of either
 
 
 def main(control: int, report: int) -> None:
@@ -99,6 +101,7 @@ def _be_first(request: Request, control: int, report: int) -> NoReturn:
         seen = [Path(place) for place in (*request.readable, request.tree)]
         try:
             cut_off()
+            limit_tasks(request.limits.processes * _THREADS)
             together = move_into(Path(request.root), seen=seen, written=scratch)
         except OSError as error:
             problem = _missing(["a network and a root of its own"], error)

@@ -1,5 +1,6 @@
 """What a candidate's command may not change, use up or leave behind."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -196,6 +197,27 @@ def test_forking_without_end_is_rejected(run: Run) -> None:
     assert time.monotonic() - began < 15
     few = "import os\nfor _ in range(20):\n    if os.fork() == 0: os._exit(0)"
     assert run(few).words == "it exited with status 0"
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and tuple(map(int, os.uname().release.split(".")[:2])) < (6, 14),
+    reason="the kernel does not limit root's tasks in a namespace",
+)
+def test_kernel_refuses_more_tasks_whoever_looks(run: Run) -> None:
+    source = (
+        "import errno, os, threading\n"
+        "made = 0\n"
+        "go_on = threading.Event()\n"
+        "threading.stack_size(1 << 16)\n"
+        "try:\n"
+        "    for made in range(9_000): threading.Thread(target=go_on.wait, daemon=True).start()\n"
+        "except RuntimeError: pass\n"
+        "print(made, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    ended = run(source, processes=20, seconds=30)
+    assert ended.words == "it exited with status 0", ended.errors
+    assert 250 < int(ended.output) <= 320 + 300
 
 
 def test_sleeping_for_ever_is_rejected(run: Run) -> None:
