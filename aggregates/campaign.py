@@ -71,6 +71,17 @@ class Campaign(Aggregate):
             """Keep what the attempt of this number is told, however often it is made."""
             aggregate.told[self.number] = self.feedback
 
+    class Advised(Aggregate.Event):
+        """The advice block that the next attempt's prompt has; empty: the model has none."""
+
+        number: int
+        advice: str
+        version: int  # of the model's advice; 0: none
+
+        def apply(self, aggregate: "Campaign") -> None:
+            """Keep what the attempt of this number is advised, however often it is made."""
+            aggregate.advised[self.number] = self.advice
+
     class Ended(Aggregate.Event):
         """No attempt follows; the ranking's first is the best."""
 
@@ -98,6 +109,7 @@ class Campaign(Aggregate):
         self.abandoned: list[str] = []
         self.audits: dict[str, str] = {}  # run -> the audit that counts
         self.told: dict[int, dict[str, Any]] = {}  # feedback, by the attempt's number
+        self.advised: dict[int, str] = {}  # advice block, by the attempt's number
         self.ranking: list[str] | None = None
 
     @classmethod
@@ -173,6 +185,14 @@ class Campaign(Aggregate):
         if number in self.told:
             raise InvariantError(f"attempt {number} has already been given feedback")
         self.trigger_event(self.FeedbackGiven, number=number, feedback=dict(feedback))
+
+    def advise(self, advice: str, *, version: int) -> None:
+        """Record which advice block the next attempt has; it is given once."""
+        self._check_open()
+        number = self.next_number
+        if number in self.advised:
+            raise InvariantError(f"attempt {number} has already been advised")
+        self.trigger_event(self.Advised, number=number, advice=advice, version=version)
 
     def end(self, reason: str, *, ranking: Sequence[str]) -> None:
         """Close the campaign with its runs ranked, the best first."""

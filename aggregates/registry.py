@@ -7,6 +7,7 @@ from aggregates.audit import Audit
 from aggregates.campaign import Campaign
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
+from aggregates.improvement.advice import Advice
 from aggregates.improvement.bisection import Bisection, without_rules
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line, without_code
@@ -37,6 +38,7 @@ REGISTRY.register("campaign.attempt_started", Campaign.AttemptStarted)
 REGISTRY.register("campaign.attempt_abandoned", Campaign.AttemptAbandoned)
 REGISTRY.register("campaign.attempt_judged", Campaign.AttemptJudged)
 REGISTRY.register("campaign.feedback_given", Campaign.FeedbackGiven)
+REGISTRY.register("campaign.advised", Campaign.Advised)
 REGISTRY.register("campaign.ended", Campaign.Ended)
 REGISTRY.register("audit.started", Audit.Started, aggregate=Audit)
 REGISTRY.register("audit.step_completed", Audit.StepCompleted)
@@ -71,6 +73,13 @@ REGISTRY.register("evolution.opened", Evolution.Opened, aggregate=Evolution)
 REGISTRY.register("evolution.begun", Evolution.Begun)
 REGISTRY.register("evolution.round_ended", Evolution.RoundEnded)
 REGISTRY.register("evolution.steered", Evolution.Steered)
+REGISTRY.register("advice.opened", Advice.Opened, aggregate=Advice)
+REGISTRY.register("advice.proposed", Advice.Proposed)
+REGISTRY.register("advice.answered", Advice.Answered)
+REGISTRY.register("advice.round_ended", Advice.RoundEnded)
+REGISTRY.register("advice.steered", Advice.Steered)
+REGISTRY.register("advice.scenario_recorded", Advice.ScenarioRecorded)
+REGISTRY.register("advice.scenario_admitted", Advice.ScenarioAdmitted)
 REGISTRY.register(
     "bisection.opened", Bisection.Opened, aggregate=Bisection, upcasters=[without_rules]
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from uuid import UUID
 
+from aggregates.improvement.advice import ARMS
 from aggregates.improvement.line import Line
 from aggregates.rules import PRECEDENCE
 from aggregates.signals import signals_of
@@ -23,6 +24,7 @@ __all__ = ["ROWS", "rows_of"]
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _PRECEDENCE = {rule: place for place, rule in enumerate(PRECEDENCE, start=1)}
 _VIOLATION = ("rule", "epoch", "decision", "emitter", "detail")
+_COMPARED = ("verdict", "level", "pairs", "pass_rates", "scores", "regressions", "improvements")
 _WEIGHED = ("files", "lines", "functions", "complexity")
 
 
@@ -92,6 +94,23 @@ def _weighed(body: Body, line: str) -> list[Body]:  # noqa: ARG001
     return [{**body, **weighed}]
 
 
+def _measured_round(body: Body, advice: str) -> list[Body]:  # noqa: ARG001
+    measured = body["measured"]
+    told = (
+        dict.fromkeys(_COMPARED) if measured is None else {key: measured[key] for key in _COMPARED}
+    )
+    rates, scores = told["pass_rates"] or (None, None), told["scores"] or (None, None)
+    ends = {"pass_rate": rates, "score": scores}
+    return [
+        {
+            **body,
+            **told,
+            **{f"{name}_before": before for name, (before, _) in ends.items()},
+            **{f"{name}_after": after for name, (_, after) in ends.items()},
+        }
+    ]
+
+
 def _remedy(outcome: str, missing: str) -> tuple[Rows, ...]:
     return (rows("remedies", always={"outcome": outcome}, missing=missing),)
 
@@ -151,6 +170,7 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "campaign.attempt_abandoned": (rows("abandoned_attempts", run_id="run"),),
         "campaign.attempt_judged": (rows("judged_attempts", run_id="run", audit_id="audit"),),
         "campaign.feedback_given": (rows("feedback"),),
+        "campaign.advised": (rows("campaign_advice"),),
         "campaign.ended": (rows("campaign_ends"),),
         "audit.started": (rows("audit_starts", signer="judge", run_id="run"),),
         "audit.step_completed": (rows("audit_steps", signer="judge"),),
@@ -238,6 +258,27 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
             rows("evolution_orders", missing="rounds proposer technique", what="order"),
         ),
         "evolution.round_ended": (rows("evolution_rounds", proposal_id="proposal"),),
+        "advice.opened": (rows("advice_lines"),),
+        "advice.proposed": (rows("advice_proposals", campaign_id="campaign"),),
+        "advice.answered": (
+            rows(
+                "advice_answers",
+                parts=lambda body, _: [{**body[arm], "arm": arm} for arm in ARMS],
+                shared="round scenario repeat seed first",
+            ),
+        ),
+        "advice.round_ended": (
+            rows("advice_rounds", parts=_measured_round, campaign_id="campaign"),
+        ),
+        "advice.steered": (rows("advice_orders", what="order"),),
+        "advice.scenario_recorded": (rows("advice_scenarios"),),
+        "advice.scenario_admitted": (
+            rows(
+                "advice_scenarios",
+                always={"admitted": True},
+                missing="origin observation expected",
+            ),
+        ),
         "bisection.opened": (rows("bisections", line_id="line"),),
         "bisection.probed": (rows("bisection_probes", checkpoint_id="checkpoint"),),
         "bisection.ended": (rows("bisection_ends"),),

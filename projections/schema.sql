@@ -398,6 +398,20 @@ COMMENT ON COLUMN feedback.number IS 'The attempt that got the feedback';
 COMMENT ON COLUMN feedback.idx IS 'Ledger index';
 COMMENT ON COLUMN feedback.feedback IS 'The feedback';
 
+CREATE TABLE campaign_advice (
+    campaign_id VARCHAR NOT NULL,
+    number INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    advice VARCHAR NOT NULL,
+    version INTEGER NOT NULL
+);
+COMMENT ON TABLE campaign_advice IS 'The advice block of each attempt of a campaign that tunes it';
+COMMENT ON COLUMN campaign_advice.campaign_id IS 'The campaign';
+COMMENT ON COLUMN campaign_advice.number IS 'The attempt whose prompts have the block';
+COMMENT ON COLUMN campaign_advice.idx IS 'Ledger index';
+COMMENT ON COLUMN campaign_advice.advice IS 'The block; empty: there is none';
+COMMENT ON COLUMN campaign_advice.version IS 'Version of the model''s advice; 0: none';
+
 CREATE TABLE audit_starts (
     audit_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,
@@ -1073,6 +1087,148 @@ COMMENT ON COLUMN evolution_rounds.technique IS 'How; NULL: it did not come to t
 COMMENT ON COLUMN evolution_rounds.pattern IS 'The error pattern that it was about';
 COMMENT ON COLUMN evolution_rounds.calls IS 'To a language model; they are in its transcript';
 COMMENT ON COLUMN evolution_rounds.reason IS 'Why there is no proposal, or what else there is to say';
+
+CREATE TABLE advice_lines (
+    advice_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    model VARCHAR NOT NULL
+);
+COMMENT ON TABLE advice_lines IS 'The model of each advice block';
+COMMENT ON COLUMN advice_lines.advice_id IS 'The advice to the model';
+COMMENT ON COLUMN advice_lines.idx IS 'Ledger index';
+COMMENT ON COLUMN advice_lines.model IS 'The model''s name';
+
+CREATE TABLE advice_proposals (
+    advice_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    round INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    parent INTEGER NOT NULL,
+    campaign_id VARCHAR,
+    attempt INTEGER,
+    proposer VARCHAR NOT NULL,
+    technique VARCHAR NOT NULL,
+    pattern VARCHAR NOT NULL,
+    rationale VARCHAR NOT NULL,
+    text VARCHAR NOT NULL,
+    evidence JSON NOT NULL
+);
+COMMENT ON TABLE advice_proposals IS 'Advice blocks that were proposed';
+COMMENT ON COLUMN advice_proposals.advice_id IS 'The advice to a model';
+COMMENT ON COLUMN advice_proposals.idx IS 'Ledger index';
+COMMENT ON COLUMN advice_proposals.round IS 'From 1';
+COMMENT ON COLUMN advice_proposals.version IS 'From 1; version 0 is the empty block';
+COMMENT ON COLUMN advice_proposals.parent IS 'The version that it is to replace';
+COMMENT ON COLUMN advice_proposals.campaign_id IS 'The campaign; NULL: outside of one';
+COMMENT ON COLUMN advice_proposals.attempt IS 'The attempt after which it was proposed';
+COMMENT ON COLUMN advice_proposals.proposer IS 'template, or the model that wrote it';
+COMMENT ON COLUMN advice_proposals.technique IS 'How it was written';
+COMMENT ON COLUMN advice_proposals.pattern IS 'The error pattern that it is about';
+COMMENT ON COLUMN advice_proposals.rationale IS 'The proposer''s words';
+COMMENT ON COLUMN advice_proposals.text IS 'The whole block';
+COMMENT ON COLUMN advice_proposals.evidence IS 'What shows the pattern';
+
+CREATE TABLE advice_answers (
+    advice_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    round INTEGER NOT NULL,
+    scenario VARCHAR NOT NULL,
+    repeat INTEGER NOT NULL,
+    seed BIGINT NOT NULL,
+    first VARCHAR NOT NULL,
+    arm VARCHAR NOT NULL,
+    success BOOLEAN NOT NULL,
+    valid BOOLEAN NOT NULL,
+    missing BOOLEAN NOT NULL,
+    problem VARCHAR
+);
+COMMENT ON TABLE advice_answers IS 'Answers to scenarios with the champion (base) and with the proposed block (candidate)';
+COMMENT ON COLUMN advice_answers.advice_id IS 'The advice to a model';
+COMMENT ON COLUMN advice_answers.idx IS 'Ledger index';
+COMMENT ON COLUMN advice_answers.round IS 'The round';
+COMMENT ON COLUMN advice_answers.scenario IS 'The scenario';
+COMMENT ON COLUMN advice_answers.repeat IS 'Number of the pair, from 0';
+COMMENT ON COLUMN advice_answers.seed IS 'Drawn for the pair';
+COMMENT ON COLUMN advice_answers.first IS 'The arm that was asked first';
+COMMENT ON COLUMN advice_answers.arm IS 'base or candidate';
+COMMENT ON COLUMN advice_answers.success IS 'Whether every due rule got an acceptable answer';
+COMMENT ON COLUMN advice_answers.valid IS 'Whether every due rule got a usable answer';
+COMMENT ON COLUMN advice_answers.missing IS 'Whether there was no answer at all';
+COMMENT ON COLUMN advice_answers.problem IS 'What is not acceptable; NULL: nothing';
+
+CREATE TABLE advice_rounds (
+    advice_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    round INTEGER NOT NULL,
+    campaign_id VARCHAR,
+    attempt INTEGER,
+    proposer VARCHAR NOT NULL,
+    technique VARCHAR,
+    pattern VARCHAR,
+    version INTEGER,
+    outcome VARCHAR NOT NULL,
+    reason VARCHAR NOT NULL,
+    calls INTEGER NOT NULL,
+    verdict VARCHAR,
+    level DOUBLE,
+    pairs INTEGER,
+    pass_rate_before DOUBLE,
+    pass_rate_after DOUBLE,
+    score_before DOUBLE,
+    score_after DOUBLE,
+    regressions JSON,
+    improvements JSON
+);
+COMMENT ON TABLE advice_rounds IS 'Rounds of tuning an advice block, and the outcome of each';
+COMMENT ON COLUMN advice_rounds.advice_id IS 'The advice to a model';
+COMMENT ON COLUMN advice_rounds.idx IS 'Ledger index';
+COMMENT ON COLUMN advice_rounds.round IS 'From 1';
+COMMENT ON COLUMN advice_rounds.campaign_id IS 'The campaign; NULL: outside of one';
+COMMENT ON COLUMN advice_rounds.attempt IS 'The attempt after which it took place';
+COMMENT ON COLUMN advice_rounds.proposer IS 'template, or the model that writes';
+COMMENT ON COLUMN advice_rounds.technique IS 'How; NULL: it did not come to that';
+COMMENT ON COLUMN advice_rounds.pattern IS 'The error pattern that it was about';
+COMMENT ON COLUMN advice_rounds.version IS 'The block that was tested; NULL: none';
+COMMENT ON COLUMN advice_rounds.outcome IS 'promoted, kept, nothing, unusable, unanswered, refused or abandoned';
+COMMENT ON COLUMN advice_rounds.reason IS 'Why';
+COMMENT ON COLUMN advice_rounds.calls IS 'To language models; they are in transcripts';
+COMMENT ON COLUMN advice_rounds.verdict IS 'better, worse or cannot tell; NULL: not compared, as all that follows';
+COMMENT ON COLUMN advice_rounds.level IS 'Of error that was spent on it';
+COMMENT ON COLUMN advice_rounds.pairs IS 'Pairs of answers';
+COMMENT ON COLUMN advice_rounds.pass_rate_before IS 'Mean over scenarios, with the champion';
+COMMENT ON COLUMN advice_rounds.pass_rate_after IS 'Likewise, with the proposed block';
+COMMENT ON COLUMN advice_rounds.score_before IS 'Pass rate less 1e-5 for each character of the block';
+COMMENT ON COLUMN advice_rounds.score_after IS 'Likewise, with the proposed block';
+COMMENT ON COLUMN advice_rounds.regressions IS 'Scenarios that are answered worse';
+COMMENT ON COLUMN advice_rounds.improvements IS 'Scenarios that are answered better';
+
+CREATE TABLE advice_orders (
+    advice_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    what VARCHAR NOT NULL
+);
+COMMENT ON TABLE advice_orders IS 'Commands to the tuning of an advice block';
+COMMENT ON COLUMN advice_orders.advice_id IS 'The advice to a model';
+COMMENT ON COLUMN advice_orders.idx IS 'Ledger index';
+COMMENT ON COLUMN advice_orders.what IS 'on, off or reset';
+
+CREATE TABLE advice_scenarios (
+    advice_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    name VARCHAR NOT NULL,
+    admitted BOOLEAN NOT NULL,
+    origin VARCHAR,
+    observation JSON,
+    expected JSON
+);
+COMMENT ON TABLE advice_scenarios IS 'Scenarios that were recorded in this ledger, and those that were admitted later';
+COMMENT ON COLUMN advice_scenarios.advice_id IS 'The advice to a model';
+COMMENT ON COLUMN advice_scenarios.idx IS 'Ledger index';
+COMMENT ON COLUMN advice_scenarios.name IS 'The scenario';
+COMMENT ON COLUMN advice_scenarios.admitted IS 'Whether it counts from here on; false: a candidate';
+COMMENT ON COLUMN advice_scenarios.origin IS 'Where it comes from; NULL: admitted later, as the next two';
+COMMENT ON COLUMN advice_scenarios.observation IS 'The situation';
+COMMENT ON COLUMN advice_scenarios.expected IS 'Acceptable acts for each due rule; none: it has to wait';
 
 CREATE TABLE bisections (
     bisection_id VARCHAR NOT NULL,

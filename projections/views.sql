@@ -772,6 +772,35 @@ COMMENT ON COLUMN remedy_effects.rule IS 'A rule that the decision cites';
 COMMENT ON COLUMN remedy_effects.epoch IS 'The epoch behind which the remedy took effect';
 COMMENT ON COLUMN remedy_effects.worked IS 'True: the rule is silent three epochs later; false: it fires then, or was remedied again before; NULL: not known yet';
 
+CREATE VIEW advice_scoreboard AS
+WITH begun AS (
+    SELECT advice_id, MAX(idx) AS idx FROM advice_orders WHERE what = 'reset' GROUP BY advice_id
+)
+
+SELECT
+    l.model,
+    r.technique,
+    COUNT(*) FILTER (r.outcome = 'promoted') AS wins,
+    COUNT(*) FILTER (
+        r.outcome IN ('unusable', 'refused') OR (r.outcome = 'kept' AND r.verdict <> 'cannot tell')
+    ) AS losses,
+    COUNT(*) FILTER (
+        r.outcome = 'nothing' OR (r.outcome = 'kept' AND r.verdict = 'cannot tell')
+    ) AS ties,
+    TRY_CAST(SUM(r.calls) AS BIGINT) AS calls
+FROM advice_rounds AS r
+JOIN advice_lines AS l USING (advice_id)
+LEFT JOIN begun AS b ON b.advice_id = r.advice_id
+WHERE r.technique IS NOT NULL AND r.idx > COALESCE(b.idx, -1)
+GROUP BY l.model, r.technique;
+COMMENT ON VIEW advice_scoreboard IS 'How often each technique has improved a model''s advice since the last reset, over all campaigns';
+COMMENT ON COLUMN advice_scoreboard.model IS 'The model';
+COMMENT ON COLUMN advice_scoreboard.technique IS 'The technique';
+COMMENT ON COLUMN advice_scoreboard.wins IS 'Blocks that were promoted';
+COMMENT ON COLUMN advice_scoreboard.losses IS 'Blocks that were worse, or not allowed';
+COMMENT ON COLUMN advice_scoreboard.ties IS 'Blocks that were neither';
+COMMENT ON COLUMN advice_scoreboard.calls IS 'Calls to language models';
+
 CREATE VIEW infra_proposals AS
 WITH reviewed AS (
     SELECT

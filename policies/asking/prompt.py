@@ -26,6 +26,7 @@ from policies.offers import offers
 if TYPE_CHECKING:
     from policies.asking.settings import ModelSettings
 
+ADVICE_TITLE = "# Advice"
 FEEDBACK_TITLE = "# Feedback on earlier attempts"
 MOST_DECISIONS = 8  # earlier ones that are shown
 MOST_WORDS = 160  # bytes of each justification
@@ -53,18 +54,19 @@ def messages(
     *,
     settings: "ModelSettings",
     feedback: Mapping[str, Any] | None = None,
+    advice: str = "",
     problem: str | None = None,
     hindsight: Hindsight = NO_HINDSIGHT,
 ) -> list[dict[str, str]]:
     """Return the messages for one decision: the rules of the game, then the situation.
 
-    `problem` says what was wrong with the answer that was given before. `hindsight` spares time
-    and changes nothing.
+    `advice` is the model's advice block. `problem` says what was wrong with the answer that was
+    given before. `hindsight` spares time and changes nothing.
     """
     asked = situation(observation, settings.history, hindsight)
     asked += _again(problem) if problem else ""
     return [
-        {"role": "system", "content": _system(observation, feedback)},
+        {"role": "system", "content": _system(observation, feedback, advice)},
         {"role": "user", "content": asked},
     ]
 
@@ -122,8 +124,13 @@ def quoted(text: str, most: int) -> str:
     return json.dumps(printable, ensure_ascii=False)
 
 
-def _system(seen: Observation, feedback: Mapping[str, Any] | None) -> str:
+def _system(seen: Observation, feedback: Mapping[str, Any] | None, advice: str) -> str:
     parts = [_text("contract.md"), _text("playbook.md")]
+    if advice:
+        parts.append(
+            f"{ADVICE_TITLE}\n\nTests on recorded situations have shown that this advice helps. It "
+            f"adds to the playbook; where the two differ, follow the playbook.\n\n{advice}"
+        )
     if seen.waived:
         parts.append(
             f"# Waived rules\n\n{', '.join(seen.waived)}: advisory in this run. What they say is "

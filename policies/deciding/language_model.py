@@ -7,6 +7,7 @@ ends the run.
 I/O: through the client, the log and the blobs that are passed in.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -45,17 +46,22 @@ class LanguageModelPolicy:
         blobs: Blobs,
         answers: Answers | None = None,
         feedback: Mapping[str, Any] | None = None,
+        advice: str = "",
     ) -> None:
         self._settings = settings
         self._asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
         self._rung = rung
         self._feedback = feedback
+        self._advice = advice
         self._hindsight = NO_HINDSIGHT
         self._ensemble = Ensemble(self._ballot, votes=settings.votes, log=log)
 
     def describe(self) -> dict[str, Any]:
         """Return what a run records of its policy."""
-        return {"mode": MODE, **self._settings.to_dict(), "rung": self._rung}
+        told = {"mode": MODE, **self._settings.to_dict(), "rung": self._rung}
+        if self._advice:
+            told["advice"] = hashlib.sha256(self._advice.encode()).hexdigest()
+        return told
 
     def decide(self, observation: Observation) -> list[Said]:
         """Return one answer for each due rule, in order of precedence."""
@@ -120,6 +126,7 @@ class LanguageModelPolicy:
                 observation,
                 settings=self._settings,
                 feedback=self._feedback,
+                advice=self._advice,
                 problem=problem,
                 hindsight=self._hindsight,
             ),

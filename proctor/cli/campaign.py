@@ -41,6 +41,15 @@ ProvokeSeedOption = Annotated[
     int, typer.Option("--provoke-seed", min=0, help="Seed of the fault's severity and place.")
 ]
 
+WriterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--writer",
+        metavar="KEY=VALUE",
+        help="A setting of the model that writes advice; without it, templates are used.",
+    ),
+]
+
 
 @app.command()
 def campaign(
@@ -65,6 +74,11 @@ def campaign(
         typer.Option("--name", help="Name that distinguishes campaigns with the same settings."),
     ] = "",
     limits: LimitOption = None,
+    tune: Annotated[
+        bool,
+        typer.Option("--tune/--no-tune", help="Tune the model's advice block between attempts."),
+    ] = False,
+    writer: WriterOption = None,
 ) -> Output:
     """Attempt a task several times; the same command continues or shows the result."""
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
@@ -79,4 +93,6 @@ def campaign(
         feedback=feedback,
         name=name,
         limits=limits,
+        tune=tune,
+        writer=writer or [],
     )

@@ -12,6 +12,7 @@ from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from monitor.config import RunConfig
 from monitor.loop import prepare
+from proctor.cli.campaign_tuning import tuning
 from proctor.cli.command_group import Output
 from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
 from proctor.errors import ProctorError
@@ -36,10 +37,16 @@ def campaign(
     feedback: bool,
     name: str,
     limits: list[str] | None,
+    tune: bool = False,
+    writer: Sequence[str] = (),
 ) -> Output:
     """Begin a campaign, carry it on, or tell how it ended."""
     choice = PolicyChoice.read(policy, policy_settings)
-    task = Task(config, choice.to_dict(), attempts, feedback, name)
+    task = Task(config, choice.to_dict(), attempts, feedback, name, tune)
+    if writer and not tune:
+        raise ProctorError("--writer needs --tune: it is the model that writes the advice")
+    if tune and choice.settings is None:
+        raise ProctorError(f"--tune needs a model to tune: the policy {policy} asks none")
     judge = JudgeConfig.for_own_run(read_pairs(limits or []))
     splits = prepare(config)
     verify_ready(home, choice, campaign=True)
@@ -49,7 +56,12 @@ def campaign(
             _verify_ranking(len(splits.validation), judge)
         opened = task.open(log)
         if opened.ranking is None:
-            with watching(bars=policy != HUMAN) as watchers:
+            with (
+                watching(bars=policy != HUMAN) as watchers,
+                tuning(
+                    home, log, choice.settings if tune else None, writer, say=watchers.say
+                ) as tuner,
+            ):
                 harness = Harness(
                     home,
                     log,
@@ -58,6 +70,7 @@ def campaign(
                     judge_run=lambda run_id: judge_here(home, log, run_id, config=judge),
                     splits=splits,
                     watching=watchers,
+                    tuning=tuner,
                 )
                 harness.carry_on()
                 harness.end("completed")

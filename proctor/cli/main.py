@@ -54,6 +54,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.campaign",
         "Attempt a task several times; the same command continues or shows the result.",
     ),
+    "tune": (
+        "proctor.cli.tune",
+        "Tune the advice block of a model's prompt, and test it on scenarios.",
+    ),
     "transcript": (
         "proctor.cli.transcript",
         "Show what a run asked of language models, people and the playbook.",

@@ -35,7 +35,7 @@ from proctor.remembering import open_remembered
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.runs.campaign_run import CutOff, rank_runs
 from proctor.runs.replay import audited_run, find_recorded, folded, read_streams
-from proctor.runs.training import Attempt, following_attempt
+from proctor.runs.training import Attempt, Told, following_attempt
 from proctor.runs.transcript_replay import CheckedPolicy, RecordedCalls
 
 
@@ -46,6 +46,7 @@ class Records:
     campaign: Campaign | None
     chosen: UUID  # the campaign's id or the run's
     told: Mapping[str, Mapping[str, Any]]  # run -> the feedback that it was given
+    advised: Mapping[str, str]  # run -> the advice block that it was given
     runs: Mapping[str, list[Any]]
     transcripts: Mapping[str, list[Any]]
     verdicts: Mapping[str, AuditReport]
@@ -130,6 +131,13 @@ def read_records(home: Home, name: str) -> Records:
         campaign=campaign,
         chosen=chosen,
         told=_told(campaign_events),
+        advised={
+            event.run: campaign.advised[event.number]
+            for event in campaign_events
+            if type(event) is Campaign.AttemptStarted and event.number in campaign.advised
+        }
+        if campaign is not None
+        else {},
         runs={run: decoded[run_id] for run, run_id in ids.items() if run_id in decoded},
         transcripts={run: decoded[i] for run, i in transcripts.items() if i in decoded},
         verdicts={
@@ -159,7 +167,9 @@ def redo_run(
     calls = None
     if transcript is not None:
         calls = RecordedCalls(UUID(run_id), transcript, home.blobs)
-    policy = CheckedPolicy(folded(events), calls, records.told.get(run_id))
+    policy = CheckedPolicy(
+        folded(events), calls, Told(records.told.get(run_id), records.advised.get(run_id, ""))
+    )
     comparison = reexecute(events, policy, on_epoch=on_epoch, config=config)
     found = (*policy.differences(), *records.made_up.get(run_id, ()))
     return RunAgain(comparison, calls.count if calls else 0, found)

@@ -11,7 +11,7 @@ I/O: appends to the log; reads and writes the home.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID, uuid5
 
 from eventsourcing.application import AggregateNotFoundError
@@ -27,7 +27,14 @@ from monitor.datasets import Splits
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.campaign_feedback import make_feedback, read_verdict
-from proctor.runs.training import Attempt, MakePolicy, Watching, following_attempt, train_run
+from proctor.runs.training import (
+    Attempt,
+    MakePolicy,
+    Told,
+    Watching,
+    following_attempt,
+    train_run,
+)
 from proctor.runs.transcript_log import read_tally
 
 MAX_RESTARTS = 8  # runs that may follow one another before an unfinished chain is left as it is
@@ -43,6 +50,7 @@ class Task:
     attempts: int
     feedback: bool
     name: str = ""  # tells apart what is the same otherwise
+    tune: bool = False  # the advice to its model is tuned between attempts
 
     @cached_property
     def id(self) -> UUID:
@@ -53,6 +61,7 @@ class Task:
             "attempts": self.attempts,
             "feedback": self.feedback,
             "name": self.name,
+            **({"tune": True} if self.tune else {}),
         }
         return uuid5(_CAMPAIGNS, digest(told))
 
@@ -101,6 +110,16 @@ class CutOff:
         return cls(run, state, len(measured), max(measured, default=None))
 
 
+class Tuning(Protocol):
+    """Tunes the advice to the campaign's model."""
+
+    def champion(self) -> tuple[str, int]:
+        """Return the advice block that is in force, and its version."""
+
+    def after_attempt(self, campaign: str, number: int, verdict: AuditReport, /) -> None:
+        """Propose, test and promote or keep, unless that was done after this attempt."""
+
+
 class Harness:
     """Makes a campaign's attempts, one after the other."""
 
@@ -114,6 +133,7 @@ class Harness:
         judge_run: Callable[[UUID], AuditReport],
         splits: Splits,
         watching: Watching,
+        tuning: Tuning | None = None,
     ) -> None:
         self.campaign = campaign
         self.verdicts: list[AuditReport] = []  # on the attempts, in order
@@ -123,6 +143,7 @@ class Harness:
         self._judge_run = judge_run
         self._splits = splits
         self._watching = watching
+        self._tuning = tuning
 
     def carry_on(self, *, chain: bool = False) -> Attempt | None:
         """Make the attempts that are missing and return what would follow the last one's restart.
@@ -137,6 +158,7 @@ class Harness:
                 break
             run = self._make(following or Attempt(RunConfig.from_dict(self.campaign.config)))
             following = self._settle(run)
+        self._tune()
         return following
 
     def end(self, reason: str) -> None:
@@ -182,6 +204,11 @@ class Harness:
         if campaign.feedback and self.verdicts and number not in campaign.told:
             campaign.give_feedback(make_feedback(self.verdicts))
             self._log.save(campaign)
+        if self._tuning is not None and number not in campaign.advised:
+            self._tune()
+            advice, version = self._tuning.champion()
+            campaign.advise(advice, version=version)
+            self._log.save(campaign)
         spent = read_tally(self._log, (*campaign.runs, *campaign.abandoned))
         so_far = f"; so far {spent}" if spent.calls else ""
         self._watching.say(f"attempt {number} of at most {campaign.attempts}{so_far}")
@@ -193,9 +220,14 @@ class Harness:
             splits=self._splits,
             watching=self._watching,
             campaign=campaign,
-            feedback=campaign.told.get(number),
+            told=Told(campaign.told.get(number), campaign.advised.get(number, "")),
             spent=spent,
         )
+
+    def _tune(self) -> None:
+        if self._tuning is not None and self.verdicts:
+            number = len(self.verdicts)
+            self._tuning.after_attempt(str(self.campaign.id), number, self.verdicts[-1])
 
     def _settle(self, run: Run) -> Attempt | None:
         """Judge a run, unless that was done, and return what follows its restart.

@@ -9,7 +9,7 @@ the terminal.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -25,7 +25,7 @@ from policies.deciding.language_model import LanguageModelPolicy
 from policies.deciding.mixed import MixedPolicy
 from policies.errors import PolicyError
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.training import MakePolicy, Prepared
+from proctor.runs.training import MakePolicy, Prepared, Told
 from proctor.runs.transcript_log import RecordedAnswers, TranscriptLog
 
 OPENAI, MIXED, HUMAN = "openai", "mixed", "human"
@@ -73,7 +73,7 @@ def make_policies(choice: PolicyChoice, log: LedgerApplication, blobs: Blobs) ->
     if choice.settings is not None:
         from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
-    def make(run_id: UUID, feedback: Mapping[str, Any] | None) -> Prepared:
+    def make(run_id: UUID, told: Told) -> Prepared:
         if choice.name in POLICIES:
             return Prepared(create_policy(choice.name))
         transcript = TranscriptLog(log, run_id)
@@ -87,7 +87,7 @@ def make_policies(choice: PolicyChoice, log: LedgerApplication, blobs: Blobs) ->
                 log=transcript,
                 blobs=blobs,
                 answers=answers,
-                feedback=feedback,
+                told=told,
             )
         if choice.name == HUMAN:
             terminal = Terminal(sys.stdin, sys.stderr)  # standard output is the command's answer
@@ -108,7 +108,7 @@ def model_policy(
     log: CallLog,
     blobs: Blobs,
     answers: Answers | None,
-    feedback: Mapping[str, Any] | None,
+    told: Told,
 ) -> LanguageModelPolicy:
     """Return the policy that asks a model, on the rung that a probe finds."""
     asker = Asker(settings, client=client, log=log, blobs=blobs, answers=answers)
@@ -119,5 +119,6 @@ def model_policy(
         log=log,
         blobs=blobs,
         answers=answers,
-        feedback=feedback,
+        feedback=told.feedback,
+        advice=told.advice,
     )

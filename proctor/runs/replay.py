@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
+from aggregates.improvement.advice import ARMS
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from judge.auditing.events import decode_events
@@ -227,6 +228,7 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "campaign.attempt_abandoned": "attempt {number}, run {run}: {reason}",
     "campaign.attempt_judged": "attempt {number} by audit {audit}",
     "campaign.feedback_given": "to attempt {number}",
+    "campaign.advised": "to attempt {number}: version {version}",
     "campaign.ended": "{reason}",
     "audit.started": "of run {run}",
     "audit.step_completed": "step {step} {name}: {status}. {summary}",
@@ -248,6 +250,16 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
         + (f". {body['reason']}" if body["reason"] else "")
     ),
     "evolution.steered": "{order}",
+    "advice.opened": "to {model}",
+    "advice.proposed": "round {round}: version {version} by {technique}. {rationale}",
+    "advice.answered": lambda body: (
+        f"round {body['round']}, {body['scenario']}: "
+        + ", ".join(f"{arm} {'right' if body[arm]['success'] else 'wrong'}" for arm in ARMS)
+    ),
+    "advice.round_ended": "round {round}: {outcome}. {reason}",
+    "advice.steered": "{order}",
+    "advice.scenario_recorded": "{name}, from {origin}",
+    "advice.scenario_admitted": "{name}",
     "key.granted": "as {role}: {vkey}",
     "key.revoked": "as {role}: {vkey}: {reason}",
     "key.rotated": lambda body: f"to {body['note'].splitlines()[3]}",

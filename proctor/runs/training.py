@@ -49,8 +49,16 @@ class Prepared:
     transcript: TranscriptLog | None = None
 
 
-MakePolicy = Callable[[UUID, Mapping[str, Any] | None], Prepared]
-"""Makes a fresh policy for a run, which is told the feedback."""
+@dataclass(frozen=True)
+class Told:
+    """What a policy is told beside the situations."""
+
+    feedback: Mapping[str, Any] | None = None  # on earlier attempts
+    advice: str = ""  # the advice block of its model
+
+
+MakePolicy = Callable[[UUID, Told], Prepared]
+"""Makes a fresh policy for a run."""
 
 
 def train_run(
@@ -62,7 +70,7 @@ def train_run(
     splits: Splits,
     watching: Watching,
     campaign: Campaign | None = None,
-    feedback: Mapping[str, Any] | None = None,
+    told: Told = Told(),
     spent: Tally | None = None,
 ) -> Run:
     """Train one run to its end and return it; `splits` is the configuration's data.
@@ -71,16 +79,16 @@ def train_run(
     come to, for the progress.
     """
     run_id = uuid4()
-    prepared = make_policy(run_id, feedback)
+    prepared = make_policy(run_id, told)
     transcript = prepared.transcript
-    told = Tally()
+    counted = Tally()
 
     def on_epoch(run: Run, measured: dict[str, Any]) -> None:
-        nonlocal told
+        nonlocal counted
         watching.on_epoch(run, measured)
-        if transcript is not None and transcript.tally != told:
-            told = transcript.tally
-            watching.say(f"so far {told.added(spent or Tally())}")
+        if transcript is not None and transcript.tally != counted:
+            counted = transcript.tally
+            watching.say(f"so far {counted.added(spent or Tally())}")
 
     if home.may_append("line.opened"):
         record_genesis(log)

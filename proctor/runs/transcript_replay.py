@@ -32,6 +32,7 @@ from policies.deciding.mixed import MixedPolicy
 from policies.deciding.recorded import RecordedPolicy
 from policies.errors import PolicyError
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, model_policy
+from proctor.runs.training import Told
 
 _IGNORED = frozenset(  # what the library adds, and what another day and place make different
     {"originator_id", "originator_topic", "originator_version", "timestamp"}
@@ -145,7 +146,7 @@ class CheckedPolicy(RecordedPolicy):
         self,
         run: Run,
         calls: RecordedCalls | None,
-        feedback: Mapping[str, Any] | None,
+        told: Told,
     ) -> None:
         super().__init__(run.decisions, run.policy)
         self.found: list[Difference] = []
@@ -158,7 +159,7 @@ class CheckedPolicy(RecordedPolicy):
         if not asks or calls is None:
             return
         try:
-            self._policy = _policy_again(run.policy, calls, feedback)
+            self._policy = _policy_again(run.policy, calls, told)
         except _ODD as error:
             self.found.append(Difference("policy", run.policy["name"], str(error)))
             return
@@ -221,23 +222,21 @@ def _typed(review: Any) -> Iterator[str]:
         yield said["justification"]
 
 
-def _policy_again(
-    described: Mapping[str, Any], calls: RecordedCalls, feedback: Mapping[str, Any] | None
-) -> Any:
+def _policy_again(described: Mapping[str, Any], calls: RecordedCalls, told: Told) -> Any:
     if described["name"] == HUMAN:
         proposer = described["proposer"]
         asked = (
-            _model_again(proposer, calls, feedback)
+            _model_again(proposer, calls, told)
             if "model" in proposer
             else create_policy("playbook")
         )
         return HumanPolicy(asked, console=_Retyped(calls.reviews), log=calls.transcript)
-    model = _model_again(described, calls, feedback)
+    model = _model_again(described, calls, told)
     return MixedPolicy(model, log=calls.transcript) if described["name"] == MIXED else model
 
 
 def _model_again(
-    described: Mapping[str, Any], calls: RecordedCalls, feedback: Mapping[str, Any] | None
+    described: Mapping[str, Any], calls: RecordedCalls, told: Told
 ) -> LanguageModelPolicy:
     names = {field.name for field in fields(ModelSettings)}
     settings = ModelSettings.from_dict({k: v for k, v in described.items() if k in names})
@@ -247,7 +246,7 @@ def _model_again(
         log=calls.transcript,
         blobs=calls,
         answers=calls,
-        feedback=feedback,
+        told=told,
     )
 
 

@@ -15,6 +15,7 @@ from synthetic import (
 
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
+from aggregates.improvement.advice import Advice
 from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.line import Line
@@ -96,6 +97,27 @@ def write_some_of_everything(directory: Path) -> None:
         evolution.end_round("nothing", proposer="tuner", reason="there is no pattern")
         evolution.steer("off")
         log.save(evolution)
+        advice = Advice.opened("scripted")
+        advice.end_round("nothing", reason="nothing went wrong", proposer="template")
+        advice.propose(
+            "## An example",
+            proposer="template",
+            technique="one_shot",
+            pattern="p",
+            rationale="why",
+        )
+        came = {"success": True, "valid": True, "missing": False, "problem": None}
+        advice.answer("r1-high", repeat=0, seed=7, first="base", base=came, candidate=came)
+        compared = {"verdict": "better", "level": 0.01, "pairs": 1, "comparisons": []}
+        compared |= {"pass_rates": [0.5, 1.0], "scores": [0.5, 0.99], "scenarios": "00"}
+        compared |= {"regressions": [], "improvements": ["r1-high"], "reasons": []}
+        advice.end_round("promoted", reason="better", proposer="template", measured=compared)
+        advice.record_scenario(
+            "edge", origin="adversary", observation={}, expected=[], admitted=False
+        )
+        advice.admit_scenario("edge")
+        advice.steer("off")
+        log.save(advice)
         search = Bisection.open(
             line=str(line.id), good="a", suspects=["b"], oracle={}, error=0.0, confidence=0.95
         )

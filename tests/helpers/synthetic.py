@@ -278,6 +278,7 @@ def synthetic_campaign(
     for run in runs:
         if campaign.runs:
             campaign.give_feedback(feedback or {"scores": [0.5]})
+            campaign.advise("", version=0)
         campaign.start_attempt(str(run.id))
     for audit in audits:
         campaign.judge_attempt(audit.run, str(audit.id))

@@ -1,0 +1,224 @@
+"""`proctor tune`: the advice block of a language model's prompt, its tests and its record."""
+
+from typing import Annotated, Any
+
+import typer
+
+from aggregates.improvement.advice import Advice
+from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern
+from proctor.cli.campaign import SetOption, WriterOption
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.failures import require_extra
+from proctor.cli.options import MOST
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.terminal import console, print_table, words
+from proctor.remembering import open_session
+
+app = CommandGroup("tune", "Tune the advice block of a model's prompt, and test it on scenarios.")
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
+_ROUNDS = """
+    SELECT round, outcome, technique, pattern, version, reason
+    FROM advice_rounds JOIN advice_lines USING (advice_id) WHERE model = ? ORDER BY idx"""
+_BOARD = "SELECT technique, wins, losses, ties FROM advice_scoreboard WHERE model = ? ORDER BY ALL"
+_WRONG = """
+    WITH latest AS (
+        SELECT r.run_id FROM run_starts AS r
+        WHERE (r.policy ->> '$.model') = ? ORDER BY r.idx DESC LIMIT 5
+    )
+    SELECT v.kind, v.rule, v.emitter, COUNT(*) AS times, LIST(DISTINCT a.run_id ORDER BY a.run_id)
+    FROM violations AS v
+    JOIN audits AS a USING (audit_id)
+    JOIN latest AS l ON l.run_id = a.run_id
+    WHERE v.emitter IN ('policy', 'driver')
+    GROUP BY ALL ORDER BY times DESC, 1, 2"""
+
+
+@app.command()
+def show(home: Home, model: ModelArgument) -> Output:
+    """Show a model's advice block, the record of techniques, and all rounds."""
+    home.require_ledger()
+    told = _report(home, model)
+    return Output(told, lambda: _tell(told))
+
+
+@app.command()
+def on(home: Home, model: ModelArgument) -> Output:
+    """Turn tuning on again: campaigns with --tune use the block and tune it."""
+    return _steer(home, model, "on")
+
+
+@app.command()
+def off(home: Home, model: ModelArgument) -> Output:
+    """Turn tuning off: campaigns with --tune use no advice and propose none."""
+    return _steer(home, model, "off")
+
+
+@app.command()
+def reset(home: Home, model: ModelArgument) -> Output:
+    """Begin again with an empty block; earlier rounds stay recorded but no longer count."""
+    return _steer(home, model, "reset")
+
+
+@app.command()
+def admit(
+    home: Home,
+    model: ModelArgument,
+    name: Annotated[str, typer.Argument(metavar="SCENARIO", help="Name of a candidate.")],
+) -> Output:
+    """Let a candidate scenario count in the rounds to come."""
+    with home.open_log() as log:
+        advice = _recorded(log, model)
+        advice.admit_scenario(name)
+        log.save(advice)
+    return Output({"model": model, "scenario": name}, f"scenario {name} counts from now on")
+
+
+@app.command("round")
+def round_(
+    home: Home,
+    sets: SetOption = None,
+    writer: WriterOption = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds.")] = 1,
+    technique: Annotated[
+        str | None,
+        typer.Option(
+            "--technique",
+            help="Technique to use; by default the record decides. One of "
+            f"{', '.join((*LADDER, 'distillation'))}.",
+        ),
+    ] = None,
+) -> Output:
+    """Propose and test an advice block outside of a campaign, about the latest judged runs."""
+    require_extra("train")
+    if technique is not None and technique not in TECHNIQUES:
+        raise ProctorError(f"unknown technique {technique!r}; choose from {', '.join(LADDER)}")
+    with _tuner(home, sets or [], writer or []) as tuner:
+        model = tuner.advice.model
+        patterns = _patterns(home, model)
+        for _ in range(rounds):
+            if tuner.round(patterns, technique=technique).outcome == "nothing":
+                break
+    told = _report(home, model)
+    return Output(told, lambda: _tell(told))
+
+
+@app.command()
+def challenge(
+    home: Home,
+    sets: SetOption = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MOST, help="Seed of the random draws.")
+    ] = 0,
+    count: Annotated[
+        int, typer.Option("--count", min=1, max=1_000, help="Number of scenarios.")
+    ] = 20,
+) -> Output:
+    """Search for scenarios that the model fails; exit code 1 if there are any."""
+    require_extra("train")
+    with _tuner(home, sets or [], []) as tuner:
+        kept = tuner.challenge(seed=seed, count=count)
+
+    def tell() -> None:
+        console.print(words(f"{len(kept)} of {count} scenarios are kept as candidates"))
+        for name in kept:
+            console.print(name)
+
+    return Output({"model": tuner.advice.model, "kept": kept}, tell, found=bool(kept))
+
+
+def _tuner(home: Home, sets: list[str], writer: list[str]) -> Any:
+    from proctor.cli.campaign_tuning import tuner_for  # noqa: PLC0415 - torch takes seconds to import
+
+    return tuner_for(home, sets, writer)
+
+
+def _recorded(log: Any, model: str) -> Advice:
+    name = Advice.id_of(model)
+    if name not in log.repository:
+        raise ProctorError(
+            f"no advice to a model named {model!r} is recorded; `proctor campaign --tune` begins it"
+        )
+    found: Advice = log.repository.get(name)
+    return found
+
+
+def _steer(home: Home, model: str, order: str) -> Output:
+    with home.open_log() as log:
+        name = Advice.id_of(model)
+        advice = log.repository.get(name) if name in log.repository else Advice.opened(model)
+        if order == "reset" and advice.open is not None:
+            advice.end_round("abandoned", reason="the advice was reset", proposer="operator")
+        advice.steer(order)
+        log.save(advice)
+    told = _report(home, model)
+    return Output(told, lambda: _tell(told))
+
+
+def _patterns(home: Home, model: str) -> list[Pattern]:
+    """Return what the policy did wrong in the latest judged runs of a model."""
+    return [
+        Pattern(
+            key=f"violation {kind} {rule or '-'} {emitter}",
+            kind="answer" if emitter == "driver" else "violation",
+            count=times,
+            says=f"{kind.replace('_', ' ')}{f' of {rule}' if rule else ''} by the {emitter}",
+            rule=rule,
+            runs=tuple(runs),
+        )
+        for kind, rule, emitter, times, runs in open_session(home).query(_WRONG, [model]).rows
+    ]
+
+
+def _report(home: Home, model: str) -> dict[str, Any]:
+    with home.open_log() as log:
+        advice = _recorded(log, model)
+    session = open_session(home)
+    return {
+        "model": model,
+        "on": advice.on,
+        "version": advice.champion_version,
+        "advice": advice.champion,
+        "rounds": [
+            dict(
+                zip(
+                    ("round", "outcome", "technique", "pattern", "version", "reason"),
+                    row,
+                    strict=True,
+                )
+            )
+            for row in session.query(_ROUNDS, [model]).rows
+        ],
+        "scoreboard": {
+            technique: {"wins": wins, "losses": losses, "ties": ties}
+            for technique, wins, losses, ties in session.query(_BOARD, [model]).rows
+        },
+        "candidates": [name for name, each in advice.scenarios.items() if not each["admitted"]],
+        "own_scenarios": [name for name, each in advice.scenarios.items() if each["admitted"]],
+    }
+
+
+def _tell(told: dict[str, Any]) -> None:
+    state = "on" if told["on"] else "off"
+    console.print(words(f"advice to {told['model']}: version {told['version']}, tuning is {state}"))
+    if told["advice"]:
+        console.print(words(told["advice"]))
+    print_table(
+        ("round", "outcome", "technique", "version", "reason"),
+        [
+            (
+                each["round"],
+                each["outcome"],
+                each["technique"] or "-",
+                each["version"] or "-",
+                each["reason"][:160],
+            )
+            for each in told["rounds"]
+        ],
+    )
+    for name, tally in told["scoreboard"].items():
+        said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
+        console.print(words(said))
+    for name in told["candidates"]:
+        console.print(words(f"candidate: {name}"))

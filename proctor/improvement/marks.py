@@ -1,0 +1,137 @@
+"""What people have marked on a model's decisions, for its advice: gold and bad.
+
+A decision that is marked as gold becomes a scenario: its situation, as the judge's replay of the
+run gives it, with the decision's direction as the acceptable act. One that is marked as bad becomes
+a pattern with an example of what not to do.
+
+Trust: marks and notes are people's; runs are replayed from verified entries.
+I/O: reads the log and the home.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from aggregates.decisions import Decision, Observation
+from aggregates.review import Review
+from aggregates.run import Run
+from judge.auditing.replay import replay_run
+from judge.config import JudgeConfig
+from judge.errors import StepError
+from ledger.application import LedgerApplication
+from policies.proposing.tuner import Example, Pattern
+from proctor.home import Home, notifications
+from proctor.runs.replay import read_recording
+
+__all__ = ["Mark", "bad_examples", "marks_on", "patterns_of_marks", "situation_of"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark on a decision of the model."""
+
+    index: int  # of the decision's entry
+    mark: str  # gold or bad
+    note: str
+    run: str
+    epoch: int
+    side: str | None  # of the first rule that is cited
+    decision: Decision
+
+
+def marks_on(log: LedgerApplication, model: str) -> list[Mark]:
+    """Return the latest mark on each decision of a model, by index."""
+    found: dict[int, Mark] = {}
+    for each in notifications(log, "decision.reviewed"):
+        review: Any = log.mapper.to_domain_event(each)
+        assert isinstance(review, Review.Reviewed)
+        if (mark := _read(log, review, model)) is not None:
+            found[mark.index] = mark
+    return [found[index] for index in sorted(found)]
+
+
+def bad_examples(marks: list[Mark]) -> list[Example]:
+    """Return the bad ones as examples of what not to do."""
+    return [
+        Example(
+            mark="bad",
+            rule=rule,
+            side=mark.side,
+            direction=mark.decision.direction,
+            note=mark.note,
+            entry=mark.index,
+            run=mark.run,
+        )
+        for mark in marks
+        if mark.mark == "bad"
+        for rule in mark.decision.cites
+    ]
+
+
+def patterns_of_marks(marks: list[Mark]) -> Iterator[Pattern]:
+    """Give what was marked as bad, by rule and direction."""
+    alike: dict[tuple[str, str], list[Example]] = {}
+    for each in bad_examples(marks):
+        alike.setdefault((each.rule, each.direction), []).append(each)
+    for (rule, direction), found in sorted(alike.items()):
+        yield Pattern(
+            key=f"review {rule} {direction}",
+            kind="review",
+            count=len(found),
+            says=f"{direction} for {rule}, which a reviewer marked as bad",
+            rule=rule,
+            entries=tuple(each.entry for each in found),
+            runs=tuple(sorted({each.run for each in found})),
+        )
+
+
+def situation_of(home: Home, mark: Mark) -> Observation | None:
+    """Return what was observed when a decision was made; None if the run does not replay."""
+    entries = read_recording(home, mark.run).entries
+    try:
+        replay = replay_run(entries, config=JudgeConfig())
+    except StepError:
+        return None
+    run = replay.run
+    settings, spec = replay.in_force[mark.epoch]
+    return Observation(
+        run_id="scenario",
+        epoch=mark.epoch,
+        due=mark.decision.cites,
+        evaluations=dict(run.evaluations[mark.epoch]),
+        settings=settings,
+        max_batch_size=replay.config.max_batch_size,
+        train_examples=replay.started.data["sizes"]["train"],
+        spec=spec,
+        history=tuple(run.history[: mark.epoch + 1]),
+        decisions=tuple(past for past in run.decisions if past.epoch < mark.epoch),
+        waived=run.waived,
+        rules=run.rules,
+        edits=replay.config.edits,
+    )
+
+
+def _read(log: LedgerApplication, review: Review.Reviewed, model: str) -> Mark | None:
+    events: list[Any] = list(log.events.get(UUID(review.run)))
+    if not events or type(events[0]) is not Run.Started or events[0].policy.get("model") != model:
+        return None
+    (entry,) = log.recorder.select_notifications(review.index + 1, 1)
+    made: Any = log.mapper.to_domain_event(entry)
+    if type(made) is not Run.DecisionMade or made.source != "policy":
+        return None
+    sides = {
+        event.epoch: event.evaluations
+        for event in events
+        if type(event) is Run.RulesEvaluated and event.epoch == made.epoch
+    }
+    side = sides.get(made.epoch, {}).get(made.cites[0], {}).get("side")
+    return Mark(
+        index=review.index,
+        mark=review.mark,
+        note=review.note,
+        run=review.run,
+        epoch=made.epoch,
+        side=side,
+        decision=Decision.of(tuple(made.cites), made.direction, made.params, made.justification),
+    )

@@ -1,0 +1,283 @@
+"""The tester and the judge of advice blocks: scenarios asked of the live model, with and without.
+
+Each scenario is asked through the policy that decides in a run, at temperature 0: the same prompt,
+the same ladder of answer forms, the same parsing and repairs. Both texts answer a scenario one
+after the other, in an order that is drawn, and what they answered is compared as reference tasks
+are: a promotion is wrong in at most five of a hundred, over all texts that will ever be proposed.
+Stopping early never promotes anything, so a text that does not look better is given up early.
+
+Source: judge/gauntlet/comparison, docs/explanation/calibrated-gate.md.
+Trust: answers are the model's; what is acceptable is the judge's.
+I/O: the client's, through the policy.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aggregates.decisions import Decision
+from aggregates.transcript import Call
+from judge.gauntlet.comparison.e_values import ComparisonSettings
+from judge.gauntlet.comparison.evaluate import Evaluation, compare
+from judge.gauntlet.comparison.sequential import wanted_pairs
+from judge.gauntlet.tasks.benchmark import Arm, TaskResult
+from judge.gauntlet.tasks.reference_set import Task
+from judge.reference.scenarios import LENGTH, length_task, observation_of, unaccepted
+from ledger.blobs import Blobs
+from policies.asking.ask import Client
+from policies.asking.settings import ModelSettings
+from policies.calls import CallLog
+from policies.deciding.language_model import LanguageModelPolicy
+
+__all__ = ["LENGTH_PENALTY", "SETTINGS", "Comparison", "Judge", "Tester"]
+
+LENGTH_PENALTY = 1e-5  # of the pass rate, for each character of the block
+SETTINGS = ComparisonSettings(first=5, margin=0.2, most=150)
+_NAMED = 0.5  # of the pass rate of one scenario: a change of this size is named
+_READ = ("usable", "unusable", "refused", "truncated", "too_large")  # somebody answered
+
+
+class Tester:
+    """Asks a model scenarios, in the name of a round."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        client: Client,
+        rung: str,
+        log: CallLog,
+        blobs: Blobs,
+    ) -> None:
+        # Remembered answers would make one answer out of many, and votes are many answers in one.
+        self._settings = replace(settings, temperature=0.0, cache=False, votes=1)
+        self._client = client
+        self._rung = rung
+        self._log = _Heard(log)
+        self._blobs = blobs
+
+    def ask(self, task: Task, advice: str, *, arm: Arm, repeat: int, seed: int) -> TaskResult:
+        """Return what the model's answer to a scenario is worth, with this advice block."""
+        self._log.outcomes.clear()
+        policy = LanguageModelPolicy(
+            self._settings,
+            client=self._client,
+            rung=self._rung,
+            log=self._log,
+            blobs=self._blobs,
+            advice=advice,
+        )
+        said = policy.decide(observation_of(task))
+        decisions: list[Decision] = [each.decision for each in said if each.source == "policy"]
+        problem = unaccepted(decisions, task.expected["answers"])
+        return TaskResult(
+            task_id=task.task_id,
+            arm=arm,
+            repeat=repeat,
+            seed=seed,
+            success=problem is None,
+            validation_failures=int(len(decisions) < len(said)),
+            metrics={},
+            problem=problem,
+            isolation=(),
+            missing=not any(outcome in _READ for outcome in self._log.outcomes),
+        )
+
+
+class _Heard(CallLog):
+    """Passes calls on, and knows how they ended."""
+
+    def __init__(self, log: CallLog) -> None:
+        self.outcomes: list[str] = []
+        self._log = log
+
+    def add(self, call: Call, /) -> int:
+        self.outcomes.append(call.outcome)
+        return self._log.add(call)
+
+    def count_votes(self, **told: Any) -> float:
+        return self._log.count_votes(**told)
+
+    def review_proposal(self, **told: Any) -> None:
+        self._log.review_proposal(**told)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the answers to both texts say."""
+
+    evaluation: Evaluation
+    pairs: int
+    pass_rates: tuple[float, float]  # of the champion and of the candidate
+    scores: tuple[float, float]  # with the length penalty
+    regressions: tuple[str, ...]  # scenarios, by name
+    improvements: tuple[str, ...]
+    better: bool  # the candidate is promoted
+    reason: str
+
+    def to_dict(self, *, scenarios: str) -> dict[str, Any]:
+        """Return plain values, as an event takes them."""
+        return {
+            "verdict": self.evaluation.verdict,
+            "level": self.evaluation.level,
+            "scenarios": scenarios,
+            "pairs": self.pairs,
+            "pass_rates": list(self.pass_rates),
+            "scores": list(self.scores),
+            "regressions": list(self.regressions),
+            "improvements": list(self.improvements),
+            "reasons": list(self.evaluation.reasons),
+            "comparisons": [each.to_dict() for each in self.evaluation.comparisons],
+        }
+
+
+class Judge:
+    """Compares a candidate with the champion; a tie keeps the champion."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        champion: str,
+        candidate: str,
+        level: float,
+        shorter: bool,
+        settings: ComparisonSettings = SETTINGS,
+    ) -> None:
+        """Compare on these scenarios; `shorter`: the candidate is to lose nothing but length."""
+        self._texts: Mapping[Arm, str] = {"base": champion, "candidate": candidate}
+        self._scenarios = tuple(tasks)
+        self._tasks = (*tasks, *([length_task()] if shorter else []))
+        self._level = level
+        self._shorter = shorter
+        self._settings = settings
+
+    @property
+    def sha256(self) -> str:
+        """The hash over the scenarios."""
+        told = "\n".join(sorted(task.sha256 for task in self._scenarios))
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    def wanted(self, results: Sequence[TaskResult]) -> list[tuple[Task, int]]:
+        """Return the pairs that are to be asked next; none: what there is decides."""
+        if self._given_up(results):
+            return []
+        by_id = {task.task_id: task for task in self._scenarios}
+        wanted = wanted_pairs(
+            self._measured(results), tasks=self._tasks, level=self._level, settings=self._settings
+        )
+        return [(by_id[name], repeat) for name, repeat in wanted if name in by_id]
+
+    def compare(self, results: Sequence[TaskResult]) -> Comparison:
+        """Return what the answers say."""
+        measured = self._measured(results)
+        found = compare(
+            [each for each in measured if each.arm == "base"],
+            [each for each in measured if each.arm == "candidate"],
+            tasks=self._tasks,
+            level=self._level,
+            settings=self._settings,
+        )
+        rates = self._rates(results)
+        base, candidate = (_mean(each) for each in (rates["base"], rates["candidate"]))
+        scores = (self._score("base", base), self._score("candidate", candidate))
+        lost, gained = self._named(results)
+        lost = _together(lost, found.regressions)
+        gained = tuple(name for name in _together(gained, found.improvements) if name != LENGTH)
+        better = found.verdict == "better" and not lost
+        better = better and (self._shorter or scores[1] > scores[0])
+        return Comparison(
+            evaluation=found,
+            pairs=sum(each.arm == "base" for each in results),
+            pass_rates=(base, candidate),
+            scores=scores,
+            regressions=lost,
+            improvements=gained,
+            better=better,
+            reason=_reason(base, candidate, scores, lost, gained, better=better),
+        )
+
+    def _score(self, arm: Arm, rate: float) -> float:
+        return rate - LENGTH_PENALTY * len(self._texts[arm])
+
+    def _given_up(self, results: Sequence[TaskResult]) -> bool:
+        """Return whether the candidate does not look better once each scenario was asked enough."""
+        asked = Counter(each.task_id for each in results if each.arm == "candidate")
+        if any(asked[task.task_id] < self._settings.first for task in self._scenarios):
+            return False
+        rates = self._rates(results)
+        if self._named(results)[0]:
+            return True
+        base, candidate = (_mean(rates[arm]) for arm in ("base", "candidate"))
+        return not self._shorter and self._score("candidate", candidate) <= self._score(
+            "base", base
+        )
+
+    def _named(self, results: Sequence[TaskResult]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the scenarios that are answered worse, and better, by at least half of the pairs.
+
+        By chance, a model that errs in a tenth of its answers does so in fewer than one of 100.
+        """
+        rates = self._rates(results)
+        changes = {
+            name: rates["candidate"][name] - rate
+            for name, rate in rates["base"].items()
+            if name in rates["candidate"]
+        }
+        lost = tuple(name for name, change in changes.items() if change <= -_NAMED)
+        return lost, tuple(name for name, change in changes.items() if change >= _NAMED)
+
+    def _rates(self, results: Sequence[TaskResult]) -> Mapping[Arm, Mapping[str, float]]:
+        found: dict[Arm, dict[str, list[bool]]] = {"base": {}, "candidate": {}}
+        for each in results:
+            found[each.arm].setdefault(each.task_id, []).append(each.success)
+        return {
+            arm: {name: sum(each) / len(each) for name, each in answers.items()}
+            for arm, answers in found.items()
+        }
+
+    def _measured(self, results: Iterable[TaskResult]) -> list[TaskResult]:
+        """Return the answers, with the lengths of both texts where these are what is to improve."""
+        if not self._shorter:
+            return list(results)
+        lengths = [
+            TaskResult(
+                task_id=LENGTH,
+                arm=arm,
+                repeat=repeat,
+                seed=0,
+                success=True,
+                validation_failures=0,
+                metrics={"recall": 1.0, "bytes": float(len(text.encode()))},
+                problem=None,
+                isolation=(),
+            )
+            for arm, text in self._texts.items()
+            for repeat in range(self._settings.confirmed)
+        ]
+        return [*results, *lengths]
+
+
+def _mean(rates: Mapping[str, float]) -> float:
+    return sum(rates.values()) / len(rates) if rates else 0.0
+
+
+def _together(*names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({name for each in names for name in each}))
+
+
+def _reason(
+    base: float,
+    candidate: float,
+    scores: tuple[float, float],
+    lost: Sequence[str],
+    gained: Sequence[str],
+    *,
+    better: bool,
+) -> str:
+    told = f"pass rate {base:.3f} -> {candidate:.3f}, score {scores[0]:.4f} -> {scores[1]:.4f}"
+    told += f"; improved: {', '.join(gained)}" if gained else ""
+    told += f"; regressed: {', '.join(lost)}" if lost else ""
+    return told + ("" if better else "; the advice stays as it is")

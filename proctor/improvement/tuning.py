@@ -1,0 +1,484 @@
+"""Rounds of tuning an advice block: a text is proposed, tested on scenarios, promoted or not.
+
+Everything is in the ledger, in the stream of the model's advice: each text, each pair of answers,
+each outcome, rounds without a proposal among them. Whoever is killed and begins again goes on with
+the text that is open. The scoreboard of techniques follows from the stream, over all campaigns.
+
+I/O: appends to the log; asks the model, and the writer where there is one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from random import Random, SystemRandom
+from typing import Any
+
+from aggregates.canonical import digest
+from aggregates.improvement.advice import Advice, Tried
+from judge.auditing.report import AuditReport
+from judge.gauntlet.comparison.e_values import ComparisonSettings
+from judge.gauntlet.comparison.sequential import ErrorBudget
+from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed
+from judge.gauntlet.tasks.reference_set import Task
+from judge.reference.observations import from_plain, to_plain
+from judge.reference.scenarios import (
+    acceptable_answers,
+    held_out,
+    observation_of,
+    scenario,
+)
+from ledger.application import LedgerApplication
+from ledger.blobs import Blobs
+from policies.asking.ask import Asker, Client, find_rung
+from policies.asking.settings import ModelSettings
+from policies.errors import AnswerError, SilentError
+from policies.proposing.adversary import edge_cases
+from policies.proposing.advice import PLAYBOOK_EXAMPLES, ask_for_advice, verify_advice
+from policies.proposing.tuner import (
+    DISTILLATION,
+    LADDER,
+    LOST,
+    TIED,
+    WON,
+    Choice,
+    Example,
+    Pattern,
+    Trial,
+    choose,
+    rewrite,
+    usable_techniques,
+)
+from proctor.home import Home
+from proctor.improvement.marks import (
+    Mark,
+    bad_examples,
+    marks_on,
+    patterns_of_marks,
+    situation_of,
+)
+from proctor.improvement.proposers import ProposalTranscript
+from proctor.improvement.scenario_tests import SETTINGS, Judge, Tester
+
+__all__ = ["Tuner", "Writer", "open_advice", "patterns_of", "trials_of"]
+
+TEMPLATE = "template"
+_PATIENCE = 3  # answers in a row that were not given
+_ASKED = 3  # times, before a scenario of the adversary's is kept
+_CAME_TO = {"promoted": WON, "unusable": LOST, "refused": LOST, "nothing": TIED}
+
+
+def open_advice(log: LedgerApplication, model: str) -> Advice:
+    """Return the advice to a model as it is recorded, or a new one."""
+    if (name := Advice.id_of(model)) in log.repository:
+        found: Advice = log.repository.get(name)
+        return found
+    return Advice.opened(model)
+
+
+def trials_of(advice: Advice) -> list[Trial]:
+    """Return what techniques were tried on what since the last reset, oldest first."""
+    return [
+        Trial(technique=each.technique, pattern=each.pattern, result=result)
+        for each in advice.tried
+        if each.round > advice.since
+        and each.technique is not None
+        and (result := _result(each)) is not None
+    ]
+
+
+def patterns_of(verdict: AuditReport) -> list[Pattern]:
+    """Return what an attempt's policy did wrong; what others caused no prompt can mend."""
+    counts = Counter(
+        (found.kind, found.rule or "", found.emitter)
+        for found in verdict.violations
+        if found.emitter in ("policy", "driver")
+    )
+    return [
+        Pattern(
+            key=f"violation {kind} {rule or '-'} {emitter}",
+            kind="answer" if emitter == "driver" else "violation",
+            count=count,
+            says=f"{kind.replace('_', ' ')}{f' of {rule}' if rule else ''} by the {emitter}",
+            rule=rule or None,
+            runs=(verdict.run_id,),
+        )
+        for (kind, rule, emitter), count in sorted(counts.items())
+    ]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A model that writes the texts."""
+
+    settings: ModelSettings
+    client: Client
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What came of writing a text."""
+
+    outcome: str  # usable, or a round's
+    said: str  # the rationale, or the problem
+    text: str = ""
+    calls: int = 0
+
+
+class Tuner:
+    """Tunes the advice to one model."""
+
+    def __init__(
+        self,
+        log: LedgerApplication,
+        blobs: Blobs,
+        settings: ModelSettings,
+        *,
+        client: Client,
+        writer: Writer | None = None,
+        home: Home | None = None,
+        scenarios: Sequence[Task] | None = None,
+        comparison: ComparisonSettings = SETTINGS,
+        random: Random | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._log = log
+        self._blobs = _Remembering(blobs)
+        self._settings = settings
+        self._client = client
+        self._writer = writer
+        self._home = home  # where marked decisions can be replayed
+        self._held_out = held_out() if scenarios is None else tuple(scenarios)
+        self._comparison = comparison
+        self._random = random or SystemRandom()
+        self._say = say
+        self.advice = open_advice(log, settings.model)
+
+    def champion(self) -> tuple[str, int]:
+        """Return the advice block that is in force, and its version."""
+        advice = self.advice
+        return (advice.champion, advice.champion_version) if advice.on else ("", 0)
+
+    def after_attempt(self, campaign: str, number: int, verdict: AuditReport) -> None:
+        """Do the round after an attempt, unless it was done."""
+        if (campaign, number) not in self.advice.done:
+            self.round(patterns_of(verdict), campaign=campaign, attempt=number)
+
+    def round(
+        self,
+        patterns: Sequence[Pattern],
+        *,
+        technique: str | None = None,
+        campaign: str | None = None,
+        attempt: int | None = None,
+    ) -> Advice.RoundEnded:
+        """Do a round; one that another process left open is ended first."""
+        if (opened := self.advice.open) is not None:
+            ended = self._finish()
+            if (opened["campaign"], opened["attempt"]) == (campaign, attempt):
+                return ended
+        where = {"campaign": campaign, "attempt": attempt}
+        if not self.advice.on:
+            return self._end("nothing", "tuning is turned off", **where)
+        marks = marks_on(self._log, self._settings.model)
+        self._take_in(marks)
+        examples = (*PLAYBOOK_EXAMPLES, *bad_examples(marks))
+        found = [*patterns, *patterns_of_marks(marks)]
+        return self._propose(found, examples, technique, where) or self._finish()
+
+    def challenge(self, *, seed: int, count: int) -> list[str]:
+        """Have the adversary make scenarios; keep those that the champion fails as candidates."""
+        if self.advice.open is not None:
+            self._finish()
+        transcript, tester = self._tester(f"adversary {seed}")
+        kept = []
+        situations = [observation_of(task) for task in self._scenarios()]
+        for seen in edge_cases(situations, seed=seed, count=count):
+            plain = to_plain(seen)
+            expected = acceptable_answers(seen)
+            name = f"edge-{digest({'observation': plain, 'expected': expected})[:12]}"
+            origin = f"adversary, seed {seed}"
+            task = scenario(name, seen, expected, origin=origin)
+            champion, _ = self.champion()
+            found = [
+                tester.ask(task, champion, arm="base", repeat=repeat, seed=0)
+                for repeat in range(_ASKED)
+            ]
+            if all(each.missing for each in found):
+                raise SilentError(f"{self._client.endpoint} did not answer any scenario")
+            wrong = sum(not each.success and not each.missing for each in found)
+            if 2 * wrong > _ASKED and name not in self.advice.scenarios:
+                self.advice.record_scenario(
+                    name, origin=origin, observation=plain, expected=expected, admitted=False
+                )
+                self._log.save(self.advice)
+                kept.append(name)
+        self._say(f"the adversary's scenarios took {transcript.calls} calls")
+        return kept
+
+    def _take_in(self, marks: Sequence[Mark]) -> None:
+        """Make scenarios of decisions that were marked as gold, once."""
+        for mark in marks:
+            name = f"gold-{mark.index}"
+            if mark.mark != "gold" or name in self.advice.scenarios or self._home is None:
+                continue
+            if (seen := situation_of(self._home, mark)) is None:
+                continue
+            acts = [{"direction": mark.decision.direction, "params": {}}]
+            self.advice.record_scenario(
+                name,
+                origin=f"the decision in entry {mark.index}, marked as gold",
+                observation=to_plain(seen),
+                expected=[
+                    {"rule": rule, "acts": acts if mark.decision.acts else []}
+                    for rule in mark.decision.cites
+                ],
+                admitted=True,
+            )
+            self._log.save(self.advice)
+
+    def _propose(
+        self,
+        patterns: Sequence[Pattern],
+        examples: Sequence[Example],
+        technique: str | None,
+        where: dict[str, Any],
+    ) -> Advice.RoundEnded | None:
+        """Record a proposal; where there is none, end the round and return that."""
+        choice = self._choose(patterns, examples, technique)
+        if choice is None:
+            wanted = f" by {technique}" if technique else ""
+            reason = f"nothing went wrong that is not tried yet{wanted}"
+            return self._end("nothing", reason if patterns else "nothing went wrong", **where)
+        about = {"technique": choice.technique, "pattern": choice.pattern.key, **where}
+        try:
+            written = self._write(choice, examples)
+        except SilentError as error:
+            return self._end("unanswered", str(error), **about)
+        if written.outcome != "usable":
+            return self._end(written.outcome, written.said, calls=written.calls, **about)
+        self.advice.propose(
+            written.text,
+            proposer=self._proposer,
+            rationale=written.said,
+            evidence=choice.pattern.evidence(),
+            **about,
+        )
+        self._log.save(self.advice)
+        return None
+
+    @property
+    def _proposer(self) -> str:
+        return TEMPLATE if self._writer is None else self._writer.settings.model
+
+    def _choose(
+        self, patterns: Sequence[Pattern], examples: Sequence[Example], technique: str | None
+    ) -> Choice | None:
+        """Return what is tried: what was not tried on the pattern; at last, a shorter text."""
+        trials, champion = trials_of(self.advice), self.advice.champion
+        left = list(patterns)
+        while left and technique != DISTILLATION:
+            usable = {t for each in left for t in usable_techniques(each, examples)}
+            usable &= set(LADDER if technique is None else (technique,))
+            found = choose(left, trials, usable=usable, again=technique is not None)
+            if found is None:
+                break
+            if self._writer is not None or self._rewritten(found, examples) is not None:
+                return found
+            left.remove(found.pattern)
+        length = _too_long(champion, self.advice.champion_version)
+        tried = {trial.pattern for trial in trials}
+        if champion and technique in (None, DISTILLATION) and length.key not in tried:
+            found = Choice(pattern=length, technique=DISTILLATION)
+            if self._writer is not None or self._rewritten(found, examples) is not None:
+                return found
+        return None
+
+    def _rewritten(self, choice: Choice, examples: Sequence[Example]) -> str | None:
+        return rewrite(choice.technique, self.advice.champion, choice.pattern, examples)
+
+    def _write(self, choice: Choice, examples: Sequence[Example]) -> "_Written":
+        before = self.advice.champion
+        if self._writer is None:
+            text = (self._rewritten(choice, examples) or "").strip()
+            try:
+                verify_advice(text, technique=choice.technique, before=before)
+            except AnswerError as error:
+                return _Written("refused", str(error))
+            return _Written("usable", f"{choice.technique}. {choice.pattern.says}", text)
+        settings = self._writer.settings
+        transcript = self._transcript("writer", settings)
+        asker = Asker(settings, client=self._writer.client, log=transcript, blobs=self._blobs)
+        asked = ask_for_advice(
+            asker,
+            find_rung(asker),
+            before=before,
+            pattern=choice.pattern,
+            technique=choice.technique,
+            earlier=self._earlier(),
+        )
+        if asked.found is not None:
+            found = asked.found
+            return _Written("usable", found.rationale, found.advice, transcript.calls)
+        read = asked.outcome in ("unusable", "truncated", "refused")
+        problem = asked.problem or asked.outcome
+        return _Written("unusable" if read else "unanswered", problem, calls=transcript.calls)
+
+    def _earlier(self) -> list[str]:
+        return [
+            f"{each.technique} on {each.pattern}: {each.outcome}"
+            for each in self.advice.tried
+            if each.round > self.advice.since and each.technique is not None
+        ]
+
+    def _transcript(self, name: str, settings: ModelSettings) -> ProposalTranscript:
+        stream = self.advice.transcript_of(self.advice.rounds + 1, name)
+        return ProposalTranscript(self._log, stream, policy={"name": name, **settings.to_dict()})
+
+    def _finish(self) -> Advice.RoundEnded:
+        """Test the text that is open, and promote it or keep the champion."""
+        advice = self.advice
+        opened = advice.open
+        assert opened is not None
+        earlier = [each.outcome == "promoted" for each in advice.tried if each.level > 0]
+        judge = Judge(
+            self._scenarios(),
+            champion=advice.champion,
+            candidate=opened["text"],
+            level=ErrorBudget().level(earlier),
+            shorter=opened["technique"] == DISTILLATION,
+            settings=self._comparison,
+        )
+        try:
+            transcript, tester = self._tester("tester")
+        except SilentError as error:
+            return self._end("unanswered", str(error))
+        results, missing = _results(advice), 0
+        self._say(f"testing version {opened['version']} of the advice ({opened['technique']})")
+        while wanted := judge.wanted(results):
+            for task, repeat in self._random.sample(wanted, k=len(wanted)):
+                pair = self._ask_pair(tester, task, repeat)
+                results += pair
+                missing = missing + 1 if all(each.missing for each in pair) else 0
+                if missing == _PATIENCE:
+                    reason = f"{_PATIENCE} scenarios in a row were not answered"
+                    return self._end("unanswered", reason, calls=transcript.calls)
+        found = judge.compare(results)
+        return self._end(
+            "promoted" if found.better else "kept",
+            found.reason,
+            calls=transcript.calls,
+            measured=found.to_dict(scenarios=judge.sha256),
+        )
+
+    def _tester(self, name: str) -> tuple[ProposalTranscript, Tester]:
+        """Return who asks scenarios, on the rung that a probe finds, and the transcript."""
+        transcript = self._transcript(name, self._settings)
+        asker = Asker(self._settings, client=self._client, log=transcript, blobs=self._blobs)
+        rung = transcript.rung or find_rung(asker)
+        return transcript, Tester(
+            self._settings, client=self._client, rung=rung, log=transcript, blobs=self._blobs
+        )
+
+    def _ask_pair(self, tester: Tester, task: Task, repeat: int) -> list[TaskResult]:
+        """Ask both texts about a scenario, in an order that is drawn, and record the answers."""
+        opened = self.advice.open
+        assert opened is not None
+        texts: dict[Arm, str] = {"base": self.advice.champion, "candidate": opened["text"]}
+        seed = drawn_seed(task, self._random)
+        order: list[Arm] = self._random.sample([*texts], k=2)
+        found = {
+            arm: tester.ask(task, texts[arm], arm=arm, repeat=repeat, seed=seed) for arm in order
+        }
+        told = {
+            arm: {
+                "success": each.success,
+                "valid": not each.validation_failures,
+                "missing": each.missing,
+                "problem": each.problem,
+            }
+            for arm, each in found.items()
+        }
+        self.advice.answer(
+            task.task_id,
+            repeat=repeat,
+            seed=seed,
+            first=order[0],
+            base=told["base"],
+            candidate=told["candidate"],
+        )
+        self._log.save(self.advice)
+        return [*found.values()]
+
+    def _scenarios(self) -> list[Task]:
+        own = [
+            scenario(name, from_plain(each["observation"]), each["expected"], origin=each["origin"])
+            for name, each in self.advice.scenarios.items()
+            if each["admitted"]
+        ]
+        return [*self._held_out, *own]
+
+    def _end(self, outcome: str, reason: str, **told: Any) -> Advice.RoundEnded:
+        self.advice.end_round(outcome, reason=reason, proposer=self._proposer, **told)
+        ended = self.advice.pending_events[-1]
+        assert isinstance(ended, Advice.RoundEnded)
+        self._log.save(self.advice)
+        self._say(f"advice, round {ended.round}: {outcome}. {reason}")
+        return ended
+
+
+class _Remembering:
+    """Blobs of which each is written once: scenarios are asked in the same words many times."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._written: set[bytes] = set()
+
+    def put(self, content: bytes, /) -> str:
+        """Keep bytes and return their hash."""
+        hashed = sha256(content)
+        if hashed.digest() in self._written:
+            return hashed.hexdigest()
+        kept = self._blobs.put(content)
+        self._written.add(hashed.digest())
+        return kept
+
+    def get(self, digest: str, /) -> bytes:
+        """Return kept bytes."""
+        return self._blobs.get(digest)
+
+
+def _results(advice: Advice) -> list[TaskResult]:
+    """Return the answers of the open round as they are recorded."""
+    return [
+        TaskResult(
+            task_id=each["scenario"],
+            arm=arm,
+            repeat=each["repeat"],
+            seed=each["seed"],
+            success=each[arm]["success"],
+            validation_failures=int(not each[arm]["valid"]),
+            metrics={},
+            problem=each[arm]["problem"],
+            isolation=(),
+            missing=each[arm]["missing"],
+        )
+        for each in advice.answers
+        for arm in ARMS
+    ]
+
+
+def _result(tried: Tried) -> str | None:
+    """Return how a technique did; None if the round says nothing of it."""
+    if tried.outcome == "kept":
+        return TIED if tried.verdict == "cannot tell" else LOST
+    return _CAME_TO.get(tried.outcome)
+
+
+def _too_long(text: str, version: int) -> Pattern:
+    return Pattern(
+        key=f"length of version {version}",
+        kind="request",
+        count=1,
+        says=f"the advice has {len(text)} characters, which every call pays for",
+    )
