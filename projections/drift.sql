@@ -36,7 +36,8 @@ COMMENT ON COLUMN alarms.note IS 'What the operator said';
 -- that failed speaks against a run that goes on, too.
 CREATE VIEW production_runs AS
 WITH counting AS (
-    SELECT a.run_id, a.hard_fail, e.validation_accuracy AS accuracy
+    SELECT
+        a.run_id, a.hard_fail, a.exercised, e.process_score, e.validation_accuracy AS accuracy
     FROM audit_strengths AS a
     JOIN audit_scores AS e ON e.audit_id = a.audit_id AND e.idx = a.idx
     WHERE a.valid
@@ -55,38 +56,124 @@ WITH counting AS (
 
 own AS (SELECT run_id, ARG_MAX(val_accuracy, idx) AS accuracy FROM epochs GROUP BY run_id),
 
-results AS (
+-- Runs of one task have the same configuration and data, whatever their seed. A run has learned
+-- something if its accuracy is at least a tenth of the way from chance to 1.
+ended AS (
     SELECT
         r.run_id,
-        COALESCE(l.hard_fail, FALSE) AS hard_fail,
+        r.checkpoint AS checkpoint_id,
+        r.started_idx,
+        SHA256(CAST(ROW(JSON_MERGE_PATCH(r.config, '{"seed": null}'), r.data) AS VARCHAR)) AS task,
         COALESCE(l.accuracy, o.accuracy) AS accuracy,
-        1.0 / TRY_CAST((r.spec ->> '$.classes') AS INTEGER) AS chance
+        1.0 / TRY_CAST((r.spec ->> '$.classes') AS INTEGER) AS chance,
+        COALESCE(TRY_CAST((r.data ->> '$.sizes.validation') AS BIGINT), 100) AS examples,
+        l.process_score,
+        l.exercised,
+        r.end_reason = 'completed' AND NOT COALESCE(l.hard_fail, FALSE)
+        AND COALESCE(l.process_score >= 0.5, TRUE) AS orderly
     FROM runs AS r
     LEFT JOIN counting AS l ON l.run_id = r.run_id
     LEFT JOIN own AS o ON o.run_id = r.run_id
+    ANTI JOIN provocations AS p ON p.run_id = r.run_id
+    WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL
+),
+
+results AS (
+    SELECT
+        *,
+        orderly AND COALESCE(
+            ISFINITE(accuracy) AND accuracy >= chance + 0.1 * (1 - chance), FALSE
+        ) AS learned
+    FROM ended
+),
+
+first_runs AS (
+    SELECT task, accuracy, examples
+    FROM results
+    WHERE learned
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY task ORDER BY started_idx) <= 20
+),
+
+ranges AS (
+    SELECT
+        task,
+        MEDIAN(accuracy) - 3 * GREATEST(
+            1.4826 * MAD(accuracy), SQRT(MEDIAN(accuracy) * (1 - MEDIAN(accuracy)) / MIN(examples))
+        ) AS low
+    FROM first_runs
+    GROUP BY task
+    HAVING COUNT(*) >= 10
 )
 
--- A run has learned something if its accuracy is at least a tenth of the way from chance to 1.
 SELECT
     r.run_id,
-    r.checkpoint AS checkpoint_id,
+    r.checkpoint_id,
     r.started_idx,
-    f.accuracy,
-    f.chance,
-    r.end_reason = 'completed' AND NOT f.hard_fail
-    AND COALESCE(ISFINITE(f.accuracy) AND f.accuracy >= f.chance + 0.1 * (1 - f.chance), FALSE)
-        AS success
-FROM runs AS r
-JOIN results AS f ON f.run_id = r.run_id
-ANTI JOIN provocations AS p ON p.run_id = r.run_id
-WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL;
+    r.task,
+    r.accuracy,
+    r.chance,
+    g.low,
+    r.process_score,
+    r.exercised,
+    r.learned AND COALESCE(r.accuracy >= g.low, TRUE) AS success
+FROM results AS r
+LEFT JOIN ranges AS g USING (task);
 COMMENT ON VIEW production_runs IS 'Finished runs under each checkpoint, without runs that have a provoked fault';
 COMMENT ON COLUMN production_runs.run_id IS 'The run';
 COMMENT ON COLUMN production_runs.checkpoint_id IS 'That it is labelled with';
 COMMENT ON COLUMN production_runs.started_idx IS 'Ledger index of its start';
 COMMENT ON COLUMN production_runs.accuracy IS 'On the validation set: as the audit that checked most measured it, else of the last epoch; where a judge has a key, of the signed audits';
 COMMENT ON COLUMN production_runs.chance IS 'Accuracy of guessing, from the number of classes';
-COMMENT ON COLUMN production_runs.success IS 'Completed, no hard fail in the audit that checked most, and an accuracy of at least chance + 0.1 * (1 - chance)';
+COMMENT ON COLUMN production_runs.task IS 'Same for runs with the same configuration and data, whatever their seed';
+COMMENT ON COLUMN production_runs.low IS 'Lower end of the healthy range of its task: the median accuracy of the first 20 runs of the task that learned, less 3 robust deviations; NULL: there are fewer than 10';
+COMMENT ON COLUMN production_runs.process_score IS 'In the same audit; NULL: there is none';
+COMMENT ON COLUMN production_runs.exercised IS 'Whether enough rules fired and were answered in it; NULL: there is no audit';
+COMMENT ON COLUMN production_runs.success IS 'Completed, no hard fail and a process score of at least 0.5 in the audit that checked most, an accuracy of at least chance + 0.1 * (1 - chance), and within the healthy range of its task';
+
+-- The sum of failures less successes that never falls below zero. It begins again with each
+-- checkpoint, and when an operator has answered an alarm of production.
+CREATE VIEW production_charts AS
+WITH placed AS (
+    SELECT
+        p.run_id,
+        c.line_id,
+        p.checkpoint_id,
+        p.started_idx,
+        p.success,
+        (
+            SELECT COUNT(*) FROM drift_answers AS a
+            WHERE a.line_id = c.line_id AND a.kind = 'production' AND a.idx < p.started_idx
+        ) AS answers
+    FROM production_runs AS p
+    JOIN checkpoint_starts AS c USING (checkpoint_id)
+),
+
+walks AS (
+    SELECT
+        *,
+        SUM(CASE WHEN success THEN -1 ELSE 1 END) OVER (
+            PARTITION BY line_id, checkpoint_id, answers ORDER BY started_idx
+        ) AS walk
+    FROM placed
+)
+
+SELECT
+    run_id,
+    line_id,
+    checkpoint_id,
+    started_idx,
+    answers,
+    CAST(walk - LEAST(0, MIN(walk) OVER (
+        PARTITION BY line_id, checkpoint_id, answers ORDER BY started_idx
+    )) AS INTEGER) AS deficit
+FROM walks;
+COMMENT ON VIEW production_charts IS 'How far failures outnumber successes after each run of a checkpoint; 8 is an alarm';
+COMMENT ON COLUMN production_charts.run_id IS 'The run';
+COMMENT ON COLUMN production_charts.line_id IS 'The line of its checkpoint';
+COMMENT ON COLUMN production_charts.checkpoint_id IS 'That it is labelled with';
+COMMENT ON COLUMN production_charts.started_idx IS 'Ledger index of its start';
+COMMENT ON COLUMN production_charts.answers IS 'Alarms of production on the line that operators had answered by then; each begins the sum again';
+COMMENT ON COLUMN production_charts.deficit IS 'Failures less successes since the sum was last zero';
 
 CREATE VIEW checkpoint_metrics AS
 WITH evaluated AS (
@@ -105,8 +192,20 @@ WITH evaluated AS (
 ),
 
 produced AS (
-    SELECT checkpoint_id, COUNT(*) AS runs, COUNT(*) FILTER (success) AS good
-    FROM production_runs GROUP BY checkpoint_id
+    SELECT
+        checkpoint_id,
+        COUNT(*) AS runs,
+        COUNT(*) FILTER (success) AS good,
+        AVG(process_score) FILTER (exercised) AS process_score,
+        AVG(CAST(exercised AS INTEGER)) AS exercised
+    FROM production_runs
+    GROUP BY checkpoint_id
+),
+
+charted AS (
+    SELECT line_id, checkpoint_id, ARG_MAX(deficit, (answers, deficit)) AS deficit
+    FROM production_charts
+    GROUP BY line_id, checkpoint_id
 ),
 
 asked AS (
@@ -152,6 +251,10 @@ SELECT
     COALESCE(p.runs, 0) AS production_runs,
     COALESCE(p.good, 0) AS production_good,
     p.good / p.runs AS production_success,
+    p.process_score AS production_process,
+    p.exercised AS production_exercised,
+    COALESCE(d.deficit, 0) AS production_deficit,
+    COALESCE(d.deficit >= 8, FALSE) AS production_alarm,
     e.validation_pass,
     COALESCE(q.proposals, 0) AS proposals,
     COALESCE(q.accepted, 0) AS accepted,
@@ -162,6 +265,7 @@ SELECT
 FROM checkpoint_starts AS c
 LEFT JOIN evaluated AS e ON e.checkpoint_id = c.checkpoint_id
 LEFT JOIN produced AS p ON p.checkpoint_id = c.checkpoint_id
+LEFT JOIN charted AS d ON d.checkpoint_id = c.checkpoint_id AND d.line_id = c.line_id
 LEFT JOIN asked AS a ON a.checkpoint_id = c.checkpoint_id
 LEFT JOIN proposed AS q ON q.checkpoint_id = c.checkpoint_id;
 COMMENT ON VIEW checkpoint_metrics IS 'Six measures of each checkpoint, and the size of its code; NULL: nothing was measured';
@@ -175,8 +279,12 @@ COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference ta
 COMMENT ON COLUMN checkpoint_metrics.budget_utilisation IS 'Mean share of the tokens that a model may answer with, over the calls of its runs';
 COMMENT ON COLUMN checkpoint_metrics.retrieval_precision IS 'Mean precision of the selected rows, over the reference tasks that measure it';
 COMMENT ON COLUMN checkpoint_metrics.production_runs IS 'Runs that have ended under it; those with a fault on purpose are left out';
-COMMENT ON COLUMN checkpoint_metrics.production_good IS 'Of these, completed with no audit against them and an accuracy above chance (production_runs)';
+COMMENT ON COLUMN checkpoint_metrics.production_good IS 'Of these, successes (production_runs)';
 COMMENT ON COLUMN checkpoint_metrics.production_success IS 'Their share';
+COMMENT ON COLUMN checkpoint_metrics.production_process IS 'Mean process score of those that exercised it';
+COMMENT ON COLUMN checkpoint_metrics.production_exercised IS 'Share of the judged ones that exercised the process';
+COMMENT ON COLUMN checkpoint_metrics.production_deficit IS 'The largest deficit since the last answer to an alarm (production_charts)';
+COMMENT ON COLUMN checkpoint_metrics.production_alarm IS 'Whether it has reached 8: more runs fail than chance allows';
 COMMENT ON COLUMN checkpoint_metrics.validation_pass IS 'Share of reference tasks without an answer that was refused';
 COMMENT ON COLUMN checkpoint_metrics.proposals IS 'Changes to it that were judged';
 COMMENT ON COLUMN checkpoint_metrics.accepted IS 'Of these, promoted';

@@ -56,6 +56,7 @@ class ChartLimits:
     confirmations: int = 2  # later evaluations that have to be as low before anything is undone
     pause: float = 600.0  # s between an evaluation and the one that confirms it
     production: float = 2e-5  # of error, each checkpoint
+    deficit: int = 8  # by which failed runs outnumber successes; as in projections/drift.sql
     growth: float = 0.25  # of complexity beyond that of the value
     window: int = 5  # checkpoints over which gains are looked at
 
@@ -209,6 +210,15 @@ def unproductive(right: Array, runs: Array, limits: ChartLimits) -> Flags:
     all_right, all_runs = np.cumsum(right, axis=-1), np.cumsum(runs, axis=-1)
     tail = hypergeom.cdf(right, all_runs, all_right, runs)  # NaN where there is no run at all
     return np.asarray(tail < limits.production)
+
+
+def deficits(success: Flags) -> Array:
+    """Return by how much failures outnumber successes (..., runs); never below zero.
+
+    The view production_charts does the same.
+    """
+    walk = np.cumsum(np.where(success, -1, 1), axis=-1)
+    return np.asarray(walk - np.minimum.accumulate(np.minimum(walk, 0), axis=-1))
 
 
 def grown(complexity: Array, values: Array, base: Baseline, limits: ChartLimits) -> Flags:

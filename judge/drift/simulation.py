@@ -23,6 +23,7 @@ from judge.drift.charts import (
     beyond,
     broken,
     declined,
+    deficits,
     grown,
     page_hinkley,
     ratchet,
@@ -37,6 +38,7 @@ __all__ = [
     "correlated_table",
     "disturbed_table",
     "evaluations_needed",
+    "production_table",
     "simulate",
     "small_set_table",
 ]
@@ -95,6 +97,7 @@ def simulate(plan: DriftSimulation) -> Iterator[Table]:
     yield correlated_table(plan)
     yield disturbed_table(plan)
     yield small_set_table(plan)
+    yield production_table(plan)
 
 
 def alarms(streams: _Streams, limits: ChartLimits) -> Mapping[str, Flags]:
@@ -242,6 +245,21 @@ def small_set_table(plan: DriftSimulation) -> Table:
             {"tasks lost of 7": str(lost), "rolled back": percent(flags.any(axis=-1).mean())}
         )
     return Table.of("Seven tasks, ten identical baselines, and 1% of the other answers wrong", rows)
+
+
+def production_table(plan: DriftSimulation) -> Table:
+    """Return how often the runs of a checkpoint alarm, by the share of them that succeed."""
+    rows = []
+    for number, share in enumerate((0.95, 0.9, 0.8, 0.05, 0.0)):
+        rng = _rng(plan, 12, number)
+        raised = deficits(rng.random((plan.streams, 100)) < share) >= plan.limits.deficit
+        told = {"runs that succeed": percent(share)}
+        for runs in (8, 10, 100):
+            told[f"alarm within {runs} runs"] = percent(raised[:, :runs].any(axis=-1).mean())
+        rows.append(told)
+    return Table.of(
+        f"Production runs of one checkpoint: {plan.streams:,} streams with an alarm", rows
+    )
 
 
 def _healthy_table(plan: DriftSimulation) -> Table:

@@ -36,8 +36,9 @@ __all__ = [
 ]
 
 BREAKER = "circuit breaker"
-Production = Mapping[str, tuple[int, int]]
-"""Checkpoint -> runs that went well, and all that have ended."""
+PRODUCTION = "production"
+Production = Mapping[str, tuple[int, int, int]]
+"""Checkpoint -> runs that went well, all that have ended, and their largest deficit."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def watch(
     waits = _waits_until(place, limits)
     # An evaluation that waits for its confirmation raises no alarm.
     known = history if waits is None else replace(history, points=history.points[:-1])
-    found = look(known, limits, _chain(line, production))
+    deficit = production.get(line.active, (0, 0, 0))[2]
+    found = look(known, limits, _chain(line, production), deficit=deficit)
     open_kinds = {alarm.kind for alarm in line.open_alarms.values()}
     raised = tuple(each for each in found if each.kind not in open_kinds)
     for each in raised:
@@ -150,22 +152,30 @@ def watch(
 
 
 def look(
-    history: DriftHistory, limits: ChartLimits, production: Sequence[tuple[int, int]] = ()
+    history: DriftHistory,
+    limits: ChartLimits,
+    production: Sequence[tuple[int, int]] = (),
+    *,
+    deficit: int = 0,
 ) -> list[Finding]:
     """Return what the charts say of the latest evaluation, and of the latest checkpoint's runs.
 
-    `production` has runs that went well and all runs, checkpoint by checkpoint, the original first.
+    `production` has runs that went well and all runs, checkpoint by checkpoint, the original first;
+    `deficit` is that of the latest.
     """
     found = []
     if history.points:
         found += _charted(history, limits)
-    if production:
+    if deficit >= limits.deficit:
+        detail = f"failed runs under it outnumber successes by {deficit}"
+        found.append(Finding(PRODUCTION, detail))
+    elif production:
         right, runs = np.array(production, dtype=float).T
         if charts.unproductive(right, runs, limits)[-1]:
             before = (right[:-1].sum() / runs[:-1].sum()) if runs[:-1].sum() else 0.0
             found.append(
                 Finding(
-                    "production",
+                    PRODUCTION,
                     f"{right[-1]:.0f} of {runs[-1]:.0f} runs under it succeeded, and {before:.0%} "
                     "of those before it",
                 )
@@ -249,7 +259,7 @@ def _chain(line: Line, production: Production) -> list[tuple[int, int]]:
     chain: list[tuple[int, int]] = []
     here: str | None = line.active
     while here is not None:
-        chain.append(production.get(here, (0, 0)))
+        chain.append(production.get(here, (0, 0, 0))[:2])
         here = line.checkpoints[here].parent
     return chain[::-1]
 

@@ -27,7 +27,10 @@ app = CommandGroup(
 )
 
 _SHORT = 12  # characters of an id
-_LISTED = "SELECT * FROM checkpoint_standing ORDER BY line_id, idx"
+_LISTED = """
+    SELECT s.*, m.production_runs, m.production_good, m.production_alarm
+    FROM checkpoint_standing AS s JOIN checkpoint_metrics AS m USING (line_id, checkpoint_id)
+    ORDER BY s.line_id, s.idx"""
 _RUNS = """
     SELECT run_id, idx, eligible, why_not, label_active, tainted, tainted_idx, taint_reasons
     FROM run_standing WHERE checkpoint = ? ORDER BY idx"""
@@ -138,6 +141,9 @@ def _row(found: dict[str, Any]) -> tuple[Any, ...]:
         state = f"rolled back: {found['rollback_reason']}"
     else:
         state = "active" if found["active"] else "stands"
+    if found["production_alarm"]:
+        good, runs = found["production_good"], found["production_runs"]
+        state += f"; ALARM: only {good} of {runs} runs succeeded"
     if found["tainted_evidence"]:
         state += "; on tainted evidence"
     runs = f"{found['runs']}" + (

@@ -13,7 +13,7 @@ from judge.drift import charts
 from judge.drift.charts import ChartLimits
 from judge.drift.history import FEWEST, Repeats, read_baseline
 from judge.drift.simulation import DriftSimulation, evaluations_needed, simulate
-from judge.drift.watch import Watched, is_due, measure_baseline, watch
+from judge.drift.watch import Production, Watched, is_due, measure_baseline, watch
 from judge.drift.watch import answer as answer_alarm
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
@@ -30,8 +30,8 @@ from proctor.remembering import open_session
 from proctor.sample.drift_tasks import maker_of
 
 _PRODUCTION = """
-    SELECT checkpoint_id, COUNT(*) FILTER (success), COUNT(*)
-    FROM production_runs GROUP BY checkpoint_id"""
+    SELECT checkpoint_id, production_good, production_runs, production_deficit
+    FROM checkpoint_metrics WHERE production_runs > 0"""
 _SINCE = """
     SELECT s.checkpoint, COUNT(*)
     FROM run_starts AS s
@@ -255,12 +255,12 @@ def _tell_baseline(told: dict[str, Any]) -> None:
         )
 
 
-def _asked(home: Home) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+def _asked(home: Home) -> tuple[Production, dict[str, int]]:
     """Return each checkpoint's good runs and all, and how many began since it was evaluated."""
     session = open_session(home)
     production = session.query(_PRODUCTION).rows
     since = session.query(_SINCE).rows
-    return {name: (good, runs) for name, good, runs in production}, dict(since)
+    return {name: (good, runs, deficit) for name, good, runs, deficit in production}, dict(since)
 
 
 def _point(found: Watched, number: int) -> dict[str, Any]:

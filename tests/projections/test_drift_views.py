@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic import (
+    synthetic_audit,
     synthetic_call,
     synthetic_line,
     synthetic_proposal,
@@ -14,6 +16,7 @@ from synthetic import (
 
 from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
+from judge.drift.charts import ChartLimits, deficits
 from ledger.application import LedgerApplication
 from projections.projector import projected
 from projections.source import open_source
@@ -101,6 +104,60 @@ def test_run_at_chance_level_is_no_success_in_production(
         5: (pytest.approx(0.368559), pytest.approx(0.1), True),
     }
     assert share == (0.5,)
+
+
+def test_policy_that_trains_to_chance_raises_an_alarm_within_ten_runs(
+    log: LedgerApplication, tmp_path: Path
+) -> None:
+    line = synthetic_line(log)
+    adopt = {"tree": "b" * 40, "manifest": "m", "reference_set": "r", "envelope": "{}"}
+    good = line.active
+    for _ in range(4):
+        synthetic_run(log, checkpoint=good, epochs=5)
+    bad = line.adopt(commit="a" * 40, **adopt)
+    log.save(line)
+    learned = [False, True, *[False] * 9]
+    for success in learned:
+        synthetic_run(log, checkpoint=bad, epochs=5 if success else 1)
+    line.alarm(commit=line.head.commit, kind="production", detail="worse")
+    line.answer(1, "its prompt was cut off")
+    log.save(line)
+    answered = log.recorder.max_notification_id() or 0
+    synthetic_run(log, checkpoint=bad, epochs=1)
+    alarm = "SELECT checkpoint_id, production_alarm FROM checkpoint_metrics ORDER BY idx"
+    with (
+        open_source(tmp_path / "ledger") as ledger,
+        projected(ledger.entries(start=0)) as connection,
+    ):
+        assert connection.execute(alarm).fetchall() == [(good, False), (bad, False)]  # answered
+        connection.execute(f"SET VARIABLE as_of = {answered - 1}")
+        assert connection.execute(alarm).fetchall() == [(good, False), (bad, True)]
+        charted = connection.execute(
+            f"SELECT deficit FROM production_charts WHERE checkpoint_id = '{bad}' "
+            "ORDER BY started_idx"
+        ).fetchall()
+    found = [deficit for (deficit,) in charted]
+    assert found == deficits(np.array(learned)).tolist()
+    assert found.index(ChartLimits().deficit) < 10
+
+
+def test_run_below_the_healthy_range_of_its_task_is_no_success(
+    log: LedgerApplication, tmp_path: Path
+) -> None:
+    first = synthetic_line(log).active
+    for seed in range(10):
+        synthetic_audit(log, synthetic_run(log, checkpoint=first, seed=seed))  # 75% right
+    low = synthetic_run(log, checkpoint=first, seed=10)  # 37%, which is above chance
+    broken = synthetic_run(log, checkpoint=first, seed=11)
+    synthetic_audit(log, broken, score=0.4)
+    with (
+        open_source(tmp_path / "ledger") as ledger,
+        projected(ledger.entries(start=0)) as connection,
+    ):
+        failed = connection.execute(
+            "SELECT run_id FROM production_runs WHERE NOT success ORDER BY started_idx"
+        ).fetchall()
+    assert failed == [(str(low.id),), (str(broken.id),)]
 
 
 def test_alarm_is_open_until_it_is_answered(log: LedgerApplication, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from judge.drift.simulation import (
     correlated_table,
     disturbed_table,
     evaluations_needed,
+    production_table,
     simulate,
 )
 from judge.errors import DriftError
@@ -94,6 +95,25 @@ def test_production_alarms_where_fishers_test_falls_below_its_limit(
             np.array([before_right, right]), np.array([before, runs]), limits
         )
         assert found[-1] == expected
+
+
+def test_runs_of_one_checkpoint_alarm_within_ten_when_they_fail_and_seldom_when_they_do_not() -> (
+    None
+):
+    rng = np.random.default_rng(7)
+    healthy = charts.deficits(rng.random((100, 100)) < 0.8)
+    assert (healthy >= LIMITS.deficit).any(axis=-1).mean() <= 0.03
+    guessing = charts.deficits(rng.random((100, 10)) < 0.02)
+    assert (guessing >= LIMITS.deficit).any(axis=-1).mean() >= 0.97
+
+
+@pytest.mark.slow
+def test_false_alarms_of_production_are_at_most_3_percent_and_chance_is_seen() -> None:
+    table = production_table(DriftSimulation(sd=0.0043, mean=0.94, tasks=52, streams=10_000))
+    shares = {row[0]: [float(each.rstrip("%")) for each in row[1:]] for row in table.rows}
+    assert all(shares[name][-1] <= 3.0 for name in ("95.0%", "90.0%", "80.0%"))
+    assert shares["0.0%"][0] == 100.0
+    assert shares["5.0%"][1] > 90.0
 
 
 def test_production_without_any_run_raises_no_alarm() -> None:
