@@ -52,6 +52,9 @@ TECHNIQUES = tuple(INSTRUCTIONS)
 LADDER = TECHNIQUES[:6]  # weaker first, for texts that are silent on something
 FORM_FIRST = ("structured_template", "one_shot", "few_shot")  # where answers have no form
 _RUNGS = ((10, 3), (5, 2), (3, 1))  # seen at least so often: begin at this place of the ladder
+STALL = 5  # rejections in a row: a stall
+MOST_TEMPERATURE = 1.4  # that a stall leads to
+_WARMER = 0.2  # for each stall
 MOST_EXAMPLES = 4
 MOST_RUNS = 1_000  # that evidence names; an entry of the ledger holds no more
 _MOST_NOTE = 160  # bytes
@@ -179,6 +182,15 @@ def choose(
         if technique is not None:
             return Choice(pattern=pattern, technique=technique)
     return None
+
+
+def temperature_after(outcomes: Sequence[str], usual: float) -> float:
+    """Return the temperature to ask at: more with each stall since the last promotion."""
+    rejected = 0
+    for outcome in outcomes:
+        rejected = 0 if outcome == "promoted" else rejected + (outcome == "rejected")
+    warmer = min(usual + _WARMER * (rejected // STALL), MOST_TEMPERATURE)
+    return max(usual, round(warmer, 6))
 
 
 def usable_techniques(pattern: Pattern, examples: Sequence[Example]) -> tuple[str, ...]:

@@ -70,6 +70,14 @@ def export(
         Path | None,
         typer.Option("--dsse", help="Write the newest tree head to this file as a DSSE envelope."),
     ] = None,
+    verdict: Annotated[
+        str | None,
+        typer.Option(
+            "--verdict",
+            metavar="RUN",
+            help="With --dsse: the verdict on this run instead of the tree head.",
+        ),
+    ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +89,8 @@ def export(
     """Export the ledger as a bundle to verify, replay or serve; or its head as DSSE."""
     if bundle is None and dsse is None:
         raise ProctorError("nothing to export: give --bundle DIR, --dsse FILE, or both")
+    if verdict is not None and dsse is None:
+        raise ProctorError("--verdict needs --dsse FILE, the file to write")
     home.require_ledger()
     if bundle is not None and blobs and not isinstance(home.blobs, BlobStore):
         raise ProctorError(
@@ -89,6 +99,11 @@ def export(
     directory, owner = home.ledger, read_vkey_file(vkey)
     with open_remembered(directory, vkey=owner) as ledger:
         newest = ledger.head
+        judged = None
+        if verdict is not None:
+            from proctor.runs.attestation import verdict_statement  # noqa: PLC0415 - with DuckDB
+
+            judged = verdict_statement(ledger, verdict)
     told: dict[str, Any] = {}
     lines = []
     if bundle is not None:
@@ -105,10 +120,11 @@ def export(
         if newest is None:
             raise ProctorError("an empty ledger has no tree head to export")
         signer = read_private_key(LedgerPaths(directory).key if key is None else key)
-        statement = tree_head_statement(newest.note)
+        run, statement = judged or (None, tree_head_statement(newest.note))
         write_output(dsse, seal(statement, payload_type=IN_TOTO, key=signer), home=home)
-        told |= {"dsse": dsse, "size": newest.size}
-        lines.append(f"[green]exported[/] tree head {newest.size} to {words(dsse)}")
+        told |= {"dsse": dsse, "size": newest.size, "run": run}
+        what = f"tree head {newest.size}" if run is None else f"the verdict on run {run}"
+        lines.append(f"[green]exported[/] {what} to {words(dsse)}")
     return Output(told, lambda: console.print(*lines, sep="\n"))
 
 

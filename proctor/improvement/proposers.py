@@ -39,6 +39,7 @@ from policies.proposing.tuner import (
     Pattern,
     choose,
     rewrite,
+    temperature_after,
     usable_techniques,
     used,
 )
@@ -235,7 +236,8 @@ class ModelProposer:
         """Ask for one change, and again as often as the settings say if the answer is none."""
         choice = _choose(seen)
         transcript = ProposalTranscript(self._log, seen.proposal, policy=self.describe())
-        asker = Asker(self._settings, client=self._client, log=transcript, blobs=self._blobs)
+        settings = _warmed(self._settings, seen)
+        asker = Asker(settings, client=self._client, log=transcript, blobs=self._blobs)
         try:
             self._rung = self._rung or transcript.rung or find_rung(asker)
         except SilentError as error:
@@ -321,6 +323,14 @@ def _choose(seen: Situation) -> Choice:
     if choice is not None:
         return choice
     return Choice(pattern=patterns[0], technique=seen.technique or BASELINE)
+
+
+def _warmed(settings: ModelSettings, seen: Situation) -> ModelSettings:
+    """Return the settings with a higher temperature where proposals stall."""
+    if settings.temperature is None:  # it is not sent
+        return settings
+    outcomes = [each.outcome for each in seen.history.earlier()]
+    return replace(settings, temperature=temperature_after(outcomes, settings.temperature))
 
 
 def _request(seen: Situation, choice: Choice) -> Request:

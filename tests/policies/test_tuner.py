@@ -18,6 +18,7 @@ from policies.proposing.tuner import (
     rank_patterns,
     rewrite,
     scoreboard,
+    temperature_after,
     usable_techniques,
 )
 
@@ -171,6 +172,16 @@ def test_constraints_pile_up_and_none_stands_twice() -> None:
         "- Not again: no decision on R2.",
         "- Not again: no decision on R5.",
     ]
+
+
+def test_temperature_rises_while_proposals_are_rejected_and_falls_with_a_promotion() -> None:
+    stall = ["rejected"] * 5
+    assert temperature_after([*stall[1:], "superseded", "open"], 0.2) == 0.2
+    assert temperature_after(stall, 0.2) == 0.4
+    assert temperature_after([*stall, "halted", *stall], 0.2) == 0.6
+    assert temperature_after(stall * 99, 0.2) == 1.4
+    assert temperature_after(stall * 99, 1.9) == 1.9
+    assert temperature_after([*stall, "promoted"], 0.2) == 0.2
 
 
 def test_section_is_written_anew_in_its_place() -> None:

@@ -209,6 +209,23 @@ def test_rounds_of_unusable_answers_at_the_defaults_are_all_on_record(
     check_line(line)
 
 
+@pytest.mark.slow  # tests/policies/test_tuner.py has the figures
+def test_model_is_asked_at_a_higher_temperature_after_five_rejections(line: Line) -> None:
+    with ChatServer(plays([model.reads_what_is_expected])) as server:
+        assert evolve(line, server, 6).code == 0
+    assert ends_of(line) == ["rejected"] * 6
+    with line.log() as log:
+        asked = [
+            event.parameters["temperature"]
+            for number in range(1, 7)
+            for event in log.events.get(
+                Transcript.id_of(Evolution.open(line.id).proposal_id(number))
+            )
+            if isinstance(event, Transcript.CallMade) and event.action == "propose"
+        ]
+    assert asked == [0.2] * 5 + [0.4]
+
+
 def test_rounds_end_on_record_where_a_server_answers_with_errors_only(line: Line) -> None:
     with ChatServer(lambda request, headers: FAILURES["an error"]) as server:
         ended = evolve(line, server, 30)
