@@ -6,9 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from advised_model import obeys
+from chat_server import ChatServer
 from console_pages import PAGES, SLOW
 from environments import make_environment
 from forked import start_forked
@@ -47,6 +50,7 @@ def make_slugs(folder: Path, text: str) -> None:
     git(repo, "commit", "--quiet", "--message", "Slugs")
 
 
+SERVED = {"docs/how-to/tune-a-prompt.md": obeys(weak=["R1"])}  # the model of the page
 PREPARED = {"docs/how-to/put-a-repository-under-the-gauntlet.md": make_slugs}
 PERSON = {
     f"GIT_{who}_{what}": value
@@ -93,6 +97,16 @@ def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     environment["XDG_STATE_HOME"] = str(tmp_path / "state")  # heads are remembered there
     environment |= PERSON
+    with ExitStack() as servers:
+        if page in SERVED:
+            url = servers.enter_context(ChatServer(SERVED[page])).url
+            environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
+        check_blocks(page, text, blocks, environment, tmp_path)
+
+
+def check_blocks(
+    page: str, text: str, blocks: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
     if page in PREPARED:
         PREPARED[page](tmp_path, text)
     commands = re.split(r"^\$ ", "".join(blocks), flags=re.MULTILINE)[1:]

@@ -14,6 +14,7 @@ PAGES = (
     "docs/how-to/roll-back.md",
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/second-verifier.md",
+    "docs/how-to/tune-a-prompt.md",
     "docs/how-to/watch-for-drift.md",
     "docs/how-to/witness.md",
 )
@@ -24,5 +25,6 @@ SLOW = (
     "docs/how-to/keep-a-head.md",
     "docs/how-to/provoke-a-fault.md",
     "docs/how-to/rotate-a-key.md",
+    "docs/how-to/tune-a-prompt.md",
     "docs/how-to/watch-for-drift.md",
 )
