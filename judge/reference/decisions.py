@@ -14,7 +14,7 @@ from aggregates.playbook import DIRECTIONS, MAX_LR, MIN_LR
 from aggregates.rules import RULES
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH
 from judge.reference.observations import to_plain
-from judge.reference.oracle import acts_for, expected_answers
+from judge.reference.oracle import expected_answers
 from judge.reference.rules import REFERENCE_RULES
 from judge.reference.situations import (
     SIDES,
@@ -22,7 +22,6 @@ from judge.reference.situations import (
     at_limits,
     digits,
     observe,
-    observe_several,
     odd_spec,
     past_decision,
     uniform_spec,
@@ -159,42 +158,6 @@ def make_silent(rng: Random, _: str) -> Made:
     return _decisions(
         found, ("decisions", "false_alarms"), "Rules that are waived or decided on elsewhere fire"
     )
-
-
-def make_advice(rng: Random, difficulty: str) -> Made:
-    """The playbook's text, followed to the letter in situations that it has not seen."""
-    observations = [observe(rng, {rule: side}) for rule, side in SIDES]
-    if difficulty != "easy":
-        observations += [observe_several(rng, count) for count in (2, 2, 3, 3, 4, 5, 7)]
-        observations += [
-            observe(rng, {"R6": "low"}, spec=uniform_spec(4, norm="none")),
-            observe(rng, {"R6": "low"}, spec=uniform_spec(4, residual=False)),
-            observe(rng, {"R6": "low"}, spec=uniform_spec(4, activation="gelu")),
-            observe(rng, {"R5": "high"}, spec=uniform_spec(4, activation="leaky_relu")),
-            observe(rng, {"R4": "stalled"}, spec=uniform_spec(MAX_BLOCKS)),
-            observe(rng, {"R2": "low"}, max_batch_size=16),
-        ]
-    return Made(
-        kind="advice",
-        scorer="advice",
-        expected={
-            "observations": [to_plain(seen) for seen in observations],
-            "answers": [_by_the_text(seen) for seen in observations],
-            "mentions": {"R1": ["R6", "R7"], "R2": ["R1"], "R4": ["R1", "R2"], "R6": ["R7"]},
-        },
-        categories=("advice", "prompt"),
-        description="The playbook is followed to the letter by a reader who knows nothing else",
-        outcome="who follows the text does what the rules ask for",
-        files={},
-    )
-
-
-def _by_the_text(seen: Observation) -> list[dict[str, Any]]:
-    """Return what is right for one who only has the text: the first rule's acts, the rest waits."""
-    return [
-        {"rule": rule, "acts": acts_for(rule, seen) if place == 0 else [], "for": None}
-        for place, rule in enumerate(seen.due)
-    ]
 
 
 def make_offers(rng: Random, difficulty: str) -> Made:

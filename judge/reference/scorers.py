@@ -20,7 +20,6 @@ from judge.gauntlet.tasks.drawing import Drawing
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import QUESTION, Ask, Score, Scorer, same
 from judge.gauntlet.tasks.scoring import SCORERS as GENERAL
-from judge.reference.advice import follow_advice, read_advice
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import is_right
 from judge.reference.simulated_training import Scenario, play
@@ -133,40 +132,6 @@ def decisions(task: Task, ask: Ask) -> Score:
     if failures:
         tally.problem = tally.problem or "an answer is no valid decision"
     return tally.score(failures)
-
-
-def advice(task: Task, ask: Ask) -> Score:
-    """Expect observations, answers and mentions: who follows the text to the letter does right.
-
-    Recall is the share of due rules that such a reader answers rightly; `mentions` names the rules
-    that each rule's caveat must not lose.
-    """
-    text = ask(QUESTION)
-    read = read_advice(text)
-    right = wrong = 0
-    for plain, expected in zip(
-        task.expected["observations"], task.expected["answers"], strict=True
-    ):
-        seen = from_plain(plain)
-        answers, _ = _answers_of([one.to_dict() for one in follow_advice(read, seen)], seen)
-        for each in expected:
-            decision = answers.get(each["rule"])
-            fits = decision is not None and is_right(decision, each)
-            right, wrong = right + fits, wrong + (not fits)
-    lost = [
-        f"{rule}'s caveat no longer speaks of {other}"
-        for rule, others in task.expected["mentions"].items()
-        for other in others
-        if other not in read.labels[rule]["Caveat"]
-    ]
-    if wrong:
-        lost.insert(0, f"{wrong} of {right + wrong} answers by the text's letter are not right")
-    return Score(
-        success=not lost,
-        validation_failures=0,
-        metrics={"recall": right / (right + wrong), "bytes": float(len(text.encode()))},
-        problem=lost[0] if lost else None,
-    )
 
 
 def evidence(task: Task, ask: Ask) -> Score:
@@ -290,7 +255,6 @@ def _draw(task: Task) -> Task:
 
 SCORERS: Mapping[str, Scorer] = {
     **GENERAL,
-    "advice": advice,
     "decisions": decisions,
     "drawn": Drawing(_draw),
     "evidence": evidence,

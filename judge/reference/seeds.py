@@ -32,7 +32,6 @@ from judge.gauntlet.tasks.reference_set import (
     write_tasks,
 )
 from judge.reference.decisions import (
-    make_advice,
     make_blocked,
     make_offers,
     make_precedence,
@@ -59,7 +58,6 @@ __all__ = [
 ]
 
 MAKERS: Mapping[str, Maker] = {
-    "advice": make_advice,
     "blocked": make_blocked,
     "evidence": make_evidence,
     "hindsight": make_hindsight,
@@ -95,7 +93,6 @@ class Planned:
 
 
 _DIFFICULTIES: Mapping[str, tuple[Difficulty, ...]] = {
-    "advice": ("easy", "medium"),
     "blocked": ("hard",),
     "evidence": ("easy", "medium", "hard"),
     "hindsight": ("easy", "medium", "hard"),

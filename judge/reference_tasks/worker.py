@@ -233,13 +233,6 @@ def _decision(said: Mapping[str, Any] | None) -> Decision | None:
     return None if said is None else decision_from(said)
 
 
-def _advice(_: Path) -> Answerer:
-    """Give the playbook as models are given it."""
-    tree = Path(__file__).resolve().parents[2]
-    path = tree / "policies" / "prompts" / "playbook.md"
-    return lambda _: path.read_text(encoding="utf-8")
-
-
 def _ledgers(place: Path) -> Answerer:
     """Say of each ledger what the two verifiers make of it: None, or what they found."""
 
@@ -302,7 +295,6 @@ def _read(place: Path, name: str) -> Any:
 
 
 _KINDS: Mapping[str, Callable[[Path], Answerer]] = {
-    "advice": _advice,
     "answers": _answers,
     "decisions": _decisions,
     "evidence": _evidence,

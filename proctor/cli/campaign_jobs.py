@@ -49,7 +49,7 @@ def campaign(
         raise ProctorError(f"--tune needs a model to tune: the policy {policy} asks none")
     judge = JudgeConfig.for_own_run(read_pairs(limits or []))
     splits = prepare(config)
-    verify_ready(home, choice, campaign=True)
+    verify_ready(home, choice, campaign=True, tune=tune)
     with home.open_log() as log:
         before = task.find(log)
         if before is None or before.ranking is None:

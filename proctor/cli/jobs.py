@@ -155,7 +155,7 @@ def _again(home: Home, name: str, config: JudgeConfig) -> RunAgain | CampaignAga
         return redo_run(home, records, run_id, config=config, on_epoch=watchers.on_epoch)
 
 
-def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool) -> None:
+def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool, tune: bool = False) -> None:
     """Raise where what is about to be trained could not be recorded, or would be beside damage.
 
     VerificationError: the ledger does not hold. ProctorError: a notary will not take all of it.
@@ -163,6 +163,7 @@ def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool) -> None:
     wanted = ["run.started"]
     wanted += ["transcript.started"] if policy.records_calls else []
     wanted += ["campaign.started", "audit.started"] if campaign else []
+    wanted += ["advice.opened"] if tune else []
     if refused := [name for name in wanted if not home.may_append(name)]:
         raise ProctorError(
             f"the notary takes no {' and no '.join(refused)} from this user, and they would have "

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from aggregates.campaign import Campaign
+from aggregates.improvement.advice import Advice
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from aggregates.transcript import Transcript
@@ -47,6 +48,7 @@ class Records:
     chosen: UUID  # the campaign's id or the run's
     told: Mapping[str, Mapping[str, Any]]  # run -> the feedback that it was given
     advised: Mapping[str, str]  # run -> the advice block that it was given
+    promoted: frozenset[str]  # advice blocks that the campaign's model has had
     runs: Mapping[str, list[Any]]
     transcripts: Mapping[str, list[Any]]
     verdicts: Mapping[str, AuditReport]
@@ -124,7 +126,11 @@ def read_records(home: Home, name: str) -> Records:
         transcripts = {run: Transcript.id_of(run_id) for run, run_id in ids.items()}
         named = {} if campaign is None else campaign.audits
         audits = {run: UUID(named[run]) for run in runs if run in named}
-        found = read_streams(ledger, {*ids.values(), *transcripts.values(), *audits.values()})
+        model = "" if campaign is None else str(campaign.policy.get("model"))
+        advice = Advice.id_of(model)
+        found = read_streams(
+            ledger, {*ids.values(), *transcripts.values(), *audits.values(), advice}
+        )
         given = _given(ledger)
     decoded = {stream: decode_events(entries) for stream, entries in found.items()}
     return Records(
@@ -138,6 +144,7 @@ def read_records(home: Home, name: str) -> Records:
         }
         if campaign is not None
         else {},
+        promoted=_promoted(decoded.get(advice, [])),
         runs={run: decoded[run_id] for run, run_id in ids.items() if run_id in decoded},
         transcripts={run: decoded[i] for run, i in transcripts.items() if i in decoded},
         verdicts={
@@ -204,6 +211,9 @@ def redo_campaign(
         found += _start_differences(campaign, run, expected, place=place)
         feedback = make_feedback(verdicts) if campaign.feedback and verdicts else None
         found += differences(records.told.get(run_id), feedback, place=f"{place} feedback")
+        if records.advised.get(run_id, "") not in records.promoted:
+            why = "no such advice to this model was promoted"
+            found.append(Difference(f"{place} advice", records.advised[run_id], why))
         again.append(redo_run(home, records, run_id, config=config, on_epoch=on_epoch))
         if run_id not in records.verdicts:
             audit = campaign.audits.get(run_id)
@@ -326,6 +336,18 @@ def _campaign_of(ledger: VerifiedLedger, name: str | None) -> list[Any]:
     for campaign in [each.stream_id for each in starts if str(each.stream_id) == name]:
         return decode_events(read_streams(ledger, {campaign})[campaign])
     return []
+
+
+def _promoted(events: list[Any]) -> frozenset[str]:
+    """Return the texts of a model's advice that were in force at some time: at first, none."""
+    proposed: dict[int, str] = {}
+    texts = {""}
+    for event in events:
+        if type(event) is Advice.Proposed:
+            proposed[event.version] = event.text
+        elif type(event) is Advice.RoundEnded and event.outcome == "promoted":
+            texts.add(proposed.get(event.version, ""))
+    return frozenset(texts)
 
 
 def _told(events: list[Any]) -> dict[str, Mapping[str, Any]]:

@@ -90,7 +90,6 @@ def test_reference_set_has_tasks_of_every_difficulty_and_part() -> None:
     assert len(TASKS) >= 24
     assert min(difficulties[each] for each in ("easy", "medium", "hard")) >= 8
     assert {name for name, _ in gaps(TASKS.values())} >= {
-        "advice",
         "answers",
         "boundaries",
         "cap",
@@ -370,94 +369,6 @@ def test_ledgers_all_held_or_all_refused_are_rejected(verdicts: str | None) -> N
     assert (found.validation_failures > 0) == (verdicts is None)
 
 
-ADVICE = """# Playbook
-**R7, R6, R4, R5, R1, R2, R3** is the order.
-
-## R7: exploding
-- **Symptoms.** The gradient norm is high.
-- **Cause.** Steps are far too large.
-- **Remedy.** `decrease_lr` to a tenth, with `clip_norm` 1.0. Nothing is finite: `reinitialise`.
-- **Caveat.** Nothing else goes first.
-
-## R6: vanishing
-- **Symptoms.** The gradient norm is low.
-- **Cause.** Layers shrink the signal much.
-- **Remedy.** `add_norm`, else `add_residual`, else `swap_activation`.
-- **Caveat.** R7 goes before this one.
-
-## R4: capacity
-- **Symptoms.** Training accuracy stands quite still.
-- **Cause.** The model is too small.
-- **Remedy.** `add_block`, or `widen`.
-- **Caveat.** It goes before R1 and R2.
-
-## R5: dead
-- **Symptoms.** Many units never rise up.
-- **Cause.** A ReLU is flat there.
-- **Remedy.** `swap_activation` to `leaky_relu`, `gelu` or `prelu`.
-- **Caveat.** Zeros alone prove nothing much.
-
-## R1: learning rate
-- **Symptoms.** The ratio leaves its band.
-- **Cause.** Steps too large or small.
-- **Remedy.** High or plateau: `decrease_lr` by 3 to 10 times. Low: `increase_lr` by 3 to 10 times.
-- **Caveat.** Not while R6 or R7 fires.
-
-## R2: batch size
-- **Symptoms.** The noise leaves its band.
-- **Cause.** Batches too large or small.
-- **Remedy.** Low: `increase_batch_size`, or `accumulate_gradients`. High: `decrease_batch_size`.
-- **Caveat.** It moves together with R1.
-
-## R3: stopping
-- **Symptoms.** The loss does not improve.
-- **Cause.** Nothing more carries over now.
-- **Remedy.** `stop`.
-- **Caveat.** Every other rule goes first.
-"""
-WORSE = {
-    "an order that puts tuning first": ("R7, R6, R4, R5, R1, R2, R3", "R1, R7, R6, R4, R5, R2, R3"),
-    "a side that is exchanged": ("High or plateau: `decrease_lr`", "Low: `decrease_lr`"),
-    "a number that is lost": ("`decrease_lr` by 3 to 10 times", "`decrease_lr` by much"),
-    "a remedy that is none of the rule's": ("`add_norm`, else", "`add_noise`, else"),
-    "weights that stay lost": (" Nothing is finite: `reinitialise`.", ""),
-    "a caveat that is shortened": ("Not while R6 or R7 fires.", "Not while others fire now."),
-}
-
-
-def test_advice_that_can_be_followed_succeeds_in_as_few_bytes_as_it_takes() -> None:
-    for difficulty in ("easy", "medium"):
-        found = score(TASKS[f"advice-{difficulty}"], lambda *_: ADVICE)
-        assert found.success, found.problem
-        assert found.metrics == {"recall": 1.0, "bytes": float(len(ADVICE.encode()))}
-
-
-@pytest.mark.parametrize("change", WORSE.values(), ids=WORSE)
-def test_advice_that_says_less_or_something_else_is_rejected(change: tuple[str, str]) -> None:
-    assert change[0] in ADVICE
-    worse = ADVICE.replace(*change)
-    found = score(TASKS["advice-medium"], lambda *_: worse)
-    assert not found.success
-    assert found.problem
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "",
-        ADVICE.replace("**R7, R6, R4, R5, R1, R2, R3**", "the usual"),
-        ADVICE + "\n**R7, R6, R4, R5, R1, R2, R3**",
-        ADVICE.replace("- **Cause.** Steps are far too large.\n", ""),
-        ADVICE.replace("## R3: stopping", "## R2: stopping"),
-        ADVICE + " " * 40_000,
-    ],
-)
-def test_advice_that_nobody_can_follow_is_rejected(text: Any) -> None:
-    with pytest.raises(CandidateError, match="the advice"):
-        score(TASKS["advice-easy"], lambda *_: text)
-
-
 @pytest.mark.parametrize(
     "task",
     [task for task in TASKS.values() if task.scorer not in ("exact", "rescue", "trained")],
@@ -489,7 +400,6 @@ JSON = st.recursive(
 @pytest.mark.parametrize(
     "task_id",
     [
-        "advice-easy",
         "evidence-easy",
         "ledgers-medium",
         "offers-medium",

@@ -138,6 +138,7 @@ def test_replay_derives_the_requests_with_their_advice(done: Done) -> None:
     again = redo_run(done.home, forged, second, on_epoch=silent)
     assert not again.same
     assert any("policy" in each.place for each in again.policy)
+    assert records.promoted == {"", records.advised[second]}
 
 
 def test_marks_of_people_become_scenarios_and_constraints(done: Done) -> None:
