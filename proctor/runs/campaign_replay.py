@@ -346,7 +346,7 @@ def _promoted(events: list[Any]) -> frozenset[str]:
         if type(event) is Advice.Proposed:
             proposed[event.version] = event.text
         elif type(event) is Advice.RoundEnded and event.outcome == "promoted":
-            texts.add(proposed.get(event.version, ""))
+            texts.add(proposed.get(event.version or 0, ""))
     return frozenset(texts)
 
 
