@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
@@ -78,8 +79,19 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         return (yield)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the marks decide what runs
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the dear files first and the cheap folders last, and leave the rest in its order."""
+    """Leave most cases of a sampled test to the slow suite, and order the files.
+
+    The dear files come first and the cheap folders last; the rest stays in its order.
+    """
+    cases: Counter[str] = Counter()
+    for item in items:
+        if sampled := item.get_closest_marker("sampled"):
+            name = item.nodeid.partition("[")[0]
+            if cases[name] % sampled.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[name] += 1
     dear = {name: at for at, name in enumerate(_DEAR)}
     cheap = {name: at for at, name in enumerate(_CHEAP, start=len(_DEAR) + 1)}
 

@@ -6,15 +6,18 @@ I/O: reads the keys of models from the environment; opens the log.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
 
 from ledger.application import LedgerApplication
-from policies.asking.chat import ChatClient
 from policies.asking.settings import ModelSettings
 from proctor.home import Home
 from proctor.improvement.tuning import Tuner, Writer
 from proctor.output.terminal import error_console, words
 from proctor.runs.policies import OPENAI, PolicyChoice
 from proctor.runs.run_settings import read_pairs
+
+if TYPE_CHECKING:
+    from policies.asking.chat import ChatClient
 
 
 @contextmanager
@@ -30,9 +33,11 @@ def tuning(
     if settings is None:
         yield None
         return
+    from policies.asking.chat import ChatClient  # noqa: PLC0415 - needs the extra `llm`
+
     with ExitStack() as clients:
 
-        def client(settings: ModelSettings) -> ChatClient:
+        def client(settings: ModelSettings) -> "ChatClient":
             key = os.environ.get(settings.key_env)
             return clients.enter_context(closing(ChatClient(settings, key)))
 

@@ -41,6 +41,7 @@ def _epoch(rng: random.Random, signal: float, *, probes: int, steps: int = 46) -
 
 @pytest.mark.parametrize("probes", [1, 3, 12])
 @pytest.mark.parametrize("signal", [0.1, 0.5, 2.0])
+@pytest.mark.sampled(3)
 def test_interval_covers_the_truth_nine_times_in_ten(signal: float, probes: int) -> None:
     rng = random.Random(f"{signal} {probes}")
     found = [pool_noise([_epoch(rng, signal, probes=probes)]) for _ in range(200)]

@@ -280,6 +280,7 @@ def spell(form: str) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("status", [200, 401, 500])
 @pytest.mark.parametrize("spelled", list(spell(KEY)))
+@pytest.mark.sampled(3)
 def test_key_that_a_server_repeats_leaves_the_client_in_no_spelling(
     status: int, spelled: bytes
 ) -> None:

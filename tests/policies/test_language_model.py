@@ -188,6 +188,7 @@ def test_page_has_a_row_for_each_failure_and_an_outcome_for_each_that_exists() -
 @pytest.mark.parametrize(
     ("does", "reply"), [(does, reply) for does, replies in FAILURES.items() for reply in replies]
 )
+@pytest.mark.sampled(2)
 def test_failure_of_a_server_ends_as_the_page_says_and_the_run_goes_on(
     does: str, reply: Reply | None
 ) -> None:

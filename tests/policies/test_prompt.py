@@ -79,6 +79,7 @@ def long_run(epoch: int, words: str) -> Observation:
 
 
 @pytest.mark.parametrize("words", ["short", WORST, ESCAPES])
+@pytest.mark.sampled(3)
 def test_prompt_does_not_grow_with_the_epoch_over_200_epochs_of_many_decisions(words: str) -> None:
     sizes = {epoch: size(long_run(epoch, words)) for epoch in range(110, 201, 15)}
     assert len(set(sizes.values())) == 1, sizes

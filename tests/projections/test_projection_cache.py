@@ -191,6 +191,7 @@ def other_schema(database: Path) -> None:
         other_schema,
     ],
 )
+@pytest.mark.sampled(3)
 def test_file_is_built_anew_with_a_note_when_it_is_no_good(
     database: Path, directory: Path, spoil: Callable[[Path], None]
 ) -> None:

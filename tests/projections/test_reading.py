@@ -152,6 +152,7 @@ DISGUISED = [
 
 
 @pytest.mark.parametrize("sql", [*IDLE, *DISGUISED])
+@pytest.mark.sampled(3)
 def test_arrow_and_session_are_as_confined_as_a_question_is_rejected(
     filled: Path, tmp_path: Path, sql: str
 ) -> None:

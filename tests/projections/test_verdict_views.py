@@ -73,6 +73,7 @@ def told(tmp_path: Path) -> Iterator[Told]:
         ({"retrained": 4}, {"retrained": 10, "score": 0.5}, "later"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_audit_that_checked_most_stands(
     told: Told, earlier: dict[str, Any], later: dict[str, Any], standing: str
 ) -> None:

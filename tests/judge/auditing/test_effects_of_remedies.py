@@ -89,6 +89,7 @@ def test_remedy_that_leaves_the_learning_rate_where_it_was_is_rejected(
     "answers",
     [raise_rate(3.0), raise_rate(10.0), *(cycle(1.0, 3.0, epochs) for epochs in range(1, 15))],
 )
+@pytest.mark.sampled(3)
 def test_remedy_that_raises_the_learning_rate_counts(tmp_path: Path, answers: Answers) -> None:
     told = tell(tmp_path, LOW, answers, **SLOW)
     assert told.violations == ()
@@ -187,6 +188,7 @@ def lower_and_loosen(factor: float, loosen: float) -> Answers:
 
 
 @pytest.mark.parametrize("loosen", [3.0, 100.0, 1e6])
+@pytest.mark.sampled(3)
 def test_lower_rate_whose_looser_clipping_makes_steps_longer_is_rejected(
     tmp_path: Path, loosen: float
 ) -> None:

@@ -31,6 +31,7 @@ def recorded(events: list[Any]) -> RecordedPolicy:
     ],
     ids=["rates", "edits", "restart"],
 )
+@pytest.mark.sampled(3)
 def test_reexecution_gives_the_same_values_for_runs_with_remedies(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:

@@ -79,6 +79,7 @@ def test_conversation_goes_back_and_forth(tree: Path, scratch: Path) -> None:
         ("answer += '\\n' + answer", "it printed more than the replies it was asked for"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_bad_answer_is_rejected(tree: Path, scratch: Path, bad: str, problem: str) -> None:
     with (  # noqa: PT012 - the first answer is good
         pytest.raises(CandidateError, match=problem) as caught,

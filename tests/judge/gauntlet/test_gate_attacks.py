@@ -25,6 +25,7 @@ def grounds(tmp_path_factory: pytest.TempPathFactory) -> Grounds:
         for each in ATTACKS
     ],
 )
+@pytest.mark.sampled(3)
 def test_attack_on_the_gate_is_rejected(grounds: Grounds, attack: Attack) -> None:
     ground = grounds.of(attack.ground)
     told = attack.carry_out(grounds)
@@ -41,6 +42,7 @@ def test_honest_change_is_promoted_where_attacks_are_not(grounds: Grounds, groun
 
 
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each.probe], ids=lambda a: a.name)
+@pytest.mark.sampled(3)
 def test_probe_finds_what_it_looks_for_where_nothing_confines_it(
     grounds: Grounds, attack: Attack
 ) -> None:

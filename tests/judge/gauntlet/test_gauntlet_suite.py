@@ -174,6 +174,7 @@ def test_weakening_the_tests_is_rejected(scene: Scene, base: SuiteResult, tmp_pa
     ],
     ids=["exit", "exit-in-the-middle", "skip", "daemon", "tests-overwritten"],
 )
+@pytest.mark.sampled(3)
 def test_trick_is_rejected(
     scene: Scene,
     base: SuiteResult,
@@ -281,6 +282,7 @@ FROM_WITHIN = {
 
 
 @pytest.mark.parametrize("attack", FROM_WITHIN.values(), ids=FROM_WITHIN)
+@pytest.mark.sampled(2)
 def test_making_tests_pass_from_within_is_rejected(
     scene: Scene, base: SuiteResult, tmp_path: Path, attack: str
 ) -> None:
@@ -358,6 +360,7 @@ def test_added_tests_run_beside_the_others(scene: Scene, base: SuiteResult, tmp_
         ("x = 1\n", "it exited with status 5"),  # pytest's word for no tests at all
     ],
 )
+@pytest.mark.sampled(3)
 def test_added_tests_that_do_not_pass_are_rejected(
     scene: Scene, base: SuiteResult, tmp_path: Path, text: str, problem: str
 ) -> None:

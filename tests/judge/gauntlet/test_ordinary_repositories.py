@@ -159,6 +159,7 @@ def test_case_that_fails_once_is_run_again_and_recorded_as_flaky(
 
 
 @pytest.mark.parametrize("fails", [range(2, 100), (2, 3), (2, 4), (2, 5)])
+@pytest.mark.sampled(4)
 def test_case_that_fails_again_is_not_flaky(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Sequence[int]
 ) -> None:

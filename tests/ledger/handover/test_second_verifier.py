@@ -704,6 +704,7 @@ def lesser(tmp_path_factory: pytest.TempPathFactory) -> tuple[HandmadeLedger, Pa
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "raw"])
+@pytest.mark.sampled(4)
 def test_both_verifiers_agree_when_a_database_was_tampered_with(
     kind: str, lesser: tuple[HandmadeLedger, Path], tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def test_nothing_of_root_is_left_in_the_notary(notary: RunningNotary) -> None:
     ],
     ids=lambda attempt: attempt.__name__,
 )
+@pytest.mark.sampled(3)
 def test_request_beyond_the_rules_is_rejected(notary: RunningNotary, attempt: Any) -> None:
     error, message = call_as(HOSTILE, attempt, notary.socket)
     expected = {

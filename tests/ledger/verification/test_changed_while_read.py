@@ -61,6 +61,7 @@ def by_writing(path: Path) -> None:
 @pytest.mark.parametrize("change", [by_mapping, by_writing])
 @pytest.mark.parametrize("closed", [True, False], ids=["main file", "write-ahead log"])
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.sampled(3)
 def test_entry_that_is_changed_after_it_was_verified_is_rejected(
     tmp_path: Path, size: int, closed: bool, change: Callable[[Path], None]
 ) -> None:

@@ -43,6 +43,7 @@ def mutate(scene: Scene, tmp_path: Path, *, target: str, trials: int, seed: str)
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(3)
 def test_mutations_are_rejected(scene: Scene, tmp_path: Path, target: str) -> None:
     trials = TARGETS[target][1] // SHARE_OF_THE_FAST
     outcomes = mutate(scene, tmp_path, target=target, trials=trials, seed="fast")

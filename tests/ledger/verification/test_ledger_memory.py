@@ -193,6 +193,7 @@ def test_emptied_ledger_is_rejected(check: Check, ledger: Path, memory: Memory) 
         "UPDATE meta SET value = 'another' WHERE key = 'vkey'",
     ],
 )
+@pytest.mark.sampled(3)
 def test_tampering_after_the_remembered_head_is_rejected(
     check: Check, statement: str, ledger: Path, memory: Memory
 ) -> None:
@@ -287,6 +288,7 @@ def test_memory_never_goes_backwards(ledger: Path, memory: Memory, tmp_path: Pat
     ],
 )
 @both
+@pytest.mark.sampled(3)
 def test_damaged_memory_is_rejected(
     check: Check, spoil: Callable[[object], object], ledger: Path, memory: Memory
 ) -> None:

@@ -106,6 +106,7 @@ KINDS: list[Mutation] = [
 
 
 @pytest.mark.parametrize("mutate", KINDS, ids=lambda kind: str(kind.__name__))
+@pytest.mark.sampled(2)
 def test_mutation_of_stored_events_is_rejected(mutate: Mutation, ledger_rows: Rows) -> None:
     honest, heads, vkey = ledger_rows
     rng = random.Random(mutate.__name__)

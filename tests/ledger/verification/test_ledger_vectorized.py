@@ -511,6 +511,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("signatures", ["all", "newest"])
 @pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.sampled(3)
 def test_ledger_is_divided_among_processes(
     processes: int, signatures: Signatures, tmp_path: Path
 ) -> None:
@@ -556,6 +557,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "at",
     [1, pytest.param(28, marks=pytest.mark.slow), pytest.param(31, marks=pytest.mark.slow), 55],
 )
+@pytest.mark.sampled(4)
 def test_tampering_is_rejected_alike_by_several_processes(
     statement: str, at: int, held: Path, tmp_path: Path
 ) -> None:

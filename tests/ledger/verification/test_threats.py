@@ -45,6 +45,7 @@ def test_honest_ledger_is_accepted_by_every_detector(
 
 
 @pytest.mark.parametrize("threat", THREATS, ids=lambda threat: f"{threat.by}: {threat.name}")
+@pytest.mark.sampled(2)
 def test_threat_is_rejected(threat: Threat, scene: Scene, tmp_path: Path) -> None:
     outcome = carry_out(threat, scene.copy(tmp_path / "copy"))
     found = outcome.found[STRONGEST[threat.target]]

@@ -70,18 +70,9 @@ def garbage(path: Path) -> None:
     path.write_bytes(b"\xff\0" * 5_000)
 
 
-KINDS = (folder, loop, pipe, empty, garbage)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        # Two kinds of each file here, all of them in the slow suite.
-        pytest.param(name, kind, marks=() if (at - of) % 5 < 2 else pytest.mark.slow)
-        for of, name in enumerate(FILES)
-        for at, kind in enumerate(KINDS)
-    ],
-)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kind", [folder, loop, pipe, empty, garbage])
+@pytest.mark.parametrize("name", FILES)
 def test_file_of_another_kind_ends_in_one_line(
     honest: Path, tmp_path: Path, name: str, kind: Callable[[Path], None]
 ) -> None:
@@ -156,6 +147,7 @@ def open_run(log: LedgerApplication) -> UUID:
 
 
 @pytest.mark.parametrize("kind", [None, folder, loop, pipe])
+@pytest.mark.sampled(2)
 def test_run_whose_lock_is_of_another_kind_can_be_read(
     tmp_path: Path, kind: Callable[[Path], None] | None
 ) -> None:

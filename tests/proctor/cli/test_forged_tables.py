@@ -81,6 +81,7 @@ WAYS = [byte_flipped, earlier, in_the_log_beside, linked, replaced, updated, upd
 
 @pytest.mark.parametrize("remembered", [True, False])
 @pytest.mark.parametrize("forge", WAYS)
+@pytest.mark.sampled(3)
 def test_forged_table_is_rejected(
     home: Path, tmp_path: Path, forge: Callable[[Path, Path], None], remembered: bool
 ) -> None:

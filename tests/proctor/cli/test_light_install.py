@@ -183,6 +183,7 @@ def test_options_that_need_an_extra_name_it(folder: Path, blocked: dict[str, str
         assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_no_command_ends_in_a_traceback_without_the_extras(
     folder: Path, blocked: dict[str, str]
 ) -> None:

@@ -37,6 +37,7 @@ def call_module(command: str, *, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
+@pytest.mark.sampled(4)
 def test_help_is_printed_and_nothing_is_written(module: str, tmp_path: Path) -> None:
     (tmp_path / "docs/reference").mkdir(parents=True)
     done = call_module(f"{module} --help", cwd=tmp_path)

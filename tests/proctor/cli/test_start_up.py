@@ -100,6 +100,7 @@ def test_version_is_printed(home: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [[], ["verify"], ["keys"], ["keys", "list"], ["infra", "run"]])
+@pytest.mark.sampled(3)
 def test_short_option_shows_the_same_help(command: list[str], home: Path) -> None:
     done = proctor(*command, "-h", home=home)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -129,6 +130,7 @@ def test_shell_completes_commands_and_their_options(home: Path) -> None:
     [{"PYTHONIOENCODING": "latin-1"}, {"LANG": "C", "LC_ALL": "C"}],
     ids=["latin-1", "C"],
 )
+@pytest.mark.sampled(2)
 def test_no_encoding_ends_in_a_traceback(variables: dict[str, str], home: Path) -> None:
     for arguments in (["show"], ["replay"]):
         done = proctor(*arguments, home=home, **variables)
@@ -147,6 +149,7 @@ def test_json_stays_json_when_the_encoding_lacks_characters(home: Path) -> None:
 @pytest.mark.parametrize(
     "command", ["log", "replay", "show --json", "--help", "sql 'FROM events'", "keys list --json"]
 )
+@pytest.mark.sampled(3)
 def test_closed_pipe_ends_the_command_in_silence(command: str, home: Path) -> None:
     # `true` reads nothing, and is gone when the command begins to write.
     pipe = f"(sleep 0.1; '{sys.executable}' -m proctor {command}; echo $? >&2) | true"

@@ -183,6 +183,7 @@ def test_run_says_that_the_line_is_halted(line: Line) -> None:
 
 @pytest.mark.parametrize("tiers", [(), ("--tier", f"{SELECTION}=2")])
 @pytest.mark.parametrize("state", ["promoting", "halted", "astray"])
+@pytest.mark.sampled(3)
 def test_diff_that_does_not_apply_is_rejected(
     line: Line, state: str, tiers: tuple[str, ...]
 ) -> None:

@@ -30,6 +30,7 @@ def home(trained: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "command", [["prove", "0", "--out"], ["curate", "export", "--kind", "sft", "--out"]]
 )
+@pytest.mark.sampled(3)
 def test_writing_over_what_is_precious_is_rejected(
     home: Path, tmp_path: Path, command: list[str], name: str, problem: str
 ) -> None:

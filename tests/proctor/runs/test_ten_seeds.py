@@ -60,6 +60,7 @@ def acting(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Done]:
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 10))]
 )
+@pytest.mark.sampled(3)
 def test_honest_run_under_the_playbook_has_no_hard_fail_and_no_violation(
     seed: int, acting: Callable[[int], Done]
 ) -> None:

@@ -75,6 +75,7 @@ def _faulty() -> Behaviour:
     ],
     ids=["faults", "garbage", "tool", "mixed"],
 )
+@pytest.mark.sampled(2)
 def test_run_follows_from_its_record_whatever_the_server_did(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

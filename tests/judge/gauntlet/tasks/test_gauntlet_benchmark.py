@@ -108,6 +108,7 @@ def test_honest_answer_is_scored(ask: Arms) -> None:
         ('input()\nprint(\'{"ready": true, "a": 1}\')', "the first reply is not"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_bad_answer_is_the_candidates_result(ask: Arms, body: str, problem: str) -> None:
     found = ask(body)
     assert not found.success

@@ -164,6 +164,7 @@ def own() -> Mapping[str, bytes]:
     return {path: (OWN / path).read_bytes() for path in own_paths() if path.endswith(".py")}
 
 
+@pytest.mark.slow
 def test_tests_of_each_tier_2_module_are_chosen_here(own: Mapping[str, bytes]) -> None:
     manifest = parse_manifest((OWN / PATH).read_bytes())
     assert manifest.tests.choose == "imports"
