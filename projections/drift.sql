@@ -175,6 +175,128 @@ COMMENT ON COLUMN production_charts.started_idx IS 'Ledger index of its start';
 COMMENT ON COLUMN production_charts.answers IS 'Alarms of production on the line that operators had answered by then; each begins the sum again';
 COMMENT ON COLUMN production_charts.deficit IS 'Failures less successes since the sum was last zero';
 
+-- Each answer is recorded before the next one is asked for. So the time of an answer is that since
+-- the event before it in the proposal's stream; a median, because a stopped process leaves a gap.
+CREATE VIEW task_use AS
+WITH timed AS (
+    SELECT
+        e.idx,
+        EPOCH(e.time - LAG(e.time) OVER (PARTITION BY e.stream_id ORDER BY e.idx)) AS seconds
+    FROM events AS e
+    WHERE e.name LIKE 'proposal.%'
+)
+
+SELECT
+    t.proposal_id,
+    s.line_id,
+    CASE t.arm WHEN 'base' THEN b.against ELSE b.commit END AS commit,
+    t.arm,
+    t.task,
+    COUNT(*) AS answers,
+    AVG(CAST(t.success AS INTEGER)) AS success,
+    AVG(CAST(t.validation_failures = 0 AS INTEGER)) AS valid,
+    MEDIAN(d.seconds) AS seconds,
+    AVG(TRY_CAST(t.metrics ->> '$.bytes' AS DOUBLE)) AS bytes,
+    AVG(TRY_CAST(t.metrics ->> '$.tokens' AS DOUBLE)) AS tokens,
+    AVG(TRY_CAST(t.metrics ->> '$.budget' AS DOUBLE)) AS budget_utilisation,
+    AVG(TRY_CAST(t.metrics ->> '$.precision' AS DOUBLE)) AS "precision"
+FROM infra_task_scores AS t
+JOIN infra_branches AS b USING (proposal_id)
+JOIN infra_submissions AS s USING (proposal_id)
+JOIN timed AS d ON d.idx = t.idx
+WHERE NOT t.cached
+GROUP BY ALL;
+COMMENT ON VIEW task_use IS 'What each arm of a proposal needed for each reference task, and how well it answered';
+COMMENT ON COLUMN task_use.proposal_id IS 'The proposal';
+COMMENT ON COLUMN task_use.line_id IS 'The line';
+COMMENT ON COLUMN task_use.commit IS 'That answered';
+COMMENT ON COLUMN task_use.arm IS 'base or candidate';
+COMMENT ON COLUMN task_use.task IS 'The task';
+COMMENT ON COLUMN task_use.answers IS 'How many';
+COMMENT ON COLUMN task_use.success IS 'Share of them that were right';
+COMMENT ON COLUMN task_use.valid IS 'Share of them without a part that was refused';
+COMMENT ON COLUMN task_use.seconds IS 'Wall clock of one answer, median';
+COMMENT ON COLUMN task_use.bytes IS 'Mean size of the prompt that was made; NULL: the task makes none';
+COMMENT ON COLUMN task_use.tokens IS 'Mean tokens of a model''s answer; NULL: the task asks no model';
+COMMENT ON COLUMN task_use.budget_utilisation IS 'Mean share of the token limit that was used; NULL: likewise';
+COMMENT ON COLUMN task_use.precision IS 'Mean precision of the selected rows; NULL: the task does not measure it';
+
+-- Stages of a run are what models were asked for, and the rest of it; those of a proposal are the
+-- gauntlet's, and what its proposer asked for.
+CREATE VIEW stage_use AS
+WITH asked AS (
+    SELECT
+        t.run_id AS subject,
+        c.action AS stage,
+        SUM(c.seconds) AS seconds,
+        COUNT(*) AS calls,
+        SUM(c.prompt_tokens) AS prompt_tokens,
+        SUM(c.completion_tokens) AS completion_tokens,
+        AVG(
+            c.completion_tokens / TRY_CAST(
+                COALESCE(c.parameters ->> '$.max_tokens', c.parameters ->> '$.max_completion_tokens')
+                AS DOUBLE
+            )
+        ) AS budget_utilisation,
+        SUM(c.cost) AS cost
+    FROM calls AS c
+    JOIN transcripts AS t USING (transcript_id)
+    GROUP BY ALL
+),
+
+trained AS (
+    SELECT
+        r.run_id AS subject,
+        EPOCH(r.ended_at - r.started_at) - COALESCE(a.seconds, 0) AS seconds
+    FROM runs AS r
+    LEFT JOIN (SELECT subject, SUM(seconds) AS seconds FROM asked GROUP BY subject) AS a
+        ON a.subject = r.run_id
+    WHERE r.ended_at IS NOT NULL
+),
+
+passed AS (
+    SELECT
+        e.stream_id AS subject,
+        CASE e.name
+            WHEN 'proposal.branched' THEN 'branch'
+            WHEN 'proposal.tested' THEN 'test'
+            WHEN 'proposal.task_scored' THEN 'benchmark'
+            WHEN 'proposal.evaluated' THEN 'evaluate'
+            WHEN 'proposal.rest_tested' THEN 'test the rest'
+            WHEN 'proposal.concluded' THEN 'conclude'
+        END AS stage,
+        EPOCH(e.time - LAG(e.time) OVER (PARTITION BY e.stream_id ORDER BY e.idx)) AS seconds
+    FROM events AS e
+    WHERE e.name LIKE 'proposal.%'
+)
+
+SELECT subject, 'run' AS kind, 'train' AS stage, seconds,
+    NULL::BIGINT AS calls, NULL::HUGEINT AS prompt_tokens, NULL::HUGEINT AS completion_tokens,
+    NULL::DOUBLE AS budget_utilisation, NULL::DOUBLE AS cost
+FROM trained
+UNION ALL
+SELECT subject, 'proposal', stage, SUM(seconds), NULL, NULL, NULL, NULL, NULL
+FROM passed
+WHERE stage IS NOT NULL
+GROUP BY subject, stage
+UNION ALL
+SELECT
+    a.subject,
+    CASE WHEN r.run_id IS NULL THEN 'proposal' ELSE 'run' END,
+    a.* EXCLUDE (subject)
+FROM asked AS a
+LEFT JOIN run_starts AS r ON r.run_id = a.subject;
+COMMENT ON VIEW stage_use IS 'Time, tokens and use of the budget in each stage of a run and of a proposal';
+COMMENT ON COLUMN stage_use.subject IS 'The run or the proposal';
+COMMENT ON COLUMN stage_use.kind IS 'run or proposal';
+COMMENT ON COLUMN stage_use.stage IS 'Of a run: train, or what a model was asked for (decide, repair, probe); of a proposal: propose, branch, test, benchmark, evaluate, test the rest, conclude';
+COMMENT ON COLUMN stage_use.seconds IS 'Wall clock between events, with the time in which a process was stopped; of calls, with all retries';
+COMMENT ON COLUMN stage_use.calls IS 'Requests to models; NULL: the stage makes none';
+COMMENT ON COLUMN stage_use.prompt_tokens IS 'Of all of them';
+COMMENT ON COLUMN stage_use.completion_tokens IS 'Of all of them';
+COMMENT ON COLUMN stage_use.budget_utilisation IS 'Mean share of the tokens that a model may answer with';
+COMMENT ON COLUMN stage_use.cost IS 'US dollars; NULL: unknown';
+
 CREATE VIEW checkpoint_metrics AS
 WITH evaluated AS (
     SELECT
@@ -203,8 +325,12 @@ produced AS (
 ),
 
 charted AS (
-    SELECT line_id, checkpoint_id, ARG_MAX(deficit, (answers, deficit)) AS deficit
-    FROM production_charts
+    SELECT line_id, checkpoint_id, MAX(deficit) AS deficit
+    FROM production_charts AS p
+    WHERE answers = (
+        SELECT COUNT(*) FROM drift_answers AS a
+        WHERE a.line_id = p.line_id AND a.kind = 'production'
+    )
     GROUP BY line_id, checkpoint_id
 ),
 
@@ -222,6 +348,31 @@ asked AS (
     JOIN calls AS c ON c.transcript_id = t.transcript_id
     WHERE s.checkpoint IS NOT NULL AND c.action <> 'probe'
     GROUP BY s.checkpoint
+),
+
+benchmarked AS (
+    SELECT
+        c.checkpoint_id,
+        SUM(u.answers) AS answers,
+        AVG(u.success) AS success,
+        AVG(u.valid) AS valid,
+        AVG(u."precision") AS "precision",
+        AVG(u.seconds) AS seconds
+    FROM (
+        SELECT
+            line_id,
+            commit,
+            task,
+            SUM(answers) AS answers,
+            SUM(success * answers) / SUM(answers) AS success,
+            SUM(valid * answers) / SUM(answers) AS valid,
+            AVG("precision") AS "precision",
+            MEDIAN(seconds) AS seconds
+        FROM task_use
+        GROUP BY ALL
+    ) AS u
+    JOIN checkpoint_starts AS c ON c.line_id = u.line_id AND c.commit = u.commit
+    GROUP BY c.checkpoint_id
 ),
 
 proposed AS (
@@ -245,9 +396,12 @@ SELECT
         SELECT 1 FROM checkpoint_reach AS b WHERE b.checkpoint_id = c.checkpoint_id
     ) AS rolled_back,
     COALESCE(e.evaluations, 0) AS evaluations,
-    e.reference_success,
+    COALESCE(b.answers, 0) AS benchmark_answers,
+    b.success AS benchmark_success,
+    b.seconds AS benchmark_seconds,
+    COALESCE(e.reference_success, b.success) AS reference_success,
     a.used AS budget_utilisation,
-    e.retrieval_precision,
+    COALESCE(e.retrieval_precision, b."precision") AS retrieval_precision,
     COALESCE(p.runs, 0) AS production_runs,
     COALESCE(p.good, 0) AS production_good,
     p.good / p.runs AS production_success,
@@ -255,7 +409,7 @@ SELECT
     p.exercised AS production_exercised,
     COALESCE(d.deficit, 0) AS production_deficit,
     COALESCE(d.deficit >= 8, FALSE) AS production_alarm,
-    e.validation_pass,
+    COALESCE(e.validation_pass, b.valid) AS validation_pass,
     COALESCE(q.proposals, 0) AS proposals,
     COALESCE(q.accepted, 0) AS accepted,
     q.accepted / q.proposals AS proposal_acceptance,
@@ -264,6 +418,7 @@ SELECT
     e.complexity
 FROM checkpoint_starts AS c
 LEFT JOIN evaluated AS e ON e.checkpoint_id = c.checkpoint_id
+LEFT JOIN benchmarked AS b ON b.checkpoint_id = c.checkpoint_id
 LEFT JOIN produced AS p ON p.checkpoint_id = c.checkpoint_id
 LEFT JOIN charted AS d ON d.checkpoint_id = c.checkpoint_id AND d.line_id = c.line_id
 LEFT JOIN asked AS a ON a.checkpoint_id = c.checkpoint_id
@@ -275,7 +430,10 @@ COMMENT ON COLUMN checkpoint_metrics.idx IS 'Ledger index at which it began';
 COMMENT ON COLUMN checkpoint_metrics.place IS 'On its line, from 0; rolled-back ones are counted';
 COMMENT ON COLUMN checkpoint_metrics.rolled_back IS 'Whether it, or one that it descends from, was rolled back';
 COMMENT ON COLUMN checkpoint_metrics.evaluations IS 'Without confirmations';
-COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference tasks that were answered rightly';
+COMMENT ON COLUMN checkpoint_metrics.benchmark_answers IS 'To reference tasks, in the comparisons of the proposals that it came from or that would change it';
+COMMENT ON COLUMN checkpoint_metrics.benchmark_success IS 'Share that was right, the mean over the tasks';
+COMMENT ON COLUMN checkpoint_metrics.benchmark_seconds IS 'Wall clock of one answer: the mean over the tasks of their medians';
+COMMENT ON COLUMN checkpoint_metrics.reference_success IS 'Share of reference tasks that were answered rightly in its evaluations; if there is none, in its benchmarks, as in the next two measures of tasks';
 COMMENT ON COLUMN checkpoint_metrics.budget_utilisation IS 'Mean share of the tokens that a model may answer with, over the calls of its runs';
 COMMENT ON COLUMN checkpoint_metrics.retrieval_precision IS 'Mean precision of the selected rows, over the reference tasks that measure it';
 COMMENT ON COLUMN checkpoint_metrics.production_runs IS 'Runs that have ended under it; those with a fault on purpose are left out';

@@ -31,6 +31,9 @@ _LISTED = """
     SELECT s.*, m.production_runs, m.production_good, m.production_alarm
     FROM checkpoint_standing AS s JOIN checkpoint_metrics AS m USING (line_id, checkpoint_id)
     ORDER BY s.line_id, s.idx"""
+_METRICS = """
+    SELECT * EXCLUDE (line_id, checkpoint_id, idx, place, rolled_back)
+    FROM checkpoint_metrics WHERE line_id = ? AND checkpoint_id = ?"""
 _RUNS = """
     SELECT run_id, idx, eligible, why_not, label_active, tainted, tainted_idx, taint_reasons
     FROM run_standing WHERE checkpoint = ? ORDER BY idx"""
@@ -67,13 +70,14 @@ def show(
     checkpoint: CheckpointArgument = "active",
     as_of: AsOfOption = None,
 ) -> Output:
-    """Show a checkpoint: its proposals, its runs, and uses of tainted runs."""
+    """Show a checkpoint: its measures, its proposals, its runs, and uses of tainted runs."""
     session = open_session(home, as_of=as_of)
     listed = {each["checkpoint_id"]: each for each in _ask(session, _LISTED)}
     commits = {each: row["commit"] for each, row in listed.items()}
     active = [each for each, row in listed.items() if row["active"]]
     name = find_checkpoint(commits, active, checkpoint)
     found = listed[name]
+    (measured,) = _ask(session, _METRICS, found["line_id"], name)
     parts = {
         "proposals": _ask(session, _PROPOSALS, name),
         "runs": _ask(session, _RUNS, name),
@@ -81,13 +85,13 @@ def show(
     }
 
     def tell() -> None:
-        print_table(("", ""), found.items())
+        print_table(("", ""), {**found, **measured}.items())
         for title, rows in parts.items():
             if rows:
                 console.print()
                 print_table(tuple(rows[0]), [tuple(row.values()) for row in rows], title=title)
 
-    return Output({**found, **parts}, tell)
+    return Output({**found, "metrics": measured, **parts}, tell)
 
 
 @app.command()

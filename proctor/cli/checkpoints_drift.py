@@ -1,9 +1,13 @@
-"""`proctor checkpoints baseline`, `drift`, `answer` and `simulate`: whether a line becomes worse.
+"""`proctor checkpoints baseline`, `drift`, `watch`, `metrics`, `answer` and `simulate`.
+
+They tell whether a line becomes worse.
 
 The original checkpoint is evaluated again and again, once and for all; later ones are evaluated one
 by one and compared with that.
 """
 
+import time
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,14 +22,14 @@ from judge.drift.watch import answer as answer_alarm
 from proctor.cli.command_group import Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import operator_key
-from proctor.cli.options import SigningKeyOption
+from proctor.cli.options import AsOfOption, SigningKeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import (
     LineOptions,
 )
 from proctor.improvement.reports import tell_alarms
-from proctor.output.terminal import console, print_table, words
+from proctor.output.terminal import as_records, console, print_table, words
 from proctor.remembering import open_session
 from proctor.sample.drift_tasks import maker_of
 
@@ -40,7 +44,18 @@ _SINCE = """
         WHERE purpose = 'drift' GROUP BY checkpoint_id
     ) AS e ON e.checkpoint_id = s.checkpoint AND s.idx > e.idx
     GROUP BY s.checkpoint"""
+_MEASURES = (
+    "reference_success",
+    "budget_utilisation",
+    "retrieval_precision",
+    "production_success",
+    "validation_pass",
+    "proposal_acceptance",
+)
+_METRICS = "SELECT * FROM checkpoint_metrics ORDER BY line_id, place"
+_TRENDS = "SELECT * FROM metric_trends ORDER BY line_id, metric"
 _HEIGHT = 14  # rows of a chart
+_PAUSE = ChartLimits().pause
 
 SiblingsOption = Annotated[
     int,
@@ -54,10 +69,31 @@ SiblingsOption = Annotated[
 ]
 
 
+EveryOption = Annotated[
+    int,
+    typer.Option(
+        "--every",
+        min=0,
+        help="Evaluate the active checkpoint if it has no evaluation, or if this many runs "
+        "started under it since; 0 evaluates now.",
+    ),
+]
+PauseOption = Annotated[
+    float,
+    typer.Option(
+        "--pause",
+        min=0.0,
+        help="Seconds between an evaluation far below the original and one that confirms it.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to `proctor checkpoints`."""
     app.command("baseline")(baseline)
     app.command("drift")(drift)
+    app.command("watch")(watch_)
+    app.command("metrics")(metrics)
     app.command("answer")(answer)
     app.command("simulate")(simulate_)
 
@@ -81,27 +117,12 @@ def baseline(
 
 def drift(
     where: LineOptions,
-    every: Annotated[
-        int,
-        typer.Option(
-            "--every",
-            min=0,
-            help="Evaluate the active checkpoint if it has no evaluation, or if this many runs "
-            "started under it since; 0 evaluates now.",
-        ),
-    ] = 20,
+    every: EveryOption = 20,
     siblings: SiblingsOption = 1,
     show: Annotated[
         bool, typer.Option("--show", help="Run no evaluation; show the recorded ones.")
     ] = False,
-    pause: Annotated[
-        float,
-        typer.Option(
-            "--pause",
-            min=0.0,
-            help="Seconds between an evaluation far below the original and one that confirms it.",
-        ),
-    ] = ChartLimits().pause,
+    pause: PauseOption = _PAUSE,
 ) -> Output:
     """Evaluate the active checkpoint if that is due, draw the chart, and raise alarms.
 
@@ -153,6 +174,63 @@ def drift(
         tell,
         found=bool(alarms),
     )
+
+
+def watch_(
+    where: LineOptions,
+    every: EveryOption = 20,
+    siblings: SiblingsOption = 1,
+    pause: PauseOption = _PAUSE,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.0, help="Seconds between two looks at the line.")
+    ] = 60.0,
+    looks: Annotated[
+        int, typer.Option("--looks", min=0, help="End after this many looks; 0: at an alarm only.")
+    ] = 0,
+) -> Output:
+    """Do what `drift` does again and again; end at the first alarm, with exit code 1."""
+    number = 0
+    while True:
+        number += 1
+        found = drift(where, every=every, siblings=siblings, show=False, pause=pause)
+        if found.found or number == looks:
+            return found
+        time.sleep(interval)
+
+
+def metrics(home: Home, as_of: AsOfOption = None) -> Output:
+    """Show the six measures of each checkpoint, and plot them along the chain."""
+    session = open_session(home, as_of=as_of)
+    found, trends = (
+        as_records(answered.columns, answered.rows)
+        for answered in (session.query(_METRICS), session.query(_TRENDS))
+    )
+
+    def tell() -> None:
+        print_table(
+            ("checkpoint", "line", "place", *_MEASURES, "alarm"),
+            [
+                (
+                    each["checkpoint_id"][:12],
+                    each["line_id"][:8],
+                    each["place"],
+                    *(_percent(each[name]) for name in _MEASURES),
+                    "production" if each["production_alarm"] else "",
+                )
+                for each in found
+            ],
+        )
+        for line in dict.fromkeys(each["line_id"] for each in found):
+            for name in _MEASURES:
+                values = {
+                    each["place"] + 1: 100 * each[name]
+                    for each in found
+                    if each["line_id"] == line and each[name] is not None
+                }
+                if len(values) > 1:
+                    _chart(f"{name}, % (line {line[:8]})", {name: values})
+
+    return Output({"checkpoints": found, "trends": trends}, tell)
 
 
 def answer(
@@ -287,18 +365,29 @@ def _draw(found: Watched) -> None:
     _chart(
         "share of tasks answered rightly",
         {
-            "evaluation": [100 * float(each) for each in history.values],
-            "original": [100 * reference] * len(sums),
-            "three deviations below": [100 * (reference - 3 * sd)] * len(sums),
+            "evaluation": _numbered([100 * float(each) for each in history.values]),
+            "original": _numbered([100 * reference] * len(sums)),
+            "three deviations below": _numbered([100 * (reference - 3 * sd)] * len(sums)),
         },
     )
     _chart(
         "sum of losses since the original, in deviations",
-        {"sum": [float(each) for each in sums], "alarm": [limits.ratchet] * len(sums)},
+        {
+            "sum": _numbered([float(each) for each in sums]),
+            "alarm": _numbered([limits.ratchet] * len(sums)),
+        },
     )
 
 
-def _chart(title: str, lines: dict[str, list[float]]) -> None:
+def _numbered(values: Sequence[float]) -> dict[int, float]:
+    return dict(enumerate(values, start=1))
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _chart(title: str, lines: Mapping[str, Mapping[int, float]]) -> None:
     import plotext  # noqa: PLC0415 - only a plot needs it
 
     plotext.clear_figure()
@@ -306,9 +395,7 @@ def _chart(title: str, lines: dict[str, list[float]]) -> None:
     plotext.title(title)
     plotext.plot_size(min(console.width, 76), _HEIGHT)
     for label, values in lines.items():
-        numbers = list(range(1, len(values) + 1))
-        plotext.plot(numbers, values, label=label)
-    plotext.xticks(
-        list(range(1, len(next(iter(lines.values()))) + 1))[:: max(1, len(values) // 12)]
-    )
+        plotext.plot(list(values), list(values.values()), label=label)
+    numbers = list(next(iter(lines.values())))
+    plotext.xticks(numbers[:: max(1, len(numbers) // 12)])
     console.print(Text.from_ansi(plotext.build()))

@@ -74,6 +74,27 @@ def test_six_measures_are_those_of_the_checkpoint(log: LedgerApplication, tmp_pa
         trend = connection.execute(
             "SELECT first, last, slope FROM metric_trends WHERE metric = 'reference_success'"
         ).fetchall()
+        used = connection.execute(
+            "SELECT kind, stage, calls, completion_tokens, budget_utilisation FROM stage_use "
+            "WHERE calls > 0 OR kind = 'proposal' ORDER BY kind, stage, calls"
+        ).fetchall()
+        answers = connection.execute(
+            "SELECT arm, task, answers, success, seconds >= 0 FROM task_use ORDER BY commit, arm"
+        ).fetchall()
+        benchmarked = connection.execute(
+            "SELECT benchmark_answers, benchmark_success, benchmark_seconds >= 0 "
+            "FROM checkpoint_metrics ORDER BY idx"
+        ).fetchall()
+    stages = ["benchmark", "branch", "conclude", "evaluate", "test", "test the rest"]
+    assert sorted({stage for kind, stage, *_ in used if kind == "proposal"}) == stages
+    assert used[-2:] == [("run", "decide", 1, 40, 40 / 1024), ("run", "probe", 1, 40, 40 / 1024)]
+    assert sorted(answers) == [
+        ("base", "first", 1, 0.0, True),
+        ("base", "first", 1, 1.0, True),
+        ("candidate", "first", 1, 0.0, True),
+        ("candidate", "first", 1, 1.0, True),
+    ]
+    assert benchmarked == [(2, 0.5, True)] * 2
     assert found[0] == pytest.approx((0.85, 40 / 1024, 0.6, 0.5, 0.9, 0.5))
     assert found[1] == (0.6, None, None, None, 0.9, None)
     assert trend == [(0.85, 0.6, pytest.approx(-0.25))]
@@ -123,14 +144,13 @@ def test_policy_that_trains_to_chance_raises_an_alarm_within_ten_runs(
     line.answer(1, "its prompt was cut off")
     log.save(line)
     answered = log.recorder.max_notification_id() or 0
-    synthetic_run(log, checkpoint=bad, epochs=1)
     alarm = "SELECT checkpoint_id, production_alarm FROM checkpoint_metrics ORDER BY idx"
     with (
         open_source(tmp_path / "ledger") as ledger,
         projected(ledger.entries(start=0)) as connection,
     ):
         assert connection.execute(alarm).fetchall() == [(good, False), (bad, False)]  # answered
-        connection.execute(f"SET VARIABLE as_of = {answered - 1}")
+        connection.execute(f"SET VARIABLE as_of = {answered - 2}")
         assert connection.execute(alarm).fetchall() == [(good, False), (bad, True)]
         charted = connection.execute(
             f"SELECT deficit FROM production_charts WHERE checkpoint_id = '{bad}' "

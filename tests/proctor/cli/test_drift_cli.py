@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from frontdoor import call_here
+from frontdoor import answer, call_here
 from gauntlet_lines import Line
+from synthetic import synthetic_line, synthetic_proposal
 
 from aggregates.improvement.line import Line as Chain
+from aggregates.registry import REGISTRY
+from ledger.application import LedgerApplication
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +109,29 @@ def test_measures_are_asked_in_sql(line: Line) -> None:
         {"metric": "reference_success", "checkpoints": 1, "slope": None},
         {"metric": "validation_pass", "checkpoints": 1, "slope": None},
     ]
+
+
+def test_watch_ends_at_an_alarm(line: Line) -> None:
+    found = told(line, "checkpoints", "watch", "--looks", "3", code=1)
+    assert "decline" in {alarm["kind"] for alarm in found["open"]}
+
+
+def test_measures_are_plotted_along_the_chain(tmp_path: Path) -> None:
+    with LedgerApplication.open(tmp_path / "ledger", REGISTRY) as log:
+        chain = synthetic_line(log)
+        evaluate(chain, "drift", right=94)
+        synthetic_proposal(log, chain)  # whose benchmark is all that is known of its checkpoint
+        log.save(chain)
+    shown = call_here(["checkpoints", "metrics"], home=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "reference_success, % (line" in shown.stdout
+    assert "retrieval_precision, %" not in shown.stdout  # nothing was measured
+    found = answer(call_here(["checkpoints", "metrics", "--json"], home=tmp_path))
+    first, second = found["checkpoints"]
+    assert (first["reference_success"], first["benchmark_answers"]) == (0.94, 1)
+    assert (second["reference_success"], second["evaluations"]) == (1.0, 0)
+    one = answer(call_here(["checkpoints", "show", "active", "--json"], home=tmp_path))
+    assert one["metrics"]["benchmark_success"] == 1.0
 
 
 def test_simulation_is_of_the_lines_own_baseline(line: Line) -> None:
