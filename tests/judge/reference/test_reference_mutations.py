@@ -56,6 +56,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
+@pytest.mark.slow
 def test_reference_set_catches_a_broken_part_of_every_module(tree: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _ASK, str(tree)],

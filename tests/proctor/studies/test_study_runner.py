@@ -72,6 +72,7 @@ def test_result_has_the_rules_that_fired_and_the_remedies() -> None:
     assert [(each["epoch"], each["cites"]) for each in acting.applied][:1] == [(2, ["R1"])]
 
 
+@pytest.mark.slow
 def test_study_killed_in_the_middle_goes_on_with_the_missing_runs(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     script = (
