@@ -20,7 +20,7 @@ app = CommandGroup("tune", "Tune the advice block of a model's prompt, and test 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 _ROUNDS = """
     SELECT round, outcome, technique, pattern, version, reason
-    FROM advice_rounds JOIN advice_lines USING (advice_id) WHERE model = ? ORDER BY idx"""
+    FROM advice_rounds AS r JOIN advice_lines USING (advice_id) WHERE model = ? ORDER BY r.idx"""
 _BOARD = "SELECT technique, wins, losses, ties FROM advice_scoreboard WHERE model = ? ORDER BY ALL"
 _WRONG = """
     WITH latest AS (
