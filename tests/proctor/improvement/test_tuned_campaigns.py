@@ -179,6 +179,29 @@ def test_marks_of_people_become_scenarios_and_constraints(done: Done) -> None:
     assert observation_of(asked[0]).due == ("R1",)
 
 
+def test_commands_show_and_steer_the_advice(done: Done) -> None:
+    def tune(*arguments: str) -> Any:
+        return answer(call_here(["tune", *arguments, "--json"], home=done.home.path))
+
+    told = tune("show", "scripted")
+    assert (told["on"], told["version"]) == (True, 1)
+    assert "R1" in told["advice"]
+    assert told["rounds"][0]["outcome"] == "promoted"
+    assert told["scoreboard"]["few_shot"] == {"wins": 1, "losses": 0, "ties": 0}
+    assert not tune("off", "scripted")["on"]
+    model = ("--set", "model=scripted", "--set", f"base_url={done.server.url}")
+    asked = len(done.server.requests)
+    last = tune("round", *model)["rounds"][-1]
+    assert (last["outcome"], last["reason"]) == ("nothing", "tuning is turned off")
+    assert len(done.server.requests) == asked
+    assert tune("reset", "scripted")["advice"] == ""
+    missing = call_here(["tune", "admit", "scripted", "none"], home=done.home.path)
+    assert missing.returncode == 2
+    assert "there is no scenario 'none'" in missing.stderr
+    unknown = call_here(["tune", "show", "another"], home=done.home.path)
+    assert "no advice to a model named 'another' is recorded" in unknown.stderr
+
+
 def campaigns(seed: int, folder: Path, *, flaky: float) -> tuple[list[float], list[float]]:
     """Return the process scores of the attempts with and without tuning."""
     draw = Random(seed)
