@@ -634,3 +634,71 @@ COMMENT ON COLUMN preference_pairs.rejected IS 'Number of the first decision of 
 COMMENT ON COLUMN preference_pairs.difference IS 'In validation accuracy, as the judge measured both';
 COMMENT ON COLUMN preference_pairs.noise IS 'Two standard errors of that difference, from the size of the validation set; NULL: unknown, and no export takes it';
 COMMENT ON COLUMN preference_pairs.violated IS 'Whether the rejected answer broke the process, which the chosen one did not; such a pair needs no higher accuracy, but none that is lower by more than the noise';
+
+-- A proposal shows what a change came to. One that nobody may learn from any more, or whose author no
+-- operator has admitted, is kept out like a run.
+CREATE VIEW curated_proposals AS
+WITH asked AS (
+    SELECT t.run_id AS proposal_id, ARG_MAX(c.model, c.idx) AS model
+    FROM calls AS c
+    JOIN transcripts AS t USING (transcript_id)
+    WHERE c.model IS NOT NULL
+    GROUP BY t.run_id
+),
+
+unread AS (
+    SELECT DISTINCT e.stream_id FROM unreadable AS u JOIN events AS e USING (idx)
+),
+
+found AS (
+    SELECT
+        p.proposal_id,
+        p.idx,
+        COALESCE(a.model, s.proposer) AS author,
+        c.outcome = 'promoted' AS accepted,
+        p.tainted,
+        c.outcome,
+        EXISTS (
+            SELECT 1 FROM checkpoint_reach AS r WHERE r.checkpoint_id = c.checkpoint
+        ) AS rolled_back,
+        p.proposal_id IN (SELECT stream_id FROM unread)
+        OR p.line_id IN (SELECT stream_id FROM unread) AS unread
+    FROM proposal_standing AS p
+    JOIN infra_submissions AS s USING (proposal_id)
+    LEFT JOIN infra_conclusions AS c USING (proposal_id)
+    LEFT JOIN asked AS a USING (proposal_id)
+),
+
+reasoned AS (
+    SELECT
+        f.*,
+        LIST_FILTER([
+            CASE WHEN f.outcome IS NULL OR f.outcome NOT IN ('promoted', 'rejected', 'halted')
+                THEN 'not judged' END,
+            CASE WHEN f.tainted OR f.rolled_back THEN 'tainted' END,
+            CASE WHEN f.unread THEN 'entry unreadable' END,
+            CASE WHEN o.admitted IS NOT TRUE
+                THEN 'model:' || f.author || ' is not admitted' END
+        ], lambda reason: reason IS NOT NULL) AS why_not,
+        o.admitted IS FALSE AS withdrawn
+    FROM found AS f
+    LEFT JOIN origin_standing AS o ON o.kind = 'model' AND o.name = f.author
+)
+
+SELECT
+    proposal_id,
+    idx,
+    author,
+    accepted,
+    LEN(why_not) = 0 AS let_in,
+    tainted OR rolled_back OR COALESCE(withdrawn, FALSE) AS tainted,
+    why_not
+FROM reasoned;
+COMMENT ON VIEW curated_proposals IS 'Proposals that may be training examples, rejected ones too';
+COMMENT ON COLUMN curated_proposals.proposal_id IS 'The proposal';
+COMMENT ON COLUMN curated_proposals.idx IS 'Ledger index of its submission';
+COMMENT ON COLUMN curated_proposals.author IS 'The model that was asked for it, or else who proposed';
+COMMENT ON COLUMN curated_proposals.accepted IS 'Whether it was promoted; NULL: it has not ended';
+COMMENT ON COLUMN curated_proposals.let_in IS 'Whether it may';
+COMMENT ON COLUMN curated_proposals.tainted IS 'As proposal_standing says, or because its checkpoint was rolled back or its author withdrawn';
+COMMENT ON COLUMN curated_proposals.why_not IS 'What excludes it: not judged, tainted, entry unreadable, its author is not admitted';

@@ -15,7 +15,7 @@ from eventsourcing.domain import Aggregate
 from aggregates.canonical import digest
 from aggregates.errors import InvariantError
 
-KINDS = ("preferences", "sft")
+KINDS = ("preferences", "proposals", "sft")
 _EXPORTS = UUID("0d8f3f57-2a0e-5a51-9b57-6c1f0f5c7a11")
 
 

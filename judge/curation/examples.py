@@ -1,7 +1,8 @@
 """Examples: admitted answers, each as one line in the format that trainers read.
 
 A line is canonical JSON (sorted keys, no spaces, ASCII). Beside its id it holds what TRL calls a
-conversational dataset: `messages`, or `prompt`, `chosen` and `rejected`.
+conversational dataset: `messages`; `prompt`, `chosen` and `rejected`; or, of a proposal, `prompt`,
+`completion` and `label`.
 
 Source: TRL, "Dataset formats and types"; docs/reference/curation.md.
 Trust: requests are what a policy once stored; one that is no list of messages is left out.
@@ -40,6 +41,21 @@ WHERE (p.violated OR p.difference >= ?)
     AND p.difference > CASE WHEN p.violated THEN -p.noise ELSE p.noise END{conditions}
 ORDER BY d.idx, e.idx
 """
+_PROPOSALS = """
+SELECT
+    p.proposal_id, p.accepted, s.base, s.trigger, s.targets::VARCHAR AS targets, s.rationale,
+    s.evidence::VARCHAR AS evidence, s.diff, c.outcome, c.stage, c.reason, e.verdict,
+    e.regressions::VARCHAR AS regressions, e.improvements::VARCHAR AS improvements
+FROM curated_proposals AS p
+JOIN infra_submissions AS s USING (proposal_id)
+JOIN infra_conclusions AS c USING (proposal_id)
+LEFT JOIN infra_evaluations AS e USING (proposal_id)
+WHERE p.let_in AND (LEN(?) = 0 OR LIST_CONTAINS(?, p.author)) ORDER BY p.idx
+"""
+_TASK = (
+    "You propose one change of a repository whose checkpoints are compared on reference tasks. The "
+    'answer is one JSON object: {"diff", "rationale", "targets"}, with the tier of each target.'
+)
 _DECISIONS = """
 WITH cited AS (
     SELECT run_id, number, LIST(rule ORDER BY rule) AS cites FROM citations
@@ -56,7 +72,7 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """The decisions that an example was made of; fields in the order of sorted keys."""
 
     decisions: Annotated[tuple[tuple[str, int], ...], msgspec.Meta(min_length=1)]  # run and number
-    id: str  # RUN/NUMBER, of preferences RUN/NUMBER>RUN/NUMBER
+    id: str  # RUN/NUMBER, of preferences RUN/NUMBER>RUN/NUMBER, of a proposal PROPOSAL/1
     rejected: tuple[tuple[str, int], ...] = ()
 
 
@@ -80,6 +96,9 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
 
     Raises BlobError for a request that is missing: what was drawn once has to come out again.
     """
+    if query.kind == "proposals":
+        yield from _proposals(tables, query, blobs)
+        return
     answers = _Answers(tables, blobs)
     if query.kind == "sft":
         conditions, values = query.conditions("f", "a")
@@ -106,6 +125,47 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
                 "rejected": [_assistant(rejected.said)],
             }
             yield Example(Member(chosen.decisions, id_, rejected.decisions), canonical(told))
+
+
+def _proposals(tables: Tables, query: Query, blobs: Blobs) -> Iterator[Example]:
+    """Yield each proposal that was judged with its outcome; one whose diff is no text is left out.
+
+    The prompt shows what the proposal was about, and nothing of how it ended.
+    """
+    authors = sorted(set(query.decided_by))
+    for row in tables.ask(_PROPOSALS, [authors, authors]):
+        try:
+            diff = blobs.get(row["diff"]).decode()
+        except UnicodeDecodeError:
+            continue
+        about = [
+            each
+            for each in json.loads(row["evidence"])
+            if isinstance(each, dict) and each.get("kind") in ("pattern", "technique")
+        ]
+        asked = f"Commit {row['base']}. Trigger: {row['trigger']}.\n\n" + "\n".join(
+            json.dumps(each, sort_keys=True) for each in about
+        )
+        said = {
+            "diff": diff,
+            "rationale": row["rationale"],
+            "targets": json.loads(row["targets"]),
+        }
+        came_to = {key: row[key] for key in ("outcome", "stage", "reason", "verdict")}
+        for key in ("regressions", "improvements"):
+            came_to[key] = None if row[key] is None else json.loads(row[key])
+        id_ = f"{row['proposal_id']}/1"
+        told = {
+            "completion": [_assistant(json.dumps(said, ensure_ascii=False, sort_keys=True))],
+            "evidence": json.dumps(came_to, ensure_ascii=False, sort_keys=True),
+            "id": id_,
+            "label": row["accepted"],
+            "prompt": [
+                {"content": _TASK, "role": "system"},
+                {"content": asked.rstrip(), "role": "user"},
+            ],
+        }
+        yield Example(Member(((row["proposal_id"], 1),), id_), canonical(told))
 
 
 def canonical(value: Any) -> bytes:

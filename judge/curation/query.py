@@ -39,6 +39,12 @@ class Query:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise CurationError(f"{name} must be a finite number of at least 0, not {value!r}")
+        told = {key for key in self.to_dict() if key not in ("as_it_was", "decided_by")}
+        if self.kind == "proposals" and told:
+            raise CurationError(
+                f"{', '.join(sorted(told))}: proposals can be chosen by decided_by alone, because "
+                "the other filters are about runs"
+            )
 
     @classmethod
     def of(cls, kind: str, told: Mapping[str, Any]) -> "Query":
@@ -60,7 +66,7 @@ class Query:
         told: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name == "kind" or (each.name == "margin" and self.kind == "sft"):
+            if each.name == "kind" or (each.name == "margin" and self.kind != "preferences"):
                 continue
             if value is None or value == () or (each.name in ("gold", "as_it_was") and not value):
                 continue

@@ -16,6 +16,7 @@ from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 
 _RUNS = "SELECT run_id, tainted, usable, why_not FROM curated_runs"
+_PROPOSALS = "SELECT proposal_id, tainted, let_in, why_not FROM curated_proposals"
 _FAULTS = "SELECT run_id, number, faults FROM curated_decisions WHERE LEN(faults) > 0"
 
 
@@ -54,10 +55,11 @@ def recall_of(tables: Tables, export: str, members: Iterable[Member]) -> list[Re
 
 @dataclass(frozen=True)
 class _Standing:
-    """What speaks against runs and decisions."""
+    """What speaks against runs, decisions and proposals."""
 
     runs: Mapping[str, tuple[bool, bool, list[str]]]  # tainted, usable as a failure, why not
     faults: Mapping[tuple[str, int], list[str]]
+    proposals: Mapping[str, tuple[bool, bool, list[str]]]
 
     @classmethod
     def of(cls, tables: Tables) -> "_Standing":
@@ -67,6 +69,10 @@ class _Standing:
                 for row in tables.ask(_RUNS)
             },
             {(row["run_id"], row["number"]): row["faults"] for row in tables.ask(_FAULTS)},
+            {
+                row["proposal_id"]: (row["tainted"], row["let_in"], row["why_not"])
+                for row in tables.ask(_PROPOSALS)
+            },
         )
 
     def against(self, export: str, members: Iterable[Member]) -> Iterator[Recalled]:
@@ -75,10 +81,11 @@ class _Standing:
             shown = {run for run, _ in member.decisions}  # as right
             for run in dict.fromkeys(run for run, _ in (*member.decisions, *member.rejected)):
                 unknown = (True, False, ["not found in this ledger"])
-                reached, usable, reasons = self.runs.get(run, unknown)
+                noun = "proposal" if run in self.proposals else "run"
+                reached, usable, reasons = self.runs.get(run) or self.proposals.get(run, unknown)
                 tainted = tainted or reached
                 if run in shown or not usable:
-                    why += [f"run {run}: {reason}" for reason in reasons]
+                    why += [f"{noun} {run}: {reason}" for reason in reasons]
             for run, number in member.decisions:
                 faults = self.faults.get((run, number), [])
                 why += [f"decision {number}: {fault}" for fault in faults]

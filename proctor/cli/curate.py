@@ -69,7 +69,9 @@ _BECAUSE = {  # run_standing.why_not
 @app.command()
 def export(
     home: Home,
-    kind: Annotated[str, typer.Option("--kind", help="Kind of data: sft or preferences.")],
+    kind: Annotated[
+        str, typer.Option("--kind", help="Kind of data: sft, preferences or proposals.")
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", help="Write JSON Lines to this file.")
     ] = None,
@@ -150,7 +152,7 @@ def export(
             verify_target(file, home=home, others=(other,))
     with _opened(home, as_of) as tables:
         drawn = draw(tables, query, blobs=home.blobs)
-        standing = _standing(tables)
+        standing = _standing(tables, kind)
         sealed, since = _since(home, tables, drawn) if as_of is None else (None, 0)
     if as_of is not None:
         with _opened(home, None) as tables:
@@ -312,7 +314,9 @@ def origins(home: Home) -> Output:
             "SELECT kind, name, COUNT(DISTINCT o.run_id) AS runs, "
             "COALESCE(ANY_VALUE(s.what), CASE WHEN BOOL_AND(o.own) THEN 'own code' "
             "ELSE 'never admitted' END) AS standing, ANY_VALUE(s.note) AS note "
-            "FROM origin_tags AS o FULL JOIN origin_standing AS s USING (kind, name) "
+            "FROM (SELECT kind, name, run_id, own FROM origin_tags UNION ALL "
+            "SELECT 'model', author, NULL, FALSE FROM curated_proposals) AS o "
+            "FULL JOIN origin_standing AS s USING (kind, name) "
             "GROUP BY kind, name ORDER BY kind, runs DESC, name"
         )
     return Output(
@@ -359,7 +363,11 @@ def _sealed(known: list[str], name: str) -> str:
 def _verify_seen(home: Home, kind: str, name: str) -> None:
     """Raise ProctorError unless some run has this origin: a name that nobody has is a mistake."""
     with _opened(home, None) as tables:
-        if not tables.ask("SELECT 1 FROM origin_tags WHERE kind = ? AND name = ?", [kind, name]):
+        if not tables.ask(
+            "SELECT 1 FROM origin_tags WHERE kind = ? AND name = ? "
+            "UNION ALL SELECT 1 FROM curated_proposals WHERE 'model' = ? AND author = ?",
+            [kind, name] * 2,
+        ):
             raise ProctorError(
                 f"no run of this ledger has the {kind} {name!r}: `proctor curate origins` lists "
                 "them, --unseen admits it all the same"
@@ -420,26 +428,28 @@ def _refuse_excluded(drawn: Drawn, excluded: list[Recalled]) -> Output:
     return Output(told, lambda: None, found=True)
 
 
-def _standing(tables: Tables) -> dict[str, Any]:
-    """Count the runs that are let in, and what speaks against the others."""
-    rows = tables.ask("SELECT let_in, why_not FROM curated_runs")
+def _standing(tables: Tables, kind: str) -> dict[str, Any]:
+    """Count the runs or proposals that are let in, and what speaks against the others."""
+    noun = "proposals" if kind == "proposals" else "runs"
+    rows = tables.ask(f"SELECT let_in, why_not FROM curated_{noun}")  # noqa: S608 - our own names
     reasons = Counter(reason for row in rows for reason in row["why_not"])
     return {
-        "runs": len(rows),
+        noun: len(rows),
         "let_in": sum(row["let_in"] for row in rows),
         "why_not": dict(sorted(reasons.items())),
     }
 
 
 def _tell_export(told: dict[str, Any]) -> None:
+    noun = "proposal" if told["kind"] == "proposals" else "run"
     console.print(
         words(
             f"{counted(told['examples'], 'example')} from {told['let_in']} of "
-            f"{counted(told['runs'], 'run')}, as of entry {told['as_of']}"
+            f"{counted(told[noun + 's'], noun)}, as of entry {told['as_of']}"
         )
     )
-    for reason, runs in told["why_not"].items():
-        console.print(words(f"  kept out: {counted(runs, 'run')}, {reason}"))
+    for reason, number in told["why_not"].items():
+        console.print(words(f"  kept out: {counted(number, noun)}, {reason}"))
     how = "sealed" if told["sealed_before"] is None else "sealed before, with the same bytes"
     if told["export"] is not None:
         console.print(words(f"{how}: export {told['export']}, SHA-256 {told['sha256']}"))

@@ -10,7 +10,11 @@ from judge.curation.sealing import Drawn
 from proctor.home import Home
 from proctor.output.files import write_output
 
-_COLUMNS = {"preferences": ("prompt", "chosen", "rejected"), "sft": ("messages",)}
+_COLUMNS = {
+    "preferences": ("prompt", "chosen", "rejected"),
+    "proposals": ("prompt", "completion"),
+    "sft": ("messages",),
+}
 
 
 def write_export(drawn: Drawn, *, out: Path | None, parquet: Path | None, home: Home) -> None:
@@ -28,7 +32,10 @@ def _parquet(drawn: Drawn) -> bytes:
 
     messages = pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))
     columns = _COLUMNS[drawn.query.kind]
-    schema = pa.schema([("id", pa.string()), *((name, messages) for name in columns)])
+    fields = [("id", pa.string()), *((name, messages) for name in columns)]
+    if drawn.query.kind == "proposals":
+        fields += [("label", pa.bool_()), ("evidence", pa.string())]
+    schema = pa.schema(fields)
     rows = [json.loads(each.line) for each in drawn.examples]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)

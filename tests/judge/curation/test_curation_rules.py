@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from curation_histories import DATA, OPERATOR, PREFERENCES, SFT, Scene, request_of
 
+from aggregates.improvement.proposal import Proposal
 from judge.curation.query import Query
+from judge.curation.recall import recall
 from judge.curation.sealing import find_seal, merkle_root
 from judge.curation.tables import open_tables
 from judge.errors import CurationError
@@ -233,3 +235,52 @@ def test_query_that_cannot_be_met_is_rejected() -> None:
         Query(kind="preferences", margin=float("nan"))
     assert Query(kind="sft", min_accuracy=1).to_dict() == {"min_accuracy": 1.0}
     assert Query(kind="sft", provoked=False).to_dict() == {"provoked": False}
+
+
+def propose(scene: Scene, outcome: str | None, *, proposer: str = "tuner") -> str:
+    """Submit a change of the line's head, and end it."""
+    proposal = Proposal.submit(
+        line=str(scene.line.id),
+        targets={"prompts/task.md": 2},
+        diff=scene.blobs.put(b"--- a/prompts/task.md\n+++ b/prompts/task.md\n"),
+        diff_bytes=44,
+        base=scene.line.head.commit,
+        base_tree=scene.line.head.tree,
+        rationale="it names the rule",
+        trigger="error_pattern",
+        proposer=proposer,
+        evidence=[{"kind": "pattern", "key": "k", "says": "R2 was left out"}, {"kind": "entry"}],
+    )
+    if outcome is not None:
+        proposal.conclude(outcome, stage="test", reason="1 of 3 cases failed")
+    scene.log.save(proposal)
+    return str(proposal.id)
+
+
+def test_rejected_proposal_is_an_example_with_its_evidence(tmp_path: Path) -> None:
+    scene, query = Scene(tmp_path), Query(kind="proposals")
+    scene.admit("model", "tuner")
+    rejected = propose(scene, "rejected")
+    propose(scene, None)
+    propose(scene, "withdrawn")
+    foreign = propose(scene, "rejected", proposer="eve")
+    (made,) = scene.draw(query).examples
+    line = json.loads(made.line)
+    assert (line["id"], line["label"]) == (f"{rejected}/1", False)
+    assert [each["role"] for each in line["prompt"]] == ["system", "user"]
+    assert "R2 was left out" in line["prompt"][1]["content"]
+    assert "failed" not in line["prompt"][1]["content"]
+    said = json.loads(line["completion"][0]["content"])
+    assert said["diff"].startswith("--- a/prompts/task.md")
+    assert json.loads(line["evidence"])["reason"] == "1 of 3 cases failed"
+    asked = "SELECT why_not FROM curated_proposals WHERE proposal_id = ?"
+    assert scene.tables().ask(asked, [foreign]) == [{"why_not": ["model:eve is not admitted"]}]
+    assert not scene.draw(replace(query, decided_by=("eve",))).examples
+    done = scene.export(query)
+    assert list(recall(scene.tables(), blobs=scene.blobs)) == []
+    scene.withdraw("model", "tuner")
+    (back,) = recall(scene.tables(), blobs=scene.blobs)
+    assert (back.export, back.example, back.tainted) == (str(done.seal), f"{rejected}/1", True)
+    assert back.why == (f"proposal {rejected}: model:tuner is not admitted",)
+    with pytest.raises(CurationError, match="gold: proposals can be chosen by decided_by alone"):
+        replace(query, gold=True)
