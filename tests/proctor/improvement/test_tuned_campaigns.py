@@ -34,6 +34,7 @@ from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_config
 from proctor.studies.statistics import paired_interval
 
+pytestmark = pytest.mark.slow  # each trains
 TASK = [
     *("train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
     *("epochs=6", "threads=1", "lr=3.0", "warm_up_epochs=0"),
@@ -179,29 +180,6 @@ def test_marks_of_people_become_scenarios_and_constraints(done: Done) -> None:
     assert observation_of(asked[0]).due == ("R1",)
 
 
-def test_commands_show_and_steer_the_advice(done: Done) -> None:
-    def tune(*arguments: str) -> Any:
-        return answer(call_here(["tune", *arguments, "--json"], home=done.home.path))
-
-    told = tune("show", "scripted")
-    assert (told["on"], told["version"]) == (True, 1)
-    assert "R1" in told["advice"]
-    assert told["rounds"][0]["outcome"] == "promoted"
-    assert told["scoreboard"]["few_shot"] == {"wins": 1, "losses": 0, "ties": 0}
-    assert not tune("off", "scripted")["on"]
-    model = ("--set", "model=scripted", "--set", f"base_url={done.server.url}")
-    asked = len(done.server.requests)
-    last = tune("round", *model)["rounds"][-1]
-    assert (last["outcome"], last["reason"]) == ("nothing", "tuning is turned off")
-    assert len(done.server.requests) == asked
-    assert tune("reset", "scripted")["advice"] == ""
-    missing = call_here(["tune", "admit", "scripted", "none"], home=done.home.path)
-    assert missing.returncode == 2
-    assert "there is no scenario 'none'" in missing.stderr
-    unknown = call_here(["tune", "show", "another"], home=done.home.path)
-    assert "no advice to a model named 'another' is recorded" in unknown.stderr
-
-
 def campaigns(seed: int, folder: Path, *, flaky: float) -> tuple[list[float], list[float]]:
     """Return the process scores of the attempts with and without tuning."""
     draw = Random(seed)
@@ -220,7 +198,6 @@ def campaigns(seed: int, folder: Path, *, flaky: float) -> tuple[list[float], li
     return found[0], found[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flaky", [0.0, 0.1])
 def test_tuning_improves_the_later_attempts(flaky: float, tmp_path: Path) -> None:
     gains = []
@@ -233,7 +210,6 @@ def test_tuning_improves_the_later_attempts(flaky: float, tmp_path: Path) -> Non
     assert low > 0.0
 
 
-@pytest.mark.slow
 def test_text_that_only_adds_is_never_promoted_in_200_rounds(tmp_path: Path) -> None:
     model = Obeys(weak=["R1"], mended_by=(), flaky=0.1, seed=1)
     four = tuple(task for task in held_out() if task.task_id in ("r1-high", "r3-plateau"))

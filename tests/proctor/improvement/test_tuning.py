@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from advised_model import Obeys, advice_of, obeys
 from chat_server import Behaviour, ChatServer, Reply, answer_probe, is_probe, say, schema_of
+from frontdoor import answer, call_here
 
 from aggregates.errors import InvariantError
 from aggregates.improvement.advice import MAX_ADVICE, Advice
@@ -314,3 +315,28 @@ def test_scenarios_that_the_champion_fails_are_candidates_until_admitted(tmp_pat
     with scene(tmp_path / "other", Obeys(weak=())) as made:
         strong = made.tuner().challenge(seed=1, count=6)
         assert len(strong) < len(kept)
+
+
+def test_commands_show_and_steer_the_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with scene(tmp_path, obeys()) as made:
+        champion(made, "## An example\n\n- R1")
+
+        def tune(*arguments: str) -> Any:
+            return answer(call_here(["tune", *arguments, "--json"], home=made.home.path))
+
+        told = tune("off", "scripted")
+        assert (told["on"], told["version"]) == (False, 1)
+        assert told["scoreboard"]["one_shot"] == {"wins": 1, "losses": 0, "ties": 0}
+        model = ("--set", "model=scripted", "--set", f"base_url={made.server.url}")
+        last = tune("round", *model)["rounds"][-1]
+        assert (last["outcome"], last["reason"]) == ("nothing", "tuning is turned off")
+        assert not made.server.requests
+        assert tune("reset", "scripted")["advice"] == ""
+        missing = call_here(["tune", "admit", "scripted", "none"], home=made.home.path)
+        assert missing.returncode == 2
+        assert "there is no scenario 'none'" in missing.stderr
+        unknown = call_here(["tune", "show", "another"], home=made.home.path)
+        assert "no advice to a model named 'another' is recorded" in unknown.stderr
