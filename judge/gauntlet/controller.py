@@ -22,7 +22,13 @@ from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet import benchmarking, promotion, reviews, stages
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.errors import ApprovalError, DiffError, GauntletError, TierError
+from judge.gauntlet.errors import (
+    ApprovalError,
+    DeclarationError,
+    DiffError,
+    GauntletError,
+    TierError,
+)
 from judge.gauntlet.records import ProposalIndex
 from judge.gauntlet.repository.git import MAX_DIFF, Repository
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
@@ -288,7 +294,10 @@ class Controller:
                 )
                 self.place.tell(str(proposal.id), f"halted, and the line with it: {error}")
             else:
-                self._conclude(proposal, "halted", stage="propose", reason=str(error))
+                # A wrong declaration says nothing of the change, which may be a valley's next step.
+                ends = not isinstance(error, DeclarationError)
+                reason = str(error)
+                self._conclude(proposal, "halted", stage="propose", reason=reason, ends_valley=ends)
             return None
         twin = self.records.twin(proposal.id, tree=found.tree)
         if twin is not None and not promotion.is_step(self.line, proposal):
@@ -303,8 +312,18 @@ class Controller:
             return None
         return found
 
-    def _conclude(self, proposal: Proposal, outcome: str, *, stage: str, reason: str) -> None:
-        promotion.conclude(self.place, proposal, outcome, stage=stage, reason=reason)
+    def _conclude(
+        self,
+        proposal: Proposal,
+        outcome: str,
+        *,
+        stage: str,
+        reason: str,
+        ends_valley: bool = True,
+    ) -> None:
+        promotion.conclude(
+            self.place, proposal, outcome, stage=stage, reason=reason, ends_valley=ends_valley
+        )
         self.place.tell(str(proposal.id), f"{outcome} at {stage}: {reason}")
 
 

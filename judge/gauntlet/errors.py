@@ -3,6 +3,7 @@
 __all__ = [
     "ApprovalError",
     "CandidateError",
+    "DeclarationError",
     "DiffError",
     "GauntletError",
     "ManifestError",
@@ -44,6 +45,13 @@ class TierError(GauntletError):
     def __init__(self, message: str, *, halts: Literal["proposal", "line"]) -> None:
         super().__init__(message)
         self.halts = halts
+
+
+class DeclarationError(TierError):
+    """A change that is allowed says wrongly what it touches: it can be declared again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, halts="proposal")
 
 
 class TaskError(GauntletError):

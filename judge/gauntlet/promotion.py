@@ -85,17 +85,18 @@ def conclude(
     stage: str,
     reason: str,
     stops_line: bool = False,
+    ends_valley: bool = True,
 ) -> None:
-    """End a proposal that does not get onto the line; a valley ends with its step.
+    """End a proposal that does not get onto the line; a valley ends with its step, by default.
 
     One that reaches for the controller stops the line, until somebody answers.
     """
 
     def make() -> list[Line | Proposal]:
         line, fresh = place.line(), place.proposal(proposal.id)
-        ends_valley = is_step(line, fresh)
+        of_valley = is_step(line, fresh)
         fresh.conclude(outcome, stage=stage, reason=reason)
-        if ends_valley:
+        if of_valley and ends_valley:
             _turn_back(line, f"step {fresh.id} was {outcome}: {reason}")
         if stops_line and line.halt is None:
             line.stop(proposal=str(fresh.id), reason=reason)

@@ -42,10 +42,16 @@ class _Seen:
     outcomes: str | None = None
     tested: int | None = None  # where it passed its tests
     free: int | None = None  # where it was evaluated without a look at repeats
+    better: bool = False
     regressions: tuple[str, ...] = ()
     outcome: str | None = None
     ended_at: str | None = None  # the stage
     concluded: int = 0
+
+    @property
+    def found(self) -> bool:
+        """Whether it was promoted because it is better."""
+        return self.outcome == "promoted" and self.better
 
 
 class ProposalIndex:
@@ -86,25 +92,27 @@ class ProposalIndex:
         """Return the blob with the outcomes of a base's own tests, if they were ever run.
 
         They ran when it was a base before, and also when it was the candidate of a promotion: a
-        promoted commit has passed the suite that it holds itself.
+        promoted commit has passed the suite that it holds itself. The latest counts: without cases
+        whose names turned out to change from run to run.
         """
         seen = self._up_to_date().values()
         found = [
-            *(each.expected for each in seen if each.base == base),
             *(each.outcomes for each in seen if each.commit == base and each.outcome == "promoted"),
+            *(each.expected for each in seen if each.base == base),
         ]
-        return next((each for each in found if each is not None), None)
+        return next((each for each in reversed(found) if each is not None), None)
 
     def earlier(self, proposal: UUID) -> list[bool]:
-        """Return of each proposal that spends error before this one whether it was promoted.
+        """Return of each proposal that spends error before this one whether it was found better.
 
         Those are the ones that passed their tests before it. What becomes of them after it has
-        passed its own is not looked at: the answer is the same whenever it is asked.
+        passed its own is not looked at: the answer is the same whenever it is asked. What a valley
+        let through without being better was no finding.
         """
         seen = self._up_to_date()
         mine = seen[proposal].tested or _NEVER
         before = sorted(
-            (each.tested, each.outcome == "promoted" and each.concluded < mine)
+            (each.tested, each.found and each.concluded < mine)
             for each in seen.values()
             if each.tested is not None and each.tested < mine
             if each.free is None or each.free > mine
@@ -161,6 +169,7 @@ class ProposalIndex:
             case Proposal.RestTested():
                 seen.outcomes = event.outcomes
             case Proposal.Evaluated():
+                seen.better = event.verdict == "better"
                 seen.regressions = tuple(event.regressions)
                 seen.free = None if event.level > 0 else place
             case Proposal.Concluded():

@@ -17,6 +17,7 @@ from aggregates.improvement.proposal import REVIEWS, Proposal
 from judge.gauntlet.approvals import TEXT_SHOWN, Approval, check_approval, read_approval
 from judge.gauntlet.errors import ApprovalError
 from judge.gauntlet.workplace import Workplace
+from ledger.handover.envelope import payload_of
 
 
 def record_review(place: Workplace, envelope: str) -> Proposal:
@@ -77,14 +78,18 @@ def resume(place: Workplace, envelope: str) -> Line:
 
 
 def open_valley(place: Workplace, envelope: str) -> Line:
-    """Suspend the comparison for the changes that an operator has listed."""
+    """Suspend the comparison for the changes that an operator has listed.
+
+    A valley goes by what was signed: one signature opens it once, in any envelope.
+    """
     approval = _checked(place, envelope, "valley", line_subjects(place))
+    valley = _signed(envelope)
+    events = place.log.events.get(place.line_id)
+    if valley in {_signed(each.envelope) for each in events if isinstance(each, Line.ValleyOpened)}:
+        raise ApprovalError(f"valley {valley} was already opened; have a new one signed")
     return place.change_line(
         lambda line: line.open_valley(
-            hashlib.sha256(envelope.encode()).hexdigest(),
-            steps=approval.steps,
-            envelope=envelope,
-            expires=approval.expires,
+            valley, steps=approval.steps, envelope=envelope, expires=approval.expires
         )
     )
 
@@ -159,6 +164,11 @@ def _checked(
         proposal=proposal,
         subjects=subjects,
     )
+
+
+def _signed(envelope: str) -> str:
+    """Return the SHA-256 of what the envelope's signatures sign."""
+    return hashlib.sha256(payload_of(envelope)).hexdigest()
 
 
 def _uuid(text: str | None) -> UUID:

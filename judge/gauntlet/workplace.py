@@ -19,7 +19,7 @@ from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.approvals import TEXT_SHOWN
 from judge.gauntlet.comparison.e_values import ComparisonSettings
-from judge.gauntlet.errors import GauntletError, ManifestError
+from judge.gauntlet.errors import GauntletError, ManifestError, RepositoryError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
 from judge.gauntlet.shown import applied, digest_of_shown, facts
@@ -63,6 +63,7 @@ class Workplace:
         """Return the line as it is recorded; put on record now, where it is, if it is not."""
         line_id = self.line_id
         if line_id not in self.log.repository:
+            self._verify_new()
             commit = self.repository.head(self.branch)
             opened = Line.open(
                 root=self.repository.root(self.branch),
@@ -76,6 +77,23 @@ class Workplace:
             self.log.save(opened)
         found: Line = self.log.repository.get(line_id)
         return found
+
+    def _verify_new(self) -> None:
+        """Raise RepositoryError where the branch is not new, but was moved off another line.
+
+        A line is named by its branch's first commit, so that a branch which is moved to another
+        history would be a line without a past, and nobody would have approved where it is.
+        """
+        select, page = self.log.recorder.select_notifications, 10_000
+        for each in select(1, page, topics=["line.opened"]):
+            other: Line = self.log.repository.get(UUID(str(each.originator_id)))
+            if other.branch == self.branch and self.repository.holds(other.head.commit):
+                raise RepositoryError(
+                    f"branch {self.branch!r} has another first commit than line {other.id}, whose "
+                    f"checkpoint {other.head.commit[:12]} is in this repository: it was moved to "
+                    "another history. Move it back; or, if this is intended, begin the line on "
+                    "another branch or with another --home"
+                )
 
     def proposal(self, proposal_id: UUID) -> Proposal:
         """Return a proposal of this line as it is recorded."""

@@ -30,6 +30,7 @@ __all__ = [
     "TREE_HEAD",
     "envelope_key_id",
     "open_envelope",
+    "payload_of",
     "public_pem",
     "seal",
     "tree_head_statement",
@@ -39,6 +40,7 @@ IN_TOTO = "application/vnd.in-toto+json"  # payload type of a Statement
 TREE_HEAD = "https://proctor.local/tree-head/v1"  # predicate type; a name, not a place
 _MAX_ENVELOPE = 16_000_000  # characters
 _MAX_SIGNATURES = 16
+_FIELDS = ("payload", "payloadType", "signatures")
 
 
 def public_pem(vkey: str) -> str:
@@ -67,7 +69,7 @@ def open_envelope(text: str, *, public_key: bytes) -> tuple[str, bytes]:
     Signatures under other key ids are ignored, as the specification asks. A signature under this
     one that does not hold, or a second one, spoils the envelope.
     """
-    envelope = _fields(_parse_json(text), "payload", "payloadType", "signatures")
+    envelope = _fields(_parse_json(text), *_FIELDS)
     payload_type, signatures = envelope["payloadType"], envelope["signatures"]
     payload = _decode(envelope["payload"])
     if not isinstance(payload_type, str) or not isinstance(signatures, list):
@@ -84,6 +86,11 @@ def open_envelope(text: str, *, public_key: bytes) -> tuple[str, bytes]:
     except (InvalidSignature, ValueError) as e:  # no text, or no such point on the curve
         raise SignatureError("the envelope's signature is invalid") from e
     return payload_type, payload
+
+
+def payload_of(text: str) -> bytes:
+    """Return the payload, whoever signed it: it is the same however the envelope is written."""
+    return _decode(_fields(_parse_json(text), *_FIELDS)["payload"])
 
 
 def envelope_key_id(public_key: bytes) -> str:

@@ -121,13 +121,15 @@ def run(
             chosen = [each.id for each in controller.queue()]
         else:
             chosen = [find_proposal(controller, proposal)]
-        done, errors = [], []
+        done, errors = [], list[Exception]()
         with controller.locked():
             for each in chosen:
                 try:
                     done.append(controller.carry_on(each))
-                except JudgeError as error:  # which does not stop the others
+                except JudgeError as error:
                     errors.append(ProctorError(f"proposal {each} cannot be judged: {error}"))
+                except Exception as error:  # nothing of one may stop the others
+                    errors.append(error)
         if errors:
             raise errors[0]
         told, line = _became(controller, done), controller.line

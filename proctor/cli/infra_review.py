@@ -29,7 +29,6 @@ from proctor.errors import ProctorError
 from proctor.home import find_named
 from proctor.improvement.home import (
     LineOptions,
-    ProposalArgument,
     find_proposal,
     hidden_folder,
 )
@@ -53,6 +52,15 @@ PendingOption = Annotated[
     Path | None,
     typer.Option(
         "--pending", help="Folder written by `export-pending`; sign there, without a ledger."
+    ),
+]
+
+
+ReadArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PROPOSAL",
+        help="An id or the start of an id; optional with --pending, if the folder has only one.",
     ),
 ]
 
@@ -109,12 +117,17 @@ def _add_word(kind: str, help: str) -> None:  # noqa: A002 - as Typer calls it
     def say(
         where: LineOptions,
         signing: Signing,
-        proposal: ProposalArgument = "latest",
+        proposal: ReadArgument = None,
         days: DaysOption = 7,
         pending: PendingOption = None,
     ) -> Output:
         if pending is not None:
             return _sign_there(signing, kind, proposal, pending, days=days)
+        if proposal in (None, "latest"):  # another may have come since the operator looked
+            raise ProctorError(
+                f"give the id of the proposal that you have read, or its beginning, as in `proctor "
+                f"infra {kind} 1b2c3d`; `proctor infra review` shows what waits"
+            )
         with where.open() as controller:
             found = controller.place.proposal(find_proposal(controller, proposal))
             subjects = controller.place.subjects(found)
@@ -266,12 +279,16 @@ def import_reviews(
     return Output(rows, tell, found=any(row["error"] for row in rows))
 
 
-def _sign_there(signing: Signing, kind: str, name: str, pending: Path, *, days: int) -> Output:
+def _sign_there(
+    signing: Signing, kind: str, name: str | None, pending: Path, *, days: int
+) -> Output:
     """Sign in a folder of export-pending, if what it shows is what its digests name."""
     known = sorted(path.parent.name for path in pending.glob(f"*/{_PROPOSAL}"))
-    if name == "latest" and len(known) == 1:
+    if name in (None, "latest") and len(known) == 1:
         (name,) = known
-    folder = pending / find_named(known, name, noun="proposal", see=f"{pending} has each of them")
+    folder = pending / find_named(
+        known, name or "", noun="proposal", see=f"{pending} has each of them"
+    )
     diff = sha256((folder / _DIFF).read_bytes()).hexdigest()
     try:
         told: Any = json.loads(read_text(folder / _PROPOSAL))

@@ -14,6 +14,7 @@ from uuid import UUID
 from aggregates.errors import AggregateError
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.proposal import Proposal
+from judge.errors import JudgeError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError, RepositoryError, TierError
 from judge.gauntlet.repository.changes import tier_of_change
@@ -133,7 +134,11 @@ class Evolving:
         """Take on what has been approved meanwhile, and close what the line has left behind."""
         for proposal in self._controller.queue():
             if self._controller.waits(proposal) is None:
-                self._controller.carry_on(proposal.id)
+                try:
+                    self._controller.carry_on(proposal.id)
+                except JudgeError as error:  # which does not stop the rounds
+                    told = f"cannot be judged: {error}"
+                    self._controller.place.tell(str(proposal.id), told)
 
     def _end(
         self, evolution: Evolution, wanted: Wanted, *, refused: str | None = None

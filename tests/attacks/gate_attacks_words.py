@@ -4,6 +4,7 @@ import base64
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 from gate_attacks import Grounds, Told, answer, attack, put
 from gate_attacks_code import armed, thrifty
@@ -25,6 +26,7 @@ from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.controller import Controller, digest_of
 from judge.gauntlet.errors import GauntletError
+from judge.gauntlet.measurement import measure
 from judge.gauntlet.promotion import INTENT
 from proctor.sample.demo import unified
 from proctor.sample.init import git
@@ -323,6 +325,27 @@ def _(grounds: Grounds) -> Told:
 
 
 @attack(
+    "move the branch to another history",
+    "line",
+    wants="begin a line anew, wherever the branch is, without an operator or an alarm",
+    ends="refused",
+    because="it was moved to another history",
+)
+def _(grounds: Grounds) -> Told:
+    line = grounds.fresh("plain").line
+    tree = git(line.repo, "rev-parse", "main^{tree}").strip()
+    root = git(line.repo, "commit-tree", "-m", "Root", tree).strip()
+    merged = git(line.repo, "commit-tree", "-m", "On", "-p", root, "-p", line.head(), tree).strip()
+    told = Told("", "")
+    for other in (root, merged):
+        git(line.repo, "update-ref", "refs/heads/main", other)
+        with line.controller() as controller:
+            told = _refused(partial(measure, controller.place, hidden=None))
+            assert told.ends == "refused"
+    return told
+
+
+@attack(
     "be judged on an outdated base",
     "line",
     wants="two changes, each harmless alone",
@@ -470,7 +493,8 @@ def _(grounds: Grounds) -> Told:
         last = judged(controller, late, {SETTINGS: 2})  # of the base that it has now
         assert last.outcome == "rejected"
         assert (line.head(), controller.line.valley) == (start, None)
-        return _refused(lambda: controller.open_valley(envelope))
+        again = json.dumps(json.loads(envelope), indent=1)  # the same signature
+        return _refused(lambda: controller.open_valley(again))
 
 
 @attack(

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from judge.gauntlet.errors import DiffError, TierError
+from judge.gauntlet.errors import DeclarationError, DiffError, TierError
 from judge.gauntlet.repository.manifest import Manifest
 
 Kind = Literal["added", "changed", "deleted"]
@@ -224,11 +224,15 @@ def _check_imports(changes: Sequence[PathChange], paths: Collection[str]) -> Non
 
 def _check_declared(declared: Mapping[str, int], tiers: Mapping[str, int]) -> None:
     if unsaid := sorted(set(tiers) - set(declared)):
-        raise _refused(f"the diff changes {unsaid[0]!r}, which the proposal does not declare")
+        raise DeclarationError(
+            f"the diff changes {unsaid[0]!r}, which the proposal does not declare"
+        )
     if untouched := sorted(set(declared) - set(tiers)):
-        raise _refused(f"the proposal declares {untouched[0]!r}, which the diff does not change")
+        raise DeclarationError(
+            f"the proposal declares {untouched[0]!r}, which the diff does not change"
+        )
     for path, tier in sorted(tiers.items()):
         if type(declared[path]) is not int or declared[path] != tier:
-            raise _refused(
+            raise DeclarationError(
                 f"{path!r} is tier {tier}, but the proposal declares tier {declared[path]!r}"
             )

@@ -82,6 +82,13 @@ class Repository:
                 f"branch {branch!r} not found in {self.path}: create it first"
             ) from error
 
+    def holds(self, commit: str) -> bool:
+        """Tell whether a commit is in the repository, on whatever branch."""
+        try:
+            return bool(self.tree_of(commit))
+        except RepositoryError:
+            return False
+
     def tree_of(self, commit: str) -> str:
         """Return the tree of a commit."""
         return self._objects("rev-parse", "--verify", f"{_hash(commit)}^{{tree}}").decode().strip()

@@ -152,8 +152,9 @@ def _problems(
     if encoding != "utf-8":
         return [(1, f"is written in {encoding}; write it in UTF-8")]
     found = [
-        (text.count("\n", 0, mark.start()) + 1, f"contains the invisible character {mark[0]!r}")
-        for mark in _UNSEEN.finditer(text)
+        (number, f"contains the invisible character {mark!r}")
+        for number, line in enumerate(text.split("\n"), start=1)
+        for mark in _UNSEEN.findall(line)
     ]
     found += _looking_alike(text)
     if not fenced:

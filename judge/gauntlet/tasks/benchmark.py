@@ -15,6 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 
 from judge.confinement.supervised import ResourceLimits, discard
+from judge.errors import JudgeError
 from judge.gauntlet.errors import CandidateError, NoAnswerError
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.conversation import Conversation
@@ -87,6 +88,21 @@ def run_set(
         )
 
 
+def _weighed(task: Task, conversation: Conversation, scorer: Scorer) -> Score:
+    """Return what the answer is worth; raise CandidateError for one that the scorer fails on.
+
+    If that ended the command, a candidate could choose which of its answers are recorded, and no
+    later proposal would be judged.
+    """
+    try:
+        return scorer(task, conversation.ask)
+    except (JudgeError, ImportError, OSError):  # ours, or this machine's
+        raise
+    except Exception as error:
+        name = type(error).__name__
+        raise CandidateError(f"the scorer {task.scorer} fails on the answer: {name}") from error
+
+
 def run_task(
     task: Task,
     tree: Path,
@@ -128,7 +144,7 @@ def run_task(
             with conversation:
                 if not same(conversation.ask(message_of(drawn, place)), READY):
                     raise CandidateError('the first reply is not {"ready": true}')  # noqa: TRY301
-                score = scorers[drawn.scorer](drawn, conversation.ask)
+                score = _weighed(drawn, conversation, scorers[drawn.scorer])
         except CandidateError as error:
             missing = isinstance(error, NoAnswerError)
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))

@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from os.path import isfile
 from pathlib import Path
 
 from judge.confinement.supervised import Ended, ResourceLimits, discard, run
@@ -66,6 +67,7 @@ class SuiteResult:
     leftovers: int  # processes that had to be ended
     planted: int = 0  # failing tests that were added, and reported as such
     flaky: tuple[str, ...] = ()  # ids of cases that failed at first, and then passed in each run
+    only_missing: bool = False  # the missing cases are the only problem
 
     @property
     def passed(self) -> bool:
@@ -254,7 +256,7 @@ def _files_of(cases: Sequence[str], tree: Path) -> tuple[str, ...]:
     for case in cases:
         parts = case.partition("::")[0].split(".")
         names = ["/".join(parts[:count]) + ".py" for count in range(len(parts), 0, -1)]
-        file = next((name for name in names if (tree / name).is_file()), None)
+        file = next((name for name in names if isfile(tree / name)), None)  # noqa: PTH113 - of any length
         if file is None:
             return ()
         found.add(file)
@@ -318,6 +320,7 @@ def _go(
         isolation=ended.isolation,
         leftovers=ended.leftovers,
         planted=len(planted),
+        only_missing=problem is None and bool(missing),
     )
 
 

@@ -1,9 +1,10 @@
 """Proposals on their way through the gauntlet: real git, a real ledger, confined processes."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from gauntlet_lines import (
@@ -11,6 +12,7 @@ from gauntlet_lines import (
     NAMES,
     SELECTION,
     SETTINGS,
+    SMALL,
     THRIFTY,
     UNSORTED,
     WEEK,
@@ -21,17 +23,19 @@ from gauntlet_lines import (
 )
 from msgspec.structs import replace
 
-from aggregates.errors import InvariantError
 from aggregates.improvement.proposal import Proposal
+from aggregates.registry import REGISTRY
 from judge.gauntlet import anchors, benchmarking
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import digest_of
 from judge.gauntlet.errors import ApprovalError, GauntletError, RepositoryError
 from judge.gauntlet.promotion import INTENT
+from judge.gauntlet.records import ProposalIndex
+from ledger.application import LedgerApplication
 from ledger.verification.reader import check_ledger
 from proctor.sample.demo import unified
-from proctor.sample.init import git
+from proctor.sample.init import git, make_sample
 from proctor.sample.tasks import SHAPES
 
 Scored = Proposal.TaskScored
@@ -305,6 +309,8 @@ def test_valley_lets_through_what_is_worse_when_its_end_is_better(line: Line) ->
         aside = submit(controller, line.diff(SETTINGS, lambda text: text + "\n"), {SETTINGS: 2})
         assert "is not its next step" in str(controller.waits(aside))
         start = controller.line.head
+        for wrong in ({SELECTION: 1}, {SELECTION: 2, SETTINGS: 2}):  # whoever says so ends nothing
+            assert judged(controller, down, wrong).outcome == "halted"
         first = judged(controller, down)
         assert (first.outcome, first.verdict) == ("promoted", "worse")
         last = judged(controller, up)
@@ -328,8 +334,14 @@ def test_valley_is_turned_back_when_its_end_is_no_better(line: Line) -> None:
             False,
             True,
         ]
-        with pytest.raises(InvariantError, match="was already opened"):
-            controller.open_valley(envelope)
+        whole = json.loads(envelope)
+        stranger = {"keyid": "0" * 64, "sig": "AAAA"}
+        signed_by_two = {**whole, "signatures": [*whole["signatures"], stranger]}
+        for same in (envelope, f" {envelope}", json.dumps(signed_by_two)):
+            with pytest.raises(ApprovalError, match="was already opened"):
+                controller.open_valley(same)
+        again = line.valley(controller, digest_of(down), digest_of(up), days=6)
+        assert controller.open_valley(again).valley is not None
     assert line.head() == start.commit
 
 
@@ -360,6 +372,64 @@ def test_valley_is_turned_back_when_its_operators_key_is_revoked(line: Line) -> 
         worse = judged(controller, down)
         assert worse.outcome == "rejected"
     assert line.head() == start.commit
+
+
+def test_another_repository_in_the_same_home_begins_its_own_line(line: Line) -> None:
+    another = line.repo.parent / "another"
+    assert make_sample(line.home, another, files=SMALL, shapes=SHAPES[:1]) != line.id
+
+
+def test_test_cases_whose_names_change_with_each_run_are_expected_of_nobody(tmp_path: Path) -> None:
+    """Parameters may be random, or come from code that a promoted change made random."""
+    drawn = '\n\nglobals()[f"test_{hash(chr(97))}"] = lambda: None\n'
+    tests = SMALL["tests/test_component.py"] + drawn
+    line = Line(tmp_path, ("late-rows",), files={**SMALL, "tests/test_component.py": tests})
+    with line.controller() as controller:
+        assert judged(controller, line.diff(SELECTION, THRIFTY)).outcome == "promoted"
+
+
+def test_what_a_valley_lets_through_gives_no_later_proposal_more_error_to_spend(
+    tmp_path: Path,
+) -> None:
+    line, made = uuid4(), list[Proposal]()
+    for verdict in ("cannot tell", "better", "cannot tell"):
+        found = Proposal.submit(
+            line=str(line),
+            targets={SELECTION: 2},
+            diff="0" * 64,
+            diff_bytes=1,
+            base="0" * 40,
+            base_tree="0" * 40,
+            rationale="It is better so.",
+            trigger="operator_request",
+            proposer="a test",
+        )
+        digests = dict.fromkeys(("manifest", "reference_set"), "0" * 64)
+        commits = dict.fromkeys(("commit", "tree", "against"), "0" * 40)
+        found.record_branch("b", changes=[], tier=2, configuration_only=False, **digests, **commits)
+        found.record_tests(
+            passed=True,
+            problem=None,
+            cases=1,
+            missing=(),
+            added=(),
+            seconds=1.0,
+            expected=None,
+            output=None,
+            isolation=(),
+            leftovers=0,
+        )
+        gains = [verdict] if verdict == "better" else []
+        found.evaluate(
+            verdict, level=0.01, regressions=[], improvements=gains, reasons=[], comparisons=[]
+        )
+        found.conclude("promoted", stage="conclude", reason="", checkpoint="c", valley="v")
+        made.append(found)
+    log = LedgerApplication.open(tmp_path / "ledger", REGISTRY)
+    for each in made:
+        log.save(each)
+    assert ProposalIndex(log, line).earlier(made[-1].id) == [False, True]
+    log.close()
 
 
 def test_line_has_one_controller_at_a_time(line: Line) -> None:

@@ -207,6 +207,14 @@ os._exit(0)
 """
 
 
+def test_report_of_a_case_that_no_file_can_hold_is_rejected(
+    scene: Scene, base: SuiteResult, tmp_path: Path
+) -> None:
+    code = FORGED.format(cases=[("x" * 300, 'it"><failure/></testcase><testcase name="')])
+    found = judged(scene, base, tmp_path, writes("sample/select.py", code))
+    assert not found.passed
+
+
 def test_forged_report_that_misses_a_case_is_rejected(
     scene: Scene, base: SuiteResult, tmp_path: Path
 ) -> None:

@@ -153,8 +153,14 @@ def test_review_that_was_signed_by_nobody_is_rejected(line: Line, tmp_path: Path
 def test_operator_ends_a_proposal_or_asks_for_another(line: Line) -> None:
     diff = written(line, "better.diff", line.diff(SELECTION, THRIFTY))
     for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
-        infra(line, "propose", diff, *WHY, "--tier", f"{SELECTION}=2")
-        assert outcome in infra(line, word, "latest", *key_of(line), "--note", "Not so.")
+        (read,) = infra_json(line, "propose", diff, *WHY, "--tier", f"{SELECTION}=2")
+        for none in ((), ("latest",)):  # another one may have come since
+            assert "the proposal that you have read" in infra(
+                line, word, *none, *key_of(line), code=2
+            )
+        assert outcome in infra(
+            line, word, read["proposal"][:8], *key_of(line), "--note", "Not so."
+        )
     assert "Not so." in infra(line, "show")
 
 

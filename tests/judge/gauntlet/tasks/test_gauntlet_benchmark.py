@@ -14,7 +14,7 @@ from judge.confinement.supervised import ISOLATION
 from judge.gauntlet.repository.manifest import Manifest, parse_manifest
 from judge.gauntlet.tasks.benchmark import TaskResult, export, run_set, run_task, seed_of
 from judge.gauntlet.tasks.reference_set import Task
-from judge.gauntlet.tasks.scoring import SCORERS
+from judge.gauntlet.tasks.scoring import QUESTION, SCORERS, Ask, Score
 
 CANARY = "canary-77e0b1"
 WORKER = """\
@@ -254,3 +254,18 @@ def test_results_come_one_by_one(tmp_path: Path, ask: Arms, manifest: Manifest) 
     second = next(results)
     assert (second.task_id, second.repeat, second.success) == ("two", 1, False)
     assert second.problem == "there is no answer: it exited with status 2"
+
+
+def test_answer_that_a_scorer_fails_on_is_the_candidates_failure(ask: Arms) -> None:
+    def divides(_: Task, ask: Ask) -> Score:
+        return Score(success=1 / ask(QUESTION) > 0, validation_failures=0, metrics={})
+
+    def misses(_: Task, _ask: Ask) -> Score:
+        raise ImportError("torch")
+
+    found = ask("return 0", scorers={"selection": divides})
+    assert (found.success, found.validation_failures, found.missing) == (False, 1, False)
+    assert found.problem == "the scorer selection fails on the answer: ZeroDivisionError"
+    assert ask("return 2", scorers={"selection": divides}).success
+    with pytest.raises(ImportError):  # no answer of anybody's is to blame
+        ask("return 2", scorers={"selection": misses})
