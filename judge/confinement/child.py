@@ -20,6 +20,7 @@ from judge.confinement.kernel import limit_resources
 from judge.confinement.landlock import hide_files, readable_places
 from judge.confinement.seccomp import SUBMISSION, filter_system_calls
 from judge.confinement.withdrawal import (
+    THREADS,
     count_tasks,
     limit_address_space,
     limit_tasks,
@@ -27,7 +28,6 @@ from judge.confinement.withdrawal import (
 )
 
 SOURCE = "model.py"  # the name under which the submission is compiled
-_THREADS = 256  # more than the user has when the process begins
 Phrase = Literal[
     "model.py defines no function load_model",
     "load_model() does not return a torch.nn.Module",
@@ -84,7 +84,7 @@ def main(folder: Path) -> None:
         others = count_tasks()
         in_force += withdraw(places, root=root)
         limit_address_space(request["memory_bytes"])
-        limit_tasks(others + _THREADS)
+        limit_tasks(others + THREADS)
     if hide_files(places):
         in_force.append("hidden files")
     if filter_system_calls(SUBMISSION):

@@ -3,8 +3,7 @@
 The root folder is built of what may be seen, place by place and read-only; what is not put there is
 not there, whatever path, socket's file or link leads to it.
 
-Source: Linux user_namespaces(7), pid_namespaces(7), pivot_root(2), mount_setattr(2), getrlimit(2),
-netdevice(7).
+Source: Linux user_namespaces(7), pid_namespaces(7), pivot_root(2), mount_setattr(2), netdevice(7).
 Trust: runs before anything foreign does, with nothing foreign as input but paths of ours.
 I/O: changes the calling process, for good.
 """
@@ -12,7 +11,6 @@ I/O: changes the calling process, for good.
 import fcntl
 import os
 import re
-import resource
 import socket
 import struct
 from collections.abc import Iterable
@@ -34,7 +32,8 @@ _BIND, _REC, _PRIVATE = 4_096, 16_384, 1 << 18
 _DETACH = 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
-_OWN_PID_MAX, _RESERVED_PIDS = (6, 14), 300
+_PID_MAX = Path("/proc/sys/kernel/pid_max")
+_OWN_PID_MAX, _RESERVED_PIDS = (6, 14), 300  # the kernel's version; numbers that it uses once only
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1  # of a network device
 
 
@@ -50,18 +49,16 @@ def become_stranger(*, processes: bool = True) -> None:
     Path("/proc/self/uid_map").write_text(f"{USER} {user} 1", encoding="ascii")
 
 
-def limit_tasks(most: int) -> None:
+def bound_tasks(most: int) -> None:
     """Let a namespace of processes have about so many processes and threads at once.
 
-    For its first process. The kernel keeps to it at any load. RLIMIT_NPROC does not hold for
-    root's processes, whatever they are called inside; the namespace's own limit does, and there
-    is none before Linux 6.14, where the same file sets the limit of the whole machine.
+    For its first process; raise OSError. The kernel keeps to it at any load and for any user,
+    also for root's processes, which RLIMIT_NPROC leaves alone. Before Linux 6.14 nothing is done:
+    there the same file sets the limit of the whole machine.
     """
-    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     version = re.match(r"(\d+)\.(\d+)", os.uname().release)
     if version and tuple(map(int, version.groups())) >= _OWN_PID_MAX:
-        most = max(most + _RESERVED_PIDS, 2 * _RESERVED_PIDS)
-        Path("/proc/sys/kernel/pid_max").write_text(str(most), encoding="ascii")
+        _PID_MAX.write_text(str(max(most, 2) + _RESERVED_PIDS), encoding="ascii")
 
 
 def leave_all() -> None:

@@ -14,6 +14,7 @@ I/O: as said; the command has this process's standard input, output and error.
 
 import errno
 import os
+import resource
 import select
 import signal
 import sys
@@ -50,8 +51,8 @@ from judge.confinement.namespaces import (
     TEMPORARY,
     TERMINALS,
     become_stranger,
+    bound_tasks,
     cut_off,
-    limit_tasks,
     move_into,
 )
 from judge.confinement.seccomp import CANDIDATE, filter_system_calls
@@ -101,7 +102,9 @@ def _be_first(request: Request, control: int, report: int) -> NoReturn:
         seen = [Path(place) for place in (*request.readable, request.tree)]
         try:
             cut_off()
-            limit_tasks(request.limits.processes * _THREADS)
+            tasks = request.limits.processes * _THREADS
+            resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+            bound_tasks(tasks)
             together = move_into(Path(request.root), seen=seen, written=scratch)
         except OSError as error:
             problem = _missing(["a network and a root of its own"], error)

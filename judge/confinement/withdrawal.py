@@ -24,12 +24,13 @@ from judge.confinement.kernel import (
     SET_DUMPABLE,
     drop_capabilities,
 )
-from judge.confinement.namespaces import become_stranger, keep_only, leave_all
+from judge.confinement.namespaces import become_stranger, bound_tasks, keep_only, leave_all
 
 Step = Literal["unprivileged user", "own namespaces"]
 # The numbers that systemd gives to users that live as long as their service. All are below 65,536:
 # a container may have no others.
 _FREE_USERS = range(61_184, 65_520)
+THREADS = 256  # more than the user has when the process begins
 
 
 def withdraw(readable: Sequence[Path], *, root: Path) -> list[Step]:
@@ -117,6 +118,8 @@ def _leave_namespaces(readable: Sequence[Path], root: Path, *, users: bool) -> b
     except OSError:
         return False
     _fork()
+    with suppress(OSError):  # the user's limit is there too
+        bound_tasks(THREADS)
     with suppress(OSError):  # Landlock hides files, too
         keep_only(root, seen=readable)
     return True
