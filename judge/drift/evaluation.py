@@ -11,6 +11,7 @@ I/O: the workplace; processes.
 from collections.abc import Callable
 from pathlib import Path
 
+from judge.drift.code_weight import weigh
 from judge.drift.history import read_baseline
 from judge.errors import DriftError
 from judge.gauntlet.tasks.benchmark import export, run_set
@@ -88,8 +89,6 @@ def _name(task: Task, *, made: bool) -> str:
 
 def weigh_code(place: Workplace, commit: str) -> dict[str, int]:
     """Return how much code of tiers 1 and 2 there is in a commit, and how complex it is."""
-    import lizard  # noqa: PLC0415 - in an extra, and reading a baseline does not need it
-
     manifest = place.manifest(place.line().head.commit)
     tree = place.repository.tree_of(commit)
     weight = dict.fromkeys(("files", "lines", "functions", "complexity"), 0)
@@ -97,11 +96,8 @@ def weigh_code(place: Workplace, commit: str) -> dict[str, int]:
     def keep(path: str) -> bool:
         return path.endswith(".py") and manifest.tier_of(path) in _WEIGHED
 
-    for path, content in place.repository.contents(tree, keep=keep):
-        text = content.decode(errors="replace")
-        found = lizard.analyze_file.analyze_source_code(path, text)
+    for _, content in place.repository.contents(tree, keep=keep):
         weight["files"] += 1
-        weight["lines"] += int(found.nloc)
-        weight["functions"] += len(found.function_list)
-        weight["complexity"] += sum(int(each.cyclomatic_complexity) for each in found.function_list)
+        for name, found in weigh(content).items():
+            weight[name] += found
     return weight

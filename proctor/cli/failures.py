@@ -25,7 +25,6 @@ __all__ = [
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "httpcore2": ("httpcore2", "llm"),
     "httpx2": ("httpx2", "llm"),
-    "lizard": ("lizard", "train"),
     "openai": ("openai", "llm"),
     "pyarrow": ("pyarrow", "arrow"),
     "safetensors": ("safetensors", "train"),

@@ -211,15 +211,23 @@ def _check_imports(changes: Sequence[PathChange], paths: Collection[str]) -> Non
     """Refuse a file whose place decides which module an import finds."""
     added = {change.path for change in changes if change.kind == "added"}
     before = set(paths) - added | {c.path for c in changes if c.kind == "deleted"}
-    tops = {path.split("/")[0] for path in before}
+    # `src` is a folder of imports, too, as candidates are run, unless it is a package.
+    roots = ("",) if "src/__init__.py" in paths else ("", "src/")
+    tops = {_top(path, root) for root in roots for path in before if path.startswith(root)}
     for path in sorted(added):
         for folder in _folders(path):
             if f"{folder}.py" in before:
                 raise _refused(f"{path!r} creates a package that replaces {folder + '.py'!r}")
-        top = path.split("/")[0]
         is_code = re.search(r"\.(py\w*|so)$", path)
-        if is_code and (top not in tops or path.startswith(f"{top}/__init__.")):
-            raise _refused(f"{path!r} creates a new top-level module, which may shadow another one")
+        for top in [_top(path, root) for root in roots if is_code and path.startswith(root)]:
+            if top not in tops or path.startswith(f"{top}/__init__."):
+                raise _refused(
+                    f"{path!r} creates a new top-level module, which may shadow another one"
+                )
+
+
+def _top(path: str, root: str) -> str:
+    return root + path.removeprefix(root).split("/")[0]
 
 
 def _check_declared(declared: Mapping[str, int], tiers: Mapping[str, int]) -> None:

@@ -4,7 +4,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from gauntlet_scene import HONEST, Edit, Scene, writes
+from gauntlet_scene import HONEST, MANIFEST, Edit, Scene, writes
 
 from judge.gauntlet.errors import DiffError, TierError
 from judge.gauntlet.repository.changes import PathChange, check_changes
@@ -329,6 +329,20 @@ def test_two_new_names_that_are_one_are_rejected(scene: Scene) -> None:
 )
 def test_module_in_anothers_place_is_rejected(scene: Scene, path: str, message: str) -> None:
     refused(scene, made(path), message)
+
+
+@pytest.mark.parametrize("path", ["src/random.py", "src/json/__init__.py", "src/tests/new.py"])
+def test_module_beside_the_packages_in_src_is_rejected(path: str) -> None:
+    manifest = parse_manifest(MANIFEST.replace('"sample/**"', '"src/**"').encode())
+    paths = ["src/sample/__init__.py", "tests/new.py", "json/notes.txt"]
+
+    def check(new: str) -> int:
+        change = PathChange(new, "added", None, "100644")
+        return check_changes([change], {new: 2}, manifest, [*paths, new]).tier
+
+    assert check("src/sample/random.py") == 2  # which is imported as sample.random
+    with pytest.raises(TierError, match="creates a new top-level module"):
+        check(path)
 
 
 # Declarations.
