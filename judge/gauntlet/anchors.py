@@ -4,18 +4,17 @@ A task becomes a candidate by itself, from what is on record; an operator admits
 reference set already are marked as anchors there, hidden siblings are copied into it.
 
 Source: docs/reference/gauntlet.md, "Anchors".
-I/O: the workplace; admitted tasks are written into a folder that the caller names.
+I/O: the workplace.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from aggregates.improvement.line import Line
 from judge.gauntlet.records import ProposalIndex
-from judge.gauntlet.tasks.reference_set import Task, write_tasks
+from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
 
 
@@ -56,10 +55,6 @@ def candidates(
     ]
 
 
-def write_anchor(task: Task, into: Path, *, because: str) -> list[Path]:
-    """Write a task as an anchor into a reference set's folder; return the files that were written.
-
-    The folder is a person's own work tree: what becomes of it is an ordinary commit of theirs.
-    """
-    anchor = replace(task, entry=replace(task.entry, regression_anchor_for=because))
-    return write_tasks(into, [anchor], add=True)
+def as_anchor(task: Task, *, because: str) -> Task:
+    """Return a task as it stands in a reference set once it has found a regression."""
+    return replace(task, entry=replace(task.entry, regression_anchor_for=because))

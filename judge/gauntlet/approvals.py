@@ -42,6 +42,7 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "valley": ("base", "base_tree", "manifest", "reference_set"),  # and its steps' diffs
     "adopt": ("base", "base_tree", "commit", "manifest", "reference_set", "tree"),
     "admit": ("task",),
+    "carry": ("set",),
 }
 """Each word with the names of what it is about."""
 _ALGORITHMS = {

@@ -116,6 +116,11 @@ def admit(place: Workplace, envelope: str, *, task: str, sha256: str) -> Line:
     return place.change_line(lambda line: line.admit_task(task, sha256=sha256, envelope=envelope))
 
 
+def verify_carried(place: Workplace, envelope: str, *, sha256: str) -> None:
+    """Raise ApprovalError unless an operator has signed exactly these drafts for this line."""
+    _checked(place, envelope, "carry", {"set": sha256})
+
+
 def line_subjects(place: Workplace) -> dict[str, str]:
     """Return what a word on the line itself has to be about: its active checkpoint."""
     head = place.line().head

@@ -233,6 +233,54 @@ def _decision(said: Mapping[str, Any] | None) -> Decision | None:
     return None if said is None else decision_from(said)
 
 
+def _plan(place: Path) -> Answerer:
+    """Name the files of the snapshot that a model is shown whole when the issue is put to it."""
+
+    def answer(_: Mapping[str, Any]) -> Any:
+        from policies.proposing.proposer import change_messages  # noqa: PLC0415
+
+        request, files = _issue(place)
+        shown = "\n".join(each["content"] for each in change_messages(request))
+        return [path for path, text in files.items() if text.strip() and text in shown]
+
+    return answer
+
+
+def _implement(place: Path) -> Answerer:
+    """Ask a model for the change that the issue wants, and make a diff of what it says."""
+
+    def answer(question: Mapping[str, Any]) -> Any:
+        from policies.errors import AnswerError  # noqa: PLC0415
+        from policies.extraction import extract  # noqa: PLC0415
+        from policies.proposing import proposer  # noqa: PLC0415
+
+        request, files = _issue(place)
+        problem = None
+        if question["ask"] == "read":
+            try:
+                value = extract(question["rung"], question["message"])
+                found = proposer.read_change(value, read=files.get, technique=request.technique)
+                return {"diff": proposer.make_diff(found.texts, read=files.get).decode()}
+            except AnswerError as error:
+                problem = str(error)
+        return {
+            "messages": proposer.change_messages(request, problem=problem),
+            "schema": proposer.change_schema(request.technique),
+        }
+
+    return answer
+
+
+def _issue(place: Path) -> tuple[Any, dict[str, str]]:
+    """Return what a model is asked about an issue, and the snapshot's texts by path."""
+    from policies.proposing.proposer import Request  # noqa: PLC0415
+    from policies.proposing.tuner import BASELINE  # noqa: PLC0415
+
+    files: dict[str, str] = _read(place, "files.json")
+    wanted = (place / "issue.md").read_text(encoding="utf-8")
+    return Request(round=1, technique=BASELINE, wanted=wanted, files=files), files
+
+
 def _ledgers(place: Path) -> Answerer:
     """Say of each ledger what the two verifiers make of it: None, or what they found."""
 
@@ -299,8 +347,10 @@ _KINDS: Mapping[str, Callable[[Path], Answerer]] = {
     "decisions": _decisions,
     "evidence": _evidence,
     "hindsight": _hindsight,
+    "implement": _implement,
     "ledgers": _ledgers,
     "offers": _offers,
+    "plan": _plan,
     "prompt": _prompt,
     "rescue": _rescue,
     "schema": _schema,

@@ -17,7 +17,7 @@ from judge.gauntlet.errors import TaskError
 from judge.gauntlet.records import results_of
 from judge.gauntlet.repository.changes import tier_of_change
 from judge.gauntlet.tasks import reference_set
-from proctor.cli import infra_enroll, infra_evolve, infra_review, infra_study
+from proctor.cli import infra_enroll, infra_evolve, infra_review, infra_study, infra_task
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_text
@@ -50,6 +50,7 @@ app.add_typer(infra_enroll.app)
 app.add_typer(infra_review.app)
 app.add_typer(infra_evolve.app)
 app.add_typer(infra_study.app)
+app.add_typer(infra_task.app)
 
 
 @app.command()
@@ -216,7 +217,7 @@ def gaps(
 def anchors_(
     where: LineOptions,
 ) -> Output:
-    """List tasks that detected a regression; `admit` makes one an anchor."""
+    """List tasks that detected a regression; `task admit` makes one an anchor."""
     with where.open() as controller:
         hidden = hidden_folder(where.home, controller.line.id)
         found = anchors.candidates(

@@ -17,7 +17,7 @@ from uuid import UUID
 import typer
 
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet import anchors, reviews
+from judge.gauntlet import reviews
 from judge.gauntlet.approvals import MOST_DAYS, TEXT_SHOWN, make_approval, sign
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
@@ -30,7 +30,6 @@ from proctor.home import find_named
 from proctor.improvement.home import (
     LineOptions,
     find_proposal,
-    hidden_folder,
 )
 from proctor.improvement.reports import (
     applied,
@@ -196,35 +195,6 @@ def adopt(where: LineOptions, signing: Signing) -> Output:
     return Output(
         {"line": str(line), "checkpoint": found.active, "commit": found.head.commit},
         f"checkpoint {found.active} is commit {found.head.commit}",
-    )
-
-
-@app.command()
-def admit(
-    where: LineOptions,
-    signing: Signing,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Task from the list of `anchors`.")],
-    into: Annotated[
-        Path, typer.Option("--into", help="Folder of the reference set, in your work tree.")
-    ],
-) -> Output:
-    """Make a task an anchor permanently: sign it, and write it into a work tree."""
-    with where.open() as controller:
-        line = controller.line
-        folder = hidden_folder(where.home, line.id)
-        hidden = () if folder is None else controller.place.set_in(folder).tasks
-        listed = anchors.candidates(controller.place, controller.records, hidden=hidden)
-        found = next((each for each in listed if each.task == task), None)
-        if found is None or found.sha256 is None:
-            raise ProctorError(f"{task!r} found no regression; see `proctor infra anchors`")
-        own = controller.place.reference_set(line.head.commit).tasks
-        content = next(each for each in (*own, *hidden) if each.task_id == task)
-        said = signing.envelope("admit", line=line.id, subjects={"task": found.sha256})
-        reviews.admit(controller.place, said, task=task, sha256=found.sha256)
-        anchors.write_anchor(content, into, because=found.because[0])
-    return Output(
-        {"task": task, "sha256": found.sha256, "into": into},
-        f"{task} is written into {into}; commit it, and `proctor infra adopt` that commit",
     )
 
 

@@ -2,6 +2,8 @@
 
 infra/LINE/work/     the controller's lock and scratch folder
 infra/LINE/hidden/   siblings of the reference tasks, which no proposal has seen
+infra/LINE/candidates/   drafts of tasks, which only an operator lets into the reference set
+infra/LINE/server.json   the language model that answers the tasks for one, if there is one
 """
 
 import time
@@ -17,7 +19,9 @@ import typer
 from aggregates.improvement.line import Line
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.repository.git import Repository
+from judge.gauntlet.tasks.scoring import Scorer
 from judge.reference.scorers import SCORERS
+from ledger.application import LedgerApplication
 from ledger.verification.authority import Authority
 from proctor.errors import ProctorError
 from proctor.home import Home, find_named
@@ -25,6 +29,7 @@ from proctor.output.terminal import error_console, on_one_line, words
 from proctor.remembering import open_remembered
 
 BRANCH = "main"
+SERVER = "server.json"
 RepoOption = Annotated[Path, typer.Option("--repo", help="Repository to manage.")]
 BranchOption = Annotated[str, typer.Option("--line", help="Branch to manage.")]
 ProposalArgument = Annotated[
@@ -68,19 +73,28 @@ def open_controller(
     """Give the controller of a repository's line, over this home's ledger."""
     repository = Repository(repo)
     line = Line.id_of(repository.root(branch), branch)
+    folder = line_folder(home, line)
     with home.open_log() as log:
         controller = Controller(
             log,
             repository,
             blobs=home.blobs,
-            workspace=line_folder(home, line) / "work",
+            workspace=folder / "work",
             clock=lambda: int(time.time()),
             authority=lambda: _authority(home),
             on_event=on_event or tell_progress,
             branch=branch,
-            scorers=SCORERS,
+            scorers=_scorers(folder, line, log, home),
         )
         yield controller
+
+
+def _scorers(folder: Path, line: UUID, log: LedgerApplication, home: Home) -> Mapping[str, Scorer]:
+    if not (folder / SERVER).is_file():
+        return SCORERS
+    from proctor.improvement.server import with_server  # noqa: PLC0415 - seldom, and slow to load
+
+    return with_server(SCORERS, folder / SERVER, line=line, log=log, blobs=home.blobs)
 
 
 def find_proposal(controller: Controller, name: str) -> UUID:

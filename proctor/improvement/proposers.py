@@ -268,10 +268,18 @@ class ModelProposer:
 
 
 class ProposalTranscript(TranscriptLog):
-    """The transcript of the calls for one proposal; a killed process's is gone on with."""
+    """The transcript of the calls for one proposal; a killed process's is gone on with.
+
+    A line's reference tasks have one, too: then the id is that of the line with its server.
+    """
 
     def __init__(
-        self, log: LedgerApplication, proposal: UUID, *, policy: Mapping[str, Any]
+        self,
+        log: LedgerApplication,
+        proposal: UUID,
+        *,
+        policy: Mapping[str, Any],
+        mode: str = MODE,
     ) -> None:
         super().__init__(log, proposal)
         self._waiting = None
@@ -279,7 +287,7 @@ class ProposalTranscript(TranscriptLog):
         self._transcript = (
             log.repository.get(name)
             if name in log.repository
-            else Transcript.start(proposal, policy=policy, mode=MODE)
+            else Transcript.start(proposal, policy=policy, mode=mode)
         )
 
     @property

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Self
 
 from judge.confinement.held_folder import HeldFolder
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
@@ -67,6 +67,26 @@ class Repository:
         self._listed: dict[str, dict[str, TreeEntry]] = {}  # trees never change
         self._make_own()
 
+    @classmethod
+    def of_files(cls, folder: Path, *versions: Mapping[str, bytes]) -> tuple[Self, str]:
+        """Make a repository in a new folder; return it with its last commit.
+
+        Each version is a commit of plain files, and the parent of the next.
+        """
+        _write_bare(folder)
+        made = cls(folder)
+        parts = []
+        for files in versions:
+            start = "commit refs/heads/main\ncommitter G <g@localhost> 0 +0000\ndata 0\ndeleteall\n"
+            parts.append(start.encode())
+            for path, content in files.items():
+                if not path.isprintable() or path.startswith('"'):
+                    raise RepositoryError(f"{path!r} is not the name of a file")
+                parts.append(f"M {FILE} inline {path}\ndata {len(content)}\n".encode())
+                parts += [content, b"\n"]
+        made._run(made._shared, ("fast-import", "--quiet"), b"".join(parts))
+        return made, made.head("main")
+
     def root(self, branch: str) -> str:
         """Return the branch's first commit: with the branch's name, it names the line."""
         walk = ("rev-list", "--first-parent", "--max-parents=0", self.head(branch))
@@ -92,6 +112,31 @@ class Repository:
     def tree_of(self, commit: str) -> str:
         """Return the tree of a commit."""
         return self._objects("rev-parse", "--verify", f"{_hash(commit)}^{{tree}}").decode().strip()
+
+    def commit_of(self, name: str) -> str:
+        """Return the commit that a name means: a hash, the beginning of one, or a branch."""
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./~^-]*", name):
+            raise RepositoryError(f"{name!r} is not the name of a commit")
+        try:
+            found = self._refs("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        except RepositoryError as error:
+            raise RepositoryError(f"commit {name!r} not found in {self.path}") from error
+        return found.decode().strip()
+
+    def message_of(self, commit: str) -> str:
+        """Return the message of a commit."""
+        shown = self._objects("cat-file", "commit", _hash(commit)).decode(errors="replace")
+        return shown.partition("\n\n")[2].strip()
+
+    def diff(self, old: str, new: str, paths: Sequence[str]) -> bytes:
+        """Return the diff between two commits or trees in some paths, as candidate_tree() reads it.
+
+        The paths stand for themselves; with none, the diff is empty.
+        """
+        if not paths:
+            return b""
+        way = ("--literal-pathspecs", "diff-tree", "-r", "-p", "--no-renames", "--full-index")
+        return self._objects(*way, _hash(old), _hash(new), "--", *paths)
 
     def parents_of(self, commit: str) -> tuple[str, ...]:
         """Return the parents of a commit."""
@@ -292,14 +337,8 @@ class Repository:
             yield Path(folder) / "index"
 
     def _make_own(self) -> None:
-        for folder in ("objects", "refs"):
-            (self._own / folder).mkdir(parents=True)
-        (self._own / "HEAD").write_text("ref: refs/heads/none\n")
         known = self._refs("rev-parse", "--show-object-format").decode().strip()
-        kind = ("1", f"[extensions]\n\tobjectformat = {known}\n") if known != "sha1" else ("0", "")
-        (self._own / "config").write_text(
-            f"[core]\n\trepositoryformatversion = {kind[0]}\n\tbare = true\n{kind[1]}"
-        )
+        _write_bare(self._own, known)
 
     def _refs(self, *arguments: str) -> bytes:
         """Run git in the repository itself: for branches and work trees only."""
@@ -398,6 +437,19 @@ class Repository:
             "GIT_ALLOW_PROTOCOL": "",
             **_IDENTITY,
         }
+
+
+def _write_bare(folder: Path, object_format: str = "sha1") -> None:
+    """Write an empty bare repository into a new folder."""
+    for name in ("objects", "refs"):
+        (folder / name).mkdir(parents=True)
+    (folder / "HEAD").write_text("ref: refs/heads/none\n")
+    version, extensions = 0, ""
+    if object_format != "sha1":
+        version, extensions = 1, f"[extensions]\n\tobjectformat = {object_format}\n"
+    (folder / "config").write_text(
+        f"[core]\n\trepositoryformatversion = {version}\n\tbare = true\n{extensions}"
+    )
 
 
 def _git_folder(path: Path) -> Path:

@@ -239,7 +239,7 @@ class Manifest(_File, frozen=True, kw_only=True):
 
     def tier_of(self, path: str) -> int:
         """Return the strictest tier that the path has; 0 where nothing else is said."""
-        if self.is_controller(path) or self.is_test(path) or _is_obeyed(path):
+        if self.is_controller(path) or self.is_test(path) or is_obeyed(path):
             return 0
         tiers = enumerate(astuple(self.tiers))
         return next((tier for tier, patterns in tiers if _matches(patterns, path)), 0)
@@ -259,7 +259,7 @@ class Manifest(_File, frozen=True, kw_only=True):
 
     def may_add(self, path: str) -> bool:
         """Return whether a proposal may add this file, though it is tier 0."""
-        forbidden = self.is_controller(path) or _is_obeyed(path)
+        forbidden = self.is_controller(path) or is_obeyed(path)
         return not forbidden and _matches(self.tests.additions, path)
 
 
@@ -288,7 +288,8 @@ def _matches(patterns: Iterable[PathPattern], path: str) -> bool:
     return any(pattern.matches(path) for pattern in patterns)
 
 
-def _is_obeyed(path: str) -> bool:
+def is_obeyed(path: str) -> bool:
+    """Tell whether Python, pytest, git or an installer obeys a file of this name."""
     return any(
         part.startswith(".git") or part in _OBEYED or part.endswith(_OBEYED_ENDS)
         for part in PurePosixPath(path.casefold()).parts

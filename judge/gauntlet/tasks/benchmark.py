@@ -20,6 +20,7 @@ from judge.gauntlet.errors import CandidateError, NoAnswerError
 from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.conversation import Conversation
 from judge.gauntlet.tasks.drawing import drawn as drawn_task
+from judge.gauntlet.tasks.hidden_tests import Bench, ByTests
 from judge.gauntlet.tasks.reference_set import TASKS, Task, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score, Scorer, same
 
@@ -122,18 +123,23 @@ def run_task(
     drawn = drawn_task(task.with_seed(seed), scorers)
     missing = False
     limits = manifest.benchmark
+    seconds: float = limits.seconds
+    scorer = scorers[drawn.scorer]
     folder = Path(tempfile.mkdtemp(dir=scratch))
     try:
         place, own = folder / "input", folder / "scratch"
         place.mkdir()
         own.mkdir()
         write_snapshot(drawn, place)
+        if isinstance(scorer, ByTests):
+            seconds += scorer.seconds(drawn)
+            scorer = scorer.on(Bench(manifest=manifest, scratch=folder))
         conversation = Conversation(
             limits.command,
             tree=tree,
             scratch=own,
             limits=ResourceLimits(
-                seconds=limits.seconds,
+                seconds=seconds,
                 memory_bytes=limits.memory_bytes,
                 output_bytes=_MAX_OUTPUT,
             ),
@@ -144,7 +150,7 @@ def run_task(
             with conversation:
                 if not same(conversation.ask(message_of(drawn, place)), READY):
                     raise CandidateError('the first reply is not {"ready": true}')  # noqa: TRY301
-                score = _weighed(drawn, conversation, scorers[drawn.scorer])
+                score = _weighed(drawn, conversation, scorer)
         except CandidateError as error:
             missing = isinstance(error, NoAnswerError)
             score = Score(success=False, validation_failures=1, metrics={}, problem=str(error))

@@ -24,6 +24,8 @@ from msgspec import Meta, Struct
 from aggregates.canonical import digest
 from judge.declared import read_declared
 from judge.gauntlet.errors import TaskError
+from judge.gauntlet.repository.changes import EXECUTABLE, FILE
+from judge.gauntlet.tasks.hidden_tests import BY_MODEL, TESTED, ByTests
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer, check_expected
 from ledger.errors import StorageError
 from ledger.files import read_bounded
@@ -89,6 +91,7 @@ class Task(Instructions, kw_only=True, frozen=True, dict=True):
     entry: TaskEntry
     files: Mapping[str, bytes]  # the snapshot: path -> content
     expected: Mapping[str, Any]
+    diff: bytes | None = None  # a right answer, for those who admit the task; no arm is told it
 
     @property
     def task_id(self) -> str:
@@ -102,13 +105,14 @@ class Task(Instructions, kw_only=True, frozen=True, dict=True):
 
     @cached_property
     def sha256(self) -> str:
-        """The hash over the entry, task.json, expected.json and the snapshot."""
+        """The hash over the entry, task.json, expected.json, the snapshot and the right diff."""
         return digest(  # over plain values, as they stand in the files
             {
                 "entry": msgspec.to_builtins(self.entry),
                 "task": self.instructions,
                 "expected": self.expected,
                 "files": {n: hashlib.sha256(data).hexdigest() for n, data in self.files.items()},
+                **({} if self.diff is None else {"diff": hashlib.sha256(self.diff).hexdigest()}),
             }
         )
 
@@ -126,8 +130,9 @@ class _Manifest(Struct, forbid_unknown_fields=True):
 class ReferenceSet:
     """All tasks, in the manifest's order."""
 
-    tasks: tuple[Task, ...]
-    sha256: str
+    tasks: tuple[Task, ...]  # that can be asked here
+    sha256: str  # over all, so that it is the same wherever the set is read
+    unasked: tuple[Task, ...] = ()  # those for a language model, where no server is configured
 
     def task(self, task_id: str) -> Task:
         """Return a task by its id; raise TaskError where there is none."""
@@ -150,10 +155,11 @@ def load(
     """
     if isinstance(source, Path):
         return _parse(_read_folder(source), scorers)
-    files = {}
-    for name in source.paths(source.tree_of(commit)):
-        if name.startswith(f"{path}/"):
-            files[name[len(path) + 1 :]] = source.read(commit, name, most=MAX_FILE)
+    tree, files = source.tree_of(commit), {}
+    for name, content in source.contents(tree, keep=lambda each: each.startswith(f"{path}/")):
+        if source.files(tree)[name].mode not in (FILE, EXECUTABLE) or len(content) > MAX_FILE:
+            raise TaskError(f"{name}: a plain file of at most {MAX_FILE:,} bytes is expected")
+        files[name[len(path) + 1 :]] = content
     return _parse(files, scorers)
 
 
@@ -175,6 +181,8 @@ def write_tasks(folder: Path, tasks: Sequence[Task], *, add: bool = False) -> li
         files[f"{place}/expected.json"] = _text(task.expected, indent=None)
         for name, content in task.files.items():
             files[f"{place}/{SNAPSHOT}/{name}"] = content
+        if task.diff is not None and task.entry.diff is not None:
+            files[f"{place}/{task.entry.diff}"] = task.diff
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -240,9 +248,16 @@ def _parse(files: Mapping[str, bytes], scorers: Mapping[str, Scorer]) -> Referen
         tasks.append(_task(entry, folders.pop(entry.task_id), scorers))
     if folders:
         raise TaskError(f"{TASKS}/{min(folders)}: is not in {MANIFEST}")
+    unasked = tuple(task for task in tasks if not _is_asked(scorers[task.scorer]))
     return ReferenceSet(
-        tasks=tuple(tasks), sha256=digest({"tasks": [task.sha256 for task in tasks]})
+        tasks=tuple(task for task in tasks if task not in unasked),
+        sha256=digest({"tasks": [task.sha256 for task in tasks]}),
+        unasked=unasked,
     )
+
+
+def _is_asked(scorer: Scorer) -> bool:
+    return not isinstance(scorer, ByTests) or scorer.asked
 
 
 def _manifest(files: Mapping[str, bytes]) -> tuple[TaskEntry, ...]:
@@ -266,7 +281,14 @@ def _task(entry: TaskEntry, files: Mapping[str, bytes], scorers: Mapping[str, Sc
         check_expected(told.scorer, expected)
     except ValueError as error:
         raise TaskError(f"{folder}/expected.json: {error}") from error
-    return Task(entry=entry, files=snapshot, expected=expected, **msgspec.structs.asdict(told))
+    diff = files[entry.diff] if told.scorer in (TESTED, BY_MODEL) and entry.diff else None
+    return Task(
+        entry=entry,
+        files=snapshot,
+        expected=expected,
+        diff=diff,
+        **msgspec.structs.asdict(told),
+    )
 
 
 def _declared(files: Mapping[str, bytes], name: str, kind: type[T], *, folder: str = "") -> T:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.drawing import Drawing, check_pool, draw_selection
+from judge.gauntlet.tasks.hidden_tests import BY_MODEL, TESTED, ByTests, check_hidden
 
 if TYPE_CHECKING:
     from judge.gauntlet.tasks.reference_set import Task
@@ -126,6 +127,8 @@ SCORERS: Mapping[str, Scorer] = {
     "drawn_selection": Drawing(draw_selection),
     "exact": exact,
     "selection": selection,
+    TESTED: ByTests(),
+    BY_MODEL: ByTests(by_model=True),
 }
 """What the tasks of every repository can name."""
 
@@ -138,6 +141,8 @@ def check_expected(scorer: str, expected: Mapping[str, Any]) -> None:
         "exact": {"answer"},
         "selection": {"cap", "needed"},
     }
+    if scorer in (TESTED, BY_MODEL):
+        check_hidden(expected)
     if scorer not in keys:  # another module's, which knows its own
         return
     if expected.keys() != keys[scorer]:

@@ -24,7 +24,7 @@ from pathlib import PurePosixPath
 
 from judge.gauntlet.testing.plants import is_test_file
 
-__all__ = ["Choice", "choose"]
+__all__ = ["Choice", "choose", "closure"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -88,6 +88,28 @@ def choose(
     return Choice(left_out=left_out, reason=f"{count} of {len(tests)} test files reach {shown}")
 
 
+def closure(
+    files: Mapping[str, bytes],
+    start: Iterable[str],
+    *,
+    paths: Collection[str],
+    is_test: Callable[[str], bool],
+) -> set[str]:
+    """Return the files that some files import, directly or through others, with themselves.
+
+    The `__init__.py` above each is among them, the `conftest.py` above a test, and files that are
+    not Python, lie in a folder of these modules, and are named there.
+    """
+    graph = _Graph(files, paths, is_test)
+    found = set(start)
+    left = list(found)
+    while left:
+        new = graph.imported_by(left.pop()) - found
+        found |= new
+        left += new
+    return found
+
+
 def _why_whole(changed: Collection[str], is_test: Callable[[str], bool]) -> str | None:
     for path in sorted(changed):
         if not path.endswith(".py"):
@@ -122,6 +144,20 @@ class _Graph:
             else:
                 self._runs[path] = self._run_by(path, said)
                 self._reads[path] = self._read_by(path, said)
+
+    def imported_by(self, path: str) -> set[str]:
+        """Return the files that this one imports, and those that lie above it and run first."""
+        said = self._said.get(path)
+        if said is None:
+            return set()
+        found = self._all_named(said.imports) | self._above(path, "__init__.py")
+        for each in list(found):
+            found |= self._above(each, "__init__.py")
+        if self._is_test(path):
+            found |= self._above(path, "conftest.py")
+        folder = path.rpartition("/")[0]
+        data = {each for each in self._beneath[folder] if not each.endswith(".py")}
+        return found | {each for each in data if PurePosixPath(each).name in said.strings}
 
     def reaching(self, changed: Collection[str]) -> set[str]:
         """Return the files that lead to a changed one, the changed ones among them."""

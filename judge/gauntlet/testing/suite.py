@@ -25,10 +25,12 @@ from dataclasses import dataclass, replace
 from os.path import isfile
 from pathlib import Path
 
+from msgspec.structs import replace as replace_field
+
 from judge.confinement.supervised import Ended, ResourceLimits, discard, run
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.repository.git import Repository
-from judge.gauntlet.repository.manifest import Manifest
+from judge.gauntlet.repository.manifest import Manifest, TestCommand
 from judge.gauntlet.testing.choice import Choice, choose
 from judge.gauntlet.testing.junit import read_report
 from judge.gauntlet.testing.plants import (
@@ -40,7 +42,7 @@ from judge.gauntlet.testing.plants import (
     within,
 )
 
-__all__ = ["SuiteResult", "choose_tests", "run_base", "run_rest", "run_tests"]
+__all__ = ["SuiteResult", "choose_tests", "run_base", "run_files", "run_rest", "run_tests"]
 
 MAX_OUTPUT = 4 * 2**20
 MAX_DISK = 8 * 2**30  # a suite keeps what each of its tests has written
@@ -141,6 +143,32 @@ def run_rest(
         return _run_on_candidate(
             folder, repository, commit, base, manifest, expected=expected, without=others
         )
+
+
+def run_files(
+    folder: Path,
+    manifest: Manifest,
+    *,
+    command: TestCommand,
+    files: Sequence[str],
+    expected: Mapping[str, str],
+    passed_over: Sequence[str] = (),
+) -> SuiteResult:
+    """Run these test files on the tree in a folder, confined, with planted tests beside them.
+
+    A file may be followed by `::` and a case in it. `expected` are the cases that there have to
+    be, `passed_over` those that do not run, as pytest names them. Nothing is run twice: a caller
+    that wants to know how steady a result is asks again.
+    """
+    planted = plant(folder / "tree", {each.partition("::")[0] for each in files}, expected)
+    beside = sorted({f"{case.partition('::')[0].replace('.', '/')}.py" for case in planted})
+    return _go(
+        folder,
+        replace_field(manifest, tests=command),
+        expected=expected,
+        only=[*files, *beside, *(f"--deselect={case}" for case in passed_over)],
+        planted=planted,
+    )
 
 
 def run_tests(

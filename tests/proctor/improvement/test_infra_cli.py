@@ -227,7 +227,7 @@ def test_what_people_commit_is_an_alarm_until_it_is_taken_over(line: Line) -> No
     infra(line, "adopt", *key_of(line))
     assert infra_json(line, "status")["at_checkpoint"] is True
     into = line.repo / "judge/reference_tasks"
-    infra(line, "admit", "late-rows-hidden", "--into", into, *key_of(line))
+    infra(line, "task", "admit", "late-rows-hidden", "--into", into, *key_of(line))
     assert [each["admitted"] for each in infra_json(line, "anchors")] == [False, True]
     git(line.repo, "add", "--all")
     git(line.repo, "commit", "--quiet", "--message", "An anchor")

@@ -1,0 +1,141 @@
+"""The language model that answers a line's reference tasks, the same for base and candidate.
+
+Its settings lie in the home, beside the line's other files, as infra/LINE/server.json: which
+machine serves a model is no property of the repository. Every call is in a transcript in the
+ledger, with both bodies as blobs. Both arms are asked at temperature 0 with the pair's seed.
+
+Trust: what the server answers is handed to the candidate as it is.
+I/O: the endpoint, the log and the blobs; one file in the home.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+from aggregates.canonical import digest
+from judge.gauntlet.errors import CandidateError, GauntletError
+from judge.gauntlet.tasks.hidden_tests import BY_MODEL, ByTests
+from judge.gauntlet.tasks.scoring import Scorer
+from ledger.application import LedgerApplication
+from ledger.blobs import Blobs
+from policies.asking.ask import Asker, Client, find_rung
+from policies.asking.completion import Completion
+from policies.asking.settings import ModelSettings
+from policies.errors import PolicyError
+from proctor.improvement.proposers import ProposalTranscript
+
+__all__ = ["MODE", "LineServer", "read_server", "with_server", "write_server"]
+
+MODE = "reference_tasks"
+_SAID = ("usable", "unusable", "refused", "truncated")  # outcomes that are the model's own
+
+
+class _Remembering:
+    """A client that keeps its last completion, which the candidate is given."""
+
+    def __init__(self, client: Client) -> None:
+        self.endpoint = client.endpoint
+        self.last = Completion(None)
+        self._client = client
+
+    def ask(self, request: bytes, /) -> Completion:
+        self.last = self._client.ask(request)
+        return self.last
+
+
+class LineServer:
+    """Asks the server that is configured for a line; connects when it is first asked."""
+
+    def __init__(
+        self, settings: ModelSettings, *, line: UUID, log: LedgerApplication, blobs: Blobs
+    ) -> None:
+        self.seconds = settings.timeout
+        self._settings = settings
+        self._line = line
+        self._log = log
+        self._blobs = blobs
+        self._asked: tuple[Asker, _Remembering, str] | None = None
+
+    def ask(
+        self, messages: list[dict[str, str]], schema: dict[str, Any], /, *, seed: int
+    ) -> Mapping[str, Any]:
+        """Return the rung and the message; CandidateError: the request itself was refused."""
+        asker, client, rung = self._asked = self._asked or self._connect()
+        try:
+            asked = asker.ask(
+                rung,
+                messages,
+                schema,
+                lambda value: (value, None, True),
+                agent="solver",
+                action="propose",
+                seed=seed,
+            )
+        except ValueError as error:
+            raise CandidateError("the request to the language model cannot be written") from error
+        if asked.outcome == "rejected":
+            raise CandidateError(f"the server refuses the request with status {asked.status}")
+        if asked.outcome not in _SAID:
+            raise GauntletError(
+                f"{asker.endpoint} did not answer a reference task: {asked.problem}; start the "
+                "server, then continue with `proctor infra run`"
+            )
+        return {"rung": rung, "message": dict(client.last.message)}
+
+    def _connect(self) -> tuple[Asker, _Remembering, str]:
+        from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
+
+        said = self._settings.to_dict()
+        stream = uuid5(self._line, f"{MODE} {digest(said)}")
+        try:
+            client = _Remembering(
+                ChatClient(self._settings, os.environ.get(self._settings.key_env))
+            )
+            log = ProposalTranscript(self._log, stream, policy={"name": MODE, **said}, mode=MODE)
+            asker = Asker(self._settings, client=client, log=log, blobs=self._blobs)
+            return asker, client, log.rung or find_rung(asker)
+        except PolicyError as error:
+            raise GauntletError(
+                f"the server of the line's reference tasks does not answer: {error}; see `proctor "
+                "infra task server`"
+            ) from error
+
+
+def read_server(file: Path) -> ModelSettings | None:
+    """Return the settings in a line's file; None where no server is configured."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return ModelSettings.from_dict(json.loads(text))
+
+
+def write_server(file: Path, given: Mapping[str, Any] | None) -> ModelSettings | None:
+    """Write the settings into a line's file, or remove it."""
+    if given is None:
+        file.unlink(missing_ok=True)
+        return None
+    said = {"temperature": 0.0, **given}
+    settings = ModelSettings.from_dict(said)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(said, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return settings
+
+
+def with_server(
+    scorers: Mapping[str, Scorer],
+    file: Path,
+    *,
+    line: UUID,
+    log: LedgerApplication,
+    blobs: Blobs,
+) -> Mapping[str, Scorer]:
+    """Return the scorers, those for a language model with the server of the line's file."""
+    settings = read_server(file)
+    if settings is None:
+        return scorers
+    server = LineServer(settings, line=line, log=log, blobs=blobs)
+    return {**scorers, BY_MODEL: ByTests(by_model=True, server=server)}
