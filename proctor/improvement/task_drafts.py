@@ -22,7 +22,6 @@ import msgspec
 from aggregates.decisions import Observation
 from aggregates.run import Run
 from judge.auditing.events import decode_events
-from judge.auditing.replay import replay_run
 from judge.config import JudgeConfig
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import CandidateError, GauntletError, TaskError
@@ -319,6 +318,8 @@ def _cases(
 
 def _situations(entries: Sequence[Any]) -> list[Observation]:
     """Return what was due in a run, epoch by epoch, where today's rules of the set agree."""
+    from judge.auditing.replay import replay_run  # noqa: PLC0415 - imports PyTorch
+
     try:
         replay = replay_run(entries, config=JudgeConfig())
     except (GauntletError, LedgerError) as error:
