@@ -1,9 +1,9 @@
 """Planted defects against this repository's reference set, fast enough for all of them.
 
-Each defect is planted into tier-2 code of a tree and every deterministic task but the real
-trainings is asked, each mutant in a child that is forked from one process that has everything else
-imported. What counts as caught is what counts in the gate: one task that is worse than it is in the
-unchanged tree. The front door is `proctor infra mutate`.
+Each defect is planted into tier-2 code of a tree and every task but the real trainings is asked,
+two problems of those that are drawn, each mutant in a child that is forked from one process that
+has everything else imported. What counts as caught is what counts in the gate: one task that is
+worse than it is in the unchanged tree. The front door is `proctor infra mutate`.
 
 Trust: the mutants are our own code, changed in one place; they get no confinement but limits.
 I/O: a copy of the tree; processes.  Units: seconds, bytes.
@@ -23,6 +23,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from judge.gauntlet.comparison.mutation import (
     Equivalent,
     MutationReport,
@@ -31,7 +33,8 @@ from judge.gauntlet.comparison.mutation import (
 )
 from judge.gauntlet.comparison.weighing import loss_of
 from judge.gauntlet.errors import CandidateError, GauntletError
-from judge.gauntlet.tasks.benchmark import Arm, TaskResult
+from judge.gauntlet.tasks.benchmark import Arm, TaskResult, seed_of
+from judge.gauntlet.tasks.drawing import drawn
 from judge.gauntlet.tasks.reference_set import Task, message_of, write_snapshot
 from judge.gauntlet.tasks.scoring import Score
 from judge.reference.scorers import SCORERS
@@ -52,7 +55,20 @@ EQUIVALENTS = f"{SET}/equivalents.toml"
 _SECONDS = 30  # one mutant; one that takes longer hangs
 _MEMORY = 2 * 2**30  # beside what is mapped already
 _MEASURED = "policies"  # the package that is mutated
+_DRAWN = 2  # problems of a task that is drawn
 _LEFT_OUT = ("trained", "selection")  # they take seconds, or ask nothing of what is mutated
+
+
+def _problems(task: Task) -> list[Task]:
+    """Return the task, or two problems of one that is drawn anew for each pair of answers."""
+    if not task.stochastic:
+        return [task]
+    found = []
+    for repeat in range(_DRAWN):
+        problem = drawn(task.with_seed(seed_of(task, repeat)), SCORERS)
+        entry = replace(problem.entry, task_id=f"{task.task_id}-{repeat}")
+        found.append(replace(problem, entry=entry))
+    return found
 
 
 class ForkedJudge:
@@ -60,7 +76,7 @@ class ForkedJudge:
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self._tasks = [
-            task for task in tasks if not task.stochastic and task.scorer not in _LEFT_OUT
+            problem for task in tasks if task.scorer not in _LEFT_OUT for problem in _problems(task)
         ]
         self._base: dict[str, TaskResult] = {}
 
