@@ -134,6 +134,7 @@ QUICK = (10, 23)
     "seed",
     [*QUICK, *(pytest.param(s, marks=pytest.mark.slow) for s in range(60) if s not in QUICK)],
 )
+@pytest.mark.sampled(2)
 def test_views_answer_when_bodies_hold_values_of_any_kind(
     entries: Entries, empty: Empty, seed: int
 ) -> None:

@@ -305,6 +305,7 @@ def any_model(event: Any) -> dict[str, Any]:
         (any_model, "architecture", "the recorded specification is not the one that"),
     ],
 )
+@pytest.mark.sampled(2)
 def test_parent_that_nobody_trained_is_rejected(
     tmp_path: Path, change: Change, step: str, words: str
 ) -> None:

@@ -174,6 +174,7 @@ STICKY = Errors(rate=0.2, sticky=1.0)
         (0.1, Errors(rate=0.2, sticky=0.5)),
     ],
 )
+@pytest.mark.sampled(2)
 def test_search_is_right_at_least_as_often_as_it_states(given: float, errors: Errors) -> None:
     found = simulate(Search(suspects=24, error=given), errors, trials=25, seed=4)
     assert found.claimed >= 0.95

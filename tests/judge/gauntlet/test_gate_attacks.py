@@ -35,6 +35,7 @@ def test_attack_on_the_gate_is_rejected(grounds: Grounds, attack: Attack) -> Non
 
 
 @pytest.mark.parametrize("ground", ["plain", "unfenced", "pytest"])
+@pytest.mark.sampled(2)
 def test_honest_change_is_promoted_where_attacks_are_not(grounds: Grounds, ground: str) -> None:
     fresh = grounds.fresh(ground)
     found = put(fresh.line, fresh.line.diff(SELECTION, thrifty), {SELECTION: 2})
@@ -42,6 +43,7 @@ def test_honest_change_is_promoted_where_attacks_are_not(grounds: Grounds, groun
 
 
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each.probe], ids=lambda a: a.name)
+@pytest.mark.sampled(3)
 @pytest.mark.sampled(3)
 def test_probe_finds_what_it_looks_for_where_nothing_confines_it(
     grounds: Grounds, attack: Attack
