@@ -56,8 +56,8 @@ class NoteMarks:
 def joined(marks: Sequence[Mark], more: Sequence[Mark]) -> list[Mark]:
     """Return the marks of entries and of those behind them, without those that are not needed."""
     kept: list[Mark] = []
-    for mark, following in pairwise([*marks, *more, None]):
-        assert mark is not None
+    every = [*marks, *more]
+    for mark, following in zip(every, [*every[1:], None], strict=True):
         before = kept[-1][0] if kept else 0
         if following is None or following[0] - before > MARKED:
             kept.append(mark)

@@ -11,7 +11,7 @@ I/O: reads the database and the vkey; where its folder cannot be written, works 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -210,14 +210,14 @@ def open_continued(
     if recalled is not None and recalled.vkey != key:
         raise SignatureError("the ledger's first key is not the remembered one")
     with snapshot(paths.database) as connection:
-        marks = memory.recall_marks(recalled) if recalled and recalled.authentic else None
         held = None
-        if recalled is not None and marks is not None:
-            held = _verify_new(connection, recalled, path=paths.database, signatures="newest")
-        if held is not None:
-            assert marks is not None
-            held = replace(held, entry_marks=joined(marks, held.entry_marks), head_marks=None)
-        else:
+        if recalled is not None and recalled.authentic:
+            marks = memory.recall_marks(recalled)
+            if marks is not None:
+                held = _verify_new(
+                    connection, recalled, path=paths.database, signatures="newest", marks=marks
+                )
+        if held is None:
             verification = Verification(
                 vkey=key,
                 kept_heads=() if recalled is None else (recalled.note,),
@@ -225,8 +225,8 @@ def open_continued(
                 signatures="newest",
             )
             held = _verify(connection, verification, path=paths.database)
-            marks = None
-        if marks is None or recalled is None or held.state != recalled.state:
+        known = held.head_marks is None  # all but what is new
+        if not (known and recalled is not None and held.state == recalled.state):
             with suppress(StorageError, MemoryFileError):  # then it is verified again next time
                 _is_kept(memory, key, held, after=recalled)
         yield _opened(held, key, paths, connection)
@@ -313,12 +313,11 @@ def check_new(
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
     recalled = memory.recall(key.partition("+")[0])
     if recalled is not None and recalled.vkey == key and recalled.authentic:
-        with snapshot(paths.database) as connection:
-            held = _verify_new(connection, recalled, path=paths.database, signatures=signatures)
         marks = memory.recall_marks(recalled)
-        if held is not None:
-            new = () if marks is None else joined(marks, held.entry_marks)
-            held = replace(held, entry_marks=new)
+        with snapshot(paths.database) as connection:
+            held = _verify_new(
+                connection, recalled, path=paths.database, signatures=signatures, marks=marks
+            )
         if held is not None and _is_kept(memory, key, held, after=recalled):
             return VerificationReport.passed(held, unread=recalled.state.size)
     return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)
@@ -371,9 +370,17 @@ def _is_kept(memory: Memory | None, vkey: str, held: Verified, *, after: Remembe
 
 
 def _verify_new(
-    connection: sqlite3.Connection, recalled: Remembered, *, path: Path, signatures: Signatures
+    connection: sqlite3.Connection,
+    recalled: Remembered,
+    *,
+    path: Path,
+    signatures: Signatures,
+    marks: Sequence[Mark] | None,
 ) -> Verified | None:
-    """Return what the ledger has come to since, or None if something does not fit."""
+    """Return what the ledger has come to since, or None if something does not fit.
+
+    `marks` are those of the entries that are remembered; without them none are returned.
+    """
     start = recalled.state
     with explained(path):
         try:
@@ -386,7 +393,8 @@ def _verify_new(
             return None
     if (head.size, head.root) != (new.end.size, root_of(new.end.edge)):
         return None
-    return Verified(new.end, head, new.authority, new.entry_marks)
+    every = () if marks is None else joined(marks, new.entry_marks)
+    return Verified(new.end, head, new.authority, every, head_marks=None)
 
 
 def _check_meta(connection: sqlite3.Connection, *, path: Path, vkey: str) -> None:
