@@ -191,7 +191,7 @@ class Campaign(Aggregate):
         self._check_open()
         number = self.next_number
         if number in self.advised:
-            raise InvariantError(f"attempt {number} has already been advised")
+            raise InvariantError(f"attempt {number} already has an advice block")
         self.trigger_event(self.Advised, number=number, advice=advice, version=version)
 
     def end(self, reason: str, *, ranking: Sequence[str]) -> None:

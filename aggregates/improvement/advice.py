@@ -208,13 +208,15 @@ class Advice(Aggregate):
     ) -> None:
         """Record a text that is to be tested against the champion."""
         if self.open is not None:
-            raise InvariantError(f"round {self.rounds + 1} is open: end it first")
+            raise InvariantError(
+                f"round {self.rounds + 1} has not ended; end it before the next proposal"
+            )
         if len(text) > MAX_ADVICE:
             raise InvariantError(
                 f"an advice block has at most {MAX_ADVICE} characters, not {len(text)}"
             )
         if text == self.champion:
-            raise InvariantError("the proposed text is the champion's")
+            raise InvariantError("the proposed text is the same as the champion")
         self.trigger_event(
             self.Proposed,
             round=self.rounds + 1,
@@ -244,7 +246,7 @@ class Advice(Aggregate):
         if self.open is None:
             raise InvariantError("no text is being tested")
         if any(each["scenario"] == scenario and each["repeat"] == repeat for each in self.answers):
-            raise InvariantError(f"repeat {repeat} of scenario {scenario} is already answered")
+            raise InvariantError(f"repeat {repeat} of scenario {scenario} already has an answer")
         self.trigger_event(
             self.Answered,
             round=self.rounds + 1,
@@ -278,7 +280,10 @@ class Advice(Aggregate):
             raise InvariantError("a round must give a reason")
         compared = outcome in ("promoted", "kept")
         if compared != (measured is not None) or (compared and self.open is None):
-            raise InvariantError("a round compares the text that it proposed, and no other round")
+            raise InvariantError(
+                "a round that ends as promoted or kept needs a proposed text and its measurements; "
+                "a round with another outcome has no measurements"
+            )
         opened = self.open or {}
         self.trigger_event(
             self.RoundEnded,

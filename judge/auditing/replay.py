@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any
 
-from aggregates.decisions import Decision, Settings
+from aggregates.decisions import Decision, Observation, Settings
 from aggregates.errors import AggregateError, RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
 from aggregates.rules import VERSIONS, RulesConfig, version_of
@@ -86,6 +86,26 @@ class Replay:
     def submitted(self) -> SavedWeights | None:
         """The weights that a submission must hold: the best, or else the last."""
         return self.weights.get("best") or self.weights.get("last")
+
+    def observation(self, epoch: int) -> Observation:
+        """Return what the policy was asked after an epoch, as the record gives it."""
+        run = self.run
+        settings, spec = self.in_force[epoch]
+        return Observation(
+            run_id=str(run.id),
+            epoch=epoch,
+            due=tuple(rule for rule in run.fired(epoch) if rule not in run.waived),
+            evaluations=dict(run.evaluations[epoch]),
+            settings=settings,
+            max_batch_size=self.config.max_batch_size,
+            train_examples=self.started.data["sizes"]["train"],
+            spec=spec,
+            history=tuple(run.history[: epoch + 1]),
+            decisions=tuple(past for past in run.decisions if past.epoch < epoch),
+            waived=run.waived,
+            rules=run.rules,
+            edits=self.config.edits,
+        )
 
 
 def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Replay:

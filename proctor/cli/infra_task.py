@@ -273,7 +273,9 @@ def server(
 def _drafted(task: Task, into: Path) -> Output:
     cases = {name: len(task.expected.get(name, ())) for name in ("fails", "keeps", "left_out")}
     told = (
-        f"{cases['fails']} hidden cases fail without the change, {cases['keeps']} pass all along"
+        f"{counted(cases['fails'], 'hidden case')} "
+        f"{'fails' if cases['fails'] == 1 else 'fail'} without the change, "
+        f"{cases['keeps']} pass before and after it"
         if task.diff is not None
         else f"kind {task.kind}"
     )

@@ -9,7 +9,7 @@ I/O: reads the log and the home.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -93,23 +93,7 @@ def situation_of(home: Home, mark: Mark) -> Observation | None:
         replay = replay_run(entries, config=JudgeConfig())
     except StepError:
         return None
-    run = replay.run
-    settings, spec = replay.in_force[mark.epoch]
-    return Observation(
-        run_id="scenario",
-        epoch=mark.epoch,
-        due=mark.decision.cites,
-        evaluations=dict(run.evaluations[mark.epoch]),
-        settings=settings,
-        max_batch_size=replay.config.max_batch_size,
-        train_examples=replay.started.data["sizes"]["train"],
-        spec=spec,
-        history=tuple(run.history[: mark.epoch + 1]),
-        decisions=tuple(past for past in run.decisions if past.epoch < mark.epoch),
-        waived=run.waived,
-        rules=run.rules,
-        edits=replay.config.edits,
-    )
+    return replace(replay.observation(mark.epoch), run_id="scenario", due=mark.decision.cites)
 
 
 def _read(log: LedgerApplication, review: Review.Reviewed, model: str) -> Mark | None:

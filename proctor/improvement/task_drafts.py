@@ -20,11 +20,10 @@ from uuid import UUID
 import msgspec
 
 from aggregates.decisions import Observation
-from aggregates.run import Run
-from judge.auditing.events import decode_events
 from judge.config import JudgeConfig
+from judge.errors import StepError
 from judge.gauntlet.controller import Controller
-from judge.gauntlet.errors import CandidateError, GauntletError, TaskError
+from judge.gauntlet.errors import CandidateError, TaskError
 from judge.gauntlet.repository.git import Repository
 from judge.gauntlet.tasks.benchmark import export, run_task
 from judge.gauntlet.tasks.hidden_tests import (
@@ -48,12 +47,11 @@ from judge.gauntlet.tasks.reference_set import (
 from judge.gauntlet.tasks.scoring import Scorer
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
-from ledger.errors import LedgerError
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.improvement.home import line_folder
 from proctor.remembering import open_session
-from proctor.runs.replay import folded, read_recording
+from proctor.runs.replay import read_recording
 
 __all__ = [
     "Wish",
@@ -322,35 +320,15 @@ def _situations(entries: Sequence[Any]) -> list[Observation]:
 
     try:
         replay = replay_run(entries, config=JudgeConfig())
-    except (GauntletError, LedgerError) as error:
+    except StepError as error:
         raise TaskError(f"the run does not replay: {error}") from error
-    found = []
-    state: Run | None = None
-    seen: set[int] = set()
-    for event in decode_events(entries):
-        if isinstance(event, Run.DecisionMade) and state is not None and state.epoch not in seen:
-            seen.add(state.epoch)
-            settings, spec = replay.in_force[len(state.history) - 1]
-            observed = Observation(
-                run_id=str(state.id),
-                epoch=state.epoch,
-                due=tuple(rule for rule in state.fired() if rule not in state.waived),
-                evaluations=dict(state.evaluations[state.epoch]),
-                settings=settings,
-                max_batch_size=replay.config.max_batch_size,
-                train_examples=int(replay.started.data["train_examples"]),
-                spec=spec,
-                history=tuple(state.history),
-                decisions=tuple(state.decisions),
-                waived=state.waived,
-                rules=state.rules,
-                edits=replay.config.edits,
-            )
-            again = from_plain(to_plain(observed))
-            if observed.due and expected_answers(again) == expected_answers(observed):
-                found.append(observed)
-        state = folded([event], state)
-    return found
+    epochs = dict.fromkeys(past.epoch for past in replay.run.decisions)
+    seen = [replay.observation(epoch) for epoch in epochs]
+    return [
+        each
+        for each in seen
+        if each.due and expected_answers(from_plain(to_plain(each))) == expected_answers(each)
+    ]
 
 
 def _entry(

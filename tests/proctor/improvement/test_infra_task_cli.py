@@ -126,3 +126,38 @@ def test_task_from_a_commit_is_examined_admitted_and_asked(line: Line) -> None:
         assert log.mapper.to_domain_event(admitted).task == "cap"  # type: ignore[attr-defined]
     whole = load(line.repo / "judge/reference_tasks")
     assert [each.task_id for each in whole.tasks] == ["late-rows", "cap"]
+
+
+@pytest.mark.slow
+def test_tasks_from_folders_and_from_a_run_are_admitted_and_carried(
+    line: Line, tmp_path: Path
+) -> None:
+    for folder, body in (("before", "x"), ("after", "2 * x")):
+        (tmp_path / folder / "pkg").mkdir(parents=True)
+        (tmp_path / folder / "pkg/__init__.py").touch()
+        (tmp_path / folder / "pkg/m.py").write_text(f"def twice(x):\n    return {body}\n")
+    (tmp_path / "after/tests").mkdir()
+    (tmp_path / "after/tests/test_m.py").write_text(
+        "from pkg.m import twice\n\n\ndef test_it():\n    assert twice(3) == 6\n"
+    )
+    (tmp_path / "issue.md").write_text("twice() must double its number.\n")
+    folders = ("--before", tmp_path / "before", "--after", tmp_path / "after")
+    new = ("new", "twice", *folders, "--issue", tmp_path / "issue.md")
+    assert "1 hidden case fails without the change" in task(line, *new)
+
+    home = line.home.path
+    small = ["train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"]
+    done = call_here(["run", "lr=3.0", "warm_up_epochs=0", "epochs=2", *small], home=home)
+    assert done.returncode == 0, done.stderr
+    seen = ("from-run", "latest", "--name", "moments")
+    assert "is not verified" in task(line, *seen, code=2)
+    assert call_here(["judge"], home=home).returncode == 0
+    assert "drafted moments" in task(line, *seen)
+
+    into = ("--into", line.repo / "judge/reference_tasks", *key_of(line))
+    assert "all of 10 runs without the change fail" in task(line, "admit", "twice", *into)
+    assert "2 tasks signed" in task(line, "carry", tmp_path / "stick", *key_of(line))
+    signed = ("admit", "moments", "--drafts", tmp_path / "stick", "--signed", *into)
+    assert "moments is written" in task(line, *signed)
+    added = {path.name for path in (line.repo / "judge/reference_tasks/tasks").iterdir()}
+    assert {"twice", "moments"} <= added
