@@ -8,11 +8,17 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from frontdoor import answer, call_here
 from gauntlet_lines import Line
+from labelled_lines import own_line
 from synthetic import synthetic_line, synthetic_proposal
 
 from aggregates.improvement.line import Line as Chain
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
+
+EXPLODES = [
+    *("train_examples=2000", "val_examples=200", "test_examples=100", "channels=8", "width=8"),
+    *("epochs=12", "threads=1", "lr=0.5", "warm_up_epochs=0", "norm=none"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +144,41 @@ def test_simulation_is_of_the_lines_own_baseline(line: Line) -> None:
     tables = told(line, "checkpoints", "simulate", "--streams", "100")
     assert [len(table["rows"]) for table in tables] == [2, 8, 6, 7, 8, 3, 5, 5]
     assert "at a standard deviation of 0.0039" in tables[0]["title"]
+
+
+@pytest.mark.slow  # trains about thirty times
+def test_policy_that_trains_to_chance_level_is_an_alarm_within_ten_runs(tmp_path: Path) -> None:
+    """The task's gradients explode: the playbook answers that, and `nothing` leaves it alone."""
+    line = own_line(tmp_path)
+    with line.controller() as controller:
+        chain = controller.place.line()
+        for _ in range(20):
+            evaluate(chain, "baseline", right=94)
+        controller.place.save(lambda: [chain])
+
+    def run(policy: str, seed: int) -> None:
+        command = ["run", "--policy", policy, *EXPLODES, f"seed={seed}"]
+        done = call_here(command, home=line.home.path)
+        assert done.returncode == 0, done.stderr
+
+    for seed in range(20):
+        run("playbook", seed)
+    healthy = asked(line, "SELECT success, accuracy FROM production_runs")
+    assert len(healthy) == 20
+    print("healthy", [(each["success"], each["accuracy"]) for each in healthy])
+    assert not told(line, "checkpoints", "drift", "--show")["open"]
+    runs = 0
+    while not (found := call_drift(line))["open"]:
+        assert runs < 10
+        run("nothing", 20 + runs)
+        runs += 1
+    print("alarm after", runs)
+    assert [alarm["kind"] for alarm in found["open"]] == ["production"]
+
+
+def call_drift(line: Line) -> Any:
+    done = call_here(
+        ["checkpoints", "drift", "--show", "--repo", line.repo, "--json"], home=line.home.path
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    return json.loads(done.stdout)
