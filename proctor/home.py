@@ -4,6 +4,7 @@
     projections.duckdb    a cache; delete it and it is built again
     runs/RUN/submission/  what a run hands in
     runs/RUN/running.lock held by the process that trains
+    tuning/*.lock         held by the process that tunes a model's advice
 
 With PROCTOR_NOTARY a notary keeps ledger and blobs, and ledger/ is a copy of its ledger, brought up
 to date whenever it is looked at.
@@ -14,9 +15,10 @@ its lock.
 """
 
 import fcntl
+import hashlib
 import os
 import stat
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -145,6 +147,20 @@ class Home:
                 yield
             finally:
                 path.unlink(missing_ok=True)
+
+    @contextmanager
+    def tuning(self, model: str, *, say: Callable[[str], None]) -> Iterator[None]:
+        """Be the one process of this home that changes a model's advice; wait for another."""
+        name = hashlib.sha256(model.encode()).hexdigest()[:32]
+        path = self.path / "tuning" / f"{name}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"waiting for another process that tunes {model} (it holds {path})")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _lock(self, run_id: UUID) -> Path:
         return self.path / "runs" / str(run_id) / "running.lock"

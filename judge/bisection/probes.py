@@ -64,13 +64,16 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     memory_bytes: int
 
 
-class Tasks(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tasks"):
+class Tasks(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tasks", omit_defaults=True
+):
     """Tasks of the reference set in one commit, asked as that commit's manifest says."""
 
     tasks: tuple[str, ...]
     commit: str
     reference_set: str  # SHA-256
     measured: bool  # the good commit answers them and the bad one does not, which was seen
+    revealed_by: str | None = None  # the proposal or alarm that showed the bad one's failure
 
 
 Oracle = Command | Tasks
@@ -194,7 +197,8 @@ def plain_oracle(oracle: Oracle) -> dict[str, Any]:
 
 def key_of(told: Mapping[str, Any]) -> str:
     """Return what an oracle goes by: what is the same asks the same."""
-    return digest({name: value for name, value in told.items() if name != "measured"})
+    other = ("measured", "revealed_by")  # why it is asked
+    return digest({name: value for name, value in told.items() if name not in other})
 
 
 def probe(

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.comparison.claims import Outcome, outcome
-from judge.gauntlet.tasks.benchmark import TaskResult
+from judge.gauntlet.tasks.benchmark import Arm, TaskResult
 from ledger.application import LedgerApplication
 
 MOST_ATTEMPTS = 3  # of one change that its tests reject: they may have been unlucky
@@ -135,6 +135,16 @@ class ProposalIndex:
                 if result.arm == "base":
                     found.setdefault(result.task_id, set()).add(outcome(result))
         return found
+
+    def asked(self, commit: str) -> Iterator[tuple[UUID, Arm]]:
+        """Give each concluded proposal in which a commit answered tasks, and as which arm."""
+        for proposal, seen in self._up_to_date().items():
+            if seen.outcome is None:
+                continue
+            if seen.against == commit:
+                yield proposal, "base"
+            elif seen.commit == commit:
+                yield proposal, "candidate"
 
     def regressions(self) -> Iterator[tuple[UUID, str]]:
         """Give each proposal with each task on which it was worse than its base."""

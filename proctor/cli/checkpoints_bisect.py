@@ -1,8 +1,9 @@
-"""`proctor checkpoints bisect`, `salvage` and `bisect-rates`: which checkpoint made it worse.
+"""`proctor checkpoints bisect`, `look-back`, `salvage`, `bisect-rates`: what made a line worse.
 
 A search that was interrupted is carried on by the same command.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from aggregates.improvement.bisection import Bisection
 from aggregates.improvement.line import Line
-from judge.bisection import driver, probes, reports
+from judge.bisection import driver, latent, probes, reports
 from judge.bisection.probes import Oracle
 from judge.bisection.salvage import Salvaged, salvage
 from judge.bisection.simulation import Scale, tables
@@ -30,6 +31,7 @@ _SHORT = 12  # characters of an id
 def register(app: typer.Typer) -> None:
     """Add the commands to `proctor checkpoints`."""
     app.command("bisect")(bisect)
+    app.command("look-back")(look_back)
     app.command("salvage")(salvage_)
     app.command("bisect-rates")(simulate_)
 
@@ -142,6 +144,51 @@ def bisect(
     return Output(
         told, lambda: _tell_search(told), found=bool(told["candidates"] and told["ended"])
     )
+
+
+def look_back(
+    where: LineOptions,
+    most: Annotated[
+        int | None,
+        typer.Option("--most", min=1, help="Stop after this many probes; a later call continues."),
+    ] = None,
+) -> Output:
+    """Search for an older fault that a rejection or an alarm reveals; exit code 1 if found.
+
+    The checkpoint is rolled back if nothing that goes with it needed an operator's approval.
+    Otherwise an alarm proposes the rollback.
+    """
+    require_extra("train")
+    with where.open() as controller, controller.locked():
+        found = latent.look(controller.place, controller.records, most=most)
+        told = None if found is None else describe_fault(controller.line, found)
+
+    def tell() -> None:
+        if told is None:
+            console.print("no rejection and no alarm reveals an older fault")
+            return
+        console.print(words(told["says"]))
+        if told["rollback"] is not None:
+            console.print(words(f"ROLLED BACK to {told['rollback']['to']}"))
+            console.print(words(told["rollback"]["advice"] or "the branch is there"))
+        elif told["culprit"] is not None:
+            command = f"proctor checkpoints rollback {told['culprit']} --reason ... --key FILE"
+            console.print(words(f"next: `{command}`"))
+
+    culprit = told is not None and told["culprit"] is not None
+    return Output({} if told is None else told, tell, found=culprit)
+
+
+def describe_fault(line: Line, found: latent.LatentFault) -> dict[str, Any]:
+    """Return what a search for an older fault has come to, in terms of JSON."""
+    return {
+        "says": found.says,
+        "revealed_by": found.revealed.by,
+        "tasks": list(found.revealed.tasks),
+        "rollback": None if found.rollback is None else asdict(found.rollback),
+        "needs_operator": found.needs_operator,
+        **describe_search(line, found.search),
+    }
 
 
 def salvage_(

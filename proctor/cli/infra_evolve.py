@@ -13,6 +13,7 @@ from judge.gauntlet.controller import Controller
 from policies.asking.settings import ModelSettings
 from policies.errors import PolicyError
 from policies.proposing.tuner import BASELINE, TECHNIQUES, scoreboard
+from proctor.cli.checkpoints_bisect import describe_fault
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.options import MOST
@@ -56,6 +57,15 @@ def evolve(
     reset: Annotated[
         bool, typer.Option("--reset", help="Start again with the initial texts.")
     ] = False,
+    probes: Annotated[
+        int,
+        typer.Option(
+            "--probes",
+            min=0,
+            help="Most probes after each round to find an older fault that it reveals; 0: no "
+            "search.",
+        ),
+    ] = 16,
     switch: Annotated[
         bool | None, typer.Option("--on/--off", help="Turn evolution on or off for this line.")
     ] = None,
@@ -73,9 +83,14 @@ def evolve(
                 if reset:
                     steer(controller, "reset")
                     rounds, technique = 1, BASELINE
-                loop = Evolving(where.home, controller, proposer, technique=technique)
+                loop = Evolving(
+                    where.home, controller, proposer, technique=technique, probes=probes
+                )
                 ended = list(loop.run(rounds))
             told = _report(where.home, controller, ended=ended, stopped=loop.stopped)
+            told["faults"] = [
+                describe_fault(controller.line, each) for each in loop.faults.values()
+            ]
     return Output(told, lambda: _tell(told), found=bool(told["stopped"]))
 
 
@@ -154,6 +169,7 @@ def _report(
         "stopped": stopped or controller.line.halt,
         "head": controller.line.head.commit,
         "ended": [_describe(controller, each) for each in ended],
+        "faults": [],
         "scoreboard": {
             name: {"wins": tally.wins, "losses": tally.losses, "ties": tally.ties}
             for name, tally in board.items()
@@ -192,6 +208,8 @@ def _tell(told: dict[str, Any]) -> None:
             for each in told["ended"]
         ],
     )
+    for each in told["faults"]:
+        console.print(words(each["says"]))
     for name, tally in told["scoreboard"].items():
         said = f"{name}: {tally['wins']} won, {tally['losses']} lost, {tally['ties']} neither"
         console.print(words(said))

@@ -23,7 +23,7 @@ from proctor.output.terminal import counted
 from proctor.runs.run_settings import read_pairs
 
 app = CommandGroup("task", "Make reference tasks, examine them, and let them into the set.")
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the task.")]
 DraftsOption = Annotated[
     Path | None,
     typer.Option("--drafts", help="Folder of drafts; by default the line's, in the home."),
@@ -120,7 +120,7 @@ def from_commit(
     words: Words,
     tested: Tested,
     commit: Annotated[str, typer.Argument(metavar="COMMIT", help="Commit of the repository.")],
-    name: Annotated[str, typer.Option("--name", help="Name of the task.")],
+    name: NameOption,
     include: Annotated[
         list[str] | None,
         typer.Option("--include", metavar="PATTERN", help="More files to show, as in 'lib/*.sql'."),
@@ -139,7 +139,7 @@ def new(
     where: LineOptions,
     words: Words,
     tested: Tested,
-    name: NameArgument,
+    name: NameOption,
     before: Annotated[
         Path, typer.Option("--before", exists=True, file_okay=False, help="Files as they are.")
     ],
@@ -165,7 +165,7 @@ def from_run(
     where: LineOptions,
     words: Words,
     run: Annotated[str, typer.Argument(metavar="RUN", help="A verified run of the home.")],
-    name: Annotated[str, typer.Option("--name", help="Name of the task.")],
+    name: NameOption,
 ) -> Output:
     """Draft a task from a verified run: its situations are decided again."""
     require_extra("train")

@@ -1,10 +1,12 @@
 """`proctor tune`: the advice block of a language model's prompt, its tests and its record."""
 
+from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 import typer
 
 from aggregates.improvement.advice import Advice
+from policies.asking.settings import MAX_NAME
 from policies.proposing.tuner import LADDER, TECHNIQUES, Pattern
 from proctor.cli.campaign import SetOption, WriterOption
 from proctor.cli.command_group import CommandGroup, Output
@@ -12,7 +14,7 @@ from proctor.cli.failures import require_extra
 from proctor.cli.options import MOST
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.terminal import console, print_table, words
+from proctor.output.terminal import console, error_console, print_table, words
 from proctor.remembering import open_session
 
 app = CommandGroup("tune", "Tune the advice block of a model's prompt, and test it on scenarios.")
@@ -68,7 +70,7 @@ def admit(
     name: Annotated[str, typer.Argument(metavar="SCENARIO", help="Name of a candidate.")],
 ) -> Output:
     """Let a candidate scenario count in the rounds to come."""
-    with home.open_log() as log:
+    with _tuning(home, model), home.open_log() as log:
         advice = _recorded(log, model)
         advice.admit_scenario(name)
         log.save(advice)
@@ -144,8 +146,17 @@ def _recorded(log: Any, model: str) -> Advice:
     return found
 
 
+def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
+    """Wait until no other process tunes the model; raise ProctorError for what is no name."""
+    if not (0 < len(model) <= MAX_NAME and model.isprintable() and model.strip()):
+        raise ProctorError(
+            f"MODEL must be a model's name of 1 to {MAX_NAME} printable characters, not {model!r}"
+        )
+    return home.tuning(model, say=lambda text: error_console.print(words(text)))
+
+
 def _steer(home: Home, model: str, order: str) -> Output:
-    with home.open_log() as log:
+    with _tuning(home, model), home.open_log() as log:
         name = Advice.id_of(model)
         advice = log.repository.get(name) if name in log.repository else Advice.opened(model)
         if order == "reset" and advice.open is not None:

@@ -3,6 +3,7 @@
 A round reads what went wrong, has one change proposed, hands it in, and takes it through the
 gauntlet as far as it goes; whatever a round comes to is on record. Who is killed and begins again
 goes on where it was: with the proposal that is open, else with an answer that is on record already.
+A round that reveals an older fault of the line has its checkpoint searched for and rolled back.
 
 I/O: the home, the repository's branches (no work tree), whoever proposes.
 """
@@ -14,6 +15,7 @@ from uuid import UUID
 from aggregates.errors import AggregateError
 from aggregates.improvement.evolution import Evolution
 from aggregates.improvement.proposal import Proposal
+from judge.bisection.latent import Known, LatentFault, look
 from judge.errors import JudgeError
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import DiffError, RepositoryError, TierError
@@ -31,9 +33,18 @@ class Evolving:
     """The loop, over one controller."""
 
     def __init__(
-        self, home: Home, controller: Controller, proposer: Proposer, *, technique: str | None
+        self,
+        home: Home,
+        controller: Controller,
+        proposer: Proposer,
+        *,
+        technique: str | None,
+        probes: int = 0,
     ) -> None:
         self.stopped: str | None = None  # why, if it was not done
+        self.faults: dict[UUID, LatentFault] = {}  # by search
+        self._probes = probes  # for an older fault, after each round; 0: none
+        self._known: Known = {}
         self._home = home
         self._controller = controller
         self._proposer = proposer
@@ -52,6 +63,7 @@ class Evolving:
         unanswered = 0
         while True:
             with self._controller.locked():
+                self._look_back()
                 evolution = open_evolution(self._controller)
                 if not (evolution.left and evolution.on) or self.stopped is not None:
                     return
@@ -62,6 +74,20 @@ class Evolving:
             unanswered = unanswered + 1 if ended.outcome == "unanswered" else 0
             if unanswered == PATIENCE:
                 self.stopped = f"{PATIENCE} rounds in a row were not answered: {ended.reason}"
+
+    def _look_back(self) -> None:
+        """Search for an older fault that the latest round, or an earlier one, has revealed."""
+        if not self._probes:
+            return
+        place, records = self._controller.place, self._controller.records
+        try:
+            found = look(place, records, most=self._probes, known=self._known)
+        except JudgeError as error:  # which does not stop the rounds
+            place.tell(str(place.line_id), f"no search for an older fault: {error}")
+            return
+        if found is not None and self.faults.get(found.search.id) != found:
+            self.faults[found.search.id] = found
+            place.tell(str(found.search.id), found.says)
 
     def _round(self, evolution: Evolution) -> Evolution.RoundEnded | None:
         """Do the round that comes next; None, with the reason in `stopped`, if it cannot be."""

@@ -2,13 +2,15 @@
 
 Everything is in the ledger, in the stream of the model's advice: each text, each pair of answers,
 each outcome, rounds without a proposal among them. Whoever is killed and begins again goes on with
-the text that is open. The scoreboard of techniques follows from the stream, over all campaigns.
+the text that is open. One process of a home at a time does a round for a model; another waits.
+The scoreboard of techniques follows from the stream, over all campaigns.
 
 I/O: appends to the log; asks the model, and the writer where there is one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random, SystemRandom
@@ -156,13 +158,14 @@ class Tuner:
 
     def champion(self) -> tuple[str, int]:
         """Return the advice block that is in force, and its version."""
-        advice = self.advice
+        advice = self.advice = open_advice(self._log, self._settings.model)
         return (advice.champion, advice.champion_version) if advice.on else ("", 0)
 
     def after_attempt(self, campaign: str, number: int, verdict: AuditReport) -> None:
         """Do the round after an attempt, unless it was done."""
-        if (campaign, number) not in self.advice.done:
-            self.round(patterns_of(verdict), campaign=campaign, attempt=number)
+        with self._alone():
+            if (campaign, number) not in self.advice.done:
+                self._round(patterns_of(verdict), campaign=campaign, attempt=number)
 
     def round(
         self,
@@ -173,6 +176,26 @@ class Tuner:
         attempt: int | None = None,
     ) -> Advice.RoundEnded:
         """Do a round; one that another process left open is ended first."""
+        with self._alone():
+            return self._round(patterns, technique=technique, campaign=campaign, attempt=attempt)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the one process that tunes the model, with what others have recorded meanwhile."""
+        model = self._settings.model
+        home = self._home
+        with nullcontext() if home is None else home.tuning(model, say=self._say):
+            self.advice = open_advice(self._log, model)
+            yield
+
+    def _round(
+        self,
+        patterns: Sequence[Pattern],
+        *,
+        technique: str | None = None,
+        campaign: str | None = None,
+        attempt: int | None = None,
+    ) -> Advice.RoundEnded:
         if (opened := self.advice.open) is not None:
             ended = self._finish()
             if (opened["campaign"], opened["attempt"]) == (campaign, attempt):
@@ -188,6 +211,10 @@ class Tuner:
 
     def challenge(self, *, seed: int, count: int) -> list[str]:
         """Have the adversary make scenarios; keep those that the champion fails as candidates."""
+        with self._alone():
+            return self._challenge(seed=seed, count=count)
+
+    def _challenge(self, *, seed: int, count: int) -> list[str]:
         if self.advice.open is not None:
             self._finish()
         transcript, tester = self._tester(f"adversary {seed}")

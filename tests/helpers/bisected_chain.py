@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gauntlet_lines import SELECTION, UNSORTED, Line
+from gauntlet_lines import NAMES, SELECTION, UNSORTED, Line
 
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.controller import Controller
@@ -27,8 +27,10 @@ Change = tuple[str, str]  # path, and its new text
 class Chain(Line):
     """Checkpoints that change nothing but a comment, one of which forgets to sort."""
 
-    def __init__(self, path: Path, *, checkpoints: int, culprit: int) -> None:
-        super().__init__(path)
+    def __init__(
+        self, path: Path, *, checkpoints: int, culprit: int, names: tuple[str, ...] = NAMES
+    ) -> None:
+        super().__init__(path, names)
         self.texts = dict(FILES)
         self.ids: list[str] = []
         self.proposals: list[str] = []  # of all but the first

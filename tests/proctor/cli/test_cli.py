@@ -239,6 +239,25 @@ def test_wrong_question_gets_one_clear_error(trained: Path, arguments: list[str]
     assert "rror" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["log", "--last", "0"], "Invalid value for '--last'"),
+        (["tune", "show", "nobody"], "no advice to a model named 'nobody' is recorded"),
+        (["tune", "on", ""], "MODEL must be a model's name of 1 to 200 printable characters"),
+        (["campaign", "--tune"], "the policy openai needs a model: give --set model=NAME"),
+        (["sql", "selec 1"], 'syntax error at or near "selec"'),
+        (["run", "lr=abc"], "lr must be a number from 1e-08 to 10, not 'abc'"),
+    ],
+)
+def test_newcomers_mistake_is_told_with_its_place(
+    trained: Path, arguments: list[str], words: str
+) -> None:
+    done = call_here(arguments, home=trained)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert words in done.stderr.replace("\n", " ")
+
+
 def test_replay_execute_gives_the_same_run_bit_for_bit(trained: Path) -> None:
     found = answer(call(["replay", "--execute", "--json"], home=trained))
     assert found["same"]

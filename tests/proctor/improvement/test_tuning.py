@@ -1,10 +1,12 @@
 """Advice blocks: what is promoted, what is kept, and what is on record, against a real server."""
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -27,7 +29,7 @@ from policies.proposing.advice import verify_advice
 from policies.proposing.tuner import DISTILLATION, LADDER, Pattern, scoreboard
 from proctor.home import Home
 from proctor.improvement.scenario_tests import SETTINGS
-from proctor.improvement.tuning import Tuner, Writer, trials_of
+from proctor.improvement.tuning import Tuner, Writer, open_advice, trials_of
 
 SCENARIOS = tuple(task for task in held_out() if task.task_id in ("r1-high", "r2-low"))
 QUICK = replace(SETTINGS, margin=0.5)  # fewer pairs show that a loss is smaller
@@ -92,6 +94,12 @@ def champion(made: Scene, text: str) -> Tuner:
     advice.end_round("promoted", reason="a test", proposer="a test", measured=measured)
     made.log.save(advice)
     return made.tuner()
+
+
+def steer(made: Scene, order: str) -> None:
+    advice = open_advice(made.log, made.settings.model)
+    advice.steer(order)
+    made.log.save(advice)
 
 
 def writes(answers: Mapping[str, str], model: Behaviour) -> Behaviour:
@@ -211,13 +219,12 @@ def test_champion_is_used_until_a_reset_and_not_while_tuning_is_off(tmp_path: Pa
     with scene(tmp_path, obeys()) as made:
         tuner = champion(made, "## An example\n\n- R1")
         assert tuner.champion()[1] == 1
-        tuner.advice.steer("off")
+        steer(made, "off")  # what another process records counts at once
         assert tuner.champion() == ("", 0)
         assert tuner.round([LEFT]).reason == "tuning is turned off"
-        tuner.advice.steer("on")
+        steer(made, "on")
         assert tuner.champion()[1] == 1
-        tuner.advice.steer("reset")
-        made.log.save(tuner.advice)
+        steer(made, "reset")
         again = made.tuner()
         assert again.champion() == ("", 0)
         assert not trials_of(again.advice)
@@ -296,6 +303,36 @@ def test_rounds_without_an_answer_are_recorded(tmp_path: Path) -> None:
         ended = made.tuner(writer=made.writer).round([LEFT])
         assert (ended.outcome, ended.calls) == ("unusable", 2), "a question and a repair"
         assert "the maximum is" in ended.reason
+
+
+@pytest.mark.slow
+def test_two_processes_that_tune_one_model_do_so_in_turn_and_lose_nothing(tmp_path: Path) -> None:
+    with scene(tmp_path, obeys(weak=["R1"])) as made:
+        one, other = made.tuner(), made.tuner()
+        began, go_on = Event(), Event()
+        made.server.behaviour = held(made.server.behaviour, began, go_on)
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(one.round, [LEFT])
+            assert began.wait(60)
+            second = pool.submit(other.round, [LEFT])
+            while not any(each.startswith("waiting for another process") for each in made.said):
+                assert not second.done()
+            go_on.set()
+            ended = [each.result(600) for each in (first, second)]
+        assert [(each.round, each.outcome) for each in ended] == [(1, "promoted"), (2, "kept")]
+        assert made.events(Advice.RoundEnded) == ended
+        assert one.champion() == other.champion() != ("", 0)
+
+
+def held(model: Behaviour, began: Event, go_on: Event) -> Behaviour:
+    """Return a server that keeps its first caller waiting."""
+
+    def behave(request: dict[str, Any], headers: Mapping[str, str]) -> Reply:
+        began.set()
+        assert go_on.wait(60)
+        return model(request, headers)
+
+    return behave
 
 
 def test_scenarios_that_the_champion_fails_are_candidates_until_admitted(tmp_path: Path) -> None:
