@@ -21,24 +21,29 @@ MAX_DECISIONS = 16
 MAX_PROBLEM = 300  # characters for each rule
 
 
-def decision_schema(observation: Observation) -> dict[str, Any]:
+def decision_schema(observation: Observation, *, strict: bool = True) -> dict[str, Any]:
     """Return the JSON schema of an answer about the due rules.
 
     Strict in the sense of the endpoints: every property is required, none may be added, and what
     does not apply is null. Directions and parameters are those that the due rules can need. Bounds
-    are left out: few servers know them, and every answer is checked here anyway.
+    are left out: few servers know them, and every answer is checked here anyway. Where it is not
+    `strict`, parameters that do not apply are left out, as in exported answers.
     """
     due = list(observation.due)
     directions = {DEFER}
     for rule in due:
         directions.update(DIRECTIONS[rule].get(observation.evaluations[rule].side or "", ()))
     names = {name for way in directions for name in REMEDIES[way].parameters}
+    params = strict_object({name: _parameter(name) for name in sorted(names)})
+    if not strict:
+        used = [name for name in PARAMETER_TYPES if name in names]  # the playbook's own order
+        params = {**strict_object({name: _type(name) for name in used}), "required": []}
     decision = strict_object(
         {
             "event_type": {"type": "string", "enum": list(EVENT_TYPES)},
             "cites": list_of({"type": "string", "enum": due}),
             "direction": {"type": "string", "enum": sorted(directions)},
-            "params": strict_object({name: _parameter(name) for name in sorted(names)}),
+            "params": params,
             "justification": {"type": "string"},
         }
     )
@@ -102,3 +107,8 @@ def _parameter(name: str) -> dict[str, Any]:
     kind, choices = json_type(PARAMETER_TYPES[name])
     enum = {"enum": [*choices, None]} if choices else {}
     return {"type": [kind, "null"], **enum}
+
+
+def _type(name: str) -> dict[str, Any]:
+    kind, choices = json_type(PARAMETER_TYPES[name])
+    return {"type": kind, "enum": [*choices]} if choices else {"type": kind}

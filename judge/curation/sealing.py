@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from aggregates.curation.export import Export
+from aggregates.situation import describe
 from judge.curation.examples import Example, examples
 from judge.curation.query import Query
 from judge.curation.recall import read_members
@@ -153,5 +154,6 @@ def merkle_root(lines: list[bytes]) -> str:
 @cache
 def code_sha256() -> str:
     """Return the SHA-256 over all that decides which examples there are: this code, the views."""
-    own = ((path.name, path.read_bytes()) for path in Path(__file__).parent.glob("*.py"))
+    files = [*Path(__file__).parent.glob("*.py"), Path(describe.__code__.co_filename)]
+    own = ((path.name, path.read_bytes()) for path in files)
     return hash_files([("schema", schema_hash().encode()), *own])

@@ -59,25 +59,26 @@ def request_for(
         **settings.parameters(chosen),
     }
     if rung == "json_schema":
-        form = {"name": ANSWER, "strict": True, "schema": schema}
+        form = {"name": ANSWER, "strict": settings.form == "full", "schema": schema}
         return {**request, "response_format": {"type": "json_schema", "json_schema": form}}
     if rung == "tool":
         function = {
             "name": ANSWER,
             "description": "Give the answer.",
             "parameters": schema,
-            "strict": True,
+            "strict": settings.form == "full",
         }
         return {
             **request,
             "tools": [{"type": "function", "function": function}],
             "tool_choice": {"type": "function", "function": {"name": ANSWER}},
         }
-    written = json.dumps(schema, separators=(",", ":"))
-    request["messages"][-1]["content"] += (
-        "\n\nAnswer with one JSON object, and nothing before or after it, that follows this JSON "
-        f"schema:\n{written}"
-    )
+    if settings.form == "full":  # an export has no schema: the model has learnt it
+        written = json.dumps(schema, separators=(",", ":"))
+        request["messages"][-1]["content"] += (
+            "\n\nAnswer with one JSON object, and nothing before or after it, that follows this "
+            f"JSON schema:\n{written}"
+        )
     if rung == "json_object":
         request["response_format"] = {"type": "json_object"}
     return request

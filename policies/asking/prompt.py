@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from aggregates.decisions import Observation, PastDecision
 from aggregates.rules import RULE_TITLES, RULES, RulesConfig, fired_in_precedence
+from aggregates.situation import TASK, describe_observation
 from aggregates.strategy import Effect, phases, remedy_effects
 from policies.evidence import decisions_to_show, epochs_to_show
 from policies.hindsight import NO_HINDSIGHT, Hindsight, fired_by_epoch
@@ -63,10 +64,14 @@ def messages(
     `advice` is the model's advice block. `problem` says what was wrong with the answer that was
     given before. `hindsight` spares time and changes nothing.
     """
-    asked = situation(observation, settings.history, hindsight)
+    if settings.form == "full":
+        head = [_text("contract.md"), _text("playbook.md")]
+        asked = situation(observation, settings.history, hindsight)
+    else:
+        head, asked = [TASK], describe_observation(observation)
     asked += _again(problem) if problem else ""
     return [
-        {"role": "system", "content": _system(observation, feedback, advice)},
+        {"role": "system", "content": _system(head, observation, feedback, advice)},
         {"role": "user", "content": asked},
     ]
 
@@ -124,8 +129,10 @@ def quoted(text: str, most: int) -> str:
     return json.dumps(printable, ensure_ascii=False)
 
 
-def _system(seen: Observation, feedback: Mapping[str, Any] | None, advice: str) -> str:
-    parts = [_text("contract.md"), _text("playbook.md")]
+def _system(
+    head: list[str], seen: Observation, feedback: Mapping[str, Any] | None, advice: str
+) -> str:
+    parts = [*head]
     if advice:
         parts.append(
             f"{ADVICE_TITLE}\n\nTests on recorded situations have shown that this advice helps. It "

@@ -16,6 +16,7 @@ from aggregates.declared import build, check_fields, one_of
 from policies.errors import PolicyError
 
 RUNGS = ("json_schema", "json_object", "tool", "prompt")
+FORMS = ("full", "exported")
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 MAX_NAME = 200  # characters of a model's name
 MAX_URL = 450  # characters; a path is added to it
@@ -46,6 +47,8 @@ class ModelSettings:
     price_in: _Price | None = None
     price_out: _Price | None = None
     history: Annotated[int, Meta(ge=1, le=100)] = 8  # epochs shown
+    # How a situation is described: with the playbook, or as in an export of training data.
+    form: Annotated[str, one_of(FORMS)] = FORMS[0]
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""

@@ -130,7 +130,7 @@ class LanguageModelPolicy:
                 problem=problem,
                 hindsight=self._hindsight,
             ),
-            decision_schema(observation),
+            decision_schema(observation, strict=self._settings.form == "full"),
             read,
             agent=agent,
             action="repair" if attempt else "decide",

@@ -134,3 +134,8 @@ def test_schema_is_strict_and_has_a_place_for_all_that_the_rule_may_need(rule: s
         for direction in directions:
             names = REMEDIES[direction].parameters
             assert set(names) <= set(decision["params"]["properties"])
+        loose = decision_schema(observe({rule: side}), strict=False)
+        params = loose["properties"]["decisions"]["items"]["properties"]["params"]
+        assert set(params["properties"]) == set(decision["params"]["properties"])
+        assert params["required"] == []  # as in an export, what does not apply is left out
+        assert "null" not in json.dumps(params)

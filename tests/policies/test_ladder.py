@@ -48,6 +48,16 @@ def test_request_carries_the_schema_where_the_rung_has_its_place(rung: str) -> N
     assert (request["seed"], request["top_p"], request["temperature"]) == (3, 0.9, 0.2)
     assert (request["max_completion_tokens"], "max_tokens" in request) == (1024, False)
     assert ("response_format" in request) == rung.startswith("json")
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_request_in_the_form_of_exports_adds_no_schema_to_the_messages(rung: str) -> None:
+    settings = ModelSettings(model="m", form="exported")
+    request = request_for(rung, settings, MESSAGES, SCHEMA)
+    assert request["messages"] == MESSAGES
+    assert '"strict": true' not in json.dumps(request)
+    if rung in ("json_schema", "tool"):
+        assert schema_of(request) == SCHEMA
     assert ("tool_choice" in request) == (rung == "tool")
     assert request["messages"][0]["content"].startswith("question")
     assert MESSAGES == [{"role": "user", "content": "question"}]

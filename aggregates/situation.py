@@ -1,0 +1,177 @@
+"""A situation in which rules are due, as a short prompt: the form of exported training data.
+
+The export of decisions that no model was asked for is in this form, and a model that was trained on
+an export can be asked in it. It holds nothing that a policy does not see, and no text that a model
+or a person wrote.
+
+I/O: none.  Units: epochs from 0.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from typing import Any
+
+from aggregates.decisions import Observation
+from aggregates.playbook import (
+    DIRECTIONS,
+    FACTORS,
+    MAX_LR,
+    MIN_LR,
+    REMEDIES,
+    moved_parameter,
+    rises,
+)
+
+MOST_EPOCHS = 8
+MOST_EARLIER = 8
+TASK = (
+    "You watch over the training of a neural network. After each epoch seven rules, R1 to R7, are "
+    "evaluated on what was measured. Answer each due rule once, with a remedy or with a deferral. "
+    'The answer is one JSON object: {"decisions": [{"event_type", "cites", "direction", "params", '
+    '"justification"}]}.'
+)
+COLUMNS = (  # of the table of epochs; also names of EpochSignals
+    "epoch",
+    "train_loss",
+    "train_accuracy",
+    "val_loss",
+    "max_layer_grad_norm",
+    "min_layer_grad_norm",
+    "update_ratio",
+    "signal_to_noise",
+    "dead_share",
+)
+SETTINGS = ("lr", "batch_size", "accumulation", "clip_norm")
+
+
+@dataclass(frozen=True)
+class Due:
+    """A due rule and what made it fire."""
+
+    rule: str
+    side: str | None
+    value: float | None
+    ema: float | None
+    streak: int
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A decision of an earlier epoch; `outcome` is None if it asked for nothing."""
+
+    epoch: int
+    cites: Sequence[str]
+    direction: str
+    params: Mapping[str, Any]
+    outcome: str | None
+
+
+def describe(
+    *,
+    due: Sequence[Due],
+    settings: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    epochs: Sequence[Mapping[str, Any]],
+    earlier: Sequence[Earlier],
+) -> str:
+    """Return the situation in words.
+
+    `due` is in order of precedence. `settings` has SETTINGS; `epochs` has COLUMNS of each epoch up
+    to the present one, the latest last, and so has `earlier` the decisions.
+    """
+    parts = [
+        f"# Epoch {epochs[-1]['epoch']}",
+        "## Due rules, the one to act on first in front\n\n"
+        + "\n".join(_due(one, settings) for one in due),
+        "## Settings in force\n\n"
+        + ", ".join(f"{name} {_exact(settings[name])}" for name in SETTINGS),
+        f"## Model\n\n{_compact(spec)}",
+        "## The last epochs, the latest below\n\n"
+        + "\n".join(
+            [
+                " | ".join(COLUMNS),
+                *(
+                    " | ".join(_number(row[name]) for name in COLUMNS)
+                    for row in epochs[-MOST_EPOCHS:]
+                ),
+            ]
+        ),
+    ]
+    if earlier:
+        told = "\n".join(map(_earlier, earlier[-MOST_EARLIER:]))
+        parts.append(f"## The last decisions, the latest below\n\n{told}")
+    return "\n\n".join(parts)
+
+
+def describe_observation(seen: Observation) -> str:
+    """Return the situation that a policy observes, in the words of the exports."""
+    return describe(
+        due=[
+            Due(rule, found.side, found.value, found.ema, found.streak)
+            for rule in seen.due
+            for found in [seen.evaluations[rule]]
+        ],
+        settings=seen.settings.to_dict(),
+        spec=seen.spec.to_dict(),
+        epochs=[vars(signals) for signals in seen.history],
+        earlier=[
+            Earlier(
+                past.epoch,
+                past.decision.cites,
+                past.decision.direction,
+                past.decision.params,
+                past.outcome,
+            )
+            for past in seen.decisions
+        ],
+    )
+
+
+def _due(found: Due, settings: Mapping[str, Any]) -> str:
+    ways = ", ".join(
+        f"{direction}{_bounds(found, direction, settings)}"
+        for direction in DIRECTIONS[found.rule].get(found.side or "", ())
+    )
+    return (
+        f"- {found.rule} fired, side {found.side}: value {_number(found.value)}, "
+        f"average {_number(found.ema)}, streak {found.streak}; {ways}"
+    )
+
+
+def _bounds(found: Due, direction: str, settings: Mapping[str, Any]) -> str:
+    """Return which values the playbook's factors allow for the setting that a direction moves."""
+    moved = moved_parameter(direction, found.side)
+    if moved is None:
+        return ""
+    old = settings[str(REMEDIES[direction].moves)]
+    up = rises(direction, found.side)
+    ends = sorted(old * factor if up else old / factor for factor in FACTORS[found.rule])
+    if isinstance(old, int):
+        return f" {moved} {int(ends[0])}"  # one factor, which is exact
+    low, high = max(ends[0], MIN_LR), min(ends[1], MAX_LR)
+    if low == high:
+        return f" {moved} {low!r}"
+    least = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(low))
+    most = Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(high))
+    return f" {moved} {float(least)!r} to {float(most)!r}"
+
+
+def _earlier(past: Earlier) -> str:
+    what = f"{', '.join(sorted(past.cites))} {past.direction} {_compact(past.params)}"
+    return f"- epoch {past.epoch}: {what}, {past.outcome or 'not acted on'}"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True)
+
+
+def _exact(value: Any) -> str:
+    return "none" if value is None else repr(value)
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
