@@ -10,7 +10,13 @@ import stat
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -23,7 +29,12 @@ from cryptography.hazmat.primitives.serialization import (
 from ledger.errors import KeyFileError, PassphraseError
 from ledger.files import create_exclusively, open_regular
 
-__all__ = ["load_key", "load_or_create_key"]
+__all__ = [
+    "create_publisher_key",
+    "load_key",
+    "load_or_create_key",
+    "load_publisher_key",
+]
 
 _MAX_KEY = 10_000  # bytes; a PEM file has some 300
 
@@ -38,24 +49,49 @@ def load_or_create_key(path: Path, *, passphrase: bytes | None) -> Ed25519Privat
     except OSError as e:
         raise KeyFileError(f"{path}: the key cannot be read: {e.strerror}") from e
     if not there:
-        encryption: KeySerializationEncryption = NoEncryption()
-        if passphrase is not None:
-            if not passphrase:
-                raise KeyFileError(f"{path}: the passphrase is empty; give one, or none at all")
-            encryption = BestAvailableEncryption(passphrase)
-        pem = Ed25519PrivateKey.generate().private_bytes(
-            Encoding.PEM, PrivateFormat.PKCS8, encryption
-        )
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            create_exclusively(path, pem, mode=0o600)
-        except OSError as e:
-            raise KeyFileError(f"{path}: the key cannot be written: {e.strerror}") from e
+        _create(path, Ed25519PrivateKey.generate(), passphrase=passphrase)
     return load_key(path, passphrase=passphrase)
+
+
+def create_publisher_key(path: Path, *, passphrase: bytes | None) -> EllipticCurvePrivateKey:
+    """Make a key of P-256, which signs files that are handed over; one that is there stays."""
+    _create(path, generate_private_key(SECP256R1()), passphrase=passphrase)
+    return load_publisher_key(path, passphrase=passphrase)
 
 
 def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
     """Return the key in this file; raise KeyFileError if it is not safe or not usable."""
+    key = _load(path, passphrase=passphrase)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyFileError(f"{path}: the key is not an Ed25519 key")
+    return key
+
+
+def load_publisher_key(path: Path, *, passphrase: bytes | None) -> EllipticCurvePrivateKey:
+    """Do what load_key() does, for a key of P-256."""
+    key = _load(path, passphrase=passphrase)
+    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
+        raise KeyFileError(f"{path}: the key is not a P-256 key")
+    return key
+
+
+def _create(
+    path: Path, key: Ed25519PrivateKey | EllipticCurvePrivateKey, *, passphrase: bytes | None
+) -> None:
+    encryption: KeySerializationEncryption = NoEncryption()
+    if passphrase is not None:
+        if not passphrase:
+            raise KeyFileError(f"{path}: the passphrase is empty; give one, or none at all")
+        encryption = BestAvailableEncryption(passphrase)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_exclusively(path, pem, mode=0o600)
+    except OSError as e:
+        raise KeyFileError(f"{path}: the key cannot be written: {e.strerror}") from e
+
+
+def _load(path: Path, *, passphrase: bytes | None) -> PrivateKeyTypes:
     try:
         with open_regular(path) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -75,11 +111,8 @@ def load_key(path: Path, *, passphrase: bytes | None) -> Ed25519PrivateKey:
         raise PassphraseError(f"{path}: the key needs a passphrase")
     try:
         # One passphrase may be given for several keys, of which not all are encrypted.
-        key = load_pem_private_key(pem, password=passphrase if encrypted else None)
+        return load_pem_private_key(pem, password=passphrase if encrypted else None)
     except (TypeError, ValueError, UnsupportedAlgorithm) as e:
         if encrypted:
             raise PassphraseError(f"{path}: the passphrase is wrong, or the file damaged") from e
         raise KeyFileError(f"{path}: this is not a private key in PKCS#8 PEM") from e
-    if not isinstance(key, Ed25519PrivateKey):
-        raise KeyFileError(f"{path}: the key is not an Ed25519 key")
-    return key

@@ -9,11 +9,14 @@ import base64
 import hashlib
 from typing import Self
 
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-__all__ = ["NoteKey", "public_bytes", "vkey"]
+__all__ = ["NoteKey", "public_bytes", "publisher_vkey", "vkey"]
 
-_ED25519 = b"\x01"  # signature type of the signed-note specification
+_ED25519 = b"\x01"  # signature types of the signed-note specification
+_ECDSA = b"\x02"
 
 
 def public_bytes(key: Ed25519PrivateKey) -> bytes:
@@ -30,6 +33,13 @@ def vkey(name: str, public_key: bytes) -> str:
     """Return the verifier key as one line of text, without a newline."""
     material = base64.b64encode(_ED25519 + public_key).decode()
     return f"{name}+{key_id(name, public_key).hex()}+{material}"
+
+
+def publisher_vkey(name: str, key: EllipticCurvePublicKey) -> str:
+    """Return the same for a key of P-256, which signs files and no notes."""
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    material = base64.b64encode(_ECDSA + der).decode()
+    return f"{name}+{hashlib.sha256(der).hexdigest()[:8]}+{material}"
 
 
 class NoteKey:

@@ -6,7 +6,7 @@ SELECT
     idx,
     (body ->> '$.role') AS role,
     TRY(SHA256(ARRAY_SLICE(
-        FROM_BASE64(REGEXP_EXTRACT(body ->> '$.vkey', '^[^+]+[+][0-9a-f]{8}[+](.*)$', 1)), 2, 33
+        FROM_BASE64(REGEXP_EXTRACT(body ->> '$.vkey', '^[^+]+[+][0-9a-f]{8}[+](.*)$', 1)), 2, 92
     ))) AS key_id,
     MAKE_TIMESTAMP(TRY_CAST(body ->> '$.since' AS BIGINT) // 1000) AS since
 FROM authority_events

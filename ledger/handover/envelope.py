@@ -4,7 +4,7 @@ Source: RFC 8410 (SubjectPublicKeyInfo of Ed25519); DSSE version 1 (secure-syste
 envelope.md, protocol.md); in-toto Statement version 1 (in-toto/attestation).
 Trust: an envelope is hostile until open_envelope() returns; the public key is trusted.
 I/O: none.
-Not covered: thresholds of several signers, and keys of other kinds than Ed25519.
+Not covered: thresholds of several signers, and keys of other kinds than Ed25519 and P-256.
 """
 
 import hashlib
@@ -12,18 +12,22 @@ import json
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDSA,
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+)
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_public_key,
+)
 
 from ledger.errors import MalformedError, SignatureError
 from ledger.strict_json import JSONError, read_json
-from ledger.verification.verified_notes import (
-    ED25519,
-    decode_base64,
-    encode_base64,
-    parse_tree_head,
-    parse_vkey,
-)
+from ledger.verification.verified_notes import decode_base64, encode_base64, parse_tree_head
 
 __all__ = [
     "IN_TOTO",
@@ -40,21 +44,30 @@ IN_TOTO = "application/vnd.in-toto+json"  # payload type of a Statement
 TREE_HEAD = "https://proctor.local/tree-head/v1"  # predicate type; a name, not a place
 _MAX_ENVELOPE = 16_000_000  # characters
 _MAX_SIGNATURES = 16
+_ED25519_BYTES = 32  # a longer public key is a SubjectPublicKeyInfo of P-256
 _FIELDS = ("payload", "payloadType", "signatures")
 
 
-def public_pem(vkey: str) -> str:
-    """Return a vkey's public key in the form that openssl reads."""
-    key = Ed25519PublicKey.from_public_bytes(parse_vkey(vkey, type=ED25519).public_key)
+def public_pem(public_key: bytes) -> str:
+    """Return the public key of a vkey in the form that openssl reads."""
+    key = _public_key(public_key)
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
-def seal(payload: bytes, *, payload_type: str, key: Ed25519PrivateKey) -> str:
-    """Return the envelope, one line of JSON, that says: this key's holder has signed this."""
-    signature = {
-        "keyid": envelope_key_id(key.public_key().public_bytes_raw()),
-        "sig": encode_base64(key.sign(_signed_bytes(payload, payload_type))),
-    }
+def seal(
+    payload: bytes, *, payload_type: str, key: Ed25519PrivateKey | EllipticCurvePrivateKey
+) -> str:
+    """Return the envelope, one line of JSON, that says: this key's holder has signed this.
+
+    The same payload and key give the same envelope.
+    """
+    signed = _signed_bytes(payload, payload_type)
+    if isinstance(key, Ed25519PrivateKey):
+        made, public_key = key.sign(signed), key.public_key().public_bytes_raw()
+    else:
+        made = key.sign(signed, ECDSA(SHA256(), deterministic_signing=True))
+        public_key = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    signature = {"keyid": envelope_key_id(public_key), "sig": encode_base64(made)}
     envelope = {
         "payload": encode_base64(payload),
         "payloadType": payload_type,
@@ -81,8 +94,11 @@ def open_envelope(text: str, *, public_key: bytes) -> tuple[str, bytes]:
     if len(ours) != 1:
         raise SignatureError(f"the envelope has {len(ours)} signatures by this key, expected one")
     try:
-        signed = _signed_bytes(payload, payload_type)
-        Ed25519PublicKey.from_public_bytes(public_key).verify(ours[0], signed)
+        signed, key = _signed_bytes(payload, payload_type), _public_key(public_key)
+        if isinstance(key, Ed25519PublicKey):
+            key.verify(ours[0], signed)
+        else:
+            key.verify(ours[0], signed, ECDSA(SHA256()))
     except (InvalidSignature, ValueError) as e:  # no text, or no such point on the curve
         raise SignatureError("the envelope's signature is invalid") from e
     return payload_type, payload
@@ -94,7 +110,7 @@ def payload_of(text: str) -> bytes:
 
 
 def envelope_key_id(public_key: bytes) -> str:
-    """Return the name that signatures go by: SHA-256 of the raw key, as in an entry's author."""
+    """Return the name that signatures go by: SHA-256 of a vkey's key, as in an entry's author."""
     return hashlib.sha256(public_key).hexdigest()
 
 
@@ -112,6 +128,16 @@ def tree_head_statement(note: str) -> bytes:
         "predicate": {"size": head.size, "note": note},
     }
     return json.dumps(statement).encode()
+
+
+def _public_key(public_key: bytes) -> Ed25519PublicKey | EllipticCurvePublicKey:
+    """Return a key; raises ValueError for no point on a curve."""
+    if len(public_key) == _ED25519_BYTES:
+        return Ed25519PublicKey.from_public_bytes(public_key)
+    key = load_der_public_key(public_key)
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise ValueError("the key is neither of Ed25519 nor of P-256")  # noqa: TRY004 - its value
+    return key
 
 
 def _signed_bytes(payload: bytes, payload_type: str) -> bytes:

@@ -38,9 +38,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-ED25519, COSIGNATURE = 1, 4  # signed-note, "Signature types"
+ED25519, ECDSA, COSIGNATURE = 1, 2, 4  # signed-note, "Signature types"
+P256 = bytes.fromhex(
+    "3059301306072a8648ce3d020106082a8648ce3d030107034200"
+)  # "Keys", before a point
 LIMIT = 1 << 63  # integers stay below
 NOTE_LIMIT = 100_000  # characters
 PROOF_LIMIT = 1_000_000  # characters; each rotation takes some 1,000
@@ -135,7 +139,7 @@ class Key(NamedTuple):
 
     vkey: str
     name: str
-    public: bytes  # 32 bytes
+    public: bytes  # 32 bytes, 91 of ECDSA
     key_id: bytes  # 4 bytes
 
     def holds(self, signature: bytes, message: bytes) -> bool:
@@ -152,9 +156,16 @@ def parse_key(vkey: str, kind: int) -> Key:
     name, _, rest = vkey.partition("+")
     digits, _, encoded = rest.partition("+")
     raw = unbase64(encoded)
-    key_id = sha256(name.encode() + b"\n" + raw)[:4]
+    key_id = sha256(raw[1:] if kind == ECDSA else name.encode() + b"\n" + raw)[:4]
     check_name(name)
-    need(len(raw) == 33 and raw[0] == kind, f"a vkey is not of type {kind}")
+    long = len(raw) == (92 if kind == ECDSA else 33)
+    need(long and raw[0] == kind, f"a vkey is not of type {kind}")
+    if kind == ECDSA:
+        need(raw[1:27] == P256 and raw[27] == 4, "a vkey's key is not of P-256")
+        try:
+            EllipticCurvePublicKey.from_encoded_point(SECP256R1(), raw[27:])
+        except ValueError as error:
+            raise Failed("a vkey's key is no point of P-256") from error
     need(digits == key_id.hex(), "a vkey's key id does not fit its key")
     return Key(vkey, name, raw[1:], key_id)
 
@@ -367,7 +378,7 @@ class Revocation:
 
 def kind_of(role: str) -> int:
     """Give the type of a role's vkeys."""
-    return COSIGNATURE if role == "witness" else ED25519
+    return {"witness": COSIGNATURE, "publisher": ECDSA}.get(role, ED25519)
 
 
 class Keys:
@@ -414,7 +425,7 @@ class Keys:
             whole = all(-LIMIT <= int(body[name]) < LIMIT for name in ("by", "clock"))
             need(whole, "the clock values are not possible")
         else:
-            need(body["role"] in ("operator", "judge", "witness"), "unknown role")
+            need(body["role"] in ("operator", "judge", "publisher", "witness"), "unknown role")
             if role == "ledger" and subject in self.ended:
                 self.ended.remove(subject)
                 self.used.remove(parse_key(subject[1], kind_of(subject[0])).public)
@@ -430,7 +441,7 @@ class Keys:
         self.used.add(key.public)
         self.held.add((role, vkey))
         self.operated |= role == "operator"
-        if role != "witness":  # which is no author
+        if role not in ("publisher", "witness"):  # which are no authors
             self.authors[role, sha256(key.public)] = key
         return key
 

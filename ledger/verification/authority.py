@@ -23,6 +23,7 @@ from ledger.errors import MalformedError, SignatureError, VerificationError
 from ledger.verification.verified_entries import VerifiedEntry, verify_author
 from ledger.verification.verified_notes import (
     COSIGNATURE,
+    ECDSA,
     ED25519,
     parse_note,
     parse_vkey,
@@ -44,7 +45,12 @@ __all__ = [
 _ROTATION = "ledger/rotation/v1"
 _LIMIT = 2**63  # integers stay below it
 _NS = 10**9
-_GRANTED = {"operator": ED25519, "judge": ED25519, "witness": COSIGNATURE}
+_GRANTED = {
+    "judge": ED25519,
+    "operator": ED25519,
+    "publisher": ECDSA,
+    "witness": COSIGNATURE,
+}
 _AUTHORS = ("judge", "ledger", "operator")
 AUTHORITY_EVENTS: dict[str, dict[str, type]] = {
     "key.granted": {"role": str, "vkey": str},
@@ -85,7 +91,7 @@ class KeyRecord:
 
     role: str
     vkey: str
-    public_key: bytes  # (32,)
+    public_key: bytes  # as in VerifierKey
     granted: int | None  # the last entry that let it in, in force after it; None: from the start
     ended: int | None = None  # the last entry where it is in force
     revocations: tuple[Revocation, ...] = ()

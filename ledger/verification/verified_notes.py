@@ -16,11 +16,13 @@ from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from ledger.errors import MalformedError, SignatureError
 
 __all__ = [
     "COSIGNATURE",
+    "ECDSA",
     "ED25519",
     "NoteSignature",
     "SignedNote",
@@ -36,10 +38,12 @@ __all__ = [
 ]
 
 ED25519 = 0x01  # signature types of the signed-note specification
+ECDSA = 0x02  # of P-256 only: signs files that are handed over, never notes
 COSIGNATURE = 0x04
 _LIMIT = 2**63  # integers stay below it
 _MAX_NOTE = 100_000  # characters; 16 post-quantum signatures fit
 _MAX_SIGNATURES = 16
+_P256 = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004")  # then x, y
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -49,8 +53,8 @@ class VerifierKey:
 
     name: str
     key_id: bytes  # (4,)
-    type: int  # ED25519 or COSIGNATURE
-    public_key: bytes  # (32,)
+    type: int  # ED25519, ECDSA or COSIGNATURE
+    public_key: bytes  # (32,), of ECDSA the SubjectPublicKeyInfo in DER
 
 
 @dataclass(frozen=True)
@@ -139,11 +143,13 @@ def parse_vkey(vkey: str, *, type: int) -> VerifierKey:  # noqa: A002  (the spec
     key_id, _, encoded = rest.partition("+")
     try:
         material = decode_base64(encoded)
-        right_id = hashlib.sha256(f"{name}\n".encode() + material).digest()[:4]
+        named = material[1:] if type == ECDSA else f"{name}\n".encode() + material
+        right_id = hashlib.sha256(named).digest()[:4]
     except (MalformedError, UnicodeEncodeError):
         material = right_id = b""
-    if not _is_name(name) or material[:1] != bytes((type,)) or len(material) != 33:
-        kind = {ED25519: "for Ed25519", COSIGNATURE: "for cosignatures"}[type]
+    fits = _is_p256(material[1:]) if type == ECDSA else len(material) == 33
+    if not _is_name(name) or material[:1] != bytes((type,)) or not fits:
+        kind = {ED25519: "for Ed25519", ECDSA: "for P-256", COSIGNATURE: "for cosignatures"}[type]
         raise MalformedError(f"the vkey is not a C2SP verifier key {kind}; check the key file")
     if key_id != right_id.hex():
         raise MalformedError("the vkey's key id does not fit its key; check the key file")
@@ -174,6 +180,17 @@ def _signature(line: str) -> NoteSignature:
     if len(signature) < 5:
         raise MalformedError("the note has a malformed signature line")
     return NoteSignature(name, signature[:4], signature[4:])
+
+
+def _is_p256(public_key: bytes) -> bool:
+    """Tell whether these bytes are a point of P-256 in the one encoding that is allowed."""
+    if len(public_key) != len(_P256) + 64 or not public_key.startswith(_P256):
+        return False
+    try:
+        load_der_public_key(public_key)
+    except ValueError:  # not on the curve
+        return False
+    return True
 
 
 def _is_name(name: str) -> bool:

@@ -11,7 +11,7 @@ from ledger.entries import AuthorKey
 from ledger.errors import MalformedError
 from ledger.files import read_bounded
 from ledger.keys import load_key
-from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_vkey
+from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
 from proctor.errors import ProctorError
 from proctor.home import passphrase
 
@@ -25,7 +25,11 @@ __all__ = [
     "read_vkey_file",
 ]
 
-_KINDS = {ED25519: "a ledger's, judge's or operator's", COSIGNATURE: "a witness's"}
+_KINDS = {
+    ED25519: "a ledger's, judge's or operator's",
+    ECDSA: "a publisher's",
+    COSIGNATURE: "a witness's",
+}
 _MAX_TEXT = 4 << 20  # 4 MiB; of notes, proofs and evidence, the longest need 1 MiB
 
 

@@ -17,11 +17,11 @@ import typer
 
 from ledger.files import create_exclusively
 from ledger.handover.envelope import public_pem
-from ledger.keys import load_or_create_key
-from ledger.notes import public_bytes, vkey
+from ledger.keys import create_publisher_key, load_or_create_key
+from ledger.notes import public_bytes, publisher_vkey, vkey
 from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.authority import Authority, KeyRecord
-from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_vkey
+from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
 from ledger.witnessing.cosignatures import cosignature_vkey
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import open_vkey, operator_key, passphrase
@@ -33,9 +33,13 @@ from proctor.remembering import open_remembered
 
 app = CommandGroup("keys", "Manage a ledger's keys: list, make, grant, revoke, rotate.")
 
-_ROLES = ("judge", "operator", "witness")
+_ROLES = ("judge", "operator", "publisher", "witness")
+_TYPES = {"publisher": ECDSA, "witness": COSIGNATURE}  # of their vkeys; all others: ED25519
 _NS = 10**9
 _SECOND = timedelta(seconds=1)
+RoleArgument = Annotated[
+    str, typer.Argument(metavar="ROLE", help="Role: judge, operator, publisher or witness.")
+]
 VkeyArgument = Annotated[Path, typer.Argument(metavar="VKEYFILE", help="File with the public key.")]
 
 
@@ -61,7 +65,7 @@ def list_(home: Home) -> Output:
 
 @app.command()
 def new(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="Role: judge, operator or witness.")],
+    role: RoleArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="New file for the private key.")],
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the key; by default its role.")
@@ -74,9 +78,13 @@ def new(
         raise ProctorError(f"{name!r} cannot be a key's name: it holds blanks, plus, or the like")
     if file.exists():
         raise ProctorError(f"{file} already exists; give a new file for the new key")
-    key = load_or_create_key(file, passphrase=passphrase())
-    public_key = public_bytes(key)
-    text = cosignature_vkey(name, public_key) if role == "witness" else vkey(name, public_key)
+    if role == "publisher":
+        text = publisher_vkey(
+            name, create_publisher_key(file, passphrase=passphrase()).public_key()
+        )
+    else:
+        public_key = public_bytes(load_or_create_key(file, passphrase=passphrase()))
+        text = cosignature_vkey(name, public_key) if role == "witness" else vkey(name, public_key)
     beside = file.with_name(f"{file.name}.vkey")
     if not create_exclusively(beside, f"{text}\n".encode(), mode=0o644):
         raise ProctorError(f"{beside} is there already, and is another key's")
@@ -86,20 +94,20 @@ def new(
 @app.command()
 def pem(file: VkeyArgument) -> Output:
     """Print a public key as PEM, for openssl and other tools."""
-    text = public_pem(open_vkey(file, ED25519, COSIGNATURE)[0])
+    text = public_pem(open_vkey(file, ED25519, ECDSA, COSIGNATURE)[1])
     return Output({"pem": text}, lambda: print(text, end=""))
 
 
 @app.command()
 def grant(
     home: Home,
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="Role: judge, operator or witness.")],
+    role: RoleArgument,
     file: VkeyArgument,
     key: SigningKeyOption = None,
 ) -> Output:
     """Grant a key a role from now on."""
     _check_role(role)
-    text, public_key = open_vkey(file, COSIGNATURE if role == "witness" else ED25519)
+    text, public_key = open_vkey(file, _TYPES.get(role, ED25519))
     with _opened(home) as (recorder, _):
         number = recorder.grant_key(text, role=role, author=operator_key(key))
     return _changed({"granted": _key_id(public_key), "role": role, "index": number - 1})
@@ -121,7 +129,7 @@ def revoke(
     ] = False,
 ) -> Output:
     """Revoke a key from a given time, which may be in the past."""
-    text, public_key = open_vkey(file, ED25519, COSIGNATURE)
+    text, public_key = open_vkey(file, ED25519, ECDSA, COSIGNATURE)
     moment = _time_ns(since)
     with _opened(home) as (recorder, authority):
         record = next((each for each in authority.keys if each.vkey == text), None)

@@ -16,7 +16,7 @@ from ledger.errors import KeyFileError, PassphraseError, ReadOnlyError, StorageE
 from ledger.handover.envelope import public_pem
 from ledger.keys import load_key, load_or_create_key
 from ledger.mapper import EventRegistry
-from ledger.notes import public_bytes, vkey
+from ledger.notes import public_bytes
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import check_ledger
 
@@ -116,7 +116,7 @@ def test_keys_of_other_kinds_are_rejected(tmp_path: Path) -> None:
     path.chmod(0o600)
     with pytest.raises(KeyFileError, match="not an Ed25519 key"):
         load_key(path, passphrase=None)
-    path.write_text(public_pem(vkey("name", bytes(32))))
+    path.write_text(public_pem(bytes(32)))
     with pytest.raises(KeyFileError, match="a public key; give the private key"):
         load_key(path, passphrase=None)
     path.write_bytes(b"no key at all")

@@ -18,6 +18,8 @@ from uuid import UUID
 
 import pytest
 from circular_pages import repeat_first_row
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, derive_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from eventsourcing.persistence import StoredEvent
 from handmade_ledgers import (
     ALICE,
@@ -420,6 +422,30 @@ BY_ALICE = ("operator", ALICE)
 GRANT = b"\x83\xa1v\x01\xa4role\xa5judge\xa4vkey\xd9" + bytes([len(JUDGE.vkey)])
 GRANT += JUDGE.vkey.encode()
 
+P256 = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")  # before a point
+POINT = derive_private_key(5, SECP256R1()).public_key()
+
+
+def publisher(point: bytes, *, named: bytes = b"", before: bytes = P256, kind: int = 2) -> str:
+    """Return the vkey of a publisher, by hand from the format page."""
+    key_id = sha256(named + before + point)[:4].hex()
+    return f"shop+{key_id}+{encode64(bytes([kind]) + before + point)}"
+
+
+def published(vkey: str) -> Callable[[HandmadeLedger], None]:
+    return lambda made: made.say("key.granted", BY_ALICE, role="publisher", vkey=vkey)
+
+
+def published_again(made: HandmadeLedger) -> None:
+    of = {"role": "publisher", "vkey": SHOP}
+    made.say("key.granted", BY_ALICE, **of)
+    made.say("key.revoked", BY_ALICE, **of, since=5, reason="lost")
+    made.say("key.granted", ("ledger", made.ledger), **of)
+
+
+RAW = POINT.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+SHOP = publisher(RAW)
+
 LARGEST_BODY = 65_535 - 78  # bytes, in an entry without author and with a name of one byte
 
 HONEST: dict[str, Callable[[HandmadeLedger], None]] = {
@@ -440,6 +466,8 @@ HONEST: dict[str, Callable[[HandmadeLedger], None]] = {
     ),
     "operator revoked by the ledger, and granted again": dislodged,
     "judge granted again by the ledger": judging_again,
+    "publisher": published(SHOP),
+    "publisher granted again by the ledger": published_again,
     "ledger as author": lambda made: made.add(bytes(16), "x", b"", ("ledger", made.ledger)),
 }
 FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
@@ -462,6 +490,20 @@ FORGED: dict[str, Callable[[HandmadeLedger], None]] = {
     "grant of an unknown role": lambda made: made.grant("auditor", JUDGE, BY_ALICE),
     "witness of a wrong type": lambda made: made.grant("witness", JUDGE, BY_ALICE),
     "judge of a wrong type": lambda made: made.grant("judge", WITNESS, BY_ALICE),
+    "publisher of a wrong type": lambda made: made.grant("publisher", JUDGE, BY_ALICE),
+    "judge of a publisher's type": lambda made: made.say(
+        "key.granted", BY_ALICE, role="judge", vkey=SHOP
+    ),
+    "publisher twice": lambda made: (published(SHOP)(made), published(SHOP)(made))[0],
+    "publisher named in its key id": published(publisher(RAW, named=b"shop\n\x02")),
+    "publisher beside the curve": published(publisher(RAW[:-1] + bytes([RAW[-1] ^ 1]))),
+    "publisher compressed": published(
+        publisher(POINT.public_bytes(Encoding.X962, PublicFormat.CompressedPoint))
+    ),
+    "publisher of another curve": published(
+        publisher(RAW, before=P256.replace(b"\x03\x01\x07", b"\x03\x01\x06"))
+    ),
+    "publisher with more": published(publisher(RAW + b"\x00")),
     "revocation since no time": revoked_since_no_time,
     "revocation of a stranger": lambda made: made.say(
         "key.revoked", BY_ALICE, role="judge", vkey=JUDGE.vkey, since=1, reason=""

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +57,41 @@ def listed(home: Path) -> list[dict[str, Any]]:
     return list(json.loads(keys("list", "--json", home=home)))
 
 
+def openssl_public(key: Path) -> str:
+    return subprocess.run(
+        ["openssl", "pkey", "-in", key, "-pubout"], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_publisher_is_granted_and_revoked_as_a_judge_is(home: Path, tmp_path: Path) -> None:
+    publisher = tmp_path / "publisher.pem"
+    keys("new", "publisher", publisher)
+    with pytest.raises(ProctorError, match="a publisher's key; another kind of key"):
+        keys("grant", "judge", f"{publisher}.vkey", home=home)
+    keys("grant", "publisher", f"{publisher}.vkey", home=home)
+    keys("revoke", f"{publisher}.vkey", "--since", "now", "--reason", "lost", home=home)
+    assert [(each["role"], len(each["revocations"])) for each in listed(home)] == [
+        ("ledger", 0),
+        ("publisher", 1),
+    ]
+    key_id = listed(home)[1]["key_id"]
+    assert sql(home, "SELECT role, key_id FROM revoked_keys") == [
+        {"role": "publisher", "key_id": key_id}
+    ]
+    assert check_ledger(LedgerPaths(home / "ledger").directory).ok
+
+
 def test_new_key_is_guarded_and_its_vkey_lies_beside_it(tmp_path: Path) -> None:
-    for role, beginning in (("operator", "operator+"), ("witness", "witness+")):
+    for role in ("operator", "publisher", "witness"):
         path = tmp_path / f"{role}.pem"
         printed = keys("new", role, path)
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.with_name(f"{role}.pem.vkey").read_text() == printed
-        assert printed.startswith(beginning)
+        assert printed.startswith(f"{role}+")
+        assert keys("pem", f"{path}.vkey") == openssl_public(path)
     with pytest.raises(ProctorError, match="already exists"):
         keys("new", "judge", tmp_path / "operator.pem")
-    with pytest.raises(ProctorError, match="choose from judge, operator, witness"):
+    with pytest.raises(ProctorError, match="choose from judge, operator, publisher, witness"):
         keys("new", "ledger", tmp_path / "ledger.pem")
     with pytest.raises(ProctorError, match="cannot be a key's name"):
         keys("new", "judge", tmp_path / "judge.pem", "--name", "a+b")
