@@ -26,7 +26,8 @@ STEPS = (
 )
 GATES = 7  # steps 1 to 7 fail hard
 REVISION = 3  # of the judge's checks; higher where an audit notices more than those before
-STATUSES = ("failed", "not_run", "passed", "violations")
+NOT_POSSIBLE = "not_possible"  # at the level of evidence that the run has
+STATUSES = ("failed", NOT_POSSIBLE, "not_run", "passed", "violations")
 
 
 class Audit(Aggregate):
@@ -57,7 +58,7 @@ class Audit(Aggregate):
         """Two scores that do not trade, and whether the second was put to the test."""
 
         hard_fail: bool
-        accuracy_score: float
+        accuracy_score: float | None  # None: not possible at the run's level of evidence
         process_score: float
         process_axis_exercised: bool
         test_accuracy: float | None
@@ -130,7 +131,7 @@ class Audit(Aggregate):
     def score(
         self,
         *,
-        accuracy_score: float,
+        accuracy_score: float | None,
         process_score: float,
         process_axis_exercised: bool,
         test_accuracy: float | None,

@@ -27,7 +27,7 @@ from aggregates.playbook import (
 )
 from aggregates.rules import RULES, RuleEvaluation, RulesConfig
 from aggregates.signals import EpochSignals
-from aggregates.spec import Edit, ModelSpec
+from aggregates.spec import Edit, Spec
 
 MAX_JUSTIFICATION = 4_000  # characters
 
@@ -126,7 +126,7 @@ class Observation:
     settings: Settings
     max_batch_size: int  # examples that fit into memory; beyond it, gradients are accumulated
     train_examples: int  # no step can take more
-    spec: ModelSpec
+    spec: Spec
     history: tuple[EpochSignals, ...]
     decisions: tuple[PastDecision, ...]
     waived: tuple[str, ...]

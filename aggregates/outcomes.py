@@ -13,7 +13,7 @@ from typing import Any
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.playbook import rises
-from aggregates.spec import ModelSpec, apply_edit
+from aggregates.spec import Spec, WatchedModel, apply_edit
 
 Changes = list[dict[str, Any]]
 
@@ -24,17 +24,17 @@ class Outcome:
 
     changes: Changes
     settings: Settings
-    spec: ModelSpec
+    spec: Spec
 
 
 def derive_outcome(
     decision: Decision,
     *,
     settings: Settings,
-    spec: ModelSpec,
+    spec: Spec,
     epoch: int,
     max_batch_size: int,
-    train_examples: int,
+    train_examples: int,  # 0: nobody knows
 ) -> Outcome:
     """Return what carrying out `decision` after `epoch` leads to.
 
@@ -46,13 +46,16 @@ def derive_outcome(
         except SpecError as error:
             raise RemedyRefused(str(error)) from error
         return Outcome(_difference(_flat(spec), _flat(edited)), settings, edited)
+    if isinstance(spec, WatchedModel) and decision.direction not in spec.offers:
+        raise RemedyRefused(f"{decision.direction} cannot be carried out in this watched loop")
     after = _settings_after(settings, decision, since=epoch + 1)
     if after.batch_size > max_batch_size:
         raise RemedyRefused(
             f"batches of {after.batch_size} do not fit into memory, the limit is "
             f"{max_batch_size}: accumulate gradients"
         )
-    if (effective := after.batch_size * after.accumulation) > train_examples:
+    effective = after.batch_size * after.accumulation
+    if train_examples and effective > train_examples:
         raise RemedyRefused(
             f"{effective} examples a step are more than the {train_examples} for training"
         )
@@ -101,9 +104,12 @@ def _verify_direction(direction: str, old: float, new: float) -> None:
         raise RemedyRefused(f"{direction} from {old:g} cannot lead to {new:g}")
 
 
-def _flat(spec: ModelSpec) -> dict[str, Any]:
+def _flat(spec: Spec) -> dict[str, Any]:
     """Return a specification by dotted names, so that a change names its place."""
     plain = spec.to_dict()
+    if isinstance(spec, WatchedModel):
+        activations = {f"{each.name}.activation": each.kind for each in spec.activations}
+        return {**{key: plain[key] for key in ("model", "parameters", "sha256")}, **activations}
     blocks = plain.pop("blocks")
     parts = {
         f"blocks.{number}.{key}": value

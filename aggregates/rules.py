@@ -402,6 +402,9 @@ def _r4(
 ) -> RuleEvaluation:
     streak, value = 0, None
     for before, now in pairwise(window):
+        if before.train_accuracy is None or now.train_accuracy is None:
+            streak, value = 0, None  # nothing measures it
+            continue
         value = now.train_accuracy - before.train_accuracy
         stalled = abs(value) < config.r4_saturation_gap and now.train_accuracy < config.r4_ceiling
         streak = streak + 1 if stalled else 0

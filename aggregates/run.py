@@ -24,12 +24,16 @@ from aggregates.rules import (
     fired_in_precedence,
 )
 from aggregates.signals import EpochSignals, signals_of
-from aggregates.spec import ModelSpec
+from aggregates.spec import Spec, spec_of
 
 SOURCES = ("driver", "human", "policy")
 END_REASONS = ("completed", "crashed", "failed", "interrupted", "restart", "stopped")
 OWN_ENDS = ("completed", "restart", "stopped")  # which a training comes to by itself
 WEIGHTS_KINDS = ("best", "last")
+# What a run is evidence of. repeatable: everything that it was made from is on record, so that a
+# judge can train it again. measured: hooks saw the live model in a loop of its owner. reported: the
+# loop says so. A run records its level in its configuration; without one it is repeatable.
+REPEATABLE, MEASURED, REPORTED = LEVELS = ("repeatable", "measured", "reported")
 
 
 class Run(Aggregate):
@@ -71,7 +75,8 @@ class Run(Aggregate):
 
         def apply(self, aggregate: "Run") -> None:
             """Add the epoch to the history that the rules read."""
-            aggregate.history.append(signals_of(self.epoch, self.measured))
+            reported = self.reported if aggregate.level != REPEATABLE else None
+            aggregate.history.append(signals_of(self.epoch, self.measured, reported))
 
     class RulesEvaluated(Aggregate.Event):
         """The seven rules on the epoch just measured."""
@@ -127,7 +132,7 @@ class Run(Aggregate):
             aggregate.remedies.extend(
                 AppliedRemedy(self.epoch, rule) for rule in done.decision.cites
             )
-            aggregate.spec = ModelSpec.from_dict(self.spec)
+            aggregate.spec = spec_of(self.spec)
             aggregate.settings = dict(self.settings)
 
     class RemedyRefused(Aggregate.Event):
@@ -151,7 +156,7 @@ class Run(Aggregate):
         def apply(self, aggregate: "Run") -> None:
             """Settle the decision; only the end may follow."""
             aggregate.settle(self.decision, "restart")
-            aggregate.restart_spec = ModelSpec.from_dict(self.spec)
+            aggregate.restart_spec = spec_of(self.spec)
 
     class WeightsSaved(Aggregate.Event):
         """Weights stored by hash, with gradient norms on the fixed probe batch."""
@@ -196,7 +201,7 @@ class Run(Aggregate):
         self.config_hash = config_hash
         self.rules = RulesConfig(**rules)
         self.rules_hash = rules_hash
-        self.initial_spec = self.spec = ModelSpec.from_dict(spec)
+        self.initial_spec = self.spec = spec_of(spec)
         self.settings: dict[str, Any] = {}  # as the last remedy left them
         self.data = data
         self.environment = environment
@@ -210,7 +215,7 @@ class Run(Aggregate):
         self.decisions: list[PastDecision] = []
         self.remedies: list[AppliedRemedy] = []
         self.weights: dict[str, tuple[int, str]] = {}
-        self.restart_spec: ModelSpec | None = None
+        self.restart_spec: Spec | None = None
         self.end_reason: str | None = None
 
     @classmethod
@@ -220,7 +225,7 @@ class Run(Aggregate):
         config: Mapping[str, Any],
         config_hash: str,
         rules: RulesConfig,
-        spec: ModelSpec,
+        spec: Spec,
         data: Mapping[str, Any],
         environment: Mapping[str, Any],
         policy: Mapping[str, Any],
@@ -261,6 +266,11 @@ class Run(Aggregate):
         )
 
     @property
+    def level(self) -> str:
+        """What the run is evidence of: one of LEVELS."""
+        return str(self.config.get("level", REPEATABLE))
+
+    @property
     def waived(self) -> tuple[str, ...]:
         """Rules that are advisory in this run."""
         return tuple(self.config.get("waived", ()))
@@ -293,7 +303,8 @@ class Run(Aggregate):
                 "the training was stopped: only its last weights and the end may follow"
             )
         epoch = self.epoch + 1
-        signals_of(epoch, measured)  # raises MeasurementError before anything is recorded
+        told = reported if self.level != REPEATABLE else None
+        signals_of(epoch, measured, told)  # raises MeasurementError before anything is recorded
         self.trigger_event(
             self.EpochMeasured, epoch=epoch, measured=dict(measured), reported=dict(reported)
         )
@@ -350,7 +361,7 @@ class Run(Aggregate):
         changes: Sequence[Mapping[str, Any]],
         *,
         settings: Mapping[str, Any],
-        spec: ModelSpec,
+        spec: Spec,
     ) -> None:
         """Record what was done for the decision made last."""
         self.trigger_event(
@@ -368,7 +379,7 @@ class Run(Aggregate):
             self.RemedyRefused, decision=self._unsettled(), epoch=self.epoch, reason=reason
         )
 
-    def schedule_restart(self, spec: ModelSpec) -> None:
+    def schedule_restart(self, spec: Spec) -> None:
         """Record that a following run starts from `spec` because of the decision made last."""
         self.trigger_event(
             self.RestartScheduled,
@@ -378,7 +389,7 @@ class Run(Aggregate):
         )
 
     def save_weights(
-        self, kind: str, *, sha256: str, size: int, spec: ModelSpec, probe: Mapping[str, Any]
+        self, kind: str, *, sha256: str, size: int, spec: Spec, probe: Mapping[str, Any]
     ) -> None:
         """Record weights of the latest epoch, which are stored under their hash."""
         self._check_open()

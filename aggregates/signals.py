@@ -13,6 +13,7 @@ from typing import Any
 from aggregates.errors import MeasurementError
 from aggregates.noise import NoiseProbes
 
+_LOSSES = ("loss", "accuracy")
 _NUMBERS = frozenset({float, type(None)})
 
 
@@ -22,9 +23,9 @@ class EpochSignals:
 
     epoch: int  # from 0
     train_loss: float
-    train_accuracy: float
+    train_accuracy: float | None
     val_loss: float
-    gradients_finite: bool
+    gradients_finite: bool  # true where nobody looked
     max_layer_grad_norm: float | None  # largest of the weight tensors of rank two and more
     min_layer_grad_norm: float | None  # smallest of them
     update_ratio: float | None  # per step, median over weight tensors
@@ -38,8 +39,14 @@ class EpochSignals:
     noise: NoiseProbes | None = None  # what several epochs can be pooled from: see pool_noise()
 
 
-def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
+def signals_of(
+    epoch: int, measured: Mapping[str, Any], reported: Mapping[str, Any] | None = None
+) -> EpochSignals:
     """Read the rules' signals from an epoch's measured part.
+
+    A loss or an accuracy that is None there was not measured: a watched loop tells it in the
+    `reported` part, which has train and validation likewise. Whoever evaluates the rules of a run
+    that measures its losses passes no `reported`, and nothing that a loop says reaches a rule.
 
     `measured` holds (see docs/reference/events.md): train {loss, accuracy, examples, steps},
     validation {loss, accuracy, examples}, gradients {finite, signal_to_noise, norm_noise_scale
@@ -55,13 +62,14 @@ def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
     weights = [layer for layer, rank in zip(layers, ranks, strict=True) if rank >= 2]
     units = sum(_each(activations, "units", int))
     dead = sum(_each(activations, "dead_units", int))
-    train, gradients = _get(measured, "train", dict), _get(measured, "gradients", dict)
+    gradients = _get(measured, "gradients", dict)
+    train, validation = _told(measured, reported, "train"), _told(measured, reported, "validation")
     norms = _numbers(weights, "grad_norm")
     return EpochSignals(
         epoch=epoch,
         train_loss=_get(train, "loss", float),
-        train_accuracy=_get(train, "accuracy", float),
-        val_loss=_get(_get(measured, "validation", dict), "loss", float),
+        train_accuracy=_get(train, "accuracy", float) if reported is None else train["accuracy"],
+        val_loss=_get(validation, "loss", float),
         gradients_finite=_get(gradients, "finite", bool),
         max_layer_grad_norm=_reduce(max, norms),
         min_layer_grad_norm=_reduce(min, norms),
@@ -75,6 +83,26 @@ def signals_of(epoch: int, measured: Mapping[str, Any]) -> EpochSignals:
         signal_to_noise_high=_newer(gradients, "signal_to_noise_high"),
         noise=_noise(gradients),
     )
+
+
+def losses_reported(measured: Mapping[str, Any]) -> bool:
+    """Return whether a measured part leaves the losses to what a watched loop reports."""
+    train = measured.get("train") if isinstance(measured, Mapping) else None
+    return isinstance(train, Mapping) and train.get("loss", nan) is None
+
+
+def _told(
+    measured: Mapping[str, Any], reported: Mapping[str, Any] | None, part: str
+) -> Mapping[str, Any]:
+    """Return loss and accuracy of a part: the measured ones, else those that the loop reported."""
+    own: Mapping[str, Any] = _get(measured, part, dict)
+    if reported is None:
+        return own
+    told: Mapping[str, Any] = _get(reported, part, dict)
+    found = {key: told.get(key) if own.get(key) is None else own[key] for key in _LOSSES}
+    if found["accuracy"] is not None:
+        _get(found, "accuracy", float)
+    return found
 
 
 def _noise(gradients: Mapping[str, Any]) -> NoiseProbes | None:

@@ -7,7 +7,7 @@ I/O: none.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 from msgspec import Meta
 
@@ -83,6 +83,84 @@ class ModelSpec:
 
 
 @dataclass(frozen=True)
+class WatchedActivation:
+    """An activation module of a model that is watched in a loop of its owner."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=500)]  # as named_modules() has it
+    kind: Activation
+
+    def __post_init__(self) -> None:
+        """Refuse what is no activation."""
+        check_fields(self, SpecError)
+
+
+@dataclass(frozen=True)
+class WatchedModel:
+    """A model that somebody else built: what is known of it, and what may be changed in it.
+
+    Policies see each activation module as a block, so that one of them can be swapped.
+    """
+
+    model: Annotated[str, Meta(min_length=1, max_length=500)]  # name of its class
+    parameters: Annotated[int, Meta(ge=0)]
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # of its parameters' names and shapes
+    activations: tuple[WatchedActivation, ...]  # those that can be swapped, at most MAX_BLOCKS
+    offers: tuple[str, ...]  # directions that can be carried out
+    classes: Annotated[int, Meta(ge=2)] | None = None  # None: the loss is no cross-entropy
+
+    def __post_init__(self) -> None:
+        """Refuse a description that no model can have."""
+        check_fields(self, SpecError)
+        if len(self.activations) > MAX_BLOCKS:
+            raise SpecError(f"a watched model lists at most {MAX_BLOCKS} activations")
+
+    @property
+    def blocks(self) -> tuple[BlockSpec, ...]:
+        """The activations as blocks; what else a block has is not known and needs no remedy."""
+        return tuple(BlockSpec(1, True, "batch", each.kind) for each in self.activations)
+
+    @property
+    def norm(self) -> str:
+        """Whether it is normalised is not known: nothing is offered for it."""
+        return "batch"
+
+    @property
+    def activation(self) -> str:
+        """The last activation."""
+        return self.activations[-1].kind if self.activations else "relu"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as events hold them."""
+        return {
+            **asdict(self),
+            "activations": [asdict(each) for each in self.activations],
+            "offers": list(self.offers),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "WatchedModel":
+        """Build a description from plain values; raises SpecError naming what is wrong."""
+        lists = {"activations": value.get("activations"), "offers": value.get("offers")}
+        if not all(isinstance(each, list | tuple) for each in lists.values()):
+            raise SpecError("a watched model needs the lists activations and offers")
+        activations = tuple(
+            build(WatchedActivation, each, what=f"activation {number}", error=SpecError)
+            for number, each in enumerate(lists["activations"] or ())
+        )
+        built = {**value, "activations": activations, "offers": tuple(lists["offers"] or ())}
+        return build(cls, built, what="watched model", error=SpecError)
+
+
+Spec = ModelSpec | WatchedModel
+
+
+def spec_of(value: Mapping[str, Any]) -> Spec:
+    """Build the specification that an event holds, of either kind; raises SpecError."""
+    kind = WatchedModel if isinstance(value, Mapping) and "model" in value else ModelSpec
+    return kind.from_dict(value)
+
+
+@dataclass(frozen=True)
 class Edit:
     """A change of a specification; `block` None means wherever it applies."""
 
@@ -111,8 +189,14 @@ class Edit:
         return build(cls, value, what="an edit", error=SpecError)
 
 
-def apply_edit(spec: ModelSpec, edit: Edit) -> ModelSpec:
+@overload
+def apply_edit(spec: ModelSpec, edit: Edit) -> ModelSpec: ...
+@overload
+def apply_edit(spec: WatchedModel, edit: Edit) -> WatchedModel: ...
+def apply_edit(spec: Spec, edit: Edit) -> Spec:
     """Return `spec` after `edit`; raises SpecError if the edit would change nothing or too much."""
+    if isinstance(spec, WatchedModel):
+        return _swap_watched(spec, edit)
     if edit.block is not None and edit.block >= len(spec.blocks):
         raise SpecError(f"there is no block {edit.block}: the model has {len(spec.blocks)}")
     if edit.op == "add_block":
@@ -138,3 +222,19 @@ def apply_edit(spec: ModelSpec, edit: Edit) -> ModelSpec:
     if edited == spec:
         raise SpecError(f"{edit.op} changes nothing: the model is already so")
     return edited
+
+
+def _swap_watched(spec: WatchedModel, edit: Edit) -> WatchedModel:
+    if edit.op not in spec.offers or edit.to is None:
+        raise SpecError(f"{edit.op} is not offered: this model is watched in a loop of its owner")
+    if edit.block is not None and edit.block >= len(spec.activations):
+        raise SpecError(
+            f"there is no activation {edit.block}: the model has {len(spec.activations)}"
+        )
+    activations = tuple(
+        replace(each, kind=edit.to) if edit.block in (None, number) else each
+        for number, each in enumerate(spec.activations)
+    )
+    if activations == spec.activations:
+        raise SpecError(f"{edit.op} changes nothing: the model is already so")
+    return replace(spec, activations=activations)

@@ -1,4 +1,7 @@
-"""The configuration of a run: one frozen dataclass, strict about what it takes.
+"""The configurations of runs: frozen dataclasses, strict about what they take.
+
+RunConfig is that of a training that can be repeated, WatchConfig that of a loop that belongs to
+somebody else and is watched.
 
 Trust: files and maps are hostile until a RunConfig exists; every instance holds allowed values.
 I/O: from_toml() reads one file; nothing is read from the environment.
@@ -19,6 +22,7 @@ from aggregates.errors import ProvocationError, SpecError
 from aggregates.playbook import MAX_ACCUMULATION, MAX_BATCH_SIZE, MAX_LR, MIN_LR
 from aggregates.provocations import CATALOGUE, MAX_SEED, Fault, fault_of
 from aggregates.rules import PROFILES, RULES
+from aggregates.run import MEASURED, REPORTED
 from aggregates.spec import ACTIVATIONS, MAX_BLOCKS, MAX_WIDTH, NORMS, BlockSpec, ModelSpec
 from monitor.dispatch import FAST, NUMERICS, PORTABLE
 from monitor.errors import ConfigurationError
@@ -168,3 +172,64 @@ class RunConfig:
             )
         except SpecError as error:
             raise ConfigurationError(str(error)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchConfig:
+    """What is known of a training whose loop belongs to somebody else.
+
+    What the loop says is told, not known: `lr` and `clip_norm` are those that it starts with.
+    """
+
+    level: Annotated[str, one_of((MEASURED, REPORTED))]
+    name: Annotated[str, Meta(min_length=1, max_length=500)]
+    epochs: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # None: nobody said so
+    batch_size: Annotated[int, Meta(ge=1)]
+    max_batch_size: Annotated[int, Meta(ge=1)]
+    train_examples: Annotated[int, Meta(ge=1)] | None = None  # None: nobody said so
+    accumulation: Annotated[int, Meta(ge=1)] = 1
+    lr: Annotated[float, Meta(gt=0.0)]
+    clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
+    optimizer: Annotated[str, Meta(min_length=1, max_length=500)]
+    seed: int | None = None
+    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "calibrated"
+    waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()
+
+    edits = "live"
+    fault = None
+    numerics = FAST
+    device = "cpu"  # that which the judge computes on: it trains nothing here
+    threads = 1
+    target_accuracy = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a value that is not allowed, by its name."""
+        check_fields(self, ConfigurationError)
+        if len(set(self.waived)) != len(self.waived):
+            raise ConfigurationError(f"waived must be different rules, not {self.waived!r}")
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "WatchConfig":
+        """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
+        waived = value.get("waived", ())
+        if not isinstance(waived, list | tuple):
+            raise ConfigurationError(f"waived must be a list of rules, not {waived!r}")
+        return build(cls, {**value, "waived": tuple(waived)}, error=ConfigurationError)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as run.started holds them."""
+        return {**asdict(self), "waived": list(self.waived)}
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the configuration in canonical JSON."""
+        return digest(self.to_dict())
+
+
+AnyConfig = RunConfig | WatchConfig
+
+
+def config_of(value: Mapping[str, Any]) -> AnyConfig:
+    """Build the configuration that run.started holds, of either kind; raises ConfigurationError."""
+    kind = WatchConfig if isinstance(value, Mapping) and "level" in value else RunConfig
+    return kind.from_dict(value)

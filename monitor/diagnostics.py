@@ -48,6 +48,7 @@ class EpochWatch:
         self._counts = [parameter.numel() for parameter in self._parameters]
         self._batches = self._steps = self._ratios = 0
         self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
+        self._told: list[Tensor] = []  # losses, scalars
         self._waiting = 0  # logits that are kept
         self._correct: Tensor | int = 0
         self._losses: list[Tensor] = []  # of each batch, in blocks
@@ -83,6 +84,14 @@ class EpochWatch:
         if len(self._kept) == _FLUSH or self._waiting > _LOGITS:
             self._flush_losses()
         return loss
+
+    def told_loss(self, loss: Tensor, *, examples: int) -> None:
+        """Take in the loss of a batch, a scalar, as a watched loop says it."""
+        self._told.append(loss.detach().reshape(()))
+        self._sizes.append(examples)
+        self._batches += 1
+        if len(self._told) == _FLUSH:
+            self._flush_losses()
 
     def gradients(self) -> None:
         """Look at the gradients of one optimizer step, before anything clips them."""
@@ -250,7 +259,9 @@ class EpochWatch:
             self._correct = (
                 self._correct + (torch.cat(logits).argmax(dim=1) == torch.cat(labels)).sum()
             )
-        self._kept, self._waiting = [], 0
+        if self._told:
+            self._losses.append(torch.stack(self._told).double())
+        self._kept, self._told, self._waiting = [], [], 0
 
     def _flush_gradients(self) -> None:
         if self._gradient_rows:

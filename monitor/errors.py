@@ -10,6 +10,7 @@ __all__ = [
     "OverlapError",
     "PolicyError",
     "UnusableFileError",
+    "WatchError",
     "WeightsError",
 ]
 
@@ -44,6 +45,10 @@ class OverlapError(DatasetError):
 
 class WeightsError(MonitorError):
     """Weights that are not safetensors, or not those of the model at hand."""
+
+
+class WatchError(MonitorError):
+    """A watched loop called something out of order, or gave what cannot be recorded."""
 
 
 class PolicyError(MonitorError):

@@ -9,30 +9,27 @@ I/O: reads the dataset; appends to the log and the blob store that are passed in
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import torch
 from torch.nn import functional
 
-from aggregates.decisions import Decision, Observation, Said
-from aggregates.errors import AggregateError, RemedyRefused, SpecError
-from aggregates.rules import PRECEDENCE, PROFILES, RulesConfig
+from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
-from aggregates.spec import ModelSpec, apply_edit
+from aggregates.spec import ModelSpec
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
+from monitor.answering import Policy, answer_rules
 from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.datasets import Reading, Split, Splits, load_splits
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
-from monitor.errors import ConfigurationError, MonitorError, PolicyError
+from monitor.errors import ConfigurationError, MonitorError
 from monitor.provocations import put_into
-from monitor.remedies import execute_decision
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
 from monitor.session import Log, MonitorSession
@@ -41,22 +38,6 @@ from monitor.submission import write_submission
 
 OnEpoch = Callable[[Run, dict[str, Any]], None]  # the run so far, the measured part
 OnStep = Callable[[int, int, int], None]  # epoch, optimizer steps done, of how many
-
-_MOST_DECISIONS = 64  # in one answer; seven rules can be due
-
-
-class Policy(Protocol):
-    """Who decides when rules fire."""
-
-    @property
-    def name(self) -> str:
-        """The policy's name, as runs record it."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a run records of the policy."""
-
-    def decide(self, observation: Observation, /) -> Sequence[Decision | Said]:
-        """Answer the rules that are due; a bare decision is the policy's own."""
 
 
 def train(
@@ -177,7 +158,7 @@ def _train_epochs(
         if measured["validation"]["loss"] < best:  # false for NaN; before any remedy
             best = measured["validation"]["loss"]
             session.save_weights("best", state.model)
-        reason = _answer_rules(session, state, policy)
+        reason = answer_rules(session, state, policy)
         if on_epoch is not None:
             on_epoch(session.run, measured)
         if reason != "completed":
@@ -240,89 +221,3 @@ def _probe_losses(
         images, labels = train.batch(indices, state.config.device)
         loss = functional.cross_entropy(state.model(images), labels)
         yield loss * factor / settings.accumulation
-
-
-def _answer_rules(session: MonitorSession, state: LiveState, policy: Policy) -> str:
-    """Ask the policy about the rules that fired and do what it says; return how the run goes on."""
-    run = session.run
-    due = tuple(rule for rule in run.fired() if rule not in run.waived)
-    if not due:
-        return "completed"
-    restarts = state.config.edits == "restart"
-    outcome = "completed"
-    decisions = _ask(policy, _observe(run, state, due), structural_last=restarts)
-    for number, answer in enumerate(decisions, start=1):
-        try:
-            said = session.decide(answer.decision, source=answer.source)
-        except AggregateError as error:
-            raise PolicyError(f"policy {policy.name}: {error}") from error
-        if not said.acts:
-            continue
-        if false := run.falsely_cited(said):
-            session.refused(
-                f"{', '.join(false)} cited in epoch {run.epoch} did not fire in this epoch or the "
-                f"{run.rules.action_window} before"
-            )
-            continue
-        try:
-            if restarts and said.edit is not None:
-                if number < len(decisions):
-                    session.refused("the run restarts for another change of the model")
-                    continue
-                session.restart(apply_edit(state.model.spec(), said.edit))
-                return "restart"
-            changes = execute_decision(state, said, epoch=run.epoch)
-        except (RemedyRefused, SpecError) as error:
-            session.refused(str(error))
-            continue
-        session.applied(changes, settings=state.settings, spec=state.model.spec())
-        if said.direction == "stop":
-            outcome = "stopped"
-    return outcome
-
-
-def _observe(run: Run, state: LiveState, due: tuple[str, ...]) -> Observation:
-    return Observation(
-        run_id=str(run.id),
-        epoch=run.epoch,
-        due=due,
-        evaluations=dict(run.evaluations[run.epoch]),
-        settings=state.settings,
-        max_batch_size=state.config.max_batch_size,
-        train_examples=state.train_examples,
-        spec=state.model.spec(),
-        history=tuple(run.history),
-        decisions=tuple(run.decisions),
-        waived=run.waived,
-        rules=run.rules,
-        edits=state.config.edits,
-    )
-
-
-def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> list[Said]:
-    """Return the policy's decisions, each as it was said and by whom.
-
-    Nothing may follow a scheduled restart, so where structural edits restart the run they come
-    last, the one for the rule that goes first at the very end; the order is otherwise the policy's.
-    What was recorded in this order keeps it when it is said again.
-    """
-    try:
-        answers = list(islice(policy.decide(observation), _MOST_DECISIONS + 1))
-    except Exception as error:
-        raise PolicyError(f"policy {policy.name} raised {type(error).__name__}: {error}") from error
-    if len(answers) > _MOST_DECISIONS:
-        raise PolicyError(
-            f"policy {policy.name} answered with more than {_MOST_DECISIONS} decisions at once"
-        )
-    said = [Said(answer) if isinstance(answer, Decision) else answer for answer in answers]
-    if any(not isinstance(each, Said) or not isinstance(each.decision, Decision) for each in said):
-        raise PolicyError(f"policy {policy.name} returned something that is not a decision")
-    if structural_last:
-        said.sort(key=_place_before_restart)
-    return said
-
-
-def _place_before_restart(said: Said) -> int:
-    if said.decision.edit is None:
-        return -len(PRECEDENCE)
-    return -min(PRECEDENCE.index(rule) for rule in said.decision.cites)

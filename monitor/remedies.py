@@ -4,19 +4,24 @@ Every remedy checks first and changes afterwards; it returns what it changed, as
 I/O: none.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
+from torch import nn
 
 from aggregates.decisions import Decision
 from aggregates.errors import RemedyRefused
 from aggregates.outcomes import Changes, derive_outcome
 from monitor.model import ResidualCNN, edit_model
-from monitor.state import LiveState
+
+if TYPE_CHECKING:
+    from monitor.state import LiveState
 
 
-def execute_decision(state: LiveState, decision: Decision, *, epoch: int) -> Changes:
+def execute_decision(state: "LiveState", decision: Decision, *, epoch: int) -> Changes:
     """Carry out `decision` after `epoch`; raises RemedyRefused saying why it cannot be."""
     reinitialise = bool(decision.params.get("reinitialise", False))
-    if decision.direction != "stop" and not reinitialise and not _finite(state.model):
+    if decision.direction != "stop" and not reinitialise and not is_finite(state.model):
         raise RemedyRefused(
             "the weights are not finite, and only a reinitialisation brings them back"
         )
@@ -38,13 +43,13 @@ def execute_decision(state: LiveState, decision: Decision, *, epoch: int) -> Cha
     return outcome.changes
 
 
-def _reinitialise(state: LiveState, epoch: int) -> None:
+def _reinitialise(state: "LiveState", epoch: int) -> None:
     """Begin again with fresh weights, fresh BatchNorm statistics and no momentum."""
     salt = f"reinitialise {epoch}"
     state.model.adopt(ResidualCNN(state.model.spec(), seed=state.config.seed, salt=salt))
     state.renew_optimizer({})
 
 
-def _finite(model: ResidualCNN) -> bool:
+def is_finite(model: nn.Module) -> bool:
     """Return whether training can go on; running variances may overflow, and it still can."""
     return all(bool(torch.isfinite(value).all()) for value in model.parameters())

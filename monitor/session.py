@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from aggregates.decisions import Decision, Settings, parse_decision
 from aggregates.run import Run
-from aggregates.spec import ModelSpec
+from aggregates.spec import ModelSpec, Spec
 from ledger.blobs import Blobs
 from monitor.datasets import Split, Splits
 from monitor.diagnostics import EpochWatch
@@ -47,19 +47,73 @@ class SavedWeights:
     spec: ModelSpec
 
 
-class MonitorSession:
-    """Watches one run and appends its events."""
+class Session:
+    """Appends the events of one run."""
+
+    def __init__(self, run: Run, *, log: Log) -> None:
+        self.run = run
+        self._log = log
+        self._broken = False
+        self._save()
+
+    def record_epoch(self, measured: Mapping[str, Any], reported: Mapping[str, Any]) -> None:
+        """Record what was measured and what the loop says, and evaluate the rules."""
+        self.run.measure_epoch(measured, reported)
+        self.run.evaluate_rules()
+        self._save()
+
+    def decide(self, decision: Decision, *, source: str) -> Decision:
+        """Record what was said, and return it as it was recorded."""
+        said = parse_decision(decision.to_dict())
+        self.run.decide(said, source=source)
+        self._save()
+        return said
+
+    def applied(self, changes: list[dict[str, Any]], *, settings: Settings, spec: Spec) -> None:
+        """Record what was done for the decision made last."""
+        self.run.apply_remedy(changes, settings=settings.to_dict(), spec=spec)
+        self._save()
+
+    def refused(self, reason: str) -> None:
+        """Record why the decision made last is not carried out."""
+        self.run.refuse_remedy(reason)
+        self._save()
+
+    def restart(self, spec: Spec) -> None:
+        """Record that a following run starts from `spec`."""
+        self.run.schedule_restart(spec)
+        self._save()
+
+    def end(self, reason: str, *, deliverables: Mapping[str, str] | None = None) -> None:
+        """Close the run."""
+        self.run.end(reason, deliverables=deliverables)
+        self._save()
+
+    def abort(self, error: BaseException) -> None:
+        """Close the run because of `error`, unless it is closed or the log is out of reach."""
+        if self._broken or self.run.end_reason is not None:
+            return
+        reason = "failed" if isinstance(error, Exception) else "interrupted"
+        self.run.end(reason, detail=f"{type(error).__name__}: {error}"[:2_000])
+        self._save()
+
+    def _save(self) -> None:
+        with _interrupts_wait():
+            self._broken = True  # until it is known that the log has everything
+            self._log.save(self.run)
+            self._broken = False
+
+
+class MonitorSession(Session):
+    """Watches one run of ours, which can be trained again."""
 
     def __init__(self, run: Run, *, log: Log, blobs: Blobs, splits: Splits) -> None:
-        self.run = run
+        super().__init__(run, log=log)
         self.saved: dict[str, SavedWeights] = {}
-        self._log = log
         self._blobs = blobs
         self._train_examples = len(splits.train)
         self._validation = splits.validation
         self._probe = probe_batch(splits.validation)
-        self._broken = False
-        self._save()
 
     def watch(self, model: ResidualCNN, settings: Settings) -> EpochWatch:
         """Set the hooks for one epoch of training; measure() takes them away."""
@@ -81,34 +135,8 @@ class MonitorSession:
             "validation": validate_model(model, self._validation),
             "settings": settings.to_dict(),
         }
-        self.run.measure_epoch(measured, reported)
-        self.run.evaluate_rules()
-        self._save()
+        self.record_epoch(measured, reported)
         return measured
-
-    def decide(self, decision: Decision, *, source: str) -> Decision:
-        """Record what was said, and return it as it was recorded."""
-        said = parse_decision(decision.to_dict())
-        self.run.decide(said, source=source)
-        self._save()
-        return said
-
-    def applied(
-        self, changes: list[dict[str, Any]], *, settings: Settings, spec: ModelSpec
-    ) -> None:
-        """Record what was done for the decision made last."""
-        self.run.apply_remedy(changes, settings=settings.to_dict(), spec=spec)
-        self._save()
-
-    def refused(self, reason: str) -> None:
-        """Record why the decision made last is not carried out."""
-        self.run.refuse_remedy(reason)
-        self._save()
-
-    def restart(self, spec: ModelSpec) -> None:
-        """Record that a following run starts from `spec`."""
-        self.run.schedule_restart(spec)
-        self._save()
 
     def save_weights(self, kind: str, model: ResidualCNN) -> None:
         """Store the model's weights and record them, with the norms on the probe batch."""
@@ -123,25 +151,6 @@ class MonitorSession:
         )
         self._save()
         self.saved[kind] = SavedWeights(kind, self.run.epoch, sha256, model.spec())
-
-    def end(self, reason: str, *, deliverables: Mapping[str, str] | None = None) -> None:
-        """Close the run."""
-        self.run.end(reason, deliverables=deliverables)
-        self._save()
-
-    def abort(self, error: BaseException) -> None:
-        """Close the run because of `error`, unless it is closed or the log is out of reach."""
-        if self._broken or self.run.end_reason is not None:
-            return
-        reason = "failed" if isinstance(error, Exception) else "interrupted"
-        self.run.end(reason, detail=f"{type(error).__name__}: {error}"[:2_000])
-        self._save()
-
-    def _save(self) -> None:
-        with _interrupts_wait():
-            self._broken = True  # until it is known that the log has everything
-            self._log.save(self.run)
-            self._broken = False
 
 
 @contextmanager

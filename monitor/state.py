@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aggregates.decisions import Settings
+from aggregates.decisions import Decision, Settings
+from aggregates.outcomes import Changes
 from aggregates.spec import ModelSpec
 from monitor.config import RunConfig
 from monitor.model import ResidualCNN, region
+from monitor.remedies import execute_decision
 
 
 @dataclass
@@ -37,6 +39,15 @@ class LiveState:
         )
         model = ResidualCNN(spec, seed=config.seed).to(config.device)
         return cls(config, model, new_optimizer(model, config), settings, train_examples)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model as it is now."""
+        return self.model.spec()
+
+    def execute(self, decision: Decision, *, epoch: int) -> Changes:
+        """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
+        return execute_decision(self, decision, epoch=epoch)
 
     def momentum(self) -> dict[str, Tensor]:
         """Return the optimizer's buffers by parameter name."""

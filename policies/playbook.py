@@ -139,7 +139,7 @@ def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation)
 
 def _ruined(seen: Observation) -> bool:
     """Return whether the model is so much worse than guessing that fresh weights are better."""
-    if not seen.history:
+    if not seen.history or seen.spec.classes is None:
         return False
     return seen.history[-1].val_loss > RUINED * math.log(seen.spec.classes)
 

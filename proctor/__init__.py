@@ -1,8 +1,22 @@
 """The front door: command line, wiring, reports. Imports every other package; imported by none."""
 
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proctor.runs.watching import WatchedRun, watch
 
 __version__ = "0.1.0"
+__all__ = ["WatchedRun", "__version__", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the Python API when it is first used: the commands do not need torch to start."""
+    if name in {"WatchedRun", "watch"}:
+        from proctor.runs import watching  # noqa: PLC0415
+
+        return getattr(watching, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _leave_working_folder() -> None:

@@ -75,7 +75,7 @@ ended AS (
     LEFT JOIN counting AS l ON l.run_id = r.run_id
     LEFT JOIN own AS o ON o.run_id = r.run_id
     ANTI JOIN provocations AS p ON p.run_id = r.run_id
-    WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL
+    WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL AND r.level = 'repeatable'
 ),
 
 results AS (
@@ -118,7 +118,7 @@ SELECT
     r.learned AND COALESCE(r.accuracy >= g.low, TRUE) AS success
 FROM results AS r
 LEFT JOIN ranges AS g USING (task);
-COMMENT ON VIEW production_runs IS 'Finished runs under each checkpoint, without runs that have a provoked fault';
+COMMENT ON VIEW production_runs IS 'Finished runs under each checkpoint, without watched runs and runs that have a provoked fault';
 COMMENT ON COLUMN production_runs.run_id IS 'The run';
 COMMENT ON COLUMN production_runs.checkpoint_id IS 'That it is labelled with';
 COMMENT ON COLUMN production_runs.started_idx IS 'Ledger index of its start';

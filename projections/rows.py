@@ -14,7 +14,7 @@ from uuid import UUID
 from aggregates.improvement.advice import ARMS
 from aggregates.improvement.line import Line
 from aggregates.rules import PRECEDENCE
-from aggregates.signals import signals_of
+from aggregates.signals import losses_reported, signals_of
 from aggregates.transcript import Transcript
 from ledger.entries import Author
 from projections.mapping import Body, Row, Rows, rows
@@ -38,13 +38,16 @@ def rows_of(
 
 def _epoch(body: Body, run: str) -> list[Body]:  # noqa: ARG001
     measured = body["measured"]
-    signals = vars(signals_of(body["epoch"], measured))
+    told = losses_reported(measured)
+    signals = vars(signals_of(body["epoch"], measured, body["reported"] if told else None))
+    accuracy = (body["reported"] if told else measured)["validation"].get("accuracy")
     return [
         {
             **measured["settings"],
             **signals,
             "noise_scale": measured["gradients"].get("noise_scale"),
-            "val_accuracy": measured["validation"]["accuracy"],
+            "val_accuracy": accuracy,
+            "losses_reported": told,
         }
     ]
 

@@ -136,6 +136,7 @@ CREATE TABLE epochs (
     batch_size BIGINT,
     accumulation BIGINT,
     clip_norm DOUBLE,
+    losses_reported BOOLEAN,
     reported JSON NOT NULL
 );
 COMMENT ON TABLE epochs IS 'What was measured in each epoch; NaN is a measured value, NULL was not measurable';
@@ -162,7 +163,8 @@ COMMENT ON COLUMN epochs.lr IS 'Learning rate in force';
 COMMENT ON COLUMN epochs.batch_size IS 'Examples';
 COMMENT ON COLUMN epochs.accumulation IS 'Batches per optimizer step';
 COMMENT ON COLUMN epochs.clip_norm IS 'Bound of the total gradient norm; NULL: no bound';
-COMMENT ON COLUMN epochs.reported IS 'Values reported by the training loop; no rule reads them';
+COMMENT ON COLUMN epochs.losses_reported IS 'Whether losses and accuracies are what a watched loop reported; otherwise they were measured';
+COMMENT ON COLUMN epochs.reported IS 'Values reported by the training loop; no rule reads them, unless losses_reported';
 
 CREATE TABLE layer_metrics (
     run_id VARCHAR NOT NULL,
@@ -445,7 +447,7 @@ COMMENT ON COLUMN audit_steps.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_steps.step IS '1 to 11; the first seven fail hard';
 COMMENT ON COLUMN audit_steps.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_steps.name IS 'What the step looks at';
-COMMENT ON COLUMN audit_steps.status IS 'passed, violations, failed or not_run';
+COMMENT ON COLUMN audit_steps.status IS 'passed, violations, failed, not_run, or not_possible at the level of evidence that the run has';
 COMMENT ON COLUMN audit_steps.summary IS 'The outcome in a sentence';
 COMMENT ON COLUMN audit_steps.evidence IS 'The evidence for the outcome';
 COMMENT ON COLUMN audit_steps.signed_by IS 'Key id of the judge who signed it, hexadecimal; NULL if none did';
@@ -454,7 +456,7 @@ CREATE TABLE audit_scores (
     audit_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,
     hard_fail BOOLEAN NOT NULL,
-    accuracy_score DOUBLE NOT NULL,
+    accuracy_score DOUBLE,
     process_score DOUBLE NOT NULL,
     process_axis_exercised BOOLEAN NOT NULL,
     test_accuracy DOUBLE,
@@ -467,7 +469,7 @@ COMMENT ON TABLE audit_scores IS 'The result of each audit; an unfinished audit 
 COMMENT ON COLUMN audit_scores.audit_id IS 'The audit';
 COMMENT ON COLUMN audit_scores.idx IS 'Ledger index';
 COMMENT ON COLUMN audit_scores.hard_fail IS 'A gate failed, so both scores are zero';
-COMMENT ON COLUMN audit_scores.accuracy_score IS 'From 0 to 1';
+COMMENT ON COLUMN audit_scores.accuracy_score IS 'From 0 to 1; NULL: not possible at the level of evidence that the run has';
 COMMENT ON COLUMN audit_scores.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN audit_scores.process_axis_exercised IS 'Whether enough rules fired and were answered';
 COMMENT ON COLUMN audit_scores.test_accuracy IS 'On the split that only the judge reads';

@@ -8,7 +8,8 @@ SELECT
     e.idx AS ended_idx,
     ended.time AS ended_at,
     e.reason AS end_reason,
-    (s.config ->> '$.dataset') AS dataset,
+    COALESCE(s.config ->> '$.level', 'repeatable') AS level,
+    COALESCE(s.config ->> '$.dataset', s.config ->> '$.name') AS dataset,
     TRY_CAST((s.config ->> '$.seed') AS BIGINT) AS seed,
     TRY_CAST((s.config ->> '$.epochs') AS INTEGER) AS epochs_planned,
     s.config,
@@ -37,6 +38,7 @@ COMMENT ON COLUMN runs.started_at IS 'When the ledger took its start';
 COMMENT ON COLUMN runs.ended_idx IS 'Ledger index of its end';
 COMMENT ON COLUMN runs.ended_at IS 'NULL while the run is running, as are all columns about its end';
 COMMENT ON COLUMN runs.end_reason IS 'completed, crashed, failed, interrupted, restart or stopped';
+COMMENT ON COLUMN runs.level IS 'What it is evidence of: repeatable (a judge can train it again), measured (hooks saw the live model in a loop of its owner) or reported (the loop says so)';
 COMMENT ON COLUMN runs.dataset IS 'By name';
 COMMENT ON COLUMN runs.seed IS 'That the training begins from';
 COMMENT ON COLUMN runs.epochs_planned IS 'How many it may have';

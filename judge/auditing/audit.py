@@ -14,11 +14,12 @@ I/O: reads the ledger and the test set; that of judge/auditing/gates.py; appends
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
-from aggregates.audit import STEPS, Audit
+from aggregates.audit import NOT_POSSIBLE, STEPS, Audit
 from judge.auditing import own_model
 from judge.auditing.coverage import Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible, repeated_words
@@ -34,6 +35,16 @@ from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.environment import describe_environment
 
+# Why a step says nothing of a run whose code and data are not on record.
+_WHY_NOT = {
+    "deliverables": "a watched loop hands nothing in",
+    "load_model": "the model's code is not on record",
+    "weights": "the loop keeps its weights",
+    "run_config": "the loop's settings are not on record",
+    "architecture": "the model's code is not on record",
+    "probe": "neither code nor data are on record, so nothing can be measured or trained again",
+    "test_accuracy": "the judge has neither the model nor a test set",
+}
 _MAX_VIOLATIONS = 150  # in the audit's last event; its evidence has the total
 
 
@@ -183,9 +194,28 @@ class _Hearing:
             "test_accuracy": self._test_accuracy,
             "scores": self._score,
         }
-        with computing_as(gates.replay.config, strict=False):
+        if gates.replay.watched:
+            for name in steps:
+                self._perform(name, self._possible.get(name, partial(self._not_possible, name)))
+            return
+        with computing_as(gates.replay.run_config, strict=False):
             for name, step in steps.items():
                 self._perform(name, step)
+
+    @property
+    def _possible(self) -> dict[str, Callable[[], StepOutcome]]:
+        """The steps that say something of a run that nobody can train again."""
+        return {
+            "coverage": self._coverage,
+            "defensibility": self._defensibility,
+            "scores": self._score_process,
+        }
+
+    def _not_possible(self, name: str) -> StepOutcome:
+        level = self.gates.replay.run.level
+        return StepOutcome(
+            f"not possible at the level {level}: {_WHY_NOT[name]}", status=NOT_POSSIBLE
+        )
 
     def _perform(self, name: str, step: Callable[[], StepOutcome]) -> None:
         if any(outcome.status == "failed" for outcome in self.outcomes.values()):
@@ -278,7 +308,7 @@ class _Hearing:
     # Step 11
     def _score(self) -> StepOutcome:
         coverage, replay, saved = self.gates.coverage, self.gates.replay, self.gates.saved
-        own = replay.config.target_accuracy
+        own = replay.run_config.target_accuracy
         target, whose = choose_target(own, saved.spec.classes, self.config)
         unexercised = self._why_unexercised()
         obligations = coverage.obligations(self.violations)
@@ -297,7 +327,6 @@ class _Hearing:
         )
         examples = len(self.gates.splits.validation)
         few = examples < self.config.min_validation_examples
-        emitters = {violation.emitter for violation in self.violations}
         return StepOutcome(
             f"accuracy {self.scores.accuracy_score:.3f} of the target {target:g} ({whose}), "
             f"process {self.scores.process_score:.3f}"
@@ -312,12 +341,38 @@ class _Hearing:
                 "target_of_run": own,
                 "validation_examples": examples,
                 "violations": len(self.violations),
-                "by_emitter": {
-                    emitter: sum(v.emitter == emitter for v in self.violations)
-                    for emitter in sorted(emitters)
-                },
+                "by_emitter": self._by_emitter,
             },
         )
+
+    def _score_process(self) -> StepOutcome:
+        """Score the decisions of a watched loop; its accuracy is what the loop says."""
+        unexercised = self._why_unexercised()
+        obligations = self.gates.coverage.obligations(self.violations)
+        run = self.gates.replay.run
+        self.scores = Scores(
+            hard_fail=False,
+            accuracy_score=None,
+            process_score=process_score(len(self.violations), obligations),
+            process_axis_exercised=unexercised is None,
+            obligations=obligations,
+            decisions=len(run.decisions),
+        )
+        return StepOutcome(
+            f"level {run.level}: no accuracy score, process {self.scores.process_score:.3f}"
+            + ("" if unexercised is None else f" (unexercised: {unexercised})"),
+            {
+                "level": run.level,
+                "unexercised": unexercised,
+                "violations": len(self.violations),
+                "by_emitter": self._by_emitter,
+            },
+        )
+
+    @property
+    def _by_emitter(self) -> dict[str, int]:
+        emitters = sorted({violation.emitter for violation in self.violations})
+        return {each: sum(v.emitter == each for v in self.violations) for each in emitters}
 
 
 def _failure(error: StepError) -> StepOutcome:

@@ -17,7 +17,7 @@ from aggregates.decisions import PastDecision, Settings
 from aggregates.playbook import DIRECTIONS, FACTORS, REMEDIES, rises
 from aggregates.rules import AppliedRemedy, evaluate_rules
 from aggregates.run import Run
-from aggregates.spec import ModelSpec
+from aggregates.spec import Spec, WatchedModel
 from monitor.schedule import learning_rate
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Effects:
 @dataclass(frozen=True)
 class _State:
     settings: Settings
-    spec: ModelSpec
+    spec: Spec
     dead: Mapping[str, int]  # units without a slope, by activation
     norm: float = math.inf  # of the epoch's gradient, about
 
@@ -176,7 +176,8 @@ class _Course:
     def _rates(self, epoch: int, settings: Settings) -> Sequence[float]:
         if settings.schedule["kind"] == "constant":
             return (settings.lr,)
-        points = max(1, min(_POINTS, self._train // _step_size(settings)))
+        steps = self._train // _step_size(settings) if self._train else _POINTS
+        points = max(1, min(_POINTS, steps))
         return [
             learning_rate(settings, epoch=epoch, fraction=(point + 1) / points)
             for point in range(points)
@@ -260,26 +261,30 @@ def _why_same_model(course: _Course, past: PastDecision, rule: str) -> str | Non
         if rule == "R6" and not swapped - _swapped_back(course, past.epoch, spec):
             return f"epoch {since} has activations that the model had before"
         dead = sum(before.dead.values())
-        reached = sum(count for name, count in before.dead.items() if _place(name) in swapped)
+        reached = sum(
+            count for name, count in before.dead.items() if {name, _place(name)} & swapped
+        )
         if rule == "R5" and 2 * reached < dead:
             return f"it reached {reached} of {dead} dead units"
     return None
 
 
-def _swapped(before: ModelSpec, after: ModelSpec) -> set[str]:
+def _swapped(before: Spec, after: Spec) -> set[str]:
     """Return the places whose activation changed to one with a slope."""
     old, new = _activations(before), _activations(after)
     return {place for place, to in new.items() if to not in (_FLAT, old.get(place, to))}
 
 
-def _swapped_back(course: _Course, epoch: int, spec: ModelSpec) -> set[str]:
+def _swapped_back(course: _Course, epoch: int, spec: Spec) -> set[str]:
     """Return the places whose activation is one that they had in an epoch up to `epoch`."""
     earlier = [_activations(course.at(at).spec) for at in range(epoch + 1)]
     now = _activations(spec)
     return {place for place, name in now.items() if any(e.get(place) == name for e in earlier)}
 
 
-def _activations(spec: ModelSpec) -> dict[str, str]:
+def _activations(spec: Spec) -> dict[str, str]:
+    if isinstance(spec, WatchedModel):
+        return {each.name: each.kind for each in spec.activations}
     blocks = {f"blocks.{number}": block.activation for number, block in enumerate(spec.blocks)}
     return {**blocks, "act": spec.activation}
 

@@ -45,11 +45,11 @@ from judge.errors import JudgeError, SandboxError, StepError
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
 from ledger.verification.verified_entries import VerifiedEntry
+from monitor.answering import Policy
 from monitor.config import RunConfig
 from monitor.datasets import Split, Splits
 from monitor.environment import describe_environment, other_kind
 from monitor.errors import ConfigurationError, MonitorError
-from monitor.loop import Policy
 from monitor.model import ResidualCNN
 from projections.errors import ProjectionError
 from projections.projector import create_schema, project
@@ -133,6 +133,8 @@ class Gates:
         replay: Replay | None = getattr(self, "replay", None)  # none where step 5 failed
         if replay is None:
             return 1.0
+        if replay.watched:
+            return 0.0
         if other_kind(replay.started.environment, self.environment):
             return 0.0
         saved = replay.submitted
@@ -183,12 +185,12 @@ class Gates:
     def _validation_images(self) -> Split | None:
         """Return what the run was validated on; step 7 says why where that cannot be."""
         with suppress(JudgeError, StepError):
-            self._loaded = own_model.load_data(self.replay.config, self.config)
+            self._loaded = own_model.load_data(self.replay.run_config, self.config)
         return None if self._loaded is None else self._loaded.validation
 
     def _waived_contract(self) -> tuple[str, ...]:
         """Return what a provocation removed from the run, or from a run that it restarts from."""
-        faults = [self.replay.config.fault, *map(_fault_of, self.record.ancestors)]
+        faults = [self.replay.run_config.fault, *map(_fault_of, self.record.ancestors)]
         taken = [fault.settings for fault in faults if fault is not None]
         return tuple(
             part
@@ -236,7 +238,8 @@ class Gates:
         entries = self.record.entries
         verify_limits(StreamEvents(entries), self.config, retrained=self.redo is not None)
         self.replay = replay_run(entries, config=self.config)
-        self.environment = describe_environment(self.replay.config)
+        if not self.replay.watched:
+            self.environment = describe_environment(self.replay.run_config)
         self.coverage = _project_coverage(entries, self.replay)
         epochs = self.replay.epochs
         started = self.replay.started
@@ -377,10 +380,10 @@ class Gates:
     def probe(self) -> StepOutcome:
         """Measure the model on our own data, and train the run again if that was asked for."""
         recorded = self.replay.started.environment
-        self.splits = self._loaded or own_model.load_data(self.replay.config, self.config)
+        self.splits = self._loaded or own_model.load_data(self.replay.run_config, self.config)
         own_model.verify_data(self.splits, self.replay, self.environment)
         differs = other_kind(recorded, self.environment)
-        strict = not differs and self.replay.config.device == "cpu"  # the judge's own device
+        strict = not differs and self.replay.run_config.device == "cpu"  # the judge's own device
         tolerance = self.config.probe_tolerance if strict else self.config.probe_tolerance_elsewhere
         evidence: dict[str, Any] = {
             "same_kind_of_machine": not differs,
@@ -473,7 +476,7 @@ class Gates:
         assert self.redo is not None, "_execute() has looked"
         for parent in reversed(self.parents):
             differs = other_kind(
-                parent.replay.started.environment, describe_environment(parent.replay.config)
+                parent.replay.started.environment, describe_environment(parent.replay.run_config)
             )
             which = f"parent run {parent.run}"
             try:
@@ -515,7 +518,7 @@ def _initial_spec_problems(replay: Replay, parent: Sequence[VerifiedEntry]) -> l
         expected = (
             ModelSpec.from_dict(restarts[-1])
             if restarts
-            else replay.config.spec(len(started.data["classes"]))
+            else replay.run_config.spec(len(started.data["classes"]))
         )
     except (ConfigurationError, LedgerError, SpecError, KeyError, TypeError) as error:
         return [f"the initial specification cannot be derived: {error}"]

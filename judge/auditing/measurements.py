@@ -15,6 +15,7 @@ import torch
 
 from aggregates.decisions import Settings
 from aggregates.noise import NoiseProbes, pool_noise
+from aggregates.run import REPORTED
 from aggregates.spec import ModelSpec
 from judge.compare import differences
 from judge.errors import StepError
@@ -74,7 +75,41 @@ def verify_measured(
             raise StepError(f"{layer['name']} has {dead!r} dead units of {layer['units']}")
 
 
-def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
+def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, level: str) -> None:
+    """Raise StepError unless the parts can come from an epoch of a watched loop.
+
+    Losses are the loop's to report. Below the level `measured` nobody looked at the model either.
+    What is missing or of the wrong type raises KeyError, TypeError or AttributeError.
+    """
+    for part in ("train", "validation"):
+        for name in ("loss", "accuracy"):
+            if measured[part][name] is not None:
+                raise StepError(f"measured {part}.{name} is recorded, but the loop reports it")
+            value = reported[part].get(name)
+            if value is not None and type(value) is not float:
+                raise StepError(f"reported {part}.{name} is {value!r}, it must be a float")
+    layers, gradients = measured["layers"], measured["gradients"]
+    if level == REPORTED and (layers or measured["activations"]):
+        raise StepError("layers are recorded, but no model was watched")
+    for layer in layers:
+        for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
+            if layer[name] is not None:
+                _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
+    norms = [layer["grad_norm"] for layer in layers if layer["grad_norm"] is not None]
+    if gradients["finite"] != all(map(math.isfinite, norms)):
+        raise StepError(f"measured gradients.finite is {gradients['finite']!r}, the norms differ")
+    steps = measured["train"]["steps"]
+    if type(steps) is not int or steps < 0:
+        raise StepError(f"measured train.steps is {steps!r}, it must be a whole number from 0")
+    _check_noise(gradients, steps, probed=False)
+    for layer in measured["activations"]:
+        _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
+        dead = layer["dead_units"]
+        if type(dead) is not int or not 0 <= dead <= layer["units"]:
+            raise StepError(f"{layer['name']} has {dead!r} dead units of {layer['units']}")
+
+
+def _check_noise(gradients: Mapping[str, Any], steps: int, *, probed: bool = True) -> None:
     """Check the probes and what follows from them; runs from before there were probes have none."""
     if not _NOISE & set(gradients):
         return
@@ -84,7 +119,7 @@ def _check_noise(gradients: Mapping[str, Any], steps: int) -> None:
             f"are recorded{_AGAIN}"
         )
     probes, pairs, spread = gradients["probes"], gradients["spread_pairs"], gradients["spread"]
-    count = -(-steps // PROBE_EVERY)
+    count = -(-steps // PROBE_EVERY) if probed else 0
     if type(probes) is not list:
         kind = type(probes).__name__
         raise StepError(f"measured gradients.probes is a {kind}, it must be a list{_AGAIN}")

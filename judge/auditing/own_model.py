@@ -148,7 +148,7 @@ def verify_data(splits: Splits, replay: Replay, here: Mapping[str, Any]) -> None
     wanted = {key: recorded.get(key) for key in found}
     if (different := next(differences(wanted, found), None)) is None:
         return
-    if data_is_outdated(replay.config, recorded, replay.started.environment, splits, here):
+    if data_is_outdated(replay.run_config, recorded, replay.started.environment, splits, here):
         raise JudgeError(OUTDATED)
     raise StepError(
         f"the data set here is not the one that the run records: {different.place} differs"
@@ -258,7 +258,7 @@ def measure_test_accuracy(model: ResidualCNN, replay: Replay, judge: JudgeConfig
     holds what step 7 found there.
     """
     try:
-        test = load_test(replay.config, judges_reading(judge))
+        test = load_test(replay.run_config, judges_reading(judge))
     except DatasetError as error:
         raise JudgeError(f"the run cannot be judged without its test set: {error}") from error
     if test.fingerprint != replay.started.data["fingerprints"]["test"]:

@@ -25,11 +25,12 @@ from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from ledger.blobs import Blobs
 from ledger.mapper import LedgerMapper
+from monitor.answering import Policy
 from monitor.code import code_sha256
 from monitor.config import RunConfig
 from monitor.environment import other_kind
 from monitor.errors import MonitorError
-from monitor.loop import Policy, prepare, train
+from monitor.loop import prepare, train
 
 _SHOWN = 50  # differences
 

@@ -19,16 +19,16 @@ from aggregates.decisions import Decision, Observation, Settings
 from aggregates.errors import AggregateError, RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
 from aggregates.rules import VERSIONS, RulesConfig, version_of
-from aggregates.run import OWN_ENDS, Run
-from aggregates.spec import ModelSpec, apply_edit
+from aggregates.run import OWN_ENDS, REPEATABLE, Run
+from aggregates.spec import ModelSpec, Spec, apply_edit, spec_of
 from judge.auditing.events import HOSTILE, StreamEvents, recorded_fields
-from judge.auditing.measurements import has_probes, verify_measured
+from judge.auditing.measurements import has_probes, verify_measured, verify_watched
 from judge.auditing.report import capped
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
-from monitor.config import RunConfig
+from monitor.config import AnyConfig, RunConfig, config_of
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
 from monitor.errors import MonitorError
 
@@ -57,15 +57,15 @@ class Replay:
 
     run: Run
     started: Any  # the first event
-    config: RunConfig
+    config: AnyConfig
     settings: Settings  # in force after the last event
-    spec: ModelSpec  # by the edits that were decided on
+    spec: Spec  # by the edits that were decided on
     epochs: int = 0  # that were measured
     newest: Mapping[str, Any] = field(default_factory=dict)  # the measured part of the latest
     dead: list[Mapping[str, int]] = field(default_factory=list)  # units by activation, by epoch
     lengths: list[float] = field(default_factory=list)  # of the gradient, by epoch
     without_probes: int | None = None  # the first epoch that has no noise probes
-    in_force: list[tuple[Settings, ModelSpec]] = field(default_factory=list)  # by epoch
+    in_force: list[tuple[Settings, Spec]] = field(default_factory=list)  # by epoch
     settings_at: list[Settings] = field(default_factory=list)  # in force at each decision
     weights: dict[str, SavedWeights] = field(default_factory=dict)  # the newest of each kind
     best_loss: float = math.inf  # of the validation, so far
@@ -74,6 +74,17 @@ class Replay:
     deliverables: Mapping[str, str] = field(default_factory=dict)
     spec_problems: list[str] = field(default_factory=list)
     settings_problems: list[str] = field(default_factory=list)
+
+    @property
+    def run_config(self) -> RunConfig:
+        """The configuration of a run that can be repeated."""
+        assert isinstance(self.config, RunConfig), "a watched run has no other steps"
+        return self.config
+
+    @property
+    def watched(self) -> bool:
+        """Whether the run was watched in a loop of its owner, so that nobody can repeat it."""
+        return self.run.level != REPEATABLE
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -164,7 +175,7 @@ def _explained(entry: VerifiedEntry) -> Iterator[None]:
 
 def _start(started: Any, config: JudgeConfig) -> Replay:
     run = started.mutate(None)
-    run_config = RunConfig.from_dict(started.config)
+    run_config = config_of(started.config)
     if not all(isinstance(part, dict) for part in (started.data, started.environment)):
         raise StepError("run.started has no `data` or no `environment`")
     if config.checks("rules_profile"):
@@ -174,11 +185,11 @@ def _start(started: Any, config: JudgeConfig) -> Replay:
         started=started,
         config=run_config,
         settings=initial_settings(run_config),
-        spec=ModelSpec.from_dict(started.spec),
+        spec=spec_of(started.spec),
     )
 
 
-def _check_hashes(started: Any, config: RunConfig) -> None:
+def _check_hashes(started: Any, config: AnyConfig) -> None:
     if different := next(differences(started.config, config.to_dict()), None):
         raise StepError(f"the recorded configuration is incomplete or differs at {different.place}")
     if started.config_hash != config.hash:
@@ -187,7 +198,9 @@ def _check_hashes(started: Any, config: RunConfig) -> None:
             recorded=started.config_hash,
             found=config.hash,
         )
-    if contradicted := _contradicted(started.environment, config):
+    if isinstance(config, RunConfig) and (
+        contradicted := _contradicted(started.environment, config)
+    ):
         raise StepError(
             "the environment contradicts the configuration: no run with this configuration can "
             f"have the recorded {contradicted}"
@@ -208,11 +221,13 @@ def _check_hashes(started: Any, config: RunConfig) -> None:
         )
 
 
-def _contradicted(environment: Mapping[str, Any], config: RunConfig) -> str | None:
+def _contradicted(environment: Mapping[str, Any], config: AnyConfig) -> str | None:
     """Return what of a recorded environment the configuration rules out on every machine.
 
     Without this, it would be one more way to be of another kind of machine than the judge's.
     """
+    if not isinstance(config, RunConfig):  # nobody trains a watched run again
+        return None
     wanted: dict[str, Any] = {"numerics": config.numerics, "threads": config.threads}
     if config.device == "cpu":
         wanted["device"] = "cpu"
@@ -224,15 +239,16 @@ def _contradicted(environment: Mapping[str, Any], config: RunConfig) -> str | No
     return next(wrong, None) or (next(missing, None) if config.numerics == PORTABLE else None)
 
 
-def initial_settings(config: RunConfig) -> Settings:
+def initial_settings(config: AnyConfig) -> Settings:
     """Return the hyperparameters that a run of this configuration begins with."""
-    warm_up = {"kind": "warm_up", "epochs": config.warm_up_epochs, "since": 0}
+    epochs = config.warm_up_epochs if isinstance(config, RunConfig) else 0
+    warm_up = {"kind": "warm_up", "epochs": epochs, "since": 0}
     return Settings(
         lr=float(config.lr),
         batch_size=config.batch_size,
         accumulation=config.accumulation,
         clip_norm=None if config.clip_norm is None else float(config.clip_norm),
-        schedule=warm_up if config.warm_up_epochs else {"kind": "constant"},
+        schedule=warm_up if epochs else {"kind": "constant"},
     )
 
 
@@ -248,18 +264,18 @@ def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
         case Run.DecisionMade():
             run.decide(_decision(event), source=event.source)
         case Run.RemedyApplied():
-            spec = ModelSpec.from_dict(event.spec)
+            spec = spec_of(event.spec)
             run.apply_remedy(event.changes, settings=event.settings, spec=spec)
         case Run.RemedyRefused():
             run.refuse_remedy(event.reason)
         case Run.RestartScheduled():
-            run.schedule_restart(ModelSpec.from_dict(event.spec))
+            run.schedule_restart(spec_of(event.spec))
         case Run.WeightsSaved():
             run.save_weights(
                 event.kind,
                 sha256=event.sha256,
                 size=event.size,
-                spec=ModelSpec.from_dict(event.spec),
+                spec=spec_of(event.spec),
                 probe=event.probe,
             )
         case Run.Ended():
@@ -305,7 +321,7 @@ def _follow(replay: Replay, event: Any) -> None:
     """Keep what later steps compare with: measurements, settings, specification, weights."""
     match event:
         case Run.EpochMeasured():
-            _check_measured(event.measured)
+            _check_measured(event.measured, watched=replay.watched)
             replay.epochs += 1
             replay.newest = event.measured
             replay.dead.append(
@@ -333,7 +349,10 @@ def _follow(replay: Replay, event: Any) -> None:
                 )
             _follow_spec(replay, decision, event)  # for the following run: this model stays
         case Run.WeightsSaved():
-            if ModelSpec.from_dict(event.spec) != replay.spec:
+            spec = replay.spec
+            if not isinstance(spec, ModelSpec):
+                raise StepError("a watched loop saves no weights in the ledger")
+            if spec_of(event.spec) != spec:
                 replay.spec_problems.append(
                     f"the {event.kind} weights of epoch {event.epoch} are recorded for a "
                     "different model than the edits produce"
@@ -343,7 +362,7 @@ def _follow(replay: Replay, event: Any) -> None:
                 event.epoch,
                 event.sha256,
                 event.size,
-                replay.spec,
+                spec,
                 event.probe,
                 replay.newest,
             )
@@ -358,11 +377,12 @@ def _length(measured: Mapping[str, Any]) -> float:
     return length if math.isfinite(length) else math.inf
 
 
-def _check_measured(measured: Mapping[str, Any]) -> None:
+def _check_measured(measured: Mapping[str, Any], *, watched: bool) -> None:
     """Raise where what later steps read, and no rule does, is missing or of the wrong kind."""
     accuracy = measured["validation"]["accuracy"]
     names = [layer["name"] for layer in measured["layers"]]
-    if type(accuracy) is not float or any(type(name) is not str for name in names):
+    expected = type(None) if watched else float
+    if type(accuracy) is not expected or any(type(name) is not str for name in names):
         raise ValueError("validation accuracy must be a float, and each layer must have a name")
 
 
@@ -372,7 +392,10 @@ def _check_saves(replay: Replay, event: Any) -> None:
     Each new minimum of the validation loss is saved as `best` before anything is decided, and
     `last` closes the last epoch; both as the loop does it.
     """
-    config, run = replay.config, replay.run
+    if replay.watched:
+        _check_watched(replay, event)
+        return
+    config, run = replay.run_config, replay.run
     own_end = isinstance(event, Run.Ended) and event.reason in OWN_ENDS
     if replay.best_due and (own_end or isinstance(event, Run.EpochMeasured | Run.DecisionMade)):
         raise StepError(
@@ -390,10 +413,10 @@ def _check_saves(replay: Replay, event: Any) -> None:
                     f"epoch {event.epoch} was measured after the last weights were saved"
                 )
             sizes = replay.started.data["sizes"]
+            spec = replay.spec
+            assert isinstance(spec, ModelSpec), "a repeatable run has no other"
             try:
-                verify_measured(
-                    event.measured, spec=replay.spec, settings=replay.settings, sizes=sizes
-                )
+                verify_measured(event.measured, spec=spec, settings=replay.settings, sizes=sizes)
             except StepError as error:
                 raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
             if replay.without_probes is None and not has_probes(event.measured):
@@ -416,6 +439,19 @@ def _check_saves(replay: Replay, event: Any) -> None:
                 raise StepError(
                     f"the run ended as completed after {run.epoch + 1} of {config.epochs} epochs"
                 )
+
+
+def _check_watched(replay: Replay, event: Any) -> None:
+    """Raise StepError if an epoch of a watched loop is impossible; its weights are its own."""
+    if not isinstance(event, Run.EpochMeasured):
+        return
+    planned = replay.config.epochs
+    if planned is not None and event.epoch >= planned:
+        raise StepError(f"epoch {event.epoch} was measured, but only {planned} epochs are planned")
+    try:
+        verify_watched(event.measured, event.reported, level=replay.run.level)
+    except StepError as error:
+        raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
 
 
 def _follow_remedy(replay: Replay, event: Any) -> None:
@@ -459,8 +495,10 @@ def _check_refused(replay: Replay, event: Any) -> None:
     if decision.edit is not None and replay.config.edits == "restart":
         replay.superseded.append((event.decision, event.epoch))
         return
-    measured = replay.newest
-    sound = measured["gradients"]["finite"] and math.isfinite(measured["validation"]["loss"])
+    if replay.watched and decision.direction in ("decrease_batch_size", "increase_batch_size"):
+        return  # only the loop's owner can change it
+    seen = replay.run.history[-1]
+    sound = seen.gradients_finite and math.isfinite(seen.val_loss)
     if sound or decision.direction == "stop" or decision.params.get("reinitialise", False):
         replay.settings_problems.append(_WRONGLY_REFUSED.format(event.decision))
 
@@ -476,7 +514,7 @@ def _derive(replay: Replay, decision: Decision, epoch: int) -> Outcome:
     )
 
 
-def _follow_spec(replay: Replay, decision: Decision, event: Any) -> ModelSpec:
+def _follow_spec(replay: Replay, decision: Decision, event: Any) -> Spec:
     """Return the specification that the decision leads to, noting where another is recorded."""
     expected = replay.spec
     if decision.edit is not None:
@@ -484,7 +522,7 @@ def _follow_spec(replay: Replay, decision: Decision, event: Any) -> ModelSpec:
             expected = apply_edit(replay.spec, decision.edit)
         except SpecError as error:
             replay.spec_problems.append(f"the edit of epoch {event.epoch} is impossible: {error}")
-    if ModelSpec.from_dict(event.spec) != expected:
+    if spec_of(event.spec) != expected:
         replay.spec_problems.append(
             f"after epoch {event.epoch} the recorded specification is not the one that "
             f"{decision.direction} leads to"

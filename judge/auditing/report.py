@@ -21,7 +21,7 @@ class StepResult:
 
     step: int  # from 1
     name: str
-    status: str  # passed, violations, failed or not_run
+    status: str  # one of aggregates.audit.STATUSES
     summary: str
     evidence: Mapping[str, Any]
 
@@ -31,7 +31,7 @@ class Scores:
     """The two scores and the values they were computed from; by default, those of a hard fail."""
 
     hard_fail: bool = True
-    accuracy_score: float = 0.0
+    accuracy_score: float | None = 0.0  # None: not possible at the run's level of evidence
     process_score: float = 0.0
     process_axis_exercised: bool = False
     test_accuracy: float | None = None

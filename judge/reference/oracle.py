@@ -138,6 +138,8 @@ def _middle(seen: Observation) -> float:
 
 def _ruined(seen: Observation) -> bool:
     """Return whether the validation loss is above ten times that of guessing."""
+    if seen.spec.classes is None:  # a watched loop with another loss than cross-entropy
+        return False
     guessing = math.log(seen.spec.classes)
     return bool(seen.history) and seen.history[-1].val_loss / guessing > 10
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from aggregates.decisions import Observation, PastDecision
 from aggregates.rules import RULE_TITLES, RULES, RulesConfig, fired_in_precedence
 from aggregates.situation import TASK, describe_observation
+from aggregates.spec import WatchedModel
 from aggregates.strategy import Effect, phases, remedy_effects
 from policies.evidence import decisions_to_show, epochs_to_show
 from policies.hindsight import NO_HINDSIGHT, Hindsight, fired_by_epoch
@@ -247,6 +248,8 @@ def _settings(seen: Observation) -> str:
 
 def _model(seen: Observation) -> str:
     spec = seen.spec
+    if isinstance(spec, WatchedModel):
+        return _watched_model(spec)
     lines = [
         f"{spec.classes} classes, {spec.channels} channels, stem stride {spec.stem_stride}, "
         f"head norm {spec.norm}, head activation {spec.activation}"
@@ -258,6 +261,20 @@ def _model(seen: Observation) -> str:
             f"norm {block.norm}, activation {block.activation}, "
             + ("with a shortcut" if block.residual else "without a shortcut")
         )
+    return "\n".join(lines)
+
+
+def _watched_model(spec: WatchedModel) -> str:
+    """Describe a model that somebody else built, by what may be changed in it."""
+    lines = [
+        f"a model of class {spec.model} with {spec.parameters} parameters, trained by its owner's "
+        "loop",
+        f"only these remedies can be carried out: {', '.join(spec.offers)}",
+    ]
+    lines += [
+        f"block {number}: activation {each.kind} at {each.name}"
+        for number, each in enumerate(spec.activations)
+    ]
     return "\n".join(lines)
 
 

@@ -37,6 +37,7 @@ from proctor.output.terminal import (
     counted,
     error_console,
     print_table,
+    told_score,
     words,
 )
 from proctor.remembering import open_remembered
@@ -293,8 +294,8 @@ def _print_report(report: AuditReport) -> None:
     elif by := told.get("provocation"):
         axis += f" by the provocation {words(by['name'])}"
     console.print(
-        f"accuracy score {scores.accuracy_score:.3f} (test accuracy {cell(scores.test_accuracy)}, "
-        f"target {cell(scores.target_accuracy)})\n"
+        f"accuracy score {told_score(scores.accuracy_score)} "
+        f"(test accuracy {cell(scores.test_accuracy)}, target {cell(scores.target_accuracy)})\n"
         f"process score  {scores.process_score:.3f} "
         f"({counted(len(report.violations), 'violation')} in "
         f"{counted(scores.obligations, 'obligation')}, {axis})"

@@ -97,6 +97,11 @@ def cell(value: Any) -> str:
     return on_one_line(str(value))
 
 
+def told_score(score: float | None) -> str:
+    """Return a score in three digits, or that there can be none at the run's level of evidence."""
+    return "not possible" if score is None else f"{score:.3f}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, which has an s, or ies, unless there is one: 2 entries."""
     if number != 1:

@@ -26,6 +26,7 @@ from monitor.config import RunConfig
 from monitor.datasets import Splits
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.terminal import told_score
 from proctor.runs.campaign_feedback import make_feedback, read_verdict
 from proctor.runs.training import (
     Attempt,
@@ -246,7 +247,8 @@ class Harness:
         scores = verdict.scores
         failed = [f"; hard fail: {s.summary}" for s in verdict.steps if s.status == "failed"]
         self._watching.say(
-            f"judged: process {scores.process_score:.3f}, accuracy {scores.accuracy_score:.3f}, "
+            f"judged: process {scores.process_score:.3f}, "
+            f"accuracy {told_score(scores.accuracy_score)}, "
             f"{len(verdict.violations)} violations" + "".join(failed)
         )
         return following_attempt(run)

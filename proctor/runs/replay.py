@@ -22,6 +22,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
 from proctor.output.summaries import INFRA_SUMMARIES
+from proctor.output.terminal import told_score
 from proctor.remembering import open_remembered
 
 
@@ -265,7 +266,7 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "key.rotated": lambda body: f"to {body['note'].splitlines()[3]}",
     "clock.jumped": lambda body: f"by {body['by'] / 1e9:.1f} s",
     "audit.scored": lambda body: (
-        f"accuracy {body['accuracy_score']:.3f}, process {body['process_score']:.3f}"
+        f"accuracy {told_score(body['accuracy_score'])}, process {body['process_score']:.3f}"
         + (", hard fail" if body["hard_fail"] else "")
     ),
 }

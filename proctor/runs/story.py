@@ -17,7 +17,7 @@ from ledger.verification.authority import AUTHORITY_EVENTS
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
-from proctor.output.terminal import as_records, console, print_table, words
+from proctor.output.terminal import as_records, console, print_table, told_score, words
 from proctor.remembering import open_remembered
 from proctor.runs.replay import audited_run, verified_runs
 from projections.projector import projected
@@ -103,11 +103,11 @@ def _records(connection: duckdb.DuckDBPyConnection, sql: str, key: str) -> list[
 def tell_story(story: dict[str, Any]) -> None:
     """Print the story."""
     summary = story["summary"]
+    planned = "" if summary["epochs_planned"] is None else f"of {summary['epochs_planned']} "
     console.print(
         f"[bold]run {summary['run_id']}[/]: {words(summary['dataset'])}, seed {summary['seed']}, "
         f"policy {words(summary['policy_name'])}, rules {summary['profile']}, "
-        f"{summary['state']} after "
-        f"{summary['epochs']} of {summary['epochs_planned']} epochs"
+        f"{summary['state']} after {summary['epochs']} {planned}epochs"
     )
     for fault in story["provocations"]:
         console.print(
@@ -190,8 +190,8 @@ def _print_verdict(story: dict[str, Any]) -> None:
     )
     print_violations(story["violations"])
     console.print(
-        f"accuracy {summary['accuracy_score']:.3f}   process {summary['process_score']:.3f} "
-        f"({summary['process_axis']})"
+        f"accuracy {told_score(summary['accuracy_score'])}   "
+        f"process {summary['process_score']:.3f} ({summary['process_axis']})"
     )
     console.print(f"the judge retrained {told_share(summary['retrained'])}")
     if not summary["audit_signed"]:
@@ -211,7 +211,7 @@ def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
     for audit in audits:
         verdict = "hard fail" if audit["hard_fail"] else "passed"
         if not audit["hard_fail"]:
-            verdict += f", accuracy {audit['accuracy_score']:.3f}, "
+            verdict += f", accuracy {told_score(audit['accuracy_score'])}, "
             verdict += f"process {audit['process_score']:.3f}"
         signed = "signed" if audit["signed"] else "unsigned"
         why = "It checked less, or no judge signed it"

@@ -12,9 +12,10 @@ from aggregates.campaign import Campaign
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
+from monitor.answering import Policy
 from monitor.config import RunConfig
 from monitor.datasets import Splits
-from monitor.loop import OnEpoch, OnStep, Policy, train
+from monitor.loop import OnEpoch, OnStep, train
 from proctor.home import Home
 from proctor.runs.labels import find_label, record_genesis
 from proctor.runs.transcript_log import Tally, TranscriptLog
@@ -124,7 +125,7 @@ def following_attempt(run: Run) -> Attempt | None:
 
     Its configuration describes the model that it starts from, as far as a configuration can.
     """
-    if run.restart_spec is None:
+    if not isinstance(run.restart_spec, ModelSpec):
         return None
     carried = ("lr", "batch_size", "accumulation", "clip_norm")
     now = {key: run.settings[key] for key in carried if key in run.settings}

@@ -13,8 +13,8 @@ from aggregates.decisions import Decision, Observation, Said
 from aggregates.playbook import DEFER, DIRECTIONS, MAX_LR
 from aggregates.provocations import apply_to_config
 from judge.config import JudgeConfig
+from monitor.answering import Policy
 from monitor.config import RunConfig
-from monitor.loop import Policy
 from policies.playbook import PlaybookPolicy
 
 SMALL: dict[str, Any] = {

@@ -20,8 +20,9 @@ from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.paths import LedgerPaths
+from monitor.answering import Policy
 from monitor.config import RunConfig
-from monitor.loop import Policy, train
+from monitor.loop import train
 
 CONFIG = RunConfig(
     train_examples=200,

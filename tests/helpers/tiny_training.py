@@ -10,8 +10,9 @@ from aggregates.playbook import DEFER
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
+from monitor.answering import Policy
 from monitor.config import RunConfig
-from monitor.loop import Policy, train
+from monitor.loop import train
 
 
 class MemoryBlobs(dict[str, bytes]):

@@ -95,7 +95,7 @@ def tell(
             except RemedyRefused as error:
                 run.refuse_remedy(str(error))
                 continue
-            now, spec = outcome.settings, outcome.spec
+            now, spec = outcome.settings, ModelSpec.from_dict(outcome.spec.to_dict())
             run.apply_remedy(outcome.changes, settings=now.to_dict(), spec=spec)
         if run.stopped:
             reason = "stopped"

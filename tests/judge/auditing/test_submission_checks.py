@@ -18,6 +18,7 @@ from torch import nn
 from aggregates.decisions import Decision, PastDecision, Settings
 from aggregates.rules import RuleEvaluation
 from aggregates.run import Run
+from aggregates.spec import ModelSpec
 from judge.auditing.defensibility import find_indefensible, repeated_words
 from judge.auditing.record import read_record
 from judge.auditing.replay import Replay, replay_run
@@ -102,21 +103,26 @@ def test_deliverable_that_is_no_plain_file_is_rejected(
 # Step 2
 
 
+@pytest.fixture
+def spec(replay: Replay) -> ModelSpec:
+    return ModelSpec.from_dict(replay.spec.to_dict())
+
+
 def fresh(model: nn.Module) -> Examination:
     return Examination(
         stage="done", problem=None, isolation="", printed={}, fresh=model.state_dict()
     )
 
 
-def test_contract_holds_when_the_model_is_fresh(replay: Replay) -> None:
+def test_contract_holds_when_the_model_is_fresh(spec: ModelSpec) -> None:
     for seed in range(20):
-        verify_contract(replay.spec, fresh(ResidualCNN(replay.spec, seed=seed)))
+        verify_contract(spec, fresh(ResidualCNN(spec, seed=seed)))
 
 
-def test_contract_holds_when_the_last_of_a_block_starts_at_zero(replay: Replay) -> None:
-    model = ResidualCNN(replay.spec)
+def test_contract_holds_when_the_last_of_a_block_starts_at_zero(spec: ModelSpec) -> None:
+    model = ResidualCNN(spec)
     nn.init.zeros_(model.get_parameter("blocks.0.conv2.weight"))
-    verify_contract(replay.spec, fresh(model))
+    verify_contract(spec, fresh(model))
 
 
 @pytest.mark.parametrize(
@@ -129,13 +135,13 @@ def test_contract_holds_when_the_last_of_a_block_starts_at_zero(replay: Replay) 
     ],
 )
 def test_initialisation_that_is_not_he_s_is_rejected(
-    replay: Replay, name: str, initialise: Callable[[Any], Any], words: str
+    spec: ModelSpec, name: str, initialise: Callable[[Any], Any], words: str
 ) -> None:
-    model = ResidualCNN(replace(replay.spec, channels=16))
+    model = ResidualCNN(replace(spec, channels=16))
     with torch.no_grad():
         initialise(model.get_parameter(name))
     with pytest.raises(StepError, match=words):
-        verify_contract(replay.spec, fresh(model))
+        verify_contract(spec, fresh(model))
 
 
 @pytest.mark.parametrize(
@@ -143,12 +149,12 @@ def test_initialisation_that_is_not_he_s_is_rejected(
     [({"residual": False}, "no residual connection"), ({"norm": "none"}, "no BatchNorm")],
 )
 def test_specification_outside_the_contract_is_rejected(
-    replay: Replay, change: dict[str, Any], words: str
+    spec: ModelSpec, change: dict[str, Any], words: str
 ) -> None:
-    blocks = tuple(replace(block, **change) for block in replay.spec.blocks)
-    spec = replace(replay.spec, blocks=blocks, norm=change.get("norm", "batch"))
+    blocks = tuple(replace(block, **change) for block in spec.blocks)
+    changed = replace(spec, blocks=blocks, norm=change.get("norm", "batch"))
     with pytest.raises(StepError, match=words):
-        verify_contract(spec, fresh(ResidualCNN(spec)))
+        verify_contract(changed, fresh(ResidualCNN(changed)))
 
 
 # Step 3

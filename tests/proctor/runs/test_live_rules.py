@@ -16,8 +16,9 @@ from aggregates.provocations import apply_to_config
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
 from ledger.application import LedgerApplication
+from monitor.answering import Policy
 from monitor.config import RunConfig
-from monitor.loop import Policy, train
+from monitor.loop import train
 from policies.playbook import PlaybookPolicy
 from proctor.home import Home
 

@@ -1,0 +1,408 @@
+"""A training whose loop belongs to somebody else, under watch.
+
+Hooks see the live model, so gradients, updates and activations are measured; losses and accuracies
+are what the loop reports. A decision is carried out as far as the loop allows: learning rate,
+clipping, stop, starting weights, another activation, and the batch size where the loop can change
+it. The rules whose remedies cannot be carried out are waived when the run starts.
+
+Source: docs/reference/python.md.
+I/O: appends to the log that was passed in.  Units: epochs from 0, learning rates per step.
+"""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from aggregates.canonical import digest
+from aggregates.decisions import Decision, Settings
+from aggregates.errors import RemedyRefused
+from aggregates.outcomes import Changes, derive_outcome
+from aggregates.playbook import DIRECTIONS
+from aggregates.rules import RULES
+from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
+from monitor.answering import Policy, answer_rules
+from monitor.config import WatchConfig
+from monitor.diagnostics import EpochWatch
+from monitor.errors import WatchError
+from monitor.remedies import is_finite
+from monitor.schedule import learning_rate
+from monitor.session import Session
+
+SetBatchSize = Callable[[int], object]  # tells the loop to use batches of so many examples
+
+_ACTIVATIONS: Mapping[type[nn.Module], str] = {
+    nn.GELU: "gelu",
+    nn.LeakyReLU: "leaky_relu",
+    nn.ReLU: "relu",
+}
+_MODULES = {kind: module for module, kind in _ACTIVATIONS.items()}
+_RATE = ("decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr")
+_BATCHES = ("increase_batch_size", "decrease_batch_size")
+_UNKNOWN_STEPS = 160  # of the first epoch, for how often an update is looked at
+
+
+def describe_model(
+    model: nn.Module | None, *, rates: bool, batches: bool, classes: int | None
+) -> WatchedModel:
+    """Return what a run records of a model, and which remedies can be carried out on it."""
+    swappable = [] if model is None else list(_swappable(model))[:MAX_BLOCKS]
+    named = () if model is None else model.named_parameters()
+    shapes = {name: list(parameter.shape) for name, parameter in named}
+    return WatchedModel(
+        model="none" if model is None else type(model).__qualname__,
+        parameters=sum(math.prod(shape) for shape in shapes.values()),
+        sha256=digest(shapes),
+        activations=tuple(
+            WatchedActivation(name, _ACTIVATIONS[type(module)]) for name, module in swappable
+        ),
+        offers=(
+            *(_RATE if rates else ()),
+            *(_BATCHES if batches else ()),
+            "stop",
+            *(("swap_activation",) if swappable else ()),
+        ),
+        classes=classes,
+    )
+
+
+def waived_without(spec: WatchedModel) -> tuple[str, ...]:
+    """Return the rules with a side that no offered remedy answers."""
+    return tuple(
+        rule
+        for rule in RULES
+        if not all(set(offered) & {*spec.offers} for offered in DIRECTIONS[rule].values())
+    )
+
+
+def _swappable(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for name, module in model.named_modules():
+        if name and type(module) in _ACTIVATIONS:
+            yield name, module
+
+
+class WatchedState:
+    """Model, optimizer and settings of a watched loop, as decisions change them."""
+
+    def __init__(
+        self,
+        config: WatchConfig,
+        model: nn.Module | None,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        spec: WatchedModel,
+        set_batch_size: SetBatchSize | None,
+    ) -> None:
+        self.config = config
+        self.settings = Settings(
+            lr=float(config.lr),
+            batch_size=config.batch_size,
+            accumulation=config.accumulation,
+            clip_norm=None if config.clip_norm is None else float(config.clip_norm),
+        )
+        self._model = model
+        self._optimizer = optimizer
+        self._spec = spec
+        self._set_batch_size = set_batch_size
+        self._start = {} if model is None else _copy(model)
+
+    @property
+    def train_examples(self) -> int:
+        """How many training examples there are; 0: nobody said."""
+        return self.config.train_examples or 0
+
+    @property
+    def spec(self) -> Spec:
+        """The model as it is now."""
+        return self._spec
+
+    def execute(self, decision: Decision, *, epoch: int) -> Changes:
+        """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
+        fresh = bool(decision.params.get("reinitialise", False))
+        needs_weights = decision.direction != "stop" and not fresh
+        if self._model is not None and needs_weights and not is_finite(self._model):
+            raise RemedyRefused(
+                "the weights are not finite, and only the starting weights bring them back"
+            )
+        outcome = derive_outcome(
+            decision,
+            settings=self.settings,
+            spec=self._spec,
+            epoch=epoch,
+            max_batch_size=self.config.max_batch_size,
+            train_examples=self.train_examples,
+        )
+        if decision.edit is not None:
+            self._swap(apply_edit(self._spec, decision.edit))
+        elif outcome.settings.batch_size != self.settings.batch_size:
+            self._resize(outcome.settings.batch_size)
+        self.settings = outcome.settings
+        if fresh:
+            self._begin_again()
+        return outcome.changes
+
+    def _swap(self, spec: WatchedModel) -> None:
+        assert self._model is not None, "nothing is offered without a model"
+        for before, after in zip(self._spec.activations, spec.activations, strict=True):
+            if before.kind != after.kind:
+                now = self._model.get_submodule(before.name)
+                new = _MODULES[after.kind]().train(now.training)
+                self._model.set_submodule(before.name, new)
+        self._spec = spec
+
+    def _resize(self, size: int) -> None:
+        assert self._set_batch_size is not None, "it is not offered without"
+        try:
+            self._set_batch_size(size)
+        except Exception as error:
+            raise RemedyRefused(
+                f"the loop cannot use batches of {size}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _begin_again(self) -> None:
+        """Put the starting weights back, and empty the optimizer's memory."""
+        assert self._model is not None, "it is not offered without"
+        with torch.no_grad():
+            for name, value in (*self._model.named_parameters(), *self._model.named_buffers()):
+                if name in self._start:
+                    value.copy_(self._start[name])
+        if self._optimizer is not None:
+            self._optimizer.state = defaultdict(dict)
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of all parameters and buffers, in main memory."""
+    found = (*model.named_parameters(), *model.named_buffers())
+    return {name: value.detach().to("cpu", copy=True) for name, value in found}
+
+
+class WatchedRun:
+    """One watched training: epochs(), step() after each backward pass, validate() after each epoch.
+
+    watch() makes it. A call out of order raises WatchError, and the run is closed as failed.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        state: WatchedState,
+        policy: Policy,
+        *,
+        model: nn.Module | None,
+        optimizer: torch.optim.Optimizer | None,
+    ) -> None:
+        self._session = session
+        self._state = state
+        self._policy = policy
+        self._model = model
+        self._optimizer = optimizer
+        self._watch: EpochWatch | None = None
+        self._open = False  # whether an epoch is being trained
+        self._steps = 0  # of the epoch
+        self._last_steps: int | None = None  # of the epoch before
+        self._losses: list[Tensor] = []  # of the epoch, where no model is watched
+        self._began = 0.0
+
+    @property
+    def id(self) -> str:
+        """The run's id, as `proctor show` takes it."""
+        return str(self._session.run.id)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a decision has stopped the training."""
+        return self._session.run.stopped
+
+    @property
+    def lr(self) -> float:
+        """The learning rate that decisions have led to; the loop's own schedule multiplies it."""
+        return self._state.settings.lr
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a batch, as decisions have left it."""
+        return self._state.settings.batch_size
+
+    def epochs(self, count: int | None = None) -> Iterator[int]:
+        """Yield the numbers of the epochs, from 0, until all are done or a decision stops.
+
+        `count` defaults to what watch() was told, and cannot be above it.
+        """
+        planned = self._state.config.epochs
+        count = planned if count is None else count
+        if count is None:
+            raise WatchError("give the number of epochs, as in run.epochs(20)")
+        if planned is not None and count > planned:
+            raise WatchError(f"epochs({count}) is above the {planned} epochs that watch() was told")
+        for _ in range(count):
+            if self.stopped:
+                return
+            self.begin_epoch()
+            yield self._session.run.epoch + 1
+            if self._open:
+                raise WatchError(
+                    "the epoch has no validation; call run.validate(loss=...) at its end"
+                )
+
+    def begin_epoch(self) -> None:
+        """Begin an epoch; epochs() does it by itself."""
+        if self._open:
+            raise WatchError("an epoch is open; call run.validate(loss=...) before the next begins")
+        if self.stopped:
+            raise WatchError("a decision has stopped the training; leave the loop")
+        self._open, self._steps, self._losses = True, 0, []
+        self._began = time.monotonic()
+        if self._model is not None:
+            settings = self._state.settings
+            self._watch = EpochWatch(
+                self._model,
+                effective_batch=settings.batch_size * settings.accumulation,
+                steps=self._last_steps or _UNKNOWN_STEPS,
+            )
+
+    def step(
+        self,
+        loss: Tensor,
+        *,
+        examples: int | None = None,
+        update: bool = True,
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        """Measure the gradients that backward() has left, and take the optimizer's step.
+
+        The gradients are bounded where the run has a clip_norm, and removed behind the step.
+        `loss` is the batch's mean loss, a scalar; `examples` its size, by default the batch size.
+        With `update=False` the gradients stay, to be added to: for all but the last batch of an
+        accumulated step. `scaler` is that of float16 training.
+        """
+        if not self._open:
+            raise WatchError("step() belongs in an epoch; loop over run.epochs()")
+        if loss.numel() != 1:
+            raise WatchError(f"step() takes a scalar loss, not one of shape {tuple(loss.shape)}")
+        examples = self.batch_size if examples is None else examples
+        if self._watch is None or self._optimizer is None:
+            self._losses.append(loss.detach().reshape(()))
+            self._steps += update
+            return
+        self._watch.told_loss(loss, examples=examples)
+        if not update:
+            return
+        if scaler is not None:
+            scaler.unscale_(self._optimizer)
+        self._watch.gradients()
+        clip_norm = self._state.settings.clip_norm
+        if clip_norm is not None:
+            parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+        rates = [group["lr"] for group in self._optimizer.param_groups]
+        factor = self._factor()
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["lr"] * factor
+        if scaler is None:
+            self._optimizer.step()
+        else:
+            scaler.step(self._optimizer)
+            scaler.update()
+        for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate  # the loop's own schedule goes on as if nothing had been changed
+        self._watch.updated()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._steps += 1
+
+    def validate(
+        self, *, loss: float, accuracy: float | None = None, **metrics: float
+    ) -> list[str]:
+        """End the epoch: record it, evaluate the rules, and carry decisions out.
+
+        `loss` and `accuracy` (from 0 to 1) are of the validation set, as the loop computes them;
+        `metrics` are anything else worth recording. Returns what was decided, one line each.
+        """
+        if not self._open:
+            raise WatchError("validate() ends an epoch; loop over run.epochs()")
+        if not self._steps:
+            raise WatchError("the epoch has no step; call run.step(loss) after loss.backward()")
+        validation = {"loss": _number("loss", loss)}
+        if accuracy is not None:
+            validation["accuracy"] = _number("accuracy", accuracy)
+        told = {name: _number(name, value) for name, value in metrics.items()}
+        measured, losses = self._measured()
+        reported = {
+            "train": {"loss": losses},
+            "validation": validation,
+            "metrics": told,
+            "lr": [] if self._optimizer is None else self._rates(),
+            "seconds": time.monotonic() - self._began,
+        }
+        self._open, self._watch, self._last_steps = False, None, self._steps
+        run = self._session.run
+        before = len(run.decisions)
+        self._session.record_epoch(measured, reported)
+        answer_rules(self._session, self._state, self._policy)
+        return [
+            f"{past.decision.direction} for {', '.join(past.decision.cites)}: "
+            f"{past.outcome or 'deferred'}"
+            for past in run.decisions[before:]
+        ]
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the run, as failed or interrupted where `error` is the reason."""
+        if self._watch is not None:
+            self._watch.close()
+        if error is not None:
+            self._session.abort(error)
+        elif self._session.run.end_reason is None:
+            self._session.end("stopped" if self.stopped else "completed")
+
+    def _factor(self) -> float:
+        """Return what decisions multiply the loop's own learning rate by, in this step."""
+        config, settings = self._state.config, self._state.settings
+        steps = self._last_steps or self._steps + 1
+        fraction = min(1.0, (self._steps + 1) / steps)
+        epoch = self._session.run.epoch + 1
+        return learning_rate(settings, epoch=epoch, fraction=fraction) / config.lr
+
+    def _rates(self) -> list[float]:
+        assert self._optimizer is not None
+        factor = self._factor()
+        return [float(group["lr"]) * factor for group in self._optimizer.param_groups]
+
+    def _measured(self) -> tuple[dict[str, Any], float]:
+        """Return the measured part of the epoch, and the mean of the losses that the loop gave."""
+        settings = self._state.settings.to_dict()
+        lacks = {"loss": None, "accuracy": None, "examples": None}
+        if self._watch is None:
+            loss = float(torch.stack(self._losses).double().mean())
+            gradients = dict.fromkeys(
+                (
+                    "total_norm_mean",
+                    "signal_to_noise",
+                    "signal_to_noise_low",
+                    "signal_to_noise_high",
+                    "noise_scale",
+                    "norm_noise_scale",
+                    "spread",
+                )
+            )
+            found: dict[str, Any] = {
+                "gradients": {**gradients, "finite": True, "probes": [], "spread_pairs": 0},
+                "layers": [],
+                "activations": [],
+                "train": {**lacks, "steps": self._steps},
+            }
+        else:
+            self._watch.close()
+            found = self._watch.measured()
+            loss = float(found["train"]["loss"])
+            found["train"] = {**lacks, "steps": self._steps}
+        return {**found, "validation": lacks, "settings": settings}, loss
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise WatchError(f"{name} must be a number, not {value!r:.100}") from None

@@ -1,0 +1,143 @@
+"""Your own training loop under watch: the Python API of Proctor.
+
+I/O: appends to the home's ledger.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import torch
+from torch import nn
+
+from aggregates.rules import PROFILES
+from aggregates.run import MEASURED, REPORTED, Run
+from monitor.answering import Policy
+from monitor.config import RunConfig, WatchConfig
+from monitor.environment import describe_environment
+from monitor.errors import WatchError
+from monitor.session import Session
+from monitor.watching import (
+    SetBatchSize,
+    WatchedRun,
+    WatchedState,
+    describe_model,
+    waived_without,
+)
+from proctor.home import Home
+from proctor.runs.labels import find_label, record_genesis
+from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.training import Told
+
+__all__ = ["WatchedRun", "watch"]
+
+
+@contextmanager
+def watch(
+    model: nn.Module | None,
+    optimizer: torch.optim.Optimizer | None,
+    *,
+    name: str,
+    batch_size: int,
+    epochs: int | None = None,
+    accumulation: int = 1,
+    train_examples: int | None = None,
+    classes: int | None = None,
+    clip_norm: float | None = None,
+    set_batch_size: SetBatchSize | None = None,
+    max_batch_size: int | None = None,
+    seed: int | None = None,
+    policy: str | Policy = "playbook",
+    policy_settings: Sequence[str] = (),
+    profile: str = "calibrated",
+    waived: Sequence[str] = (),
+    home: str | os.PathLike[str] | None = None,
+) -> Iterator[WatchedRun]:
+    """Watch a training loop of your own, and record it as a run of the home's ledger.
+
+    Hooks measure the gradients, updates and activations of `model` (evidence level `measured`).
+    With `model` and `optimizer` None, the run is what the loop says (level `reported`).
+
+    name: of the run, as tables show it.  batch_size, accumulation: examples in a batch, batches
+    in an optimizer step.  epochs: how many are planned, if known.  train_examples: in an epoch.
+    classes: of a classification by cross-entropy; leave it out for any other loss.  clip_norm:
+    gradients above this norm are scaled down to it; give it here instead of clipping yourself, so
+    that the gradients are measured before.  set_batch_size: called with a new batch size when a
+    decision changes it, with max_batch_size as the most that fits; without it, no decision can.
+    policy: a name as for `proctor run --policy`, with `policy_settings` as for `--set`, or an
+    object with `name`, `describe()` and `decide()`.  home: default $PROCTOR_HOME, else .proctor.
+
+    The run ends with the block: as completed, as stopped by a decision, or, with an exception, as
+    failed or interrupted. Raises WatchError or ConfigurationError before anything is recorded if
+    an argument is wrong.
+    """
+    if (model is None) != (optimizer is None):
+        raise WatchError("give both model and optimizer, or None for both to report losses alone")
+    place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
+    spec = describe_model(
+        model,
+        rates=optimizer is not None,
+        batches=set_batch_size is not None and train_examples is not None,
+        classes=classes,
+    )
+    config = WatchConfig(
+        level=REPORTED if model is None else MEASURED,
+        name=name,
+        epochs=epochs,
+        batch_size=batch_size,
+        max_batch_size=max_batch_size or batch_size,
+        train_examples=train_examples,
+        accumulation=accumulation,
+        lr=1.0 if optimizer is None else float(optimizer.param_groups[0]["lr"]),
+        clip_norm=None if clip_norm is None else float(clip_norm),
+        optimizer="none" if optimizer is None else type(optimizer).__qualname__,
+        seed=seed,
+        profile=profile,
+        waived=tuple(dict.fromkeys((*waived_without(spec), *waived))),
+    )
+    choice = PolicyChoice.read(policy, policy_settings) if isinstance(policy, str) else None
+    run_id = uuid4()
+    with place.open_log() as log, place.running(run_id):
+        if place.may_append("line.opened"):
+            record_genesis(log)
+        if choice is None:
+            assert not isinstance(policy, str)
+            deciding = policy
+        else:
+            prepared = make_policies(choice, log, place.blobs)(run_id, Told())
+            deciding = prepared.policy
+            if prepared.transcript is not None:
+                prepared.transcript.open({"name": deciding.name, **deciding.describe()})
+        run = Run.start(
+            config=config.to_dict(),
+            config_hash=config.hash,
+            rules=PROFILES[profile],
+            spec=spec,
+            data={"dataset": name, "classes": [], "sizes": {"train": train_examples or 0}},
+            environment={
+                **describe_environment(RunConfig()),
+                "numerics": "own",
+                "threads": torch.get_num_threads(),
+                "device": _device(model),
+            },
+            policy={"name": deciding.name, **deciding.describe()},
+            checkpoint=find_label(log).checkpoint,
+            run_id=run_id,
+        )
+        state = WatchedState(config, model, optimizer, spec=spec, set_batch_size=set_batch_size)
+        watched = WatchedRun(
+            Session(run, log=log), state, deciding, model=model, optimizer=optimizer
+        )
+        try:
+            yield watched
+        except BaseException as error:
+            watched.close(error)
+            raise
+        watched.close()
+
+
+def _device(model: nn.Module | None) -> str:
+    found = None if model is None else next(model.parameters(), None)
+    return "none" if found is None else str(found.device)
