@@ -197,6 +197,7 @@ SELECT
     AVG(CAST(t.validation_failures = 0 AS INTEGER)) AS valid,
     MEDIAN(d.seconds) AS seconds,
     AVG(TRY_CAST(t.metrics ->> '$.bytes' AS DOUBLE)) AS bytes,
+    AVG(TRY_CAST(t.metrics ->> '$.prompt_tokens' AS DOUBLE)) AS prompt_tokens,
     AVG(TRY_CAST(t.metrics ->> '$.tokens' AS DOUBLE)) AS tokens,
     AVG(TRY_CAST(t.metrics ->> '$.budget' AS DOUBLE)) AS budget_utilisation,
     AVG(TRY_CAST(t.metrics ->> '$.precision' AS DOUBLE)) AS "precision"
@@ -217,8 +218,9 @@ COMMENT ON COLUMN task_use.success IS 'Share of them that were right';
 COMMENT ON COLUMN task_use.valid IS 'Share of them without a part that was refused';
 COMMENT ON COLUMN task_use.seconds IS 'Wall clock of one answer, median';
 COMMENT ON COLUMN task_use.bytes IS 'Mean size of the prompt that was made; NULL: the task makes none';
-COMMENT ON COLUMN task_use.tokens IS 'Mean tokens of a model''s answer; NULL: the task asks no model';
-COMMENT ON COLUMN task_use.budget_utilisation IS 'Mean share of the token limit that was used; NULL: likewise';
+COMMENT ON COLUMN task_use.prompt_tokens IS 'Mean tokens that a model was asked with; NULL: the task asks no model, or its server counts none';
+COMMENT ON COLUMN task_use.tokens IS 'Mean tokens that it answered with; NULL: likewise';
+COMMENT ON COLUMN task_use.budget_utilisation IS 'Mean share of the tokens that it may answer with; NULL: likewise';
 COMMENT ON COLUMN task_use.precision IS 'Mean precision of the selected rows; NULL: the task does not measure it';
 
 -- Stages of a run are what models were asked for, and the rest of it; those of a proposal are the

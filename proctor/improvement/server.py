@@ -17,7 +17,7 @@ from uuid import UUID, uuid5
 
 from aggregates.canonical import digest
 from judge.gauntlet.errors import CandidateError, GauntletError
-from judge.gauntlet.tasks.hidden_tests import BY_MODEL, ByTests
+from judge.gauntlet.tasks.hidden_tests import BY_MODEL, ByTests, Said
 from judge.gauntlet.tasks.scoring import Scorer
 from ledger.application import LedgerApplication
 from ledger.blobs import Blobs
@@ -59,10 +59,8 @@ class LineServer:
         self._blobs = blobs
         self._asked: tuple[Asker, _Remembering, str] | None = None
 
-    def ask(
-        self, messages: list[dict[str, str]], schema: dict[str, Any], /, *, seed: int
-    ) -> Mapping[str, Any]:
-        """Return the rung and the message; CandidateError: the request itself was refused."""
+    def ask(self, messages: list[dict[str, str]], schema: dict[str, Any], /, *, seed: int) -> Said:
+        """Return the model's answer; CandidateError: the request itself was refused."""
         asker, client, rung = self._asked = self._asked or self._connect()
         try:
             asked = asker.ask(
@@ -83,7 +81,14 @@ class LineServer:
                 f"{asker.endpoint} did not answer a reference task: {asked.problem}; start the "
                 "server, then continue with `proctor infra run`"
             )
-        return {"rung": rung, "message": dict(client.last.message)}
+        usage = client.last.usage or {}
+        return Said(
+            rung=rung,
+            message=dict(client.last.message),
+            prompt_tokens=usage.get("prompt_tokens"),
+            tokens=usage.get("completion_tokens"),
+            limit=self._settings.max_tokens,
+        )
 
     def _connect(self) -> tuple[Asker, _Remembering, str]:
         from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import

@@ -382,7 +382,7 @@ def synthetic_proposal(
             seed=7,
             success=success,
             validation_failures=0,
-            metrics={"recall": float(success)},
+            metrics={"recall": float(success), "tokens": 40.0, "budget": 0.25},
             problem=None,
             isolation=confined,
         )

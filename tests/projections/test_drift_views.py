@@ -79,7 +79,8 @@ def test_six_measures_are_those_of_the_checkpoint(log: LedgerApplication, tmp_pa
             "WHERE calls > 0 OR kind = 'proposal' ORDER BY kind, stage, calls"
         ).fetchall()
         answers = connection.execute(
-            "SELECT arm, task, answers, success, seconds >= 0 FROM task_use ORDER BY commit, arm"
+            "SELECT arm, task, answers, success, seconds >= 0, tokens, budget_utilisation "
+            "FROM task_use ORDER BY commit, arm"
         ).fetchall()
         benchmarked = connection.execute(
             "SELECT benchmark_answers, benchmark_success, benchmark_seconds >= 0 "
@@ -89,10 +90,10 @@ def test_six_measures_are_those_of_the_checkpoint(log: LedgerApplication, tmp_pa
     assert sorted({stage for kind, stage, *_ in used if kind == "proposal"}) == stages
     assert used[-2:] == [("run", "decide", 1, 40, 40 / 1024), ("run", "probe", 1, 40, 40 / 1024)]
     assert sorted(answers) == [
-        ("base", "first", 1, 0.0, True),
-        ("base", "first", 1, 1.0, True),
-        ("candidate", "first", 1, 0.0, True),
-        ("candidate", "first", 1, 1.0, True),
+        ("base", "first", 1, 0.0, True, 40.0, 0.25),
+        ("base", "first", 1, 1.0, True, 40.0, 0.25),
+        ("candidate", "first", 1, 0.0, True, 40.0, 0.25),
+        ("candidate", "first", 1, 1.0, True, 40.0, 0.25),
     ]
     assert benchmarked == [(2, 0.5, True)] * 2
     assert found[0] == pytest.approx((0.85, 40 / 1024, 0.6, 0.5, 0.9, 0.5))

@@ -15,7 +15,7 @@ I/O: processes; folders below the bench's.  Units: seconds, bytes.
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ __all__ = [
     "Bench",
     "ByTests",
     "Expected",
+    "Said",
     "Server",
     "check_hidden",
     "run_hidden",
@@ -83,15 +84,24 @@ class _Request(Struct, frozen=True, forbid_unknown_fields=True):
     schema: dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """A server's answer to one request; what is None was not counted by the server."""
+
+    rung: str
+    message: Mapping[str, Any]
+    prompt_tokens: int | None = None
+    tokens: int | None = None  # of the answer
+    limit: int | None = None  # of tokens that the answer may have
+
+
 class Server(Protocol):
     """A language model that answers for both arms alike."""
 
     seconds: float  # the most that one request takes
 
-    def ask(
-        self, messages: list[dict[str, str]], schema: dict[str, Any], /, *, seed: int
-    ) -> Mapping[str, Any]:
-        """Return {"rung": ..., "message": ...}.
+    def ask(self, messages: list[dict[str, str]], schema: dict[str, Any], /, *, seed: int) -> Said:
+        """Return the model's answer.
 
         Raises CandidateError where the request is at fault, GauntletError where the server is.
         """
@@ -133,27 +143,42 @@ class ByTests:
     def _score(self, task: "Task", ask: "Ask", *, bench: Bench) -> "Score":
         from judge.gauntlet.tasks.scoring import Score  # noqa: PLC0415 - it imports this module
 
-        requests, answer = self._answer(task, ask)
+        answers, answer = self._answer(task, ask)
         found = run_hidden(task, _diff_of(answer), bench)
         return Score(
             success=found.problem is None,
             validation_failures=0,
-            metrics={"steps": float(requests)},
+            metrics={"steps": float(len(answers)), **_use(answers)},
             problem=found.problem and _in_short(task, found),
         )
 
-    def _answer(self, task: "Task", ask: "Ask") -> tuple[int, Any]:
-        """Return how often the server was asked, and the candidate's answer."""
-        answer = ask(_ANSWER)
-        for number in range(MOST_REQUESTS):
+    def _answer(self, task: "Task", ask: "Ask") -> tuple[list[Said], Any]:
+        """Return what the server answered to each request, and the candidate's answer."""
+        answer, answers = ask(_ANSWER), list[Said]()
+        for _ in range(MOST_REQUESTS):
             if not (isinstance(answer, dict) and answer.keys() == {"messages", "schema"}):
-                return number, answer
+                break
             if self.server is None:
                 raise CandidateError("it asks for a language model, and the task is not for one")
             messages, schema = _request_of(answer)
             said = self.server.ask(messages, schema, seed=task.seed % 2**31)
-            answer = ask({"ask": "read", **said})
-        return MOST_REQUESTS, answer
+            answers.append(said)
+            answer = ask({"ask": "read", "rung": said.rung, "message": said.message})
+        return answers, answer
+
+
+def _use(answers: Sequence[Said]) -> dict[str, float]:
+    """Return the tokens of all requests, and the mean share of the limit that answers took."""
+    found = {}
+    for name in ("prompt_tokens", "tokens"):
+        counts = [getattr(each, name) for each in answers]
+        if counts and None not in counts:
+            found[name] = float(sum(counts))
+    limits = [each.limit for each in answers]
+    if "tokens" in found and None not in limits:
+        shares = [(each.tokens or 0) / (each.limit or 1) for each in answers]
+        found["budget"] = sum(shares) / len(shares)
+    return found
 
 
 def check_hidden(expected: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "METRICS",
     "QUESTION",
     "SCORERS",
+    "USE",
     "Ask",
     "Metric",
     "Score",
@@ -58,6 +59,8 @@ METRICS: Mapping[str, Metric] = {
     "rows": Metric(better="lower", guard="recall"),
     "steps": Metric(better="lower", guard="success"),
 }
+USE = ("budget", "prompt_tokens", "tokens")
+"""What a model was asked and answered: recorded beside the metrics, and never compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +74,12 @@ class Score:
 
     def __post_init__(self) -> None:
         for name, value in self.metrics.items():
-            if name not in METRICS or not math.isfinite(value):
+            if name not in (*METRICS, *USE) or not math.isfinite(value):
                 raise GauntletError(
                     f"the scorer returned {name} = {value}, which is not a known metric"
                 )
+            if name in USE:
+                continue
             guard = METRICS[name].guard
             if guard not in {None, "success", *self.metrics}:
                 raise GauntletError(

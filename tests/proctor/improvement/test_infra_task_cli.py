@@ -91,7 +91,8 @@ def test_every_call_for_a_task_is_recorded_and_a_silent_server_is_nobodys_loss(
         with line.log() as log:
             asked = LineServer(settings, line=line.id, log=log, blobs=line.home.blobs)
             said = asked.ask(messages, schema, seed=5)
-            assert (said["rung"], said["message"]["content"]) == ("prompt", '{"said": 1}')
+            assert (said.rung, said.message["content"]) == ("prompt", '{"said": 1}')
+            assert (said.prompt_tokens, said.tokens, said.limit) == (100, 20, 1024)
             assert (server.requests[0]["seed"], server.requests[0]["temperature"]) == (5, 0.0)
             server.behaviour = lambda *_: Reply({}, 400)
             with pytest.raises(CandidateError, match="refuses the request with status 400"):

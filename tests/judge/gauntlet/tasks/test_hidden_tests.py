@@ -20,6 +20,7 @@ from judge.gauntlet.tasks.hidden_tests import (
     TESTED,
     Bench,
     ByTests,
+    Said,
     check_hidden,
     run_hidden,
 )
@@ -138,13 +139,15 @@ def test_task_that_fails_before_and_passes_after_is_sound(task: Task, bench: Ben
     assert [*bench.scratch.iterdir()] == []
 
 
-def test_score_says_how_many_hidden_cases_pass(task: Task, bench: Bench) -> None:
+def test_score_says_how_many_hidden_cases_pass_and_counts_tokens(task: Task, bench: Bench) -> None:
     wrong = BEFORE["slugs/text.py"].replace("'-', text.lower()", "'', text.lower()")
     answer = {"diff": diff_of("slugs/text.py", BEFORE["slugs/text.py"], wrong).decode()}
-    scorer = SCORERS[TESTED]
-    assert isinstance(scorer, ByTests)
-    found = scorer.on(bench)(task, lambda _: answer)
+    request = {"messages": [{"role": "user", "content": "?"}], "schema": {"type": "object"}}
+    replies = iter([request, request, answer])
+    found = ByTests(by_model=True, server=Server()).on(bench)(task, lambda _: next(replies))
     assert (found.success, found.problem) == (False, "1 of 2 hidden cases pass")
+    used = {"steps": 2.0, "prompt_tokens": 60.0, "tokens": 3.0, "budget": pytest.approx(0.15)}
+    assert found.metrics == used
 
 
 LINK = (
@@ -188,9 +191,10 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def ask(self, messages: Any, schema: Any, /, *, seed: int) -> Mapping[str, Any]:
+    def ask(self, messages: Any, schema: Any, /, *, seed: int) -> Said:
         self.asked.append((messages, schema, seed))
-        return {"rung": "prompt", "message": {"content": "x"}}
+        counted = {"prompt_tokens": 30, "tokens": len(self.asked), "limit": 10}
+        return Said(rung="prompt", message={"content": "x"}, **counted)
 
 
 def test_candidate_reaches_the_model_through_us_a_few_times_only(task: Task, bench: Bench) -> None:
