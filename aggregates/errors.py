@@ -25,5 +25,9 @@ class MeasurementError(AggregateError):
     """The measured part of an epoch lacks a field or holds a value of the wrong kind."""
 
 
+class WeightsError(AggregateError):
+    """Weights that are not safetensors in the canonical form, or not those of the model at hand."""
+
+
 class ProvocationError(AggregateError):
     """A provocation that no catalogue has, or a configuration without the fault that it claims."""

@@ -11,7 +11,6 @@ __all__ = [
     "PolicyError",
     "UnusableFileError",
     "WatchError",
-    "WeightsError",
 ]
 
 
@@ -41,10 +40,6 @@ class OverlapError(DatasetError):
     def __init__(self, message: str, *, pairs: Sequence[tuple[str, str]]) -> None:
         super().__init__(message)
         self.pairs = tuple(pairs)
-
-
-class WeightsError(MonitorError):
-    """Weights that are not safetensors, or not those of the model at hand."""
 
 
 class WatchError(MonitorError):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aggregates.errors import WeightsError
 from judge.auditing.limits import judges_reading
 from judge.auditing.replay import Replay, SavedWeights
 from judge.auditing.report import capped
@@ -26,7 +27,6 @@ from monitor.errors import (
     DatasetError,
     OverlapError,
     UnusableFileError,
-    WeightsError,
 )
 from monitor.model import ResidualCNN
 from monitor.probe import probe_batch, probe_model

@@ -20,7 +20,9 @@ from safetensors.torch import load
 from torch import Tensor
 
 from aggregates.campaign import MODE
+from aggregates.errors import WeightsError
 from aggregates.spec import ModelSpec
+from aggregates.weights import verify_canonical
 from judge.auditing.replay import Replay, SavedWeights
 from judge.auditing.report import capped
 from judge.compare import differences
@@ -28,9 +30,7 @@ from judge.config import JudgeConfig
 from judge.confinement.sandbox import Examination
 from judge.errors import StepError
 from ledger.strict_json import JSONError, read_json
-from monitor.errors import WeightsError
 from monitor.submission import FILES
-from monitor.weights import verify_canonical
 
 _MOST_FILES = 10_000  # that are listed
 _MAX_TEXT = 2**20  # bytes of model.py and of run_config.json

@@ -129,7 +129,8 @@ class Controller:
         line = self.line
         commit, branch = line.head.commit, self.place.branch
         try:
-            return self.place.repository.candidate_tree(commit, diff)
+            weights = self.place.manifest(commit).is_weights
+            return self.place.repository.candidate_tree(commit, diff, binary=weights)
         except DiffError as error:
             astray = self._astray(line)
             where = f"{branch!r} at {commit[:12]}"

@@ -10,14 +10,16 @@ I/O: reads the repository and the blobs that are passed in.
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from aggregates.errors import WeightsError
 from aggregates.improvement.proposal import Proposal
+from aggregates.weights import describe_tensors
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.repository.changes import EXECUTABLE, FILE, PathChange, check_changes
 from judge.gauntlet.repository.lint import check_changed
-from judge.gauntlet.repository.manifest import PATH, parse_manifest
+from judge.gauntlet.repository.manifest import PATH, Manifest, parse_manifest
 from ledger.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -62,14 +64,19 @@ def applied(repository: "Repository", blobs: Blobs, proposal: Proposal) -> str:
     It begins with what the lint finds in a change of tier 1, which an approval accepts.
     """
     try:
-        tree = repository.candidate_tree(proposal.base, blobs.get(proposal.diff))
+        manifest = parse_manifest(repository.read(proposal.base, PATH))
+        diff = blobs.get(proposal.diff)
+        tree = repository.candidate_tree(proposal.base, diff, binary=manifest.is_weights)
     except GauntletError as error:
         return f"the diff cannot be applied: {error}"
     changes = repository.changes(proposal.base_tree, tree)
-    parts = [f"to accept: {each}" for each in _to_accept(repository, tree, changes, proposal)]
+    parts = [
+        f"to accept: {each}" for each in _to_accept(repository, tree, changes, proposal, manifest)
+    ]
     for change in changes:
-        before = _lines(repository, proposal.base_tree, change.path, change.old_mode)
-        after = _lines(repository, tree, change.path, change.new_mode)
+        told = _told_weights if manifest.is_weights(change.path) else _told_text
+        before = _lines(repository, proposal.base_tree, change.path, change.old_mode, told)
+        after = _lines(repository, tree, change.path, change.new_mode, told)
         lines = difflib.unified_diff(before, after, change.path, change.path, lineterm="")
         parts += [f"{change.kind} {change.path}, mode {change.new_mode}", *lines]
     text = "\n".join(parts)
@@ -83,10 +90,13 @@ def digest_of_shown(told: Mapping[str, Any], *, changes: str) -> str:
 
 
 def _to_accept(
-    repository: "Repository", tree: str, changes: Sequence[PathChange], proposal: Proposal
+    repository: "Repository",
+    tree: str,
+    changes: Sequence[PathChange],
+    proposal: Proposal,
+    manifest: Manifest,
 ) -> list[str]:
     try:
-        manifest = parse_manifest(repository.read(proposal.base, PATH))
         paths = repository.paths(tree)
         verdict = check_changes(changes, proposal.targets, manifest, paths)
     except GauntletError:  # it gets no further, and its stage says why
@@ -94,9 +104,28 @@ def _to_accept(
     return check_changed(repository, proposal.base, tree, changes, verdict, manifest=manifest)[1]
 
 
-def _lines(repository: "Repository", tree: str, path: str, mode: str | None) -> list[str]:
-    """Return a file's lines, which end at line feeds only, so that no other mark hides a change."""
+def _lines(
+    repository: "Repository",
+    tree: str,
+    path: str,
+    mode: str | None,
+    told: Callable[[bytes], list[str]],
+) -> list[str]:
     if mode not in (FILE, EXECUTABLE):
         return []  # what is no plain file is told by its mode
-    lines = repository.read(tree, path).decode(errors="replace").split("\n")
+    return told(repository.read(tree, path))
+
+
+def _told_weights(data: bytes) -> list[str]:
+    """Return what there is to read of a model's parameters: nobody reads the numbers themselves."""
+    told = [f"{len(data)} bytes, SHA-256 {hashlib.sha256(data).hexdigest()}"]
+    try:
+        return told + describe_tensors(data)
+    except WeightsError as error:
+        return [*told, str(error)]
+
+
+def _told_text(data: bytes) -> list[str]:
+    """Return a file's lines, which end at line feeds only, so that no other mark hides a change."""
+    lines = data.decode(errors="replace").split("\n")
     return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]} (no line feed)"]

@@ -48,7 +48,9 @@ def examine(place: Workplace, proposal: Proposal) -> Examined:
     Raises DiffError where it does not apply, TierError where it touches what it must not.
     """
     repository, manifest = place.repository, place.manifest(proposal.base)
-    tree = repository.candidate_tree(proposal.base, place.blobs.get(proposal.diff))
+    tree = repository.candidate_tree(
+        proposal.base, place.blobs.get(proposal.diff), binary=manifest.is_weights
+    )
     changes = repository.changes(proposal.base_tree, tree)
     verdict = check_changes(changes, proposal.targets, manifest, repository.paths(tree))
     problems, _ = lint.check_changed(

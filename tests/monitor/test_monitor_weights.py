@@ -8,13 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from aggregates.errors import WeightsError
 from aggregates.spec import BlockSpec, ModelSpec
+from aggregates.weights import verify_canonical
 from monitor.config import RunConfig
 from monitor.datasets import load_splits
-from monitor.errors import WeightsError
 from monitor.model import ResidualCNN
 from monitor.probe import probe_batch, probe_model
-from monitor.weights import dump_weights, load_weights, verify_canonical
+from monitor.weights import dump_weights, load_weights
 
 SPEC = ModelSpec(10, 8, 4, (BlockSpec(6, True, "batch", "relu"),), "batch", "relu")
 

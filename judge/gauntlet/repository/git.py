@@ -33,6 +33,10 @@ MAX_EXPORT = 1024 * 2**20  # bytes of all files together
 MAX_MEMORY = 2 * 2**30  # of one command, where the system can bound it
 SECONDS = 120  # one command
 PROPOSALS = "infra/"  # where the branches of proposals are; no other branch is made or deleted
+_ONLY_TEXT = (
+    "the diff has binary parts; only text is allowed, and weights that the manifest names, in the "
+    "form of `git diff --binary`"
+)
 _TREES = 8  # that are kept in mind
 _IDENTITY = {
     f"GIT_{who}_{what}": value
@@ -136,7 +140,7 @@ class Repository:
         if not paths:
             return b""
         way = ("--literal-pathspecs", "diff-tree", "-r", "-p", "--no-renames", "--full-index")
-        return self._objects(*way, _hash(old), _hash(new), "--", *paths)
+        return self._objects(*way, "--binary", _hash(old), _hash(new), "--", *paths)
 
     def parents_of(self, commit: str) -> tuple[str, ...]:
         """Return the parents of a commit."""
@@ -179,10 +183,13 @@ class Repository:
                 found.append(PathChange(path, "changed", before.mode, after.mode))
         return tuple(found)
 
-    def candidate_tree(self, base: str, diff: bytes) -> str:
+    def candidate_tree(
+        self, base: str, diff: bytes, *, binary: Callable[[str], bool] = lambda _: False
+    ) -> str:
         """Return the tree that a diff makes of a commit's; raise DiffError where it makes none.
 
-        It is applied to an index of its own, never to files.
+        It is applied to an index of its own, never to files. Only the paths that `binary` takes
+        may have binary parts.
         """
         _check_diff(diff)
         with self._index() as index:
@@ -197,8 +204,11 @@ class Repository:
                     "against the head of the line with `git diff`"
                 ) from error
             tree = self._objects("write-tree", index=index).decode().strip()
-        named = [line.split(b"\t", 2)[-1] for line in counts.split(b"\0")[:-1]]
-        paths = [path.decode(errors="surrogateescape") for path in named]
+        named = [line.split(b"\t", 2) for line in counts.split(b"\0")[:-1]]
+        paths = [each[-1].decode(errors="surrogateescape") for each in named]
+        for path, each in zip(paths, named, strict=True):
+            if each[0] == b"-" and not binary(path):
+                raise DiffError(_ONLY_TEXT)
         # A file that becomes a link is two parts in git's diffs; check_changes() says what it is.
         plain = {FILE, EXECUTABLE, None}
         odd = {c.path for c in self.changes(base, tree) if {c.old_mode, c.new_mode} - plain}
@@ -477,8 +487,8 @@ def _check_diff(diff: bytes) -> None:
         raise DiffError(
             f"the diff contains the control character {found[0]!r}; only text is allowed"
         )
-    if re.search(r"^(GIT binary patch|Binary files )", text, re.MULTILINE):
-        raise DiffError("the diff has binary parts; only text is allowed")
+    if re.search(r"^Binary files ", text, re.MULTILINE):
+        raise DiffError(_ONLY_TEXT)
     if re.search(r"^copy (from|to) ", text, re.MULTILINE):
         raise DiffError(
             "the diff copies files; make it without copies, with `git diff --no-renames`"

@@ -7,6 +7,8 @@ process, assigning to what was imported, names that pytest obeys. Of what the al
 do, it refuses what turns text into code (`dataclass` other than as a class's innermost decorator,
 `namedtuple` with computed names). Only problems that the file did not have before count.
 
+Weights are no code, but they are checked here, too: size and form.
+
 Not covered: Python cannot be fenced by reading it. Objects that pass through containers and
 arguments, and methods that change what was imported, are not followed. What holds without this
 fence is that the scorer, the base's tests and the record lie outside the candidate's process, and
@@ -28,6 +30,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aggregates.errors import WeightsError
+from aggregates.weights import verify_canonical
 from judge.gauntlet.repository.changes import PathChange, Verdict
 from judge.gauntlet.repository.manifest import Manifest
 
@@ -94,7 +98,28 @@ def check_changed(
         form = check_form(path, before, after, manifest) if verdict.tier == 1 else found
         problems += form
         accepted += [each for each in found if each not in form]
+    problems += [
+        problem
+        for change in changes
+        if change.kind != "deleted" and manifest.is_weights(change.path)
+        for problem in _weights_problems(repository, tree, change.path, manifest)
+    ]
     return problems, accepted
+
+
+def _weights_problems(
+    repository: "Repository", tree: str, path: str, manifest: Manifest
+) -> list[str]:
+    """Return why a file cannot be a model's parameters, if there is a reason."""
+    assert manifest.weights is not None
+    data, most = repository.read(tree, path), manifest.weights.max_bytes
+    if len(data) > most:
+        return [f"{path}: has {len(data)} bytes; the maximum is {most}"]
+    try:
+        verify_canonical(data)
+    except WeightsError as error:
+        return [f"{path}: {error}"]
+    return []
 
 
 def check_code(

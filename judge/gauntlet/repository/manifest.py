@@ -20,6 +20,7 @@ from msgspec.structs import asdict, astuple, replace
 
 from judge.declared import read_declared
 from judge.gauntlet.errors import ManifestError
+from judge.gauntlet.repository.diffs import MAX_BINARY
 
 PATH = "judge/tiers.toml"  # in every repository under the gauntlet
 MAX_BYTES = 256 * 2**10
@@ -181,6 +182,12 @@ class Code(_Table, frozen=True):
     imports: Annotated[tuple[Module, ...], Meta(max_length=MAX_PATTERNS)]
 
 
+class Weights(Paths, frozen=True):
+    """Parameters of models: safetensors in the canonical form, the only binary files of a diff."""
+
+    max_bytes: Annotated[int, Meta(ge=1, le=MAX_BINARY)]
+
+
 class Environment(_Table, frozen=True):
     """The virtual environment that the repository's dependencies are installed in."""
 
@@ -211,6 +218,7 @@ class _File(_Table, frozen=True):
     code: Code
     lint: Lint = Lint(max=Bounds())
     environment: Environment | None = None  # None: Proctor's own
+    weights: Weights | None = None  # None: there are none
 
     def __post_init__(self) -> None:
         for pattern in self.tests.paths:
@@ -252,6 +260,10 @@ class Manifest(_File, frozen=True, kw_only=True):
     def is_config(self, path: str) -> bool:
         """Return whether the path holds configuration and nothing else."""
         return _matches(self.config.paths, path)
+
+    def is_weights(self, path: str) -> bool:
+        """Return whether the path holds the parameters of a model."""
+        return self.weights is not None and _matches(self.weights.paths, path)
 
     def is_test(self, path: str) -> bool:
         """Return whether the path belongs to the tests."""

@@ -36,6 +36,9 @@ representative = ["one", "two"]
 imports = ["collections.abc", "dataclasses", "math", "sample.*"]
 [lint.max]
 file_lines = 20
+[weights]
+paths = ["notes/*.safetensors"]
+max_bytes = 20_000
 """
 FILES = {
     PATH: MANIFEST,
@@ -109,9 +112,9 @@ class Scene:
 
     def check(self, diff: bytes, declared: Mapping[str, int] | None = None) -> Verdict:
         """Do what the controller does with a diff; declared is what it touches, or `declared`."""
-        tree = self.repository.candidate_tree(self.base, diff)
-        changes = self.repository.changes(self.base, tree)
         manifest = parse_manifest(self.repository.read(self.base, PATH))
+        tree = self.repository.candidate_tree(self.base, diff, binary=manifest.is_weights)
+        changes = self.repository.changes(self.base, tree)
         if declared is None:
             declared = {change.path: tier_of_change(change, manifest) for change in changes}
         return check_changes(changes, declared, manifest, self.repository.paths(tree))

@@ -1,15 +1,22 @@
 """git without its habits: diffs, hostile surroundings, branches, exports."""
 
 import os
+import struct
 import subprocess
 import sys
+import zlib
+from base64 import b85encode
 from pathlib import Path
+from random import Random
 
 import pytest
-from gauntlet_scene import FILES, HONEST, Scene, writes
+from gauntlet_scene import FILES, HONEST, MANIFEST, Scene, writes
 
 from judge.gauntlet.errors import DiffError, MovedError, RepositoryError
+from judge.gauntlet.repository.diffs import check_form
 from judge.gauntlet.repository.git import MAX_DIFF, Repository
+from judge.gauntlet.repository.lint import check_changed
+from judge.gauntlet.repository.manifest import parse_manifest
 
 
 @pytest.fixture
@@ -68,6 +75,84 @@ def test_binary_patch_is_rejected(scene: Scene) -> None:
     assert b"GIT binary patch" in diff
     with pytest.raises(DiffError, match="binary parts"):
         scene.repository.candidate_tree(scene.base, diff)
+
+
+def weights(seed: int, rows: int = 4) -> bytes:
+    """Return canonical safetensors of one tensor of noise."""
+    numbers = Random(seed)
+    data = struct.pack(f"<{rows * 8}f", *(numbers.random() for _ in range(rows * 8)))
+    header = f'{{"w":{{"dtype":"F32","shape":[{rows},8],"data_offsets":[0,{len(data)}]}}}}'
+    padded = header.ljust(-(-len(header) // 8) * 8).encode()
+    return len(padded).to_bytes(8, "little") + padded + data
+
+
+def test_weights_are_the_only_binary_part_that_a_diff_may_have(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "r")
+    place, first = "notes/net.safetensors", weights(1, rows=200)
+    commits = [scene.base]
+    for data in (first, first[:-4] + weights(2)[-4:], weights(3)):  # new; a delta to it; another
+        diff = scene.diff(lambda top, data=data: (top / place).write_bytes(data))  # type: ignore[misc]
+        assert b"\ndelta " in diff or len(commits) != 2
+        assert scene.check(diff).tiers == {place: 2}
+        tree = scene.repository.candidate_tree(scene.base, diff, binary=place.__eq__)
+        assert scene.repository.read(tree, place) == data
+        with pytest.raises(DiffError, match="only text is allowed, and weights that the manifest"):
+            scene.repository.candidate_tree(scene.base, diff)
+        scene.base = scene.repository.commit(tree, scene.base, "more", 0)
+        scene.git("switch", "--quiet", "--detach", scene.base)
+        commits.append(scene.base)
+    back = scene.repository.diff(commits[2], commits[1], [place])
+    tree = scene.repository.candidate_tree(commits[2], back, binary=place.__eq__)
+    assert scene.repository.read(tree, place) == first
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (weights(1), None),
+        (b"words\n", "not a safetensors file"),
+        (weights(1) + b"more", "has 132 bytes of tensors, and its header lists 128"),
+        (weights(1, rows=1_000), "has 32072 bytes; the maximum is 20000"),
+    ],
+)
+def test_weights_are_checked_for_form_and_size(
+    data: bytes, problem: str | None, scene: Scene
+) -> None:
+    diff = scene.diff(lambda top: (top / "notes/net.safetensors").write_bytes(data))
+    tree = scene.repository.candidate_tree(scene.base, diff, binary=lambda _: True)
+    changes = scene.repository.changes(scene.base, tree)
+    manifest = parse_manifest(MANIFEST.encode())
+    found, accepted = check_changed(
+        scene.repository, scene.base, tree, changes, scene.check(diff), manifest=manifest
+    )
+    assert accepted == []
+    assert len(found) == (problem is not None)
+    assert problem is None or problem in found[0]
+
+
+BINARY = "diff --git a/x b/x\nindex {0}..{0} 100644\nGIT binary patch\n"
+NOTHING = "literal 0\nHcmV?d00001\n\n"
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("", "not as `git diff --binary` writes it"),
+        (NOTHING, "not as `git diff --binary` writes it"),
+        ("literal 3\nwords\n\n" + NOTHING, "malformed"),
+        (NOTHING.replace("0", "1048577", 1) + NOTHING, "of more than 1048576 bytes"),
+        (NOTHING + NOTHING.replace("0", "1048577", 1), "of more than 1048576 bytes"),
+        ("delta 9\n{huge}\n\n" + NOTHING, "of more than 1048576 bytes"),
+        (NOTHING.replace("literal", "delta") + NOTHING, "cannot be unpacked"),
+        (NOTHING + NOTHING + "words\n", "neither a header nor part of a hunk"),
+    ],
+)
+def test_binary_part_that_is_malformed_or_too_large_is_rejected(part: str, message: str) -> None:
+    packed = zlib.compress(bytes([1, 0xFF, 0xFF, 0xFF, 0x7F, 1, 2, 3, 4]))
+    huge = chr(ord("A") - 1 + len(packed)) + b85encode(packed, pad=True).decode()
+    check_form(BINARY.format("0" * 40) + NOTHING + NOTHING)
+    with pytest.raises(DiffError, match=message):
+        check_form(BINARY.format("0" * 40) + part.replace("{huge}", huge))
 
 
 def test_diff_that_copies_is_rejected(scene: Scene) -> None:
