@@ -24,7 +24,17 @@ from ledger.handover.envelope import IN_TOTO, envelope_key_id, open_envelope, se
 from ledger.strict_json import read_json
 from ledger.verification.verified_notes import ED25519, parse_vkey
 
-__all__ = ["MOST_DAYS", "SUBJECTS", "Approval", "check_approval", "make_approval", "sign"]
+__all__ = [
+    "BATCH",
+    "MOST_DAYS",
+    "OF_EACH",
+    "SUBJECTS",
+    "Approval",
+    "check_approval",
+    "make_approval",
+    "of_proposal",
+    "sign",
+]
 
 MOST_DAYS = 366  # that an approval may last
 MAX_NOTE = 4_000  # characters
@@ -33,6 +43,8 @@ _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://proctor.local/approval/v1"  # a name, not a place
 _DAY = 86_400  # s
 TEXT_SHOWN = "text_shown"  # digest of what an operator was shown; earlier approvals have none
+BATCH = "batch"  # approves several proposals of tier 1, all on one base
+OF_EACH = ("diff", TEXT_SHOWN)  # of a batch's proposal; the subject is named WHAT:ID
 _CHANGE = ("base", "base_tree", "diff", TEXT_SHOWN, "manifest", "reference_set")
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "approve": _CHANGE,
@@ -40,6 +52,7 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "revise": _CHANGE,
     "resume": _CHANGE,
     "valley": ("base", "base_tree", "manifest", "reference_set"),  # and its steps' diffs
+    BATCH: ("base", "base_tree", "manifest", "reference_set"),  # and two of each proposal
     "adopt": ("base", "base_tree", "commit", "manifest", "reference_set", "tree"),
     "admit": ("task",),
     "carry": ("set",),
@@ -106,6 +119,11 @@ def make_approval(
     payload = json.dumps(msgspec.to_builtins(statement), sort_keys=True).encode()
     _parse(payload, key="")
     return payload
+
+
+def of_proposal(what: str, proposal: str) -> str:
+    """Return the name of a batch's subject."""
+    return f"{what}:{proposal}"
 
 
 def sign(payload: bytes, key: Ed25519PrivateKey) -> str:
@@ -195,6 +213,9 @@ def _parse(payload: bytes, *, key: str) -> Approval:
     hashed = all(set(d) == {_ALGORITHMS.get(n, "sha256")} for n, d in subjects.items())
     steps = [subjects.pop(name) for name in names]
     lacking = set(SUBJECTS[kind]) ^ set(subjects)
+    if kind == BATCH:
+        named = {name.partition(":")[2] for name in subjects if ":" in name}
+        lacking ^= {of_proposal(what, each) for each in named or {""} for what in OF_EACH}
     complete = lacking <= {TEXT_SHOWN} and bool(steps) == (kind == "valley")
     if not (complete and in_order and hashed):
         raise ApprovalError(

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet import benchmarking, promotion, reviews, stages
+from judge.gauntlet import batches, benchmarking, promotion, reviews, stages
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.errors import (
     ApprovalError,
@@ -181,6 +181,10 @@ class Controller:
         """Record an operator's approve, reject or revise; carry_on() does what follows."""
         return reviews.record_review(self.place, envelope)
 
+    def approve_batch(self, envelope: str) -> list[Proposal]:
+        """Record one signature as the approval of each of its proposals."""
+        return batches.record_batch(self.place, envelope)
+
     def resume(self, envelope: str) -> Line:
         """Let a halted line go on."""
         return reviews.resume(self.place, envelope)
@@ -253,7 +257,9 @@ class Controller:
             reason = f"an operator says {proposal.review}: {proposal.note}"
             self._conclude(proposal, outcome, stage="propose", reason=reason)
         elif proposal.base != line.head.commit:
-            reason = f"the line moved to {line.head.commit}; propose it again from there"
+            again = self._carried(proposal, to=line.head.commit)
+            then = "propose it again from there" if again is None else f"carried over as {again.id}"
+            reason = f"the line moved to {line.head.commit}; {then}"
             self._conclude(proposal, "superseded", stage=proposal.stage, reason=reason)
         elif proposal.stage == "branch":
             found = self._examine(proposal)
@@ -275,6 +281,14 @@ class Controller:
             self._conclude(proposal, "rejected", stage="evaluate", reason=reason)
         else:
             self._conclude(proposal, "rejected", stage="test", reason=str(proposal.problem))
+
+    def _carried(self, proposal: Proposal, *, to: str) -> Proposal | None:
+        """Submit a proposal again on the line's checkpoint, if a batch approves it there, too."""
+        said = batches.carry(self.place, proposal, to=to)
+        if said is None:
+            return None
+        again = self.submit(self.place.blobs.get(proposal.diff), **said)
+        return batches.approve_carried(self.place, again, by=proposal)
 
     def _examine(self, proposal: Proposal) -> stages.Examined | None:
         """Look at what a proposal touches; None if that was the end of it."""

@@ -8,16 +8,15 @@ Trust: envelopes are hostile; keys count while the ledger says that they are ope
 I/O: the workplace.  Units: seconds.
 """
 
-import hashlib
-from collections.abc import Mapping
 from uuid import UUID
 
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import REVIEWS, Proposal
-from judge.gauntlet.approvals import TEXT_SHOWN, Approval, check_approval, read_approval
+from judge.gauntlet import batches
+from judge.gauntlet.approvals import BATCH, TEXT_SHOWN, Approval, read_approval
+from judge.gauntlet.batches import checked, line_subjects, signed
 from judge.gauntlet.errors import ApprovalError
 from judge.gauntlet.workplace import Workplace
-from ledger.handover.envelope import payload_of
 
 
 def record_review(place: Workplace, envelope: str) -> Proposal:
@@ -54,11 +53,14 @@ def check_recorded(place: Workplace, proposal: Proposal) -> None:
     """Raise ApprovalError unless an approval of the proposal is on record and counts now."""
     if proposal.review != "approve" or proposal.envelope is None:
         raise ApprovalError("an operator must approve it")
-    subjects = place.subjects(proposal)
     said = read_approval(proposal.envelope, operators=place.operators())
+    if said.kind == BATCH:
+        batches.verify_named(place, proposal, base=proposal.base)
+        return
+    subjects = place.subjects(proposal)
     if TEXT_SHOWN not in said.subjects:
         del subjects[TEXT_SHOWN]  # it was recorded by a version that did not name it
-    _checked(place, proposal.envelope, "approve", subjects, proposal=str(proposal.id))
+    checked(place, proposal.envelope, "approve", subjects, proposal=str(proposal.id))
 
 
 def resume(place: Workplace, envelope: str) -> Line:
@@ -82,10 +84,10 @@ def open_valley(place: Workplace, envelope: str) -> Line:
 
     A valley goes by what was signed: one signature opens it once, in any envelope.
     """
-    approval = _checked(place, envelope, "valley", line_subjects(place))
-    valley = _signed(envelope)
+    approval = checked(place, envelope, "valley", line_subjects(place))
+    valley = signed(envelope)
     events = place.log.events.get(place.line_id)
-    if valley in {_signed(each.envelope) for each in events if isinstance(each, Line.ValleyOpened)}:
+    if valley in {signed(each.envelope) for each in events if isinstance(each, Line.ValleyOpened)}:
         raise ApprovalError(f"valley {valley} was already opened; have a new one signed")
     return place.change_line(
         lambda line: line.open_valley(
@@ -97,7 +99,7 @@ def open_valley(place: Workplace, envelope: str) -> Line:
 def adopt(place: Workplace, envelope: str) -> Line:
     """Take over where people have moved the branch, as a checkpoint of its own."""
     subjects = adoption_subjects(place)
-    _checked(place, envelope, "adopt", subjects)
+    checked(place, envelope, "adopt", subjects)
     return place.change_line(
         lambda line: line.adopt(
             commit=subjects["commit"],
@@ -112,24 +114,13 @@ def adopt(place: Workplace, envelope: str) -> Line:
 
 def admit(place: Workplace, envelope: str, *, task: str, sha256: str) -> Line:
     """Record that an operator lets a task into the reference set."""
-    _checked(place, envelope, "admit", {"task": sha256})
+    checked(place, envelope, "admit", {"task": sha256})
     return place.change_line(lambda line: line.admit_task(task, sha256=sha256, envelope=envelope))
 
 
 def verify_carried(place: Workplace, envelope: str, *, sha256: str) -> None:
     """Raise ApprovalError unless an operator has signed exactly these drafts for this line."""
-    _checked(place, envelope, "carry", {"set": sha256})
-
-
-def line_subjects(place: Workplace) -> dict[str, str]:
-    """Return what a word on the line itself has to be about: its active checkpoint."""
-    head = place.line().head
-    return {
-        "base": head.commit,
-        "base_tree": head.tree,
-        "manifest": place.manifest(head.commit).sha256,
-        "reference_set": place.reference_set(head.commit).sha256,
-    }
+    checked(place, envelope, "carry", {"set": sha256})
 
 
 def adoption_subjects(place: Workplace) -> dict[str, str]:
@@ -149,31 +140,7 @@ def adoption_subjects(place: Workplace) -> dict[str, str]:
 
 
 def _checked_proposal(place: Workplace, envelope: str, proposal: Proposal, kind: str) -> Approval:
-    return _checked(place, envelope, kind, place.subjects(proposal), proposal=str(proposal.id))
-
-
-def _checked(
-    place: Workplace,
-    envelope: str,
-    kind: str,
-    subjects: Mapping[str, str],
-    *,
-    proposal: str | None = None,
-) -> Approval:
-    return check_approval(
-        envelope,
-        operators=place.operators(),
-        now=place.clock(),
-        kind=kind,
-        line=str(place.line_id),
-        proposal=proposal,
-        subjects=subjects,
-    )
-
-
-def _signed(envelope: str) -> str:
-    """Return the SHA-256 of what the envelope's signatures sign."""
-    return hashlib.sha256(payload_of(envelope)).hexdigest()
+    return checked(place, envelope, kind, place.subjects(proposal), proposal=str(proposal.id))
 
 
 def _uuid(text: str | None) -> UUID:

@@ -131,6 +131,8 @@ def run(
                     errors.append(ProctorError(f"proposal {each} cannot be judged: {error}"))
                 except Exception as error:  # nothing of one may stop the others
                     errors.append(error)
+                if proposal is None:  # some are carried over, to a line that has moved
+                    chosen += [new.id for new in controller.queue() if new.id not in chosen]
         if errors:
             raise errors[0]
         told, line = _became(controller, done), controller.line

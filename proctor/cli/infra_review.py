@@ -17,8 +17,15 @@ from uuid import UUID
 import typer
 
 from aggregates.improvement.proposal import Proposal
-from judge.gauntlet import reviews
-from judge.gauntlet.approvals import MOST_DAYS, TEXT_SHOWN, make_approval, sign
+from judge.gauntlet import batches, reviews
+from judge.gauntlet.approvals import (
+    BATCH,
+    MOST_DAYS,
+    SUBJECTS,
+    TEXT_SHOWN,
+    make_approval,
+    sign,
+)
 from judge.gauntlet.controller import Controller
 from judge.gauntlet.errors import GauntletError
 from judge.gauntlet.shown import digest_of_shown, facts
@@ -43,6 +50,7 @@ app = CommandGroup()
 
 _DAY = 86_400  # s
 _PROPOSAL, _DIFF, _REVIEW = "proposal.json", "change.diff", "review.json"
+_BATCH = "batch"  # folder of the signature for several proposals
 _APPLIED = "applied.diff"  # what the diff does, told by us
 DaysOption = Annotated[
     int, typer.Option("--days", min=1, max=MOST_DAYS, help="How long the signature is valid.")
@@ -140,6 +148,38 @@ def _add_word(kind: str, help: str) -> None:  # noqa: A002 - as Typer calls it
         return Output(describe_proposal(found), f"{found.id}: {then}")
 
 
+@app.command("approve-batch")
+def approve_batch(
+    where: LineOptions,
+    signing: Signing,
+    proposals: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PROPOSAL", help="Ids or their starts; with --pending, by default all."
+        ),
+    ] = None,
+    days: DaysOption = 7,
+    pending: PendingOption = None,
+) -> Output:
+    """Approve several tier 1 proposals with one signature; each is judged alone."""
+    if pending is not None:
+        return _sign_batch_there(signing, proposals, pending, days=days)
+    if not proposals or "latest" in proposals:
+        raise ProctorError(
+            "give the ids of the proposals that you have read, or their beginnings; `proctor infra "
+            "review` shows what waits"
+        )
+    with where.open() as controller:
+        place = controller.place
+        found = [place.proposal(find_proposal(controller, each)) for each in proposals]
+        subjects = batches.batch_subjects(place, found)
+        said = signing.envelope(BATCH, line=controller.line.id, subjects=subjects, days=days)
+        approved = controller.approve_batch(said)
+    told = [describe_proposal(each) for each in approved]
+    count = counted(len(approved), "proposal")
+    return Output(told, f"{count} approved; continue with `proctor infra run`")
+
+
 _add_word("approve", "Approve a tier 1 proposal: exactly this diff, on exactly this base.")
 _add_word("reject", "Reject a proposal; it stays on record.")
 _add_word("revise", "Reject a proposal and ask for a different one in the note.")
@@ -174,7 +214,7 @@ def valley(
     """Suspend the comparison for listed steps; the last must beat the starting point."""
     steps = tuple(sha256(read_text(diff).encode()).hexdigest() for diff in diffs)
     with where.open() as controller:
-        subjects = reviews.line_subjects(controller.place)
+        subjects = batches.line_subjects(controller.place)
         line = controller.line.id
         controller.open_valley(
             signing.envelope("valley", line=line, subjects=subjects, steps=steps, days=days)
@@ -234,8 +274,13 @@ def import_reviews(
         for file in files:
             row: dict[str, Any] = {"file": file, "proposal": None, "review": None, "error": None}
             try:
-                found = controller.review(read_text(file))
-                row |= {"proposal": str(found.id), "review": found.review}
+                said = read_text(file)
+                if file.parent.name == _BATCH:
+                    names = [str(each.id) for each in controller.approve_batch(said)]
+                    row |= {"proposal": ", ".join(names), "review": "approve"}
+                else:
+                    found = controller.review(said)
+                    row |= {"proposal": str(found.id), "review": found.review}
             except GauntletError as error:
                 row["error"] = str(error)
             rows.append(row)
@@ -253,12 +298,54 @@ def _sign_there(
     signing: Signing, kind: str, name: str | None, pending: Path, *, days: int
 ) -> Output:
     """Sign in a folder of export-pending, if what it shows is what its digests name."""
-    known = sorted(path.parent.name for path in pending.glob(f"*/{_PROPOSAL}"))
+    known = _exported(pending)
     if name in (None, "latest") and len(known) == 1:
         (name,) = known
-    folder = pending / find_named(
-        known, name or "", noun="proposal", see=f"{pending} has each of them"
+    folder, line, subjects = _read_there(pending, name or "")
+    proposal = folder.name
+    said = signing.envelope(kind, line=line, proposal=proposal, subjects=subjects, days=days)
+    (folder / _REVIEW).write_text(said, encoding="utf-8")
+    return Output(
+        {"signed": kind, "proposal": proposal, "file": folder / _REVIEW},
+        f"signed {kind} in {folder / _REVIEW}; carry it back to import-reviews",
     )
+
+
+def _sign_batch_there(
+    signing: Signing, names: list[str] | None, pending: Path, *, days: int
+) -> Output:
+    """Sign for several proposals of a folder of export-pending at once."""
+    read = [_read_there(pending, name) for name in names or _exported(pending)]
+    whole: dict[str, str] = {}
+    for folder, _, subjects in read:
+        of_line = {name: subjects.get(name, "") for name in SUBJECTS[BATCH]}
+        if any(whole.get(name, value) != value for name, value in of_line.items()):
+            raise ProctorError(f"{folder} does not begin at the same base as the others")
+        whole |= of_line | batches.named_in_batch(folder.name, subjects)
+    if len({line for _, line, _ in read}) != 1:
+        raise ProctorError(f"{pending} does not hold the proposals of one line")
+    said = signing.envelope(BATCH, line=read[0][1], subjects=whole, days=days)
+    file = pending / _BATCH / _REVIEW
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(said, encoding="utf-8")
+    signed = [folder.name for folder, _, _ in read]
+    return Output(
+        {"signed": BATCH, "proposals": signed, "file": file},
+        f"signed for {counted(len(signed), 'proposal')} in {file}; carry it back to import-reviews",
+    )
+
+
+def _exported(pending: Path) -> list[str]:
+    return sorted(path.parent.name for path in pending.glob(f"*/{_PROPOSAL}"))
+
+
+def _read_there(pending: Path, name: str) -> tuple[Path, str, dict[str, str]]:
+    """Return a proposal's folder, its line, and what is to be signed.
+
+    Raises ProctorError unless the folder shows what the digests name.
+    """
+    known = _exported(pending)
+    folder = pending / find_named(known, name, noun="proposal", see=f"{pending} has each of them")
     diff = sha256((folder / _DIFF).read_bytes()).hexdigest()
     try:
         told: Any = json.loads(read_text(folder / _PROPOSAL))
@@ -275,12 +362,9 @@ def _sign_there(
             f"{folder / _APPLIED} or {_PROPOSAL} does not show what the digest {TEXT_SHOWN} in "
             f"{_PROPOSAL} names; export the proposal again"
         )
-    said = signing.envelope(kind, line=line, proposal=proposal, subjects=subjects, days=days)
-    (folder / _REVIEW).write_text(said, encoding="utf-8")
-    return Output(
-        {"signed": kind, "proposal": proposal, "file": folder / _REVIEW},
-        f"signed {kind} in {folder / _REVIEW}; carry it back to import-reviews",
-    )
+    if proposal != folder.name:
+        raise ProctorError(f"{folder / _PROPOSAL} is proposal {proposal!r}, not the folder's")
+    return folder, line, subjects
 
 
 def _carried(controller: Controller, proposal: Proposal) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
-from judge.gauntlet import benchmarking, reviews
+from judge.gauntlet import batches, benchmarking, reviews
 from judge.gauntlet.approvals import make_approval, sign
 from judge.gauntlet.comparison.e_values import ComparisonSettings
 from judge.gauntlet.controller import Controller
@@ -100,7 +100,7 @@ class Line:
         path: Path,
         names: tuple[str, ...] = NAMES,
         *,
-        files: Mapping[str, str] = SMALL,
+        files: Mapping[str, str | bytes] = SMALL,
         shapes: Sequence[Shape] = SHAPES,
         settings: ComparisonSettings = QUICK,
     ) -> None:
@@ -195,6 +195,16 @@ class Line:
         )
         return sign(payload, key or self.operator)
 
+    def batch(self, controller: Controller, *proposals: Proposal, **other: str) -> str:
+        """Return one approval of several proposals."""
+        payload = make_approval(
+            "batch",
+            line=str(self.id),
+            subjects={**batches.batch_subjects(controller.place, proposals), **other},
+            expires=self.now + WEEK,
+        )
+        return sign(payload, self.operator)
+
     def adoption(self, controller: Controller, **other: str) -> str:
         payload = make_approval(
             "adopt",
@@ -208,7 +218,7 @@ class Line:
         payload = make_approval(
             "valley",
             line=str(self.id),
-            subjects=reviews.line_subjects(controller.place),
+            subjects=batches.line_subjects(controller.place),
             steps=steps,
             expires=self.now + days * 86_400,
         )

@@ -150,6 +150,28 @@ def test_review_that_was_signed_by_nobody_is_rejected(line: Line, tmp_path: Path
     assert infra_json(line, "status")["queue"][0]["review"] is None
 
 
+def test_operator_signs_several_proposals_at_once(line: Line, tmp_path: Path) -> None:
+    named = [f"# {word}.\n" for word in ("One", "Two")]
+    for number, words in enumerate(named):
+        diff = written(line, f"{number}.diff", line.diff(COMPONENT, lambda t, w=words: t + w))  # type: ignore[misc]
+        infra(line, "propose", diff, *WHY, "--tier", f"{COMPONENT}=1")
+    stick, nowhere = tmp_path / "stick", tmp_path / "nowhere"
+    infra(line, "export-pending", stick)
+    batch = ("infra", "approve-batch", *key_of(line), "--pending", stick)
+    shown = next(stick.glob("*/applied.diff"))
+    text = shown.read_text()
+    shown.write_text(text + "+more\n")
+    assert "does not show what the digest" in call_here(batch, home=nowhere).stderr
+    shown.write_text(text)
+    assert "signed for 2 proposals" in call_here(batch, home=nowhere).stdout
+    assert "approve" in infra(line, "import-reviews", stick)
+    queue = infra_json(line, "status")["queue"]
+    assert [(each["review"], each["waits_for"]) for each in queue] == [("approve", None)] * 2
+    again = infra(line, "approve-batch", *(each["proposal"][:8] for each in queue), *key_of(line))
+    assert "2 proposals approved; continue with" in again
+    assert "that you have read" in infra(line, "approve-batch", *key_of(line), code=2)
+
+
 def test_operator_ends_a_proposal_or_asks_for_another(line: Line) -> None:
     diff = written(line, "better.diff", line.diff(SELECTION, THRIFTY))
     for word, outcome in (("reject", "rejected"), ("revise", "withdrawn")):
