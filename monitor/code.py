@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 HOUSE = Path(__file__).resolve().parent.parent  # the folder of all packages
 PACKAGES = ("aggregates", "monitor", "policies")
-_SUFFIXES = (".md", ".py", ".toml")  # code, prompts and numbers
+_SUFFIXES = (".md", ".py", ".safetensors", ".toml")  # code, prompts, numbers and weights
 _HARNESS = (  # what an attempt is told, who is asked, and in which order attempts follow each other
     "proctor/runs/campaign_feedback.py",
     "proctor/runs/campaign_run.py",

@@ -5,6 +5,7 @@ I/O: none.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -177,6 +178,16 @@ RESCUES: Mapping[str, Maker] = {
         lambda *_: {"epochs": 30, "noise": 0.3, "most_false_alarms": 0},
     ),
 }
+_FOR_NETWORKS = {"easy": "rescue-lr-high", "medium": "rescue-two-faults", "hard": "rescue-lag"}
+
+
+def _for_network(rng: Random, difficulty: str) -> Made:
+    """Ask the network policy instead of the playbook: so its weights are measured."""
+    made = RESCUES[_FOR_NETWORKS[difficulty]](rng, difficulty)
+    return replace(made, kind="network", categories=("network", *made.categories))
+
+
+NETWORKS: Mapping[str, Maker] = {"network": _for_network}
 
 
 _SMALL = {

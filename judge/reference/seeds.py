@@ -42,7 +42,7 @@ from judge.reference.decisions import (
 from judge.reference.histories import make_evidence, make_hindsight, make_prompt
 from judge.reference.ledgers import make_ledgers
 from judge.reference.messages import make_readings, make_schema, make_votes
-from judge.reference.rescues import RESCUES, TRAININGS
+from judge.reference.rescues import NETWORKS, RESCUES, TRAININGS
 from judge.reference.situations import Made, Maker
 
 __all__ = [
@@ -71,6 +71,7 @@ MAKERS: Mapping[str, Maker] = {
     "silent": make_silent,
     "votes": make_votes,
     "waiting": make_waiting,
+    **NETWORKS,
     **RESCUES,
     **TRAININGS,
 }
@@ -97,6 +98,7 @@ _DIFFICULTIES: Mapping[str, tuple[Difficulty, ...]] = {
     "evidence": ("easy", "medium", "hard"),
     "hindsight": ("easy", "medium", "hard"),
     "ledgers": ("medium",),
+    "network": ("medium", "hard"),
     "offers": ("medium", "hard"),
     "precedence": ("easy", "hard"),
     "prompt": ("medium", "hard"),
@@ -135,6 +137,7 @@ _DRAWN: Mapping[str, tuple[Difficulty, ...]] = {
     "blocked": ("hard",),
     "evidence": ("easy", "medium", "hard"),
     "hindsight": ("easy", "medium"),
+    "network": ("hard",),
     "offers": ("medium",),
     "precedence": ("easy", "hard"),
     "prompt": ("medium",),

@@ -43,6 +43,18 @@ def _rescue(_: Path) -> Answerer:
     return lambda question: _decide(from_plain(question["observation"]))
 
 
+def _network(_: Path) -> Answerer:
+    """Let the network policy decide on the observation that the question holds."""
+
+    def answer(question: Mapping[str, Any]) -> Any:
+        from policies.deciding.network import NetworkPolicy  # noqa: PLC0415
+
+        decided = NetworkPolicy().decide(from_plain(question["observation"]))
+        return [decision.to_dict() for decision in decided]
+
+    return answer
+
+
 def _decide(seen: Observation) -> list[dict[str, Any]]:
     from policies.playbook import PlaybookPolicy  # noqa: PLC0415 - each kind imports its own
 
@@ -349,6 +361,7 @@ _KINDS: Mapping[str, Callable[[Path], Answerer]] = {
     "hindsight": _hindsight,
     "implement": _implement,
     "ledgers": _ledgers,
+    "network": _network,
     "offers": _offers,
     "plan": _plan,
     "prompt": _prompt,

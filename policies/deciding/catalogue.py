@@ -4,13 +4,19 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from policies.deciding.chance import RandomPolicy
+from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
-Simple = PlaybookPolicy | NothingPolicy | RandomPolicy
+Simple = NetworkPolicy | NothingPolicy | PlaybookPolicy | RandomPolicy
 POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
-    {"nothing": NothingPolicy, "playbook": PlaybookPolicy, "random": RandomPolicy}
+    {
+        "network": NetworkPolicy,
+        "nothing": NothingPolicy,
+        "playbook": PlaybookPolicy,
+        "random": RandomPolicy,
+    }
 )
 
 

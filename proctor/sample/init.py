@@ -27,7 +27,7 @@ def make_sample(
     home: Home,
     folder: Path,
     *,
-    files: Mapping[str, str] = FILES,
+    files: Mapping[str, str | bytes] = FILES,
     shapes: Sequence[Shape] = SHAPES,
 ) -> UUID:
     """Write the sample, or another of its kind, into a new folder; return its line's id."""
@@ -39,7 +39,7 @@ def make_sample(
         )
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
     write_tasks(folder / SET, make_tasks(seed=SEED, shapes=shapes))
     git(folder, "init", "--quiet", f"--initial-branch={BRANCH}")
     git(folder, "add", "--all")

@@ -5,6 +5,7 @@
     python -m proctor.studies faults [CIFAR_DIR] [--seeds 20] [--results FILE] [--workers N]
     python -m proctor.studies diagnostics [CIFAR_DIR]
     python -m proctor.studies images DIR [--results FILE] [--workers N]
+    python -m proctor.studies network [--into FILE] [--seeds 20]
 
 Each prints the tables of its page in docs/explanation/. Runs are trained in as many processes as
 there are cores, one thread each.
@@ -22,6 +23,7 @@ STUDIES = {  # name -> module of this package, imported when it is asked for, an
     "diagnostics": ("diagnostics", "Accuracy of the monitor's diagnostics, against brute force."),
     "faults": ("faults", "How well the rules detect provoked faults."),
     "images": ("images", "Sane and bad hyperparameters on real images."),
+    "network": ("network", "Weights for the network policy, learned from the playbook."),
     "playbook": ("playbook", "Benefit of the playbook over no action and over random decisions."),
     "thresholds": ("calibration", "Where the thresholds of the calibrated profile come from."),
 }
@@ -37,6 +39,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     for name, (_, subject) in STUDIES.items():
         command = commands.add_parser(name, description=subject, help=subject)
         add = command.add_argument
+        if name == "network":
+            add("--into", type=Path, help="File to write the weights to.")
+            add("--seeds", type=int, default=20, help="Trainings of each fault in a round.")
+            continue
         add(
             "folder",
             nargs=None if name == "images" else "?",

@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from handmade_network import network_for
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,11 +32,13 @@ from aggregates.signals import EpochSignals
 from aggregates.spec import BlockSpec, ModelSpec
 from policies.deciding.catalogue import POLICIES, create_policy
 from policies.deciding.chance import RandomPolicy
+from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
 from policies.deciding.recorded import RecordedPolicy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
+ACTS = NetworkPolicy(network_for(RULES))
 SPEC = ModelSpec(10, 8, 2, (BlockSpec(8, True, "batch", "relu"),), "batch", "relu")
 
 
@@ -348,14 +351,15 @@ def test_nothing_policy_answers_and_never_acts() -> None:
     st.integers(1, 512),
     st.integers(0, 20),
 )
-def test_random_policy_answers_every_due_rule_once_and_never_outside_the_bounds(
+def test_random_and_network_policy_answer_every_due_rule_once_and_never_outside_the_bounds(
     fired: dict[str, str], lr: float, batch: int, epoch: int
 ) -> None:
     seen = observe(fired, settings=Settings(lr=lr, batch_size=batch), epoch=epoch)
-    decisions = RandomPolicy().decide(seen)
-    for decision in decisions:
-        validate_decision(parse_decision(decision.to_dict()), seen)
-    assert [decision.cites[0] for decision in decisions] == list(seen.due)
+    for policy in (RandomPolicy(), NetworkPolicy(), ACTS):
+        decisions = policy.decide(seen)
+        for decision in decisions:
+            validate_decision(parse_decision(decision.to_dict()), seen)
+        assert [decision.cites[0] for decision in decisions] == list(seen.due)
 
 
 def test_random_policy_draws_alike_for_the_same_training_whatever_its_run_id() -> None:
