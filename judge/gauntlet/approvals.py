@@ -26,6 +26,7 @@ from ledger.verification.verified_notes import ED25519, parse_vkey
 
 __all__ = [
     "BATCH",
+    "CARRIED",
     "MOST_DAYS",
     "OF_EACH",
     "SUBJECTS",
@@ -44,6 +45,7 @@ _PREDICATE = "https://proctor.local/approval/v1"  # a name, not a place
 _DAY = 86_400  # s
 TEXT_SHOWN = "text_shown"  # digest of what an operator was shown; earlier approvals have none
 BATCH = "batch"  # approves several proposals of tier 1, all on one base
+CARRIED = "carried"  # kind of evidence: the proposal that a batch names for this one
 OF_EACH = ("diff", TEXT_SHOWN)  # of a batch's proposal; the subject is named WHAT:ID
 _CHANGE = ("base", "base_tree", "diff", TEXT_SHOWN, "manifest", "reference_set")
 SUBJECTS: Mapping[str, tuple[str, ...]] = {

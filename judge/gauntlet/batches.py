@@ -21,6 +21,7 @@ from uuid import UUID, uuid5
 from aggregates.improvement.proposal import Proposal
 from judge.gauntlet.approvals import (
     BATCH,
+    CARRIED,
     OF_EACH,
     Approval,
     check_approval,
@@ -30,8 +31,6 @@ from judge.gauntlet.approvals import (
 from judge.gauntlet.errors import ApprovalError, GauntletError
 from judge.gauntlet.workplace import Workplace
 from ledger.handover.envelope import payload_of
-
-CARRIED = "carried"  # kind of evidence: from which proposal
 
 
 def line_subjects(place: Workplace) -> dict[str, str]:

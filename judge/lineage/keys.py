@@ -15,6 +15,9 @@ from judge.errors import LineageError
 from judge.gauntlet.approvals import Approval, read_approval
 from judge.gauntlet.errors import ApprovalError
 from judge.lineage.chain import Body, Chain, Found, natural
+from ledger.errors import MalformedError
+from ledger.handover.envelope import payload_of
+from ledger.strict_json import read_json
 from ledger.verification.authority import authority_stream
 from ledger.verification.verified_entries import VerifiedEntry, verify_author
 from ledger.verification.verified_notes import ED25519, parse_vkey
@@ -70,6 +73,14 @@ class Keys:
             raise LineageError(f"entry {entry.index}: the approval had expired", index=entry.index)
         self._take_grant(grants[said.key])
         return said
+
+    def said(self, body: Body) -> str | None:
+        """Return what kind of approval an envelope says that it is; approval() verifies it."""
+        try:
+            found = read_json(payload_of(str(body.get("envelope"))))["predicate"]["kind"]
+        except (MalformedError, ValueError, KeyError, TypeError):
+            return None
+        return found if isinstance(found, str) else None
 
     def accept_score(self, scored: VerifiedEntry, *, audit: VerifiedEntry) -> bool:
         """Tell whether a judge has signed a score, where a judge's key was granted before it.

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from aggregates.improvement.line import Line
 from judge.errors import LineageError
+from judge.gauntlet.approvals import BATCH, CARRIED, of_proposal
 from judge.lineage.chain import Body, Chain, Found, LineageStep, natural, verify_created
 from judge.lineage.example import ExportLine, as_shown, decisions_of, shown_by
 from judge.lineage.keys import Keys
@@ -280,6 +281,12 @@ class _LineageWalk:
             "proposal.reviewed", stream=proposal, verdict="approve", before=before
         )
         self._chain.take(review, "approved by an operator")
+        if self._keys.said(body) == BATCH:
+            shown, told = self._shown(proposal, change, line=line, before=review.index)
+            subjects = {key: told.get(key) for key in ("base", "base_tree")}
+            subjects[of_proposal("diff", str(shown))] = change.get("diff")
+            self._keys.approval(review, body, kind=BATCH, line=line.stream_id, subjects=subjects)
+            return
         self._keys.approval(
             review,
             body,
@@ -288,6 +295,34 @@ class _LineageWalk:
             proposal=str(proposal),
             subjects={key: change.get(key) for key in ("diff", "base", "base_tree")},
         )
+
+    def _shown(
+        self, proposal: UUID, change: Body, *, line: VerifiedEntry, before: int
+    ) -> tuple[UUID, Body]:
+        """Return the proposal that an operator was shown, which this one may be carried from."""
+        evidence = change.get("evidence")
+        told = [
+            each.get("proposal")
+            for each in (evidence if isinstance(evidence, list) else ())
+            if isinstance(each, dict) and each.get("kind") == CARRIED
+        ]
+        if not told:
+            return proposal, change
+        try:
+            shown = UUID(told[0])
+        except (ValueError, TypeError, AttributeError) as e:
+            raise LineageError(f"{told[0]!r:.90} is not a proposal id") from e
+        entry, first = self._chain.last(
+            "proposal.submitted",
+            stream=shown,
+            line=str(line.stream_id),
+            before=before,
+            created=True,
+        )
+        if any(first.get(key) != change.get(key) for key in ("diff", "targets")):
+            raise LineageError("it is not the change that was approved", index=entry.index)
+        self._chain.take(entry, f"approved as proposal {shown}")
+        return shown, first
 
     def _valley(self, valley: Any, change: Body, *, line: VerifiedEntry, before: int) -> None:
         """7. An operator has suspended the comparison for exactly this proposal."""

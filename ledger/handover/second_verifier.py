@@ -1074,9 +1074,7 @@ class Story:
         if branch.body.get("tier") == 1:
             before = branch.index
             review = self.meet("proposal.reviewed", stream=stream, before=before, verdict="approve")
-            subjects = {key: told.body.get(key) for key in ("diff", "base", "base_tree")}
-            who, _ = self.approval(review, "approve", point, subjects, hyphened(stream))
-            said += f", approved by {who}"
+            said += f", approved by {self.approved(review, told, point)}"
         if result.body.get("verdict") != "better":
             valley, before = done.body.get("valley"), done.index
             way = self.meet(
@@ -1094,6 +1092,36 @@ class Story:
             need(whole, "the valley's steps were not signed", way.index)
             said += f", in a valley by {who}"
         return branch, said
+
+    def approved(self, review: Found, told: Found, point: Found) -> str:
+        """Follow link 6; the approval may be of a batch, and name an earlier proposal for this."""
+        diff, name = told.body.get("diff"), hyphened(told.entry.stream)
+        with at(review.index, "an approval: "):
+            payload = unbase64(read_json(review.body.get("envelope"))["payload"]).decode()
+            batch = read_json(payload)["predicate"]["kind"] == "batch"
+        if not batch:
+            subjects = {key: told.body.get(key) for key in ("diff", "base", "base_tree")}
+            return self.approval(review, "approve", point, subjects, name)[0]
+        evidence = told.body.get("evidence")
+        named = [
+            each.get("proposal")
+            for each in (evidence if isinstance(evidence, list) else [])
+            if isinstance(each, dict) and each.get("kind") == "carried"
+        ]
+        first = told
+        if named:
+            first = self.meet(
+                "proposal.submitted",
+                begins=True,
+                stream=unhyphened(named[0]),
+                line=hyphened(point.entry.stream),
+                before=review.index,
+            )
+            fits = all(same(first.body.get(key), told.body.get(key)) for key in ("diff", "targets"))
+            need(fits, "it is not the change that was approved", first.index)
+        subjects = {key: first.body.get(key) for key in ("base", "base_tree")}
+        subjects[f"diff:{hyphened(first.entry.stream)}"] = diff
+        return self.approval(review, "batch", point, subjects)[0]
 
     def approval(
         self,

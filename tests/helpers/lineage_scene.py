@@ -6,7 +6,7 @@ people's own, and a step into a valley; a judged run under each, and some that h
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,8 @@ def make_lineage_scene(folder: Path) -> LineageScene:
         elsewhere = synthetic_run(log, dead=range(3), checkpoint=str(line.id))
         synthetic_audit(by_judge, elsewhere)
         scene.examples["unknown checkpoint"] = f"{elsewhere.id}/1"
+        batch(log, line, operator)
+        judged("carried")
         change(log, line, "up", tier=2, code="another")
         judged("other code")
         scene.examples["pair"] = f"{scene.examples['tier two']}>{scene.examples['tier one']}"
@@ -136,6 +138,48 @@ def word(kind: str, line: Line, key: Ed25519PrivateKey, **more: Any) -> str:
     return sign(payload, key)
 
 
+def submitted(
+    log: LedgerApplication,
+    line: Line,
+    name: str,
+    *,
+    tier: int,
+    evidence: Sequence[Mapping[str, Any]] = (),
+) -> Proposal:
+    proposal = Proposal.submit(
+        line=str(line.id),
+        targets={"component.py": tier},
+        diff=hashlib.sha256(name.encode()).hexdigest(),
+        diff_bytes=120,
+        base=line.head.commit,
+        base_tree=line.head.tree,
+        rationale="It is better so.",
+        trigger="operator_request",
+        proposer="somebody",
+        evidence=evidence,
+    )
+    log.save(proposal)
+    return proposal
+
+
+def batch(log: LedgerApplication, line: Line, key: Ed25519PrivateKey) -> None:
+    """Promote two changes that were signed at once; the second is carried to the new checkpoint."""
+    names = ("first of two", "second of two")
+    one, two = (submitted(log, line, name, tier=1) for name in names)
+    subjects = {
+        f"{what}:{each.id}": digest
+        for each in (one, two)
+        for what, digest in (("diff", each.diff), ("text_shown", "5" * 64))
+    }
+    envelope = word("batch", line, key, subjects=subjects)
+    change(log, line, names[0], tier=1, proposal=one, envelope=envelope)
+    two.conclude("superseded", stage="propose", reason="the line moved")
+    log.save(two)
+    evidence = [{"kind": "carried", "proposal": str(two.id)}]
+    again = submitted(log, line, names[1], tier=1, evidence=evidence)
+    change(log, line, names[1], tier=1, proposal=again, envelope=envelope)
+
+
 def change(
     log: LedgerApplication,
     line: Line,
@@ -146,24 +190,17 @@ def change(
     valley: str | None = None,
     code: str = CODE,
     left_out: Sequence[str] = (),
+    proposal: Proposal | None = None,
+    envelope: str | None = None,
 ) -> Proposal:
     """Promote a change; `name` is its diff. Test files that are left out run before the end."""
     base, diff = line.head, hashlib.sha256(name.encode()).hexdigest()
     commit, tree = diff[:40], diff[24:]
-    proposal = Proposal.submit(
-        line=str(line.id),
-        targets={"component.py": tier},
-        diff=diff,
-        diff_bytes=120,
-        base=base.commit,
-        base_tree=base.tree,
-        rationale="It is better so.",
-        trigger="operator_request",
-        proposer="somebody",
-    )
-    log.save(proposal)
+    proposal = proposal or submitted(log, line, name, tier=tier)
     if key is not None:
-        envelope = word("approve", line, key, proposal=str(proposal.id), subjects={"diff": diff})
+        named = str(proposal.id)
+        envelope = word("approve", line, key, proposal=named, subjects={"diff": diff})
+    if envelope is not None:
         proposal.record_review("approve", envelope=envelope, key="k", expires=EXPIRES, note="")
         log.save(proposal)
     proposal.record_branch(

@@ -82,6 +82,7 @@ KEYS = ["key.granted", "key.granted"]  # the judge's, and the operator's who let
         ("baseline", ["line.opened"]),
         ("tier two", ["checkpoint.promoted", *PROPOSAL]),
         ("tier one", ["checkpoint.promoted", "proposal.reviewed", *PROPOSAL, REST]),
+        ("carried", ["checkpoint.promoted", "proposal.reviewed", PROPOSAL[0], *PROPOSAL]),
         ("adopted", ["checkpoint.adopted"]),
         ("valley", ["checkpoint.promoted", "valley.opened", *PROPOSAL]),
     ],
