@@ -205,12 +205,18 @@ def gaps(
 ) -> Output:
     """List the categories that the reference set covers least."""
     with where.open() as controller:
-        place = controller.place
-        rows = reference_set.gaps(place.reference_set(controller.line.head.commit).tasks)
+        whole = controller.place.reference_set(controller.line.head.commit)
+        rows = reference_set.gaps((*whole.tasks, *whole.unasked))
 
     def tell() -> None:
         columns = ("category", *reference_set.DIFFICULTIES)
         print_table(columns, [(name, *counts.values()) for name, counts in rows])
+        name, counts = rows[0]
+        rarest = min(counts, key=lambda each: counts[each])
+        console.print(
+            f"next: add {rarest} tasks of category {name}: `proctor infra task from-commit COMMIT "
+            f"--name NAME --category {name} --difficulty {rarest}`"
+        )
 
     return Output([{"category": name, **counts} for name, counts in rows], tell)
 

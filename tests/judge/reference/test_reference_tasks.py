@@ -33,8 +33,9 @@ from judge.reference.seeds import ANEW, DRAWN, PLAN, make, make_siblings, write_
 
 ROOT = Path(judge.reference.seeds.__file__).parents[2]
 SET = ROOT / "judge/reference_tasks"
-WHOLE = tuple(  # without those from commits: tests/judge/reference/test_history_tasks.py
-    task for task in load(SET, scorers=SCORERS).tasks if task.entry.source_commit is None
+LOADED = load(SET, scorers=SCORERS)
+WHOLE = tuple(  # without those from history: tests/judge/reference/test_history_tasks.py
+    task for task in LOADED.tasks if task.entry.source.startswith("made: ")
 )
 TASKS = {task.task_id: task for task in WHOLE if not task.stochastic}
 STOCHASTIC = {task.task_id: task for task in WHOLE if task.stochastic}
@@ -156,7 +157,7 @@ def test_reference_set_is_what_its_makers_make(tmp_path: Path) -> None:
     listed, made = (
         json.loads((folder / "manifest.json").read_bytes())["tasks"] for folder in (SET, tmp_path)
     )
-    assert [entry for entry in listed if entry["source_commit"] is None] == made
+    assert [entry for entry in listed if entry["source"].startswith("made: ")] == made
     anew = {one.task_id for one in PLAN if one.kind in ANEW}
     written = load(tmp_path, scorers=SCORERS)
     known = {**TASKS, **STOCHASTIC}
@@ -262,7 +263,7 @@ def test_training_is_rescued_by_the_book_and_not_by_waiting(task: Task) -> None:
 
 @pytest.mark.parametrize(
     "task",
-    [task for task in TASKS.values() if task.scorer == "decisions"],
+    [task for task in LOADED.tasks if task.scorer == "decisions"],
     ids=lambda task: str(task.task_id),
 )
 def test_decisions_by_the_book_succeed_and_others_do_not(task: Task) -> None:
