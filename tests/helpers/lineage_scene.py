@@ -162,9 +162,14 @@ def submitted(
     return proposal
 
 
-def batch(log: LedgerApplication, line: Line, key: Ed25519PrivateKey) -> None:
-    """Promote two changes that were signed at once; the second is carried to the new checkpoint."""
-    names = ("first of two", "second of two")
+def batch(
+    log: LedgerApplication, line: Line, key: Ed25519PrivateKey, *, carried: str | None = None
+) -> tuple[UUID, UUID]:
+    """Promote two changes that were signed at once; the second is carried to the new checkpoint.
+
+    Return the second as it was shown and as it was carried; `carried` is another change instead.
+    """
+    names = [f"{each} of two, {carried}" for each in ("first", "second")]
     one, two = (submitted(log, line, name, tier=1) for name in names)
     subjects = {
         f"{what}:{each.id}": digest
@@ -176,8 +181,9 @@ def batch(log: LedgerApplication, line: Line, key: Ed25519PrivateKey) -> None:
     two.conclude("superseded", stage="propose", reason="the line moved")
     log.save(two)
     evidence = [{"kind": "carried", "proposal": str(two.id)}]
-    again = submitted(log, line, names[1], tier=1, evidence=evidence)
-    change(log, line, names[1], tier=1, proposal=again, envelope=envelope)
+    again = submitted(log, line, carried or names[1], tier=1, evidence=evidence)
+    change(log, line, carried or names[1], tier=1, proposal=again, envelope=envelope)
+    return two.id, again.id
 
 
 def change(

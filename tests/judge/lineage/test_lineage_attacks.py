@@ -18,7 +18,14 @@ from uuid import UUID, uuid4, uuid5
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from handmade_ledgers import JUDGE, HandmadeLedger, Signer
-from lineage_scene import LineageScene, line_of_export, make_lineage_scene, seal_lines, word
+from lineage_scene import (
+    LineageScene,
+    batch,
+    line_of_export,
+    make_lineage_scene,
+    seal_lines,
+    word,
+)
 from synthetic import CODE, synthetic_run
 
 from aggregates.audit import STEPS, Audit
@@ -85,6 +92,7 @@ class Grounds:
     line: Line
     examples: dict[str, str] = field(default_factory=dict)
     audits: dict[str, UUID] = field(default_factory=dict)
+    carried: tuple[UUID, UUID] | None = None  # a proposal, and what was made of it
     honest: bytes = b""  # line of an export
     lines: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # others, and their seals
 
@@ -165,6 +173,8 @@ def grounds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grounds]:
     scene = make_lineage_scene(tmp_path_factory.mktemp("attacks"))
     with LedgerApplication.open(scene.ledger, REGISTRY) as log:
         made = Grounds(scene, log, log.repository.get(scene.line))
+        made.carried = batch(log, made.line, OPERATOR, carried="not what was signed")
+        made.run("carried as another change", checkpoint=made.line.active)
         made.run("honest")
         judge_too_little(made)
         make_up_checkpoints(made)
@@ -359,6 +369,24 @@ def test_story_that_is_not_so_is_rejected(forger: Forger, readers: Readers, name
     readers.refused(forger.file(example, forger.story(name, *keys)), **why)
     with pytest.raises(LineageError):
         find_lineage(forger.ledger, example)
+
+
+def test_change_that_is_carried_under_an_approval_of_another_is_rejected(
+    forger: Forger, readers: Readers
+) -> None:
+    name, carried = "carried as another change", forger.grounds.carried
+    assert carried is not None
+    of_proposals = {
+        entry.index
+        for entry in forger.entries
+        if entry.stream_id in carried and entry.name != "proposal.task_scored"
+        if entry.stream_id == carried[1] or entry.name == "proposal.submitted"
+    }
+    story = forger.story(name, *JUDGED, "ada") | of_proposals
+    why = "not the change that was approved"
+    readers.refused(forger.file(forger.grounds.examples[name], story), first=why, second=why)
+    with pytest.raises(LineageError, match=why):
+        find_lineage(forger.ledger, forger.grounds.examples[name])
 
 
 @pytest.mark.parametrize("name", ["honest", "judged at a tree head", "adopted"])

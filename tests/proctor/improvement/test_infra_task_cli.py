@@ -143,7 +143,7 @@ def test_tasks_from_folders_and_from_a_run_are_admitted_and_carried(
     )
     (tmp_path / "issue.md").write_text("twice() must double its number.\n")
     folders = ("--before", tmp_path / "before", "--after", tmp_path / "after")
-    new = ("new", "twice", *folders, "--issue", tmp_path / "issue.md")
+    new = ("new", "--name", "twice", *folders, "--issue", tmp_path / "issue.md")
     assert "1 hidden case fails without the change" in task(line, *new)
 
     home = line.home.path
