@@ -15,11 +15,8 @@ from monitor.dispatch import (
     variables_for,
 )
 
-# The first in every suite; what is left makes it long, not better.
-_SETTINGS = [
-    pytest.param(name, marks=() if number == 0 else pytest.mark.slow)
-    for number, name in enumerate(("onednn-avx2", *sorted(DISPATCH.keys() - {"onednn-avx2"})))
-]
+# All of them in `make test-dispatch`; the golden digests are in every suite.
+_SETTINGS = [pytest.param(name, marks=pytest.mark.slow) for name in sorted(DISPATCH)]
 
 
 def judged(home: Path, name: str) -> dict[str, Any]:
