@@ -1,4 +1,7 @@
-"""The policies that need only a name: no model, no person, no recorded run."""
+"""The policies that need only a name: no model, no person, no recorded run.
+
+A name is one of POLICIES, or means a policy that somebody else wrote: see outside.py.
+"""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -6,10 +9,11 @@ from types import MappingProxyType
 from policies.deciding.chance import RandomPolicy
 from policies.deciding.network import NetworkPolicy
 from policies.deciding.nothing import NothingPolicy
+from policies.deciding.outside import OutsidePolicy, known_entry_points, outside_policy
 from policies.errors import PolicyError
 from policies.playbook import PlaybookPolicy
 
-Simple = NetworkPolicy | NothingPolicy | PlaybookPolicy | RandomPolicy
+Simple = NetworkPolicy | NothingPolicy | OutsidePolicy | PlaybookPolicy | RandomPolicy
 POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
     {
         "network": NetworkPolicy,
@@ -22,7 +26,16 @@ POLICIES: Mapping[str, Callable[[], Simple]] = MappingProxyType(
 
 def create_policy(name: str) -> Simple:
     """Return the policy of that name; raises PolicyError listing those that exist."""
-    try:
+    if name in POLICIES:
         return POLICIES[name]()
-    except KeyError:
-        raise PolicyError(f"unknown policy {name!r}; choose from {', '.join(POLICIES)}") from None
+    if (found := outside_policy(name)) is not None:
+        return found
+    known = ", ".join((*POLICIES, *known_entry_points()))
+    raise PolicyError(
+        f"unknown policy {name!r}; choose from {known}, or give MODULE:CLASS or exec:COMMAND"
+    )
+
+
+def is_simple(name: str) -> bool:
+    """Return whether create_policy() is who makes the policy of that name."""
+    return name in POLICIES or ":" in name or name in known_entry_points()

@@ -24,7 +24,11 @@ ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="A TOML file with configuration.")
 ]
 PolicyOption = Annotated[
-    str, typer.Option("--policy", help="playbook, nothing, random, openai, mixed or human.")
+    str,
+    typer.Option(
+        "--policy",
+        help="playbook, nothing, random, openai, mixed, human, MODULE:CLASS or exec:COMMAND.",
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -19,10 +19,11 @@ from ledger.blobs import Blobs
 from policies.asking.ask import Asker, Client, find_rung
 from policies.asking.settings import ModelSettings
 from policies.calls import Answers, CallLog
-from policies.deciding.catalogue import POLICIES, create_policy
+from policies.deciding.catalogue import POLICIES, create_policy, is_simple
 from policies.deciding.human import HumanPolicy, Terminal
 from policies.deciding.language_model import LanguageModelPolicy
 from policies.deciding.mixed import MixedPolicy
+from policies.deciding.outside import known_entry_points
 from policies.errors import PolicyError
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.training import MakePolicy, Prepared, Told
@@ -46,9 +47,12 @@ class PolicyChoice:
             if "model" not in given:
                 raise PolicyError(f"the policy {name} needs a model: give --set model=NAME")
             return cls(name, ModelSettings.from_dict(given))
-        if name != HUMAN and name not in POLICIES:
-            known = ", ".join(sorted((*POLICIES, OPENAI, MIXED, HUMAN)))
-            raise PolicyError(f"unknown policy {name!r}; choose from {known}")
+        if name != HUMAN and not is_simple(name):
+            known = ", ".join(sorted((*POLICIES, *known_entry_points(), OPENAI, MIXED, HUMAN)))
+            raise PolicyError(
+                f"unknown policy {name!r}; choose from {known}, or give MODULE:CLASS or "
+                "exec:COMMAND"
+            )
         if given:
             raise PolicyError(
                 f"the policy {name} takes no settings; leave out --set {', '.join(sorted(given))}"
@@ -58,7 +62,7 @@ class PolicyChoice:
     @property
     def records_calls(self) -> bool:
         """Whether the policy has a transcript."""
-        return self.name not in POLICIES
+        return not is_simple(self.name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as campaign.started holds them: nothing secret."""
@@ -74,7 +78,7 @@ def make_policies(choice: PolicyChoice, log: LedgerApplication, blobs: Blobs) ->
         from policies.asking.chat import ChatClient  # noqa: PLC0415 - openai takes long to import
 
     def make(run_id: UUID, told: Told) -> Prepared:
-        if choice.name in POLICIES:
+        if is_simple(choice.name):
             return Prepared(create_policy(choice.name))
         transcript = TranscriptLog(log, run_id)
         model = None

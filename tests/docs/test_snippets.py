@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 
 import pytest
 from advised_model import obeys
@@ -17,6 +18,8 @@ from environments import make_environment
 from forked import start_forked
 from frontdoor import call
 
+from judge.reference.situations import observe
+from policies.deciding.outside import process_policy
 from proctor.sample.init import git
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +34,12 @@ PARAMETERS = [
 
 def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
     text = (ROOT / "docs/how-to/own-policy.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    agent, code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "agent.py").write_text(agent, encoding="utf-8")
+    said = process_policy([sys.executable, str(tmp_path / "agent.py")]).decide(
+        observe(Random(1), {"R1": "high"})
+    )
+    assert [(each.source, each.decision.direction) for each in said] == [("policy", "decrease_lr")]
     done = call([], home=None, cwd=tmp_path, code=code)
     assert done.stdout.startswith("completed False "), done.stderr
 

@@ -1,6 +1,6 @@
 """Advice blocks: what is promoted, what is kept, and what is on record, against a real server."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +14,7 @@ from advised_model import Obeys, advice_of, obeys
 from chat_server import Behaviour, ChatServer, Reply, answer_probe, is_probe, say, schema_of
 from frontdoor import answer, call_here
 
+from aggregates.decisions import Decision
 from aggregates.errors import InvariantError
 from aggregates.improvement.advice import MAX_ADVICE, Advice
 from aggregates.transcript import Transcript
@@ -23,7 +24,7 @@ from policies.asking.ask import Client
 from policies.asking.chat import ChatClient
 from policies.asking.completion import Completion
 from policies.asking.settings import ModelSettings
-from policies.deciding.catalogue import create_policy
+from policies.deciding.catalogue import POLICIES
 from policies.errors import AnswerError
 from policies.proposing.advice import verify_advice
 from policies.proposing.tuner import DISTILLATION, LADDER, Pattern, scoreboard
@@ -120,8 +121,8 @@ def test_playbook_passes_every_scenario_and_no_action_fails_all() -> None:
         seen = observation_of(task)
         expected = task.expected["answers"]
         for policy, passes in (("playbook", True), ("nothing", False)):
-            said = create_policy(policy).decide(seen)
-            decisions = [getattr(each, "decision", each) for each in said]
+            answers: Sequence[Any] = POLICIES[policy]().decide(seen)
+            decisions: list[Decision] = [getattr(each, "decision", each) for each in answers]
             assert (unaccepted(decisions, expected) is None) == passes, task.task_id
     names = [task.task_id for task in held_out()]
     assert len(set(names)) == len(names) == 13

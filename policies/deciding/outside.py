@@ -1,0 +1,294 @@
+"""Policies that somebody else wrote: a Python class, or a process that speaks JSON lines.
+
+Their answers are read as those of a language model are: each rule that has no usable decision is
+answered in the driver's name. An agent that answers nonsense, hangs or dies ends no run.
+
+Source: docs/how-to/own-policy.md.
+Trust: answers are hostile until they have been read. A class runs in this process, with its rights.
+I/O: starts the process, and writes to it and reads from it.  Units: seconds, bytes.
+"""
+
+import hashlib
+import inspect
+import json
+import math
+import os
+import selectors
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from aggregates.decisions import Decision, Observation, Said
+from aggregates.playbook import DEFER
+from aggregates.situation import describe_observation
+from ledger.strict_json import JSONError, read_json
+from policies.answers import decision_schema, read_answer
+from policies.errors import AnswerError, PolicyError
+
+PROCESS = "exec:"
+GROUP = "proctor.policies"  # of entry points
+SECONDS = 60.0  # for one answer
+MOST = 2**20  # bytes of an answer
+_MAX_REASON = 600  # characters
+_SECRETS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "API_KEY")
+
+
+class OutsidePolicy:
+    """Decides what `answer` says, a function from an observation to what JSON can hold."""
+
+    def __init__(
+        self, name: str, answer: Callable[[Observation], Any], *, told: Mapping[str, Any]
+    ) -> None:
+        self.name = name
+        self._answer = answer
+        self._told = dict(told)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of its policy."""
+        return {"name": self.name, **self._told}
+
+    def decide(self, observation: Observation) -> list[Said]:
+        """Return one answer for each due rule."""
+        try:
+            decisions, problems = read_answer(self._answer(observation), observation)
+        except Exception as error:
+            kind = "" if isinstance(error, PolicyError) else f"{type(error).__name__}: "
+            what = f"{kind}{error}"
+            decisions, problems = [], dict.fromkeys(observation.due, what)
+        return [
+            *map(Said, decisions),
+            *(_silence(rule, problem) for rule, problem in problems.items()),
+        ]
+
+
+def _silence(rule: str, reason: str) -> Said:
+    text = f"no usable answer: {reason}".encode("utf-8", "replace").decode()
+    words = "".join(each if each.isprintable() else " " for each in text)[:_MAX_REASON]
+    return Said(Decision.of((rule,), DEFER, {}, words), source="driver")
+
+
+def outside_policy(name: str) -> OutsidePolicy | None:
+    """Return the policy that `name` means: MODULE:CLASS, exec:COMMAND or an entry point.
+
+    None if it is none of these; PolicyError if it is one and cannot be had.
+    """
+    if name.startswith(PROCESS):
+        try:
+            command = shlex.split(name.removeprefix(PROCESS))
+        except ValueError as error:
+            raise PolicyError(f"{name}: {error}") from error
+        if not command:
+            raise PolicyError("exec: needs a command, as in --policy 'exec:python agent.py'")
+        return process_policy(command)
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        return _of_class(name, _load(module, attribute))
+    for found in entry_points(group=GROUP, name=name):
+        try:
+            return _of_class(found.value, found.load())
+        except (AttributeError, ImportError) as error:
+            raise PolicyError(f"the policy {name} cannot be loaded: {error}") from error
+    return None
+
+
+def process_policy(command: Sequence[str], *, seconds: float = SECONDS) -> OutsidePolicy:
+    """Return the policy that a program decides; each answer may take `seconds`."""
+    process = _Process(list(command), seconds)
+    return OutsidePolicy("process", process.ask, told={"command": list(command)})
+
+
+def known_entry_points() -> tuple[str, ...]:
+    """Return the names of the policies that installed packages bring along."""
+    return tuple(sorted(entry_points(group=GROUP).names))
+
+
+def _load(module: str, attribute: str) -> Any:
+    """Import a class, from the current folder too; the installed packages come first."""
+    here = str(Path.cwd())
+    sys.path.append(here)
+    try:
+        return getattr(import_module(module), attribute)
+    except ImportError as error:
+        raise PolicyError(f"{module} cannot be imported: {error}") from error
+    except AttributeError as error:
+        raise PolicyError(f"{module} has no {attribute!r}: {error}") from error
+    except Exception as error:
+        raise PolicyError(
+            f"{module} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        sys.path.remove(here)
+
+
+def _of_class(name: str, kind: Any) -> OutsidePolicy:
+    try:
+        policy = kind()
+    except Exception as error:
+        raise PolicyError(
+            f"{name} cannot be made without arguments: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(getattr(policy, "decide", None)):
+        raise PolicyError(f"{name} has no method decide(observation)")
+
+    def answer(observation: Observation) -> Any:
+        return {"decisions": [_plain(each) for each in policy.decide(observation)]}
+
+    return OutsidePolicy("class", answer, told={"class": name, "sha256": _source_hash(kind)})
+
+
+def _plain(said: Any) -> Any:
+    decision = said.decision if isinstance(said, Said) else said
+    return decision.to_dict() if isinstance(decision, Decision) else decision
+
+
+def _source_hash(kind: Any) -> str | None:
+    """Return the SHA-256 of the file that a class is from."""
+    try:
+        path = inspect.getsourcefile(kind)
+        if path is None:
+            return None
+        with open(path, "rb") as file:  # noqa: PTH123 - what inspect gives
+            return hashlib.sha256(file.read()).hexdigest()
+    except (OSError, TypeError):
+        return None
+
+
+def observation_json(observation: Observation) -> dict[str, Any]:
+    """Return an observation as JSON can hold it.
+
+    Numbers that are not finite are the texts NaN, Infinity and -Infinity. `text` says the same in
+    words, `schema` is the JSON schema of an answer.
+    """
+    plain = {
+        "version": 1,
+        "run_id": observation.run_id,
+        "epoch": observation.epoch,
+        "due": list(observation.due),
+        "rules": {
+            rule: {
+                **{key: value for key, value in vars(found).items() if key != "rule"},
+                "due": rule in observation.due,
+            }
+            for rule, found in observation.evaluations.items()
+        },
+        "settings": observation.settings.to_dict(),
+        "max_batch_size": observation.max_batch_size,
+        "train_examples": observation.train_examples,
+        "model": observation.spec.to_dict(),
+        "history": [asdict(signals) for signals in observation.history],
+        "decisions": [
+            {**past.decision.to_dict(), "epoch": past.epoch, "outcome": past.outcome}
+            for past in observation.decisions
+        ],
+        "waived": list(observation.waived),
+        "edits": observation.edits,
+        "text": describe_observation(observation),
+        "schema": decision_schema(observation, strict=False),
+    }
+    return {key: _finite(value) for key, value in plain.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+class _Process:
+    """A program that is asked one line and answers one line, as often as there is a question.
+
+    One that is too slow or says too much is ended; the next question starts it anew.
+    """
+
+    def __init__(self, command: list[str], seconds: float) -> None:
+        self._command = command
+        self._seconds = seconds
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def ask(self, observation: Observation) -> Any:
+        """Return the answer; raises AnswerError if there is none that is JSON."""
+        line = json.dumps(observation_json(observation), allow_nan=False).encode() + b"\n"
+        try:
+            found = self._exchange(line)
+        except OSError as error:
+            self._end()
+            raise AnswerError(f"{self._command[0]}: {error.strerror or error}") from None
+        try:
+            return read_json(found)
+        except JSONError as error:
+            raise AnswerError(f"the answer cannot be read: {error}") from None
+
+    def _exchange(self, line: bytes) -> bytes:
+        child = self._started()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        deadline = time.monotonic() + self._seconds
+        sent, found = 0, b""
+        with selectors.DefaultSelector() as ready:
+            ready.register(child.stdin, selectors.EVENT_WRITE)
+            ready.register(child.stdout, selectors.EVENT_READ)
+            while b"\n" not in found:
+                left = deadline - time.monotonic()
+                if left <= 0 or len(found) > MOST:
+                    self._end()
+                    why = (
+                        f"more than {self._seconds:g} seconds"
+                        if left <= 0
+                        else f"over {MOST} bytes"
+                    )
+                    raise AnswerError(f"the process took or wrote {why}, and was ended")
+                for key, _ in ready.select(left):
+                    if key.fileobj is child.stdin:
+                        sent += os.write(child.stdin.fileno(), line[sent : sent + 65_536])
+                        if sent == len(line):
+                            ready.unregister(child.stdin)
+                    else:
+                        part = os.read(child.stdout.fileno(), 65_536)
+                        if not part:
+                            self._end()
+                            raise AnswerError("the process ended without an answer")
+                        found += part
+        answer, _, more = found.partition(b"\n")
+        if more:
+            self._end()
+            raise AnswerError("the process wrote more than one line, and was ended")
+        return answer
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._child is None or self._child.poll() is not None:
+            self._end()
+            hidden = {name for name in os.environ if any(each in name for each in _SECRETS)}
+            self._child = subprocess.Popen(  # noqa: S603 - the command that the user gave
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={name: value for name, value in os.environ.items() if name not in hidden},
+            )
+            assert self._child.stdin is not None
+            os.set_blocking(self._child.stdin.fileno(), False)
+        return self._child
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            for stream in (self._child.stdin, self._child.stdout):
+                if stream is not None:
+                    with suppress(OSError):
+                        stream.close()
+            self._child = None
+
+    def __del__(self) -> None:
+        self._end()

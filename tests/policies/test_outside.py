@@ -1,0 +1,133 @@
+"""Policies that somebody else wrote: a class, or a process that speaks JSON lines."""
+
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from frontdoor import TINY, answer, call
+
+from aggregates.decisions import Observation, validate_decision
+from judge.reference.situations import observe
+from policies.deciding.catalogue import create_policy
+from policies.deciding.outside import OutsidePolicy, process_policy
+from policies.errors import PolicyError
+
+AGENT = """
+import json, sys
+for line in sys.stdin:
+    seen = json.loads(line)
+    rules = seen["rules"]
+    print(json.dumps({"decisions": [
+        {"event_type": "hyperparameter_change", "cites": [rule], "direction": "decrease_lr",
+         "params": {"lr": seen["settings"]["lr"] / 10}, "justification": "too long steps"}
+        if rules[rule]["side"] in ("high", "not_finite") and rule in ("R1", "R7") else
+        {"event_type": "rule_triggered_no_action", "cites": [rule], "direction": "defer",
+         "params": {}, "justification": "it can wait"}
+        for rule in seen["due"]
+    ]}), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def seen() -> Observation:
+    return observe(Random(1), {"R1": "high"})
+
+
+def program(tmp_path: Path, source: str) -> list[str]:
+    path = tmp_path / "agent.py"
+    path.write_text(source, encoding="utf-8")
+    return [sys.executable, str(path)]
+
+
+def test_process_is_asked_for_each_decision(tmp_path: Path, seen: Observation) -> None:
+    policy = process_policy(program(tmp_path, AGENT))
+    for _ in range(3):
+        (said,) = policy.decide(seen)
+        assert said.source == "policy"
+        validate_decision(said.decision, seen)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import time; time.sleep(60)", "took or wrote more than 1 seconds"),
+        ("raise SystemExit(3)", "ended without an answer"),
+        ("input(); print('hm')", "cannot be read"),
+        ("input(); print('NaN')", "NaN and infinity are not allowed"),
+        ("input(); print('{}')", 'must be an object with "decisions"'),
+        ("input(); print('{}\\n{}')", "more than one line"),
+        ("input(); print('x' * 2**21)", "took or wrote over"),
+    ],
+)
+def test_process_without_a_usable_answer_is_a_silence(
+    tmp_path: Path, seen: Observation, source: str, words: str
+) -> None:
+    policy = process_policy(program(tmp_path, source), seconds=1.0)
+    (said,) = policy.decide(seen)
+    assert (said.source, said.decision.direction) == ("driver", "defer")
+    assert words in said.decision.justification
+
+
+def test_program_that_is_not_there_is_a_silence(seen: Observation) -> None:
+    (said,) = process_policy(["/no/such/agent"]).decide(seen)
+    assert "No such file" in said.decision.justification
+
+
+ODD = """
+class Raises:
+    def decide(self, seen):
+        raise RuntimeError("not today")
+
+
+class Nonsense:
+    def decide(self, seen):
+        return [1, 2.5, None]
+"""
+
+
+def test_class_that_raises_or_answers_nonsense_is_a_silence(
+    tmp_path: Path, seen: Observation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_agents.py").write_text(ODD, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for name in ("Raises", "Nonsense"):
+        policy = create_policy(f"odd_agents:{name}")
+        assert isinstance(policy, OutsidePolicy)
+        (said,) = policy.decide(seen)
+        assert said.source == "driver"
+        assert "no usable answer: " in said.decision.justification
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no_such_module:Agent", "no_such_module cannot be imported"),
+        ("json:Agent", "json has no 'Agent'"),
+        ("json:JSONDecodeError", "cannot be made without arguments"),
+        ("json:JSONDecoder", "has no method decide"),
+        ("exec:", "exec: needs a command"),
+        ("exec:'", "No closing quotation"),
+        ("oracle", "unknown policy 'oracle'"),
+    ],
+)
+def test_policy_that_cannot_be_had_is_named(name: str, words: str) -> None:
+    with pytest.raises(PolicyError, match=words):
+        create_policy(name)
+
+
+def test_run_is_decided_by_a_process_and_by_a_class(tmp_path: Path) -> None:
+    command = " ".join(program(tmp_path, AGENT))
+    (tmp_path / "my_agent.py").write_text(
+        "from policies.playbook import PlaybookPolicy\n\n\nclass Mine(PlaybookPolicy):\n    pass\n",
+        encoding="utf-8",
+    )
+    for policy in (f"exec:{command}", "my_agent:Mine"):
+        done = call(
+            ["run", *TINY, "lr=3.0", "warm_up_epochs=0", "--policy", policy, "--json"],
+            home=tmp_path / "home",
+            cwd=tmp_path,
+        )
+        (run,) = answer(done)["runs"]
+        assert run["applied"] >= 1
+        assert run["policy_name"] in {"process", "class"}
