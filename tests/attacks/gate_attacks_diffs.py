@@ -47,6 +47,12 @@ def _after(line: Line) -> bytes:
     return unified(SELECTION, text, f"{text}\n")
 
 
+_ELF = (  # the first five bytes of a library, as git writes them
+    "index 0000000000000000000000000000000000000000..c4684259327857de1b8c643c2b78c282da991fb4\n"
+    "GIT binary patch\nliteral 5\nMcmb<-^>JeW00jgAR{#J2\n\nliteral 0\nHcmV?d00001\n\n"
+)
+
+
 def _head(path: str) -> str:
     return f"diff --git a/{path} b/{path}\n"
 
@@ -308,9 +314,21 @@ _lies(
 )
 _lies(
     "propose a binary file",
-    f"{_head('retrieval/a.so')}new file mode 100644\nGIT binary patch\nliteral 1\n".encode(),
+    f"{_head('retrieval/a.so')}new file mode 100644\n{_ELF}".encode(),
     "binary parts",
     wants="code that no reviewer can read",
+)
+_lies(
+    "put words into a binary part",
+    f"{_head('retrieval/a.so')}new file mode 100644\n{_ELF}".replace("Mcmb", "# Mb").encode(),
+    "is malformed",
+    wants="a reviewer mistakes text that git skips for a change",
+)
+_lies(
+    "propose a binary file of 100 megabytes in a few bytes",
+    f"{_head('retrieval/a.so')}new file mode 100644\n{_ELF.replace('l 5', 'l 99999999')}".encode(),
+    "writes a file of more than",
+    wants="fill the disk before anything is judged",
 )
 _lies(
     "propose text that is not UTF-8",
