@@ -26,14 +26,16 @@ PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
 RATIOS = 16  # update ratios that an epoch of as many steps has at least
 _FLUSH = 64  # batches or steps after which what was kept is summed up
 _LOGITS = 1_000_000  # kept, at most, beside those of one batch
-_NUMBERS = 1_000_000  # gradient or weight values kept, at most, beside those of one step
+_HALF = (torch.bfloat16, torch.float16)
+_NUMBERS = 1_000_000  # gradient or weight values kept, at most, of several steps
 
 
 class EpochWatch:
     """Measures one epoch: loss() per batch, gradients() and updated() around each update.
 
     probe() may follow gradients() where probe_due says so. `steps` is the number of optimizer steps
-    that the epoch will have; without it, every step's update ratio is taken.
+    that the epoch will have; without it, every step's update ratio is taken. Of a model with more
+    than a million parameters no gradient is copied, and its weights are copied at most twice.
     """
 
     def __init__(self, model: nn.Module, *, effective_batch: int, steps: int | None = None) -> None:
@@ -46,7 +48,8 @@ class EpochWatch:
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._counts = [parameter.numel() for parameter in self._parameters]
-        self._batches = self._steps = self._ratios = 0
+        self._large = sum(self._counts) > _NUMBERS
+        self._batches = self._steps = self._ratios = self._skipped = 0
         self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
         self._told: list[Tensor] = []  # losses, scalars
         self._waiting = 0  # logits that are kept
@@ -54,11 +57,11 @@ class EpochWatch:
         self._losses: list[Tensor] = []  # of each batch, in blocks
         self._sizes: list[int] = []  # examples of each batch
         self._ends: list[int] = []  # batches seen at the end of each step
-        self._gradient_rows: list[Tensor] = []  # of each step, flat, norms not yet taken
+        self._gradient_rows: list[Tensor] = []  # of each step: see _row()
         self._norm_sums: list[Tensor] = []  # (parameters,) of each block
         self._squares: list[Tensor] = []  # of all gradients together, by step, in blocks
-        self._before: Tensor | None = None  # all weights, flat, while an update is looked at
-        self._weight_rows: list[Tensor] = []  # before each update that was looked at, likewise
+        self._before: list[Tensor] | None = None  # the weights while an update is looked at
+        self._weight_rows: list[Tensor] = []  # before each update that was looked at
         self._change_rows: list[Tensor] = []  # by it
         self._ratio_sums: list[Tensor] = []  # (parameters,) of each block
         self._used: set[int] = set()  # parameters that have had a gradient
@@ -93,25 +96,44 @@ class EpochWatch:
         if len(self._told) == _FLUSH:
             self._flush_losses()
 
-    def gradients(self) -> None:
-        """Look at the gradients of one optimizer step, before anything clips them."""
-        self._gradient_rows.append(_flat(self._gradients()))
+    @torch.no_grad()
+    def gradients(self, *, scale: Tensor | None = None) -> None:
+        """Look at the gradients of one optimizer step, before anything clips them.
+
+        `scale` is what the loss was multiplied by, where the gradients still are.
+        """
+        if self._enough(self._gradient_rows):  # not the latest, which skipped() may take back
+            self._flush_gradients()
+        row = self._row(self._gradients())
+        self._gradient_rows.append(row if scale is None else row / scale)
         if self._steps % self.ratio_every == 0:
             self._before = self._weights()
         self._steps += 1
         self._ends.append(self._batches)
-        if self._enough(self._gradient_rows):
-            self._flush_gradients()
 
+    def skipped(self) -> None:
+        """Take back the step that gradients() looked at: the loss scaler has left it out."""
+        self._gradient_rows.pop()
+        self._ends.pop()
+        self._before = None
+        self._steps -= 1
+        self._skipped += 1
+
+    @torch.no_grad()
     def updated(self) -> None:
         """Look at the parameters behind the update that gradients() preceded."""
-        if self._before is not None:
-            self._weight_rows.append(self._before)
-            self._change_rows.append(self._before - self._weights())
-            self._before = None
-            self._ratios += 1
-            if self._enough(self._weight_rows):
-                self._flush_updates()
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        self._weight_rows.append(self._row(before) if self._large else before[0])
+        if self._large:  # in place: another copy would be large
+            torch._foreach_sub_(before, list[Tensor](self._parameters))
+            self._change_rows.append(self._row(before))
+        else:
+            self._change_rows.append(before[0] - self._weights()[0])
+        self._ratios += 1
+        if self._enough(self._weight_rows):
+            self._flush_updates()
 
     @property
     def probe_due(self) -> bool:
@@ -180,7 +202,7 @@ class EpochWatch:
         value, pairs = (None, 0) if spread is None else spread
         noise = pool_noise([NoiseProbes(tuple((p, s) for p, s in probes), value, pairs)])
         return {
-            "finite": all(map(math.isfinite, totals)),
+            "finite": all(map(math.isfinite, totals)) and not (self._skipped and not totals),
             "total_norm_mean": sum(totals) / len(totals) if totals else None,
             "signal_to_noise": None if noise is None else noise.estimate,
             "signal_to_noise_low": None if noise is None else noise.low,
@@ -204,7 +226,7 @@ class EpochWatch:
     def _layers(self) -> list[dict[str, Any]]:
         count = len(self._parameters)
         norms, ratios = _sums(self._norm_sums, count), _sums(self._ratio_sums, count)
-        lengths, distances = self._norms([self._start, self._weights() - self._start]).tolist()
+        lengths, distances = self._since_start().tolist()
         return [
             {
                 "name": name,
@@ -239,18 +261,45 @@ class EpochWatch:
         ]
 
     @torch.no_grad()
-    def _weights(self) -> Tensor:
-        """Return a flat copy of all parameters."""
-        return _flat(list[Tensor](self._parameters))
+    def _weights(self) -> list[Tensor]:
+        """Return a copy of all parameters, flat and in one piece where they are few."""
+        parameters = list[Tensor](self._parameters)
+        if self._large:
+            return [parameter.detach().clone() for parameter in parameters]
+        return [_flat(parameters)]
+
+    def _row(self, tensors: list[Tensor]) -> Tensor:
+        """Return what is kept of tensors, one of each parameter, until norms are summed up.
+
+        All values, flat, of a small model: norms of many steps at once take far fewer calls. Of a
+        large model the norms, so that nothing is copied.
+        """
+        if not self._large:
+            return _flat(tensors)
+        half = any(tensor.dtype in _HALF for tensor in tensors)
+        norms = torch._foreach_norm(tensors, 2, dtype=torch.float32 if half else None)
+        return torch.stack([norm.double() for norm in norms])
 
     def _norms(self, rows: list[Tensor]) -> Tensor:
-        """Return the norms (rows, parameters) of what flat rows hold of each parameter."""
+        """Return the norms (rows, parameters) of what rows hold of each parameter."""
         block = torch.stack(rows) if len(rows) > 1 else rows[0][None]
+        if self._large:
+            return block
+        dtype = torch.float32 if block.dtype in _HALF else None
         parts = torch.split(block, self._counts, dim=1)
-        return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts], dim=1)
+        norms = [torch.linalg.vector_norm(part, dim=1, dtype=dtype) for part in parts]
+        return torch.stack(norms, dim=1)
+
+    def _since_start(self) -> Tensor:
+        """Return the norm of each parameter at the epoch's start, and that of its change since."""
+        if not self._large:
+            return self._norms([self._start[0], self._weights()[0] - self._start[0]])
+        pairs = zip(self._parameters, self._start, strict=True)
+        changes = [torch.linalg.vector_norm(now - start).double() for now, start in pairs]
+        return torch.stack([self._row(self._start), torch.stack(changes)])
 
     def _enough(self, rows: list[Tensor]) -> bool:
-        return len(rows) == _FLUSH or len(rows) * len(rows[0]) > _NUMBERS
+        return len(rows) == _FLUSH or sum(map(len, rows)) > _NUMBERS
 
     def _flush_losses(self) -> None:
         if self._kept:

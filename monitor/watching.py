@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
 from aggregates.decisions import Decision, Settings
@@ -183,7 +184,9 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
 class WatchedRun:
     """One watched training: epochs(), step() after each backward pass, validate() after each epoch.
 
-    watch() makes it. A call out of order raises WatchError, and the run is closed as failed.
+    watch() makes it. A call out of order raises WatchError, and the run is closed as failed. Where
+    a framework takes the optimizer's step, add_loss() and before_update() take the place of step():
+    hooks of the optimizer see the update.
     """
 
     def __init__(
@@ -202,10 +205,19 @@ class WatchedRun:
         self._optimizer = optimizer
         self._watch: EpochWatch | None = None
         self._open = False  # whether an epoch is being trained
+        self._batches = 0  # of the epoch, counted behind their backward pass
         self._steps = 0  # of the epoch
+        self._looked = False  # whether before_update() waits for the optimizer's step
+        self._own_rates: list[Any] = []  # the loop's learning rates, during the optimizer's step
         self._last_steps: int | None = None  # of the epoch before
         self._losses: list[Tensor] = []  # of the epoch, where no model is watched
         self._began = 0.0
+        self._hooks: list[RemovableHandle] = []
+        if optimizer is not None:
+            self._hooks = [
+                optimizer.register_step_pre_hook(self._set_rates),
+                optimizer.register_step_post_hook(self._after_update),
+            ]
 
     @property
     def id(self) -> str:
@@ -226,6 +238,11 @@ class WatchedRun:
     def batch_size(self) -> int:
         """Examples in a batch, as decisions have left it."""
         return self._state.settings.batch_size
+
+    @property
+    def clip_norm(self) -> float | None:
+        """The norm that gradients are scaled down to, as decisions have left it."""
+        return self._state.settings.clip_norm
 
     def epochs(self, count: int | None = None) -> Iterator[int]:
         """Yield the numbers of the epochs, from 0, until all are done or a decision stops.
@@ -254,7 +271,7 @@ class WatchedRun:
             raise WatchError("an epoch is open; call run.validate(loss=...) before the next begins")
         if self.stopped:
             raise WatchError("a decision has stopped the training; leave the loop")
-        self._open, self._steps, self._losses = True, 0, []
+        self._open, self._batches, self._steps, self._losses = True, 0, 0, []
         self._began = time.monotonic()
         if self._model is not None:
             settings = self._state.settings
@@ -279,39 +296,69 @@ class WatchedRun:
         With `update=False` the gradients stay, to be added to: for all but the last batch of an
         accumulated step. `scaler` is that of float16 training.
         """
-        if not self._open:
-            raise WatchError("step() belongs in an epoch; loop over run.epochs()")
-        if loss.numel() != 1:
-            raise WatchError(f"step() takes a scalar loss, not one of shape {tuple(loss.shape)}")
-        examples = self.batch_size if examples is None else examples
-        if self._watch is None or self._optimizer is None:
-            self._losses.append(loss.detach().reshape(()))
-            self._steps += update
-            return
-        self._watch.told_loss(loss, examples=examples)
+        self.add_loss(loss, examples=examples)
         if not update:
+            return
+        if self._optimizer is None:
+            self._steps += 1
             return
         if scaler is not None:
             scaler.unscale_(self._optimizer)
-        self._watch.gradients()
-        clip_norm = self._state.settings.clip_norm
-        if clip_norm is not None:
+        self.before_update()
+        if self.clip_norm is not None:
             parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
-        rates = [group["lr"] for group in self._optimizer.param_groups]
-        factor = self._factor()
-        for group in self._optimizer.param_groups:
-            group["lr"] = group["lr"] * factor
+            torch.nn.utils.clip_grad_norm_(parameters, self.clip_norm)
         if scaler is None:
             self._optimizer.step()
         else:
             scaler.step(self._optimizer)
             scaler.update()
-        for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate  # the loop's own schedule goes on as if nothing had been changed
-        self._watch.updated()
         self._optimizer.zero_grad(set_to_none=True)
-        self._steps += 1
+
+    def add_loss(self, loss: Tensor, *, examples: int | None = None) -> None:
+        """Take in the mean loss of a batch, a scalar; step() does it by itself."""
+        if not self._open:
+            raise WatchError("step() belongs in an epoch; loop over run.epochs()")
+        if loss.numel() != 1:
+            raise WatchError(f"step() takes a scalar loss, not one of shape {tuple(loss.shape)}")
+        self._batches += 1
+        if self._watch is None:
+            self._losses.append(loss.detach().reshape(()))
+        else:
+            self._watch.told_loss(loss, examples=self.batch_size if examples is None else examples)
+
+    def before_update(self, *, scale: Tensor | None = None) -> None:
+        """Measure the gradients that the optimizer is about to use, before they are clipped.
+
+        step() does it by itself. `scale` is what a loss scaler has multiplied them by, where they
+        are not unscaled yet. A step that the scaler leaves out does not count.
+        """
+        if not self._open or self._watch is None:
+            raise WatchError("an optimizer's step belongs in an epoch of a watched model")
+        self._forget_skipped()
+        self._watch.gradients(scale=scale)
+        self._looked = True
+
+    def _set_rates(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        """Put the decisions' learning rates in the place of the loop's, for one step."""
+        factor = self._factor()
+        self._own_rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * factor
+
+    def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        """Look at the update that the optimizer has made."""
+        for group, rate in zip(optimizer.param_groups, self._own_rates, strict=True):
+            group["lr"] = rate  # the loop's own schedule goes on as if nothing had been changed
+        if self._looked and self._watch is not None:
+            self._watch.updated()
+            self._steps += 1
+            self._looked = False
+
+    def _forget_skipped(self) -> None:
+        if self._looked and self._watch is not None:
+            self._watch.skipped()
+            self._looked = False
 
     def validate(
         self, *, loss: float, accuracy: float | None = None, **metrics: float
@@ -323,8 +370,9 @@ class WatchedRun:
         """
         if not self._open:
             raise WatchError("validate() ends an epoch; loop over run.epochs()")
-        if not self._steps:
+        if not self._steps and (self._watch is None or not self._batches):
             raise WatchError("the epoch has no step; call run.step(loss) after loss.backward()")
+        self._forget_skipped()
         validation = {"loss": _number("loss", loss)}
         if accuracy is not None:
             validation["accuracy"] = _number("accuracy", accuracy)
@@ -337,7 +385,7 @@ class WatchedRun:
             "lr": [] if self._optimizer is None else self._rates(),
             "seconds": time.monotonic() - self._began,
         }
-        self._open, self._watch, self._last_steps = False, None, self._steps
+        self._open, self._watch, self._last_steps = False, None, self._steps or None
         run = self._session.run
         before = len(run.decisions)
         self._session.record_epoch(measured, reported)
@@ -350,6 +398,8 @@ class WatchedRun:
 
     def close(self, error: BaseException | None = None) -> None:
         """End the run, as failed or interrupted where `error` is the reason."""
+        for hook in self._hooks:
+            hook.remove()
         if self._watch is not None:
             self._watch.close()
         if error is not None:

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from frontdoor import answer, call_here
+from judge_cases import events_of
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import proctor
+from aggregates.run import Run
 from monitor.errors import WatchError
 
 X = torch.randn(1_000, 20, generator=torch.Generator().manual_seed(0))
@@ -19,6 +22,11 @@ Y = (X @ torch.randn(20, 3, generator=torch.Generator().manual_seed(1))).argmax(
 def mlp() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3))
+
+
+def epochs_of(home: Path, run_id: str) -> list[Any]:
+    events = events_of(home / "ledger", run_id)
+    return [event.measured for event in events if isinstance(event, Run.EpochMeasured)]
 
 
 def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -115,3 +123,46 @@ def test_wrong_order_is_an_error_and_closes_the_run(tmp_path: Path) -> None:
         )
     )
     assert row == {"end_reason": "failed"}
+
+
+def test_step_that_the_loss_scaler_leaves_out_is_not_measured(tmp_path: Path) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
+    with proctor.watch(
+        model, optimizer, name="half", batch_size=50, policy="nothing", home=tmp_path
+    ) as run:
+        for epoch in run.epochs(2):
+            for number, (x, y) in enumerate(batches()):
+                loss = cross_entropy(model(x), y) * (1e20 if number < 2 and epoch == 0 else 1.0)
+                scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # has no types
+                run.step(loss, scaler=scaler)
+            run.validate(loss=1.0)
+    first, second = epochs_of(tmp_path, run.id)
+    assert first["gradients"]["finite"]
+    assert (first["train"]["steps"], second["train"]["steps"]) == (14, 16)
+
+
+def test_framework_that_takes_the_step_itself_gives_the_same_measurements(tmp_path: Path) -> None:
+    found = []
+    for halves in (False, True):
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        home = tmp_path / str(halves)
+        with proctor.watch(
+            model, optimizer, name="halves", batch_size=50, policy="nothing", home=home
+        ) as run:
+            for _ in run.epochs(2):
+                for x, y in batches():
+                    loss = cross_entropy(model(x), y)
+                    loss.backward()  # type: ignore[no-untyped-call]  # has no types
+                    if halves:
+                        run.add_loss(loss)
+                        run.before_update()
+                        optimizer.step()
+                        optimizer.zero_grad()
+                    else:
+                        run.step(loss)
+                run.validate(loss=1.0)
+        found.append(epochs_of(home, run.id))
+    assert found[0] == found[1]

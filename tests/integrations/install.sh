@@ -1,0 +1,14 @@
+#!/bin/sh
+# Installs Lightning and the Hugging Face Trainer into the folder $1, beside the environment $2.
+set -eu
+here=$(dirname "$0")
+to=$1
+project=$2
+
+test -x "$to/bin/python" || "$project/bin/python" -m venv "$to"
+echo '*' > "$to/.gitignore"
+# torch and what it needs are the project's; what is installed here goes before them.
+paths='import sys; print(*(path for path in sys.path if path.endswith("-packages")), sep="\n")'
+purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+"$project/bin/python" -c "$paths" > "$("$to/bin/python" -c "$purelib")/project.pth"
+"$to/bin/python" -m pip install --quiet --no-deps --requirement "$here/requirements.txt"
