@@ -573,6 +573,120 @@ COMMENT ON COLUMN infra_checkpoints.rolled_back IS 'Whether it, or one that it d
 COMMENT ON COLUMN infra_checkpoints.rolled_back_at IS 'When that was recorded';
 COMMENT ON COLUMN infra_checkpoints.rollback_reason IS 'Why';
 
+-- A text is about what went wrong in runs, and is a change of the champion's text.
+CREATE VIEW advice_sources AS
+WITH streams AS (
+    SELECT run_id AS stream_id, run_id FROM run_starts
+    UNION ALL
+    SELECT audit_id, run_id FROM audit_starts
+    UNION ALL
+    SELECT transcript_id, run_id FROM transcripts
+    UNION ALL
+    SELECT review_id, run_id FROM reviews
+),
+
+told AS (
+    SELECT advice_id, version, UNNEST(TRY_CAST(evidence AS JSON [])) AS part
+    FROM advice_proposals
+    WHERE JSON_TYPE(evidence) = 'ARRAY'
+),
+
+named AS (
+    SELECT t.advice_id, t.version, e.stream_id
+    FROM told AS t
+    JOIN events AS e ON e.idx = TRY_CAST(t.part ->> '$.index' AS BIGINT)
+    UNION
+    SELECT advice_id, version, UNNEST(REGEXP_EXTRACT_ALL(
+        LOWER(CAST(evidence AS VARCHAR)),
+        '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
+    ))
+    FROM advice_proposals
+)
+
+SELECT n.advice_id, n.version, s.run_id
+FROM named AS n
+JOIN streams AS s USING (stream_id)
+UNION
+SELECT p.advice_id, p.version, a.run_id
+FROM advice_proposals AS p
+JOIN attempts AS a ON a.campaign_id = p.campaign_id AND a.number = p.attempt;
+COMMENT ON VIEW advice_sources IS 'The runs that each advice block was proposed about';
+COMMENT ON COLUMN advice_sources.advice_id IS 'The advice to a model';
+COMMENT ON COLUMN advice_sources.version IS 'The block';
+COMMENT ON COLUMN advice_sources.run_id IS 'The attempt after which it was proposed, or a run that its evidence cites';
+
+CREATE VIEW advice_standing AS
+WITH RECURSIVE own AS (
+    SELECT s.advice_id, s.version, t.run_id, t.checkpoint_id, t.idx, t.reason
+    FROM advice_sources AS s
+    JOIN run_taints AS t USING (run_id)
+),
+
+reached AS (
+    SELECT DISTINCT advice_id, version, version AS origin FROM own
+    UNION
+    SELECT p.advice_id, p.version, r.origin
+    FROM advice_proposals AS p
+    JOIN reached AS r ON r.advice_id = p.advice_id AND r.version = p.parent
+),
+
+taints AS (
+    SELECT
+        r.advice_id,
+        r.version,
+        LIST_SORT(LIST(DISTINCT o.run_id)) AS tainted_sources,
+        LIST_SORT(LIST(DISTINCT o.checkpoint_id) FILTER (o.checkpoint_id IS NOT NULL)) AS tainted_by,
+        LIST_SORT(LIST(DISTINCT CASE
+            WHEN r.version = r.origin THEN FORMAT('run {}: {}', o.run_id, o.reason)
+            ELSE FORMAT('it changes version {}, and run {}: {}', r.origin, o.run_id, o.reason)
+        END)) AS taint_reasons,
+        MIN(o.idx) AS idx
+    FROM reached AS r
+    JOIN own AS o ON o.advice_id = r.advice_id AND o.version = r.origin
+    GROUP BY r.advice_id, r.version
+),
+
+changes AS (
+    SELECT advice_id, idx, version FROM advice_rounds WHERE outcome = 'promoted'
+    UNION ALL
+    SELECT advice_id, idx, 0 FROM advice_orders WHERE what = 'reset'
+),
+
+champions AS (
+    SELECT advice_id, ARG_MAX(version, idx) AS version FROM changes GROUP BY advice_id
+)
+
+SELECT
+    p.advice_id,
+    l.model,
+    p.version,
+    p.idx,
+    p.version IN (
+        SELECT c.version FROM changes AS c WHERE c.advice_id = p.advice_id
+    ) AS promoted,
+    COALESCE(c.version = p.version, FALSE) AS champion,
+    t.idx IS NOT NULL AS tainted,
+    COALESCE(t.tainted_sources, []) AS tainted_sources,
+    COALESCE(t.tainted_by, []) AS tainted_by,
+    COALESCE(t.taint_reasons, []) AS taint_reasons,
+    CASE WHEN t.idx IS NOT NULL THEN GREATEST(t.idx, p.idx) END AS tainted_idx
+FROM advice_proposals AS p
+JOIN advice_lines AS l USING (advice_id)
+LEFT JOIN champions AS c ON c.advice_id = p.advice_id
+LEFT JOIN taints AS t ON t.advice_id = p.advice_id AND t.version = p.version;
+COMMENT ON VIEW advice_standing IS 'Whether the runs that each advice block was proposed about are tainted; it passed its scenarios all the same, so this excludes nothing by itself';
+COMMENT ON COLUMN advice_standing.advice_id IS 'The advice to a model';
+COMMENT ON COLUMN advice_standing.model IS 'The model';
+COMMENT ON COLUMN advice_standing.version IS 'The block';
+COMMENT ON COLUMN advice_standing.idx IS 'Ledger index of its proposal';
+COMMENT ON COLUMN advice_standing.promoted IS 'Whether it was promoted';
+COMMENT ON COLUMN advice_standing.champion IS 'Whether it is the block that is in force';
+COMMENT ON COLUMN advice_standing.tainted IS 'Whether a run that it is about, or the block that it changes, is tainted';
+COMMENT ON COLUMN advice_standing.tainted_sources IS 'The tainted runs';
+COMMENT ON COLUMN advice_standing.tainted_by IS 'The checkpoints whose rollback taints it';
+COMMENT ON COLUMN advice_standing.taint_reasons IS 'Explanation';
+COMMENT ON COLUMN advice_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
+
 CREATE VIEW tainted_uses AS
 SELECT s.source AS run_id, 'run' AS used_for, s.run_id AS what, r.idx, s.how AS detail
 FROM run_sources AS s
@@ -599,10 +713,14 @@ SELECT p.source, 'checkpoint', c.checkpoint_id, c.idx, k.proposal_id
 FROM proposal_sources AS p
 JOIN checkpoint_proposals AS k USING (proposal_id)
 JOIN checkpoint_starts AS c USING (checkpoint_id)
-WHERE p.source IN (SELECT run_id FROM run_taints);
+WHERE p.source IN (SELECT run_id FROM run_taints)
+UNION ALL
+SELECT UNNEST(a.tainted_sources), 'advice', FORMAT('{} {}', a.model, a.version), a.idx, p.pattern
+FROM advice_standing AS a
+JOIN advice_proposals AS p USING (advice_id, version);
 COMMENT ON VIEW tainted_uses IS 'What each tainted run was used for; exports are in the views on curation';
 COMMENT ON COLUMN tainted_uses.run_id IS 'The tainted run';
-COMMENT ON COLUMN tainted_uses.used_for IS 'run (a later one that has something of it), prompt (what a model was asked in it, or was shown of it), proposal, or checkpoint';
-COMMENT ON COLUMN tainted_uses.what IS 'The later run, the transcript with the number of the call, the proposal or the checkpoint';
+COMMENT ON COLUMN tainted_uses.used_for IS 'run (a later one that has something of it), prompt (what a model was asked in it, or was shown of it), proposal, checkpoint, or advice';
+COMMENT ON COLUMN tainted_uses.what IS 'The later run, the transcript with the number of the call, the proposal, the checkpoint, or the model with the version of its advice';
 COMMENT ON COLUMN tainted_uses.idx IS 'Ledger index of that use';
-COMMENT ON COLUMN tainted_uses.detail IS 'How a run has of it; SHA-256 of a prompt; the rationale of a proposal; the proposal of a checkpoint';
+COMMENT ON COLUMN tainted_uses.detail IS 'How a run has of it; SHA-256 of a prompt; the rationale of a proposal; the proposal of a checkpoint; the error pattern of an advice block';

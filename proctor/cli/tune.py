@@ -24,6 +24,9 @@ _ROUNDS = """
     SELECT round, outcome, technique, pattern, version, reason
     FROM advice_rounds AS r JOIN advice_lines USING (advice_id) WHERE model = ? ORDER BY r.idx"""
 _BOARD = "SELECT technique, wins, losses, ties FROM advice_scoreboard WHERE model = ? ORDER BY ALL"
+_TAINTED = """
+    SELECT UNNEST(taint_reasons) AS reason FROM advice_standing
+    WHERE model = ? AND champion ORDER BY ALL"""
 _WRONG = """
     WITH latest AS (
         SELECT r.run_id FROM run_starts AS r
@@ -191,6 +194,7 @@ def _report(home: Home, model: str) -> dict[str, Any]:
         "on": advice.on,
         "version": advice.champion_version,
         "advice": advice.champion,
+        "tainted": [reason for (reason,) in session.query(_TAINTED, [model]).rows],
         "rounds": [
             dict(
                 zip(
@@ -213,6 +217,10 @@ def _report(home: Home, model: str) -> dict[str, Any]:
 def _tell(told: dict[str, Any]) -> None:
     state = "on" if told["on"] else "off"
     console.print(words(f"advice to {told['model']}: version {told['version']}, tuning is {state}"))
+    for reason in told["tainted"]:
+        console.print(words(f"tainted: {reason}"))
+    if told["tainted"]:
+        console.print(words(f"next: `proctor tune reset {told['model']}` empties the block"))
     if told["advice"]:
         console.print(words(told["advice"]))
     print_table(

@@ -5,6 +5,7 @@ and as of earlier entries.
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from uuid import uuid4
 import duckdb
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from frontdoor import call_here
 from synthetic import (
     CODE,
     synthetic_audit,
@@ -26,6 +28,7 @@ from synthetic import (
 )
 
 from aggregates.curation.corpus import Corpus
+from aggregates.improvement.advice import Advice
 from aggregates.improvement.line import Line
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
@@ -93,6 +96,20 @@ def forged(line: Line, *, parent: str, code: str = CODE) -> str:
     return checkpoint
 
 
+def tuned(log: LedgerApplication, model: str, *, then: str | None = None, **about: Any) -> None:
+    """Promote an advice block, and with `then` another one that changes it."""
+    advice = Advice.opened(model)
+    measured = {"verdict": "better", "level": 0.0, "pairs": 0, "comparisons": []}
+    measured |= {"pass_rates": [0.0, 1.0], "scores": [0.0, 1.0], "scenarios": ""}
+    measured |= {"regressions": [], "improvements": [], "reasons": []}
+    said = {"technique": "one_shot", "pattern": "p", "rationale": "r"}
+    for text, told in ((model, about), (then, {})):
+        if text is not None:
+            advice.propose(text, proposer="template", **said, **told)
+            advice.end_round("promoted", reason="so", proposer="template", measured=measured)
+    log.save(advice)
+
+
 class Keys:
     """People and a judge, each with a key that the ledger knows."""
 
@@ -156,7 +173,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         child = found.run("child under A", checkpoint=names["A"], parent_run=str(bad.id))
         told_run = found.run("told of B", checkpoint=names["A"])
         audits = [synthetic_audit(log, run) for run in (bad, told_run)]
-        synthetic_campaign(log, [bad, told_run], audits=audits)
+        campaign = synthetic_campaign(log, [bad, told_run], audits=audits)
         evidence: list[dict[str, Any]] = [
             {"kind": "pattern", "key": "R5"},
             {"kind": "entry", "index": found.size() - 1},
@@ -174,6 +191,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         sound = synthetic_proposal(log, line, outcome="rejected", rationale="x", evidence=clean)
         names["changes C"] = str(sound.id)
 
+        tuned(log, "about B", campaign=str(campaign.id), attempt=1, then="a change of it")
+        seen = [{"kind": "runs", "runs": [str(honest.id)]}]
+        tuned(log, "about what is honest", evidence=seen)
         names["size before"] = str(found.size())
         line.roll_back(names["B"], "it lost a task")
         log.save(line, author=keys.operator)
@@ -348,6 +368,28 @@ def test_what_a_tainted_run_was_used_for_is_one_query(told: Told) -> None:
     assert told.ask("SELECT * FROM tainted_uses WHERE run_id = ?", told.names["honest"]) == []
 
 
+def test_advice_is_tainted_when_a_run_that_it_is_about_is(told: Told, tmp_path: Path) -> None:
+    rows = told.ask("SELECT * FROM advice_standing ORDER BY model, version")
+    assert [(row["model"], row["version"], row["champion"], row["tainted"]) for row in rows] == [
+        ("about B", 1, False, True),
+        ("about B", 2, True, True),  # a change of it
+        ("about what is honest", 1, True, False),
+    ]
+    assert all(row["promoted"] for row in rows)
+    under = told.names["under B"]
+    assert rows[0]["tainted_sources"] == rows[1]["tainted_sources"] == [under]
+    assert rows[0]["tainted_by"] == [told.names["B"]]
+    assert rows[1]["taint_reasons"][0].startswith(f"it changes version 1, and run {under}: ")
+    before = int(told.names["size before"]) - 1
+    assert not told.ask("SELECT * FROM advice_standing WHERE tainted", as_of=before)
+    uses = "SELECT what FROM tainted_uses WHERE used_for = 'advice' ORDER BY ALL"
+    assert [row["what"] for row in told.ask(uses)] == ["about B 1", "about B 2"]
+    shutil.copytree(told.directory, tmp_path / "ledger")
+    shown = call_here(["tune", "show", "about B"], home=tmp_path).stdout.replace("\n", " ")
+    assert f"tainted: it changes version 1, and run {under}: checkpoint" in shown
+    assert "`proctor tune reset about B` empties the block" in shown
+
+
 def test_decisions_stand_as_their_run_does(told: Told) -> None:
     rows = told.ask(
         "SELECT DISTINCT LIST_CONTAINS(why_not, 'tainted') AS tainted FROM curated_decisions "
@@ -364,7 +406,13 @@ def test_standing_is_the_same_as_of_an_entry_and_in_a_ledger_that_ends_there(tol
         copied(connection, create_schema)
         entries = (each for each in ledger.entries(start=0) if each.index < size)
         project(connection, entries, quarantine=True)
-        for view in ("run_standing", "checkpoint_standing", "proposal_standing", "tainted_uses"):
+        for view in (
+            "run_standing",
+            "checkpoint_standing",
+            "proposal_standing",
+            "advice_standing",
+            "tainted_uses",
+        ):
             sql = f"SELECT * FROM {view} ORDER BY ALL"
             then = [tuple(row.values()) for row in told.ask(sql, as_of=size - 1)]
             assert json.dumps(then) == json.dumps(connection.execute(sql).fetchall())
