@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from aggregates.improvement.line import Line
+from aggregates.improvement.line import INSTALLED, Line
 from judge.errors import LineageError
 from judge.gauntlet.approvals import BATCH, CARRIED, of_proposal
 from judge.lineage.chain import Body, Chain, Found, LineageStep, natural, verify_created
@@ -208,6 +208,8 @@ class _LineageWalk:
                     "the line's id does not match its repository and branch", index=entry.index
                 )
             self._chain.take(entry, f"{what}: the original baseline")
+        elif entry.stream_id == Line.id_of(INSTALLED, INSTALLED):
+            self._chain.take(entry, f"{what}: a version that was installed, approved by nobody")
         elif name == "checkpoint.adopted":
             subjects = {key: body.get(key) for key in ("commit", "tree", "manifest")}
             self._chain.take(entry, f"{what}, adopted")

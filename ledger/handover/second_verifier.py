@@ -1043,6 +1043,8 @@ class Story:
                 point.index,
             )
             return f"{said}, the original baseline"
+        if point.entry.stream == uuid.uuid5(LINES, "installed installed").bytes:
+            return f"{said}, a version that was installed, approved by nobody"
         if point.entry.name == "checkpoint.adopted":
             subjects = {key: body.get(key) for key in ("commit", "tree", "manifest")}
             return f"{said}, adopted by {self.approval(point, 'adopt', point, subjects)[0]}"

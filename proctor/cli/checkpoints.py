@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from judge.gauntlet.hygiene import roll_back
+from judge.gauntlet.hygiene import Rollback, roll_back
 from proctor.cli import checkpoints_bisect, checkpoints_drift
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.inputs import operator_key
@@ -20,6 +20,7 @@ from proctor.improvement.home import (
 )
 from proctor.output.terminal import as_records, console, counted, print_table, words
 from proctor.remembering import open_session
+from proctor.runs.labels import roll_back_installed
 from projections.reading import Session
 
 app = CommandGroup(
@@ -103,8 +104,15 @@ def rollback(
     ],
     key: SigningKeyOption = None,
 ) -> Output:
-    """Roll back a checkpoint and its descendants; exit code 1 if the branch is not moved."""
+    """Roll back a checkpoint and its descendants; exit code 1 if the branch is not moved.
+
+    The checkpoint may be a version of the installed code, which is in no repository.
+    """
     author = operator_key(key)
+    with where.home.open_log() as log:
+        done = roll_back_installed(log, checkpoint, reason, author=author)
+        if done is not None:
+            return _rolled_back(done, runs=len(runs_under(log, done.reached)))
     with where.open() as controller:
         place = controller.place
         if place.line_id not in place.log.repository:
@@ -114,8 +122,14 @@ def rollback(
         chosen = find_checkpoint(commits, [line.active], checkpoint)
         with controller.locked():
             done = roll_back(place, chosen, reason, author=author)
-        runs = len(runs_under(place.log, done.reached))
+        return _rolled_back(done, runs=len(runs_under(place.log, done.reached)))
 
+
+checkpoints_drift.register(app)
+checkpoints_bisect.register(app)
+
+
+def _rolled_back(done: Rollback, *, runs: int) -> Output:
     def tell() -> None:
         for each in done.reached:
             console.print(words(f"rolled back: {each}"))
@@ -129,10 +143,6 @@ def rollback(
             console.print(words(done.advice))
 
     return Output({**vars(done), "runs": runs}, tell, found=bool(done.advice))
-
-
-checkpoints_drift.register(app)
-checkpoints_bisect.register(app)
 
 
 def _ask(session: Session, sql: str, *parameters: Any) -> list[dict[str, Any]]:

@@ -3,32 +3,38 @@
 Every checkpoint records one hash over what in it decides a run, and so does every run. A label is
 looked for, never asked for: whoever runs cannot choose it. Where none fits there is none, and the
 run is in no training data. A home that has neither a run nor a line begins with the code that is
-installed then, as the genesis checkpoint.
+installed then, as the genesis checkpoint. In such a home each version that is installed later
+becomes a checkpoint after it, if its files are those of the package: edited code has no label.
 
 Trust: this process describes itself; the judge, and whoever has the repository, can check it.
 Not covered: code that was changed on disk after it had been loaded.
 I/O: reads the log, and the source files.
 """
 
-import hashlib
 import sys
-from collections.abc import Iterator
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
 from uuid import UUID
 
 from aggregates.improvement.line import INSTALLED, Checkpoint, Line
+from judge.gauntlet.hygiene import Rollback
 from judge.gauntlet.repository.manifest import PATH
 from judge.gauntlet.tasks.reference_set import load
 from judge.reference.scorers import SCORERS
 from ledger.application import LedgerApplication
+from ledger.entries import AuthorKey
 from ledger.errors import ConflictError
-from monitor.code import HOUSE, PACKAGES, code_sha256
+from monitor.code import HOUSE, PACKAGES, code_sha256, deciding_files
+from proctor.errors import ProctorError
 from proctor.home import notifications
 
-__all__ = ["Label", "find_label", "record_genesis"]
+__all__ = ["Label", "find_label", "installed_line", "record_installed", "roll_back_installed"]
 
 
 @dataclass(frozen=True)
@@ -39,27 +45,86 @@ class Label:
     remark: str | None = None  # one line, if there is anything to say
 
 
-def record_genesis(log: LedgerApplication) -> None:
-    """Record the installed code as a checkpoint, if this ledger has neither a run nor a line.
+def record_installed(
+    log: LedgerApplication, *, may: Callable[[str], bool] = lambda _event: True
+) -> None:
+    """Record the installed code as a checkpoint, once, in a home that began with such a one.
 
-    There is no commit; the hash of the code stands for it and for its tree.
+    There is no commit; the hash of the code stands for it and for its tree. Nor is there an
+    envelope: nobody approves what is installed. `may` tells of which events this user can append.
     """
-    if next(notifications(log, "line.opened", "run.started"), None) is not None:
+    line = installed_line(log)
+    if not may("line.opened" if line is None else "checkpoint.adopted"):
+        return
+    if line is None and next(notifications(log, "line.opened", "run.started"), None) is not None:
         return
     if _loaded_from_elsewhere() is not None:
         return
     code = code_sha256()
-    genesis = Line.open(
-        root=INSTALLED,
-        branch=INSTALLED,
-        commit=code,
-        tree=code,
-        manifest=hashlib.sha256((HOUSE / PATH).read_bytes()).hexdigest(),
-        reference_set=load(HOUSE / "judge" / "reference_tasks", scorers=SCORERS).sha256,
-        code=code,
+    if line is not None:
+        known = {each.code for other in _lines(log) for each in other.checkpoints.values()}
+        if code in known or not _is_as_packaged():
+            return
+    told = {
+        "commit": code,
+        "tree": code,
+        "manifest": sha256((HOUSE / PATH).read_bytes()).hexdigest(),
+        "reference_set": load(HOUSE / "judge" / "reference_tasks", scorers=SCORERS).sha256,
+        "code": code,
+    }
+    if line is None:
+        line = Line.open(root=INSTALLED, branch=INSTALLED, **told)
+    else:
+        line.adopt(envelope="", **told)
+    with suppress(ConflictError):  # another run was quicker
+        log.save(line)
+
+
+def installed_line(log: LedgerApplication) -> Line | None:
+    """Return the line of installed code; None where the home did not begin with one."""
+    name = Line.id_of(INSTALLED, INSTALLED)
+    if name not in log.repository:
+        return None
+    found: Line = log.repository.get(name)
+    return found
+
+
+def roll_back_installed(
+    log: LedgerApplication, checkpoint: str, reason: str, *, author: AuthorKey | None
+) -> Rollback | None:
+    """Roll back a version of the installed code, by its id or hash or the beginning of either.
+
+    None where that is no such checkpoint, or may be another line's as well. Raises ProctorError
+    for the first version: there is none before it.
+    """
+    sought = checkpoint.lower()
+    found = [
+        (line, each)
+        for line in _lines(log)
+        for each in line.checkpoints.values()
+        if sought and (each.id.startswith(sought) or each.commit.startswith(sought))
+    ]
+    if len(found) != 1 or found[0][0].branch != INSTALLED:
+        return None
+    line, chosen = found[0]
+    if chosen.parent is None:
+        raise ProctorError(
+            f"checkpoint {chosen.id} is the first version of the installed code in this home, so "
+            "there is none to return to; install another version, or begin a new home"
+        )
+    if chosen.id not in line.rollbacks:
+        line.roll_back(chosen.id, reason)
+        log.save(line, author=author)
+    reached = tuple(line.descendants(chosen.id))
+    runs_here = code_sha256() in {line.checkpoints[each].code for each in reached}
+    return Rollback(
+        checkpoint=chosen.id,
+        reached=reached,
+        to=line.active,
+        commit=line.head.commit,
+        branch_at=line.head.commit,
+        advice="this version is still installed: install another one" if runs_here else None,
     )
-    with suppress(ConflictError):  # another first run was quicker
-        log.save(genesis)
 
 
 def find_label(log: LedgerApplication) -> Label:
@@ -80,6 +145,7 @@ def find_label(log: LedgerApplication) -> Label:
             line.branch != INSTALLED,  # a line under the gauntlet says more
             each.id == line.active,
             place,
+            line.branch,
             each,
         )
         for line in lines
@@ -91,12 +157,14 @@ def find_label(log: LedgerApplication) -> Label:
             "this code is not a checkpoint of this ledger; check out a checkpoint, or commit the "
             "code to the line and run `proctor infra adopt`"
         )
-    chosen: Checkpoint = max(fitting, key=lambda found: found[:4])[-1]
+    chosen: Checkpoint
+    *_, branch, chosen = max(fitting, key=lambda found: found[:4])
     if chosen.rolled_back is not None:
+        do = "install another version" if branch == INSTALLED else "check out one"
         return Label(
             chosen.id,
             f"this code is checkpoint {chosen.id}, which was rolled back: this run is tainted from "
-            f"its start ({chosen.rolled_back}); check out one that was not rolled back: "
+            f"its start ({chosen.rolled_back}); {do} that was not rolled back: "
             "`proctor checkpoints list`",
         )
     return Label(chosen.id)
@@ -110,6 +178,24 @@ def _lines(log: LedgerApplication) -> Iterator[Line]:
     for each in notifications(log, "line.opened"):
         line: Line = log.repository.get(UUID(str(each.originator_id)))
         yield line
+
+
+def _is_as_packaged() -> bool:
+    """Return whether what decides a run is what an installed package brought, unchanged."""
+    try:
+        package = distribution("proctor")
+    except PackageNotFoundError:
+        return False
+    brought = {
+        Path(str(file.locate())).resolve(): file.hash.value
+        for file in package.files or ()
+        if file.hash is not None and file.hash.mode == "sha256"
+    }
+    return all(
+        brought.get(path)
+        == urlsafe_b64encode(sha256(path.read_bytes()).digest()).decode().rstrip("=")
+        for path in deciding_files().values()
+    )
 
 
 def _loaded_from_elsewhere() -> str | None:

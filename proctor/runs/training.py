@@ -17,7 +17,7 @@ from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.loop import OnEpoch, OnStep, train
 from proctor.home import Home
-from proctor.runs.labels import find_label, record_genesis
+from proctor.runs.labels import find_label, record_installed
 from proctor.runs.transcript_log import Tally, TranscriptLog
 
 
@@ -91,8 +91,7 @@ def train_run(
             counted = transcript.tally
             watching.say(f"so far {counted.added(spent or Tally())}")
 
-    if home.may_append("line.opened"):
-        record_genesis(log)
+    record_installed(log, may=home.may_append)
     with home.running(run_id):
         if campaign is not None:
             campaign.start_attempt(str(run_id), parent_run=this.parent)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from synthetic import CODE, synthetic_audit, synthetic_line, synthetic_run
 
 from aggregates.curation.export import Export
-from aggregates.improvement.line import Line
+from aggregates.improvement.line import INSTALLED, Line
 from aggregates.improvement.proposal import Proposal
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
@@ -119,6 +119,21 @@ def make_lineage_scene(folder: Path) -> LineageScene:
         judged("carried")
         change(log, line, "up", tier=2, code="another")
         judged("other code")
+        baseline = {"manifest": line.manifest, "reference_set": line.reference_set, "envelope": ""}
+        installed = Line.open(
+            root=INSTALLED,
+            branch=INSTALLED,
+            commit="1",
+            tree="1",
+            manifest=line.manifest,
+            reference_set=line.reference_set,
+            code="1",
+        )
+        installed.adopt(commit=CODE, tree=CODE, code=CODE, **baseline)
+        log.save(installed)
+        run = synthetic_run(log, dead=range(3), checkpoint=installed.active)
+        synthetic_audit(by_judge, run)
+        scene.runs["upgraded"], scene.examples["upgraded"] = run.id, f"{run.id}/1"
         scene.examples["pair"] = f"{scene.examples['tier two']}>{scene.examples['tier one']}"
         seal(log, scene, ["tier two", "tier one", "pair"])
     return scene

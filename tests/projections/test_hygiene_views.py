@@ -102,7 +102,7 @@ def tuned(log: LedgerApplication, model: str, *, then: str | None = None, **abou
     measured = {"verdict": "better", "level": 0.0, "pairs": 0, "comparisons": []}
     measured |= {"pass_rates": [0.0, 1.0], "scores": [0.0, 1.0], "scenarios": ""}
     measured |= {"regressions": [], "improvements": [], "reasons": []}
-    said = {"technique": "one_shot", "pattern": "p", "rationale": "r"}
+    said: dict[str, Any] = {"technique": "one_shot", "pattern": "p", "rationale": "r"}
     for text, told in ((model, about), (then, {})):
         if text is not None:
             advice.propose(text, proposer="template", **said, **told)

@@ -84,6 +84,7 @@ KEYS = ["key.granted", "key.granted"]  # the judge's, and the operator's who let
         ("tier one", ["checkpoint.promoted", "proposal.reviewed", *PROPOSAL, REST]),
         ("carried", ["checkpoint.promoted", "proposal.reviewed", PROPOSAL[0], *PROPOSAL]),
         ("adopted", ["checkpoint.adopted"]),
+        ("upgraded", ["checkpoint.adopted"]),
         ("valley", ["checkpoint.promoted", "valley.opened", *PROPOSAL]),
     ],
 )

@@ -17,7 +17,7 @@ from aggregates.registry import REGISTRY
 from judge.gauntlet.hygiene import roll_back
 from ledger.application import LedgerApplication
 from monitor.code import code_sha256
-from proctor.runs.labels import Label, find_label, record_genesis
+from proctor.runs.labels import Label, find_label, record_installed
 
 PROMPT = "policies/prompts/playbook.md"
 NUMBERS = "policies/numbers.toml"
@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> Iterator[LedgerApplication]:
 
 def test_home_begins_with_the_installed_code_as_its_genesis(log: LedgerApplication) -> None:
     for _ in range(2):
-        record_genesis(log)
+        record_installed(log)
     assert log.recorder.max_notification_id() == 1
     found = find_label(log)
     genesis: Line_ = log.repository.get(Line_.id_of(INSTALLED, INSTALLED))
@@ -54,20 +54,20 @@ def test_home_begins_with_the_installed_code_as_its_genesis(log: LedgerApplicati
 def test_other_code_than_the_genesis_has_no_label(
     log: LedgerApplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record_genesis(log)
+    record_installed(log)
     monkeypatch.setattr("proctor.runs.labels.code_sha256", lambda: "00" * 32)
     assert find_label(log).checkpoint is None
 
 
 def test_ledger_with_a_run_gets_no_genesis(log: LedgerApplication) -> None:
     synthetic_run(log)
-    record_genesis(log)
+    record_installed(log)
     assert find_label(log).checkpoint is None
 
 
 def test_label_is_the_lines_where_the_genesis_is_the_same_code(tmp_path: Path) -> None:
     with LedgerApplication.open(tmp_path / "home" / "ledger", REGISTRY) as log:
-        record_genesis(log)
+        record_installed(log)
         genesis = find_label(log)
     line = own_line(tmp_path)
     assert label(line) != genesis
