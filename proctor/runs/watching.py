@@ -27,7 +27,7 @@ from monitor.watching import (
     waived_without,
 )
 from proctor.home import Home
-from proctor.runs.labels import find_label, record_genesis
+from proctor.runs.labels import find_label, record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.training import Told
 
@@ -100,8 +100,7 @@ def watch(
     choice = PolicyChoice.read(policy, policy_settings) if isinstance(policy, str) else None
     run_id = uuid4()
     with place.open_log() as log, place.running(run_id):
-        if place.may_append("line.opened"):
-            record_genesis(log)
+        record_installed(log, may=place.may_append)
         if choice is None:
             assert not isinstance(policy, str)
             deciding = policy
