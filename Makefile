@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test test-slow test-dispatch test-foreign bench lint lock setup clean
+.PHONY: demo test test-slow test-dispatch test-foreign study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -38,6 +38,16 @@ test-dispatch: setup
 # Language model servers that nobody here wrote, with random weights (docs/how-to/foreign-servers.md).
 test-foreign: setup .venv-foreign/.installed
 	$(BIN)/pytest -m foreign tests/foreign
+
+# A small language model, trained on exports and served by llama.cpp, decides in runs
+# (docs/explanation/trained-decider.md).
+DECIDER := .venv-foreign/decider
+study-decider: export PYTHONPATH := tests/helpers
+study-decider: setup .venv-foreign/.installed
+	rm -rf $(DECIDER)
+	$(BIN)/python tests/foreign/decider_runs.py $(DECIDER)
+	.venv-foreign/bin/python tests/foreign/train_decider.py $(DECIDER) $(DECIDER)/sft-0.jsonl $(DECIDER)/sft-1.jsonl
+	$(BIN)/python tests/foreign/decider_study.py $(DECIDER)
 
 .venv-foreign/.installed: tests/foreign/install.sh tests/foreign/requirements.txt tests/foreign/random_models.py
 	tests/foreign/install.sh .venv-foreign $(VENV)

@@ -140,17 +140,29 @@ def _due(found: Due, settings: Mapping[str, Any]) -> str:
     )
 
 
-def _bounds(found: Due, direction: str, settings: Mapping[str, Any]) -> str:
-    """Return which values the playbook's factors allow for the setting that a direction moves."""
-    moved = moved_parameter(direction, found.side)
+def allowed_values(
+    rule: str, side: str | None, direction: str, settings: Mapping[str, Any]
+) -> tuple[str, float, float] | None:
+    """Return the parameter that a direction moves, with its least and largest value.
+
+    The values are those of the playbook's factors. None: the direction moves no parameter.
+    """
+    moved = moved_parameter(direction, side)
     if moved is None:
-        return ""
+        return None
     old = settings[str(REMEDIES[direction].moves)]
-    up = rises(direction, found.side)
-    ends = sorted(old * factor if up else old / factor for factor in FACTORS[found.rule])
+    up = rises(direction, side)
+    low, high = sorted(old * factor if up else old / factor for factor in FACTORS[rule])
     if isinstance(old, int):
-        return f" {moved} {int(ends[0])}"  # one factor, which is exact
-    low, high = max(ends[0], MIN_LR), min(ends[1], MAX_LR)
+        return moved, int(low), int(high)
+    return moved, max(low, MIN_LR), min(high, MAX_LR)
+
+
+def _bounds(found: Due, direction: str, settings: Mapping[str, Any]) -> str:
+    allowed = allowed_values(found.rule, found.side, direction, settings)
+    if allowed is None:
+        return ""
+    moved, low, high = allowed
     if low == high:
         return f" {moved} {low!r}"
     least = Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(low))

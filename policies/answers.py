@@ -14,6 +14,7 @@ from aggregates.decisions import Decision, Observation, parse_decision, validate
 from aggregates.declared import json_type
 from aggregates.errors import DecisionError
 from aggregates.playbook import DEFER, DIRECTIONS, EVENT_TYPES, PARAMETER_TYPES, REMEDIES
+from aggregates.situation import allowed_values
 from policies.errors import AnswerError
 from policies.forms import list_of, strict_object
 
@@ -21,33 +22,72 @@ MAX_DECISIONS = 16
 MAX_PROBLEM = 300  # characters for each rule
 
 
-def decision_schema(observation: Observation, *, strict: bool = True) -> dict[str, Any]:
+def decision_schema(observation: Observation) -> dict[str, Any]:
     """Return the JSON schema of an answer about the due rules.
 
     Strict in the sense of the endpoints: every property is required, none may be added, and what
     does not apply is null. Directions and parameters are those that the due rules can need. Bounds
-    are left out: few servers know them, and every answer is checked here anyway. Where it is not
-    `strict`, parameters that do not apply are left out, as in exported answers.
+    are left out: few servers know them, and every answer is checked here anyway.
     """
     due = list(observation.due)
     directions = {DEFER}
     for rule in due:
         directions.update(DIRECTIONS[rule].get(observation.evaluations[rule].side or "", ()))
     names = {name for way in directions for name in REMEDIES[way].parameters}
-    params = strict_object({name: _parameter(name) for name in sorted(names)})
-    if not strict:
-        used = [name for name in PARAMETER_TYPES if name in names]  # the playbook's own order
-        params = {**strict_object({name: _type(name) for name in used}), "required": []}
     decision = strict_object(
         {
             "event_type": {"type": "string", "enum": list(EVENT_TYPES)},
             "cites": list_of({"type": "string", "enum": due}),
             "direction": {"type": "string", "enum": sorted(directions)},
-            "params": params,
+            "params": strict_object({name: _parameter(name) for name in sorted(names)}),
             "justification": {"type": "string"},
         }
     )
     return strict_object({"decisions": list_of(decision)})
+
+
+def exported_schema(observation: Observation) -> dict[str, Any]:
+    """Return the JSON schema of an answer about the due rules as exports have it.
+
+    Not strict in the sense of the endpoints: it has one decision for each due rule, in order, with
+    one of the directions that fit and that direction's parameters, in the order of the playbook. A
+    value that the playbook fixes is fixed here, too. A server that makes a grammar of it leaves a
+    model little to say wrongly but other numbers.
+    """
+    decisions = [
+        {
+            "anyOf": [
+                _decision_as_exported(rule, direction, observation)
+                for direction in (
+                    *DIRECTIONS[rule].get(observation.evaluations[rule].side or "", ()),
+                    DEFER,
+                )
+            ]
+        }
+        for rule in observation.due
+    ]
+    number = len(decisions)
+    tuple_of = {"type": "array", "prefixItems": decisions, "minItems": number, "maxItems": number}
+    return strict_object({"decisions": tuple_of})
+
+
+def _decision_as_exported(rule: str, direction: str, seen: Observation) -> dict[str, Any]:
+    remedy = REMEDIES[direction]
+    params = strict_object({name: _type(name) for name in remedy.parameters})
+    side = seen.evaluations[rule].side
+    allowed = allowed_values(rule, side, direction, seen.settings.to_dict())
+    if allowed and allowed[1] == allowed[2]:
+        params["properties"][allowed[0]]["enum"] = [allowed[1]]
+    cites = {**list_of({"type": "string", "enum": [rule]}), "minItems": 1, "maxItems": 1}
+    return strict_object(
+        {
+            "event_type": {"type": "string", "enum": [remedy.event_type]},
+            "cites": cites,
+            "direction": {"type": "string", "enum": [direction]},
+            "params": {**params, "required": list(remedy.needs)},
+            "justification": {"type": "string"},
+        }
+    )
 
 
 def read_answer(value: object, observation: Observation) -> tuple[list[Decision], dict[str, str]]:

@@ -91,7 +91,12 @@ class Asker:
         settings = self.settings
         request = request_for(rung, settings, messages, schema, seed=seed)
         body = json.dumps(
-            request, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+            request,
+            # Servers make the fields in the schema's order, which is that of the exports.
+            sort_keys=settings.form == "full",
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
         ).encode()
         started = time.monotonic()
         # A probe asks what the server does now, and not what one did once.

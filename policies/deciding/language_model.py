@@ -16,7 +16,7 @@ from aggregates.campaign import MODE
 from aggregates.decisions import Decision, Observation, Said
 from aggregates.playbook import DEFER
 from ledger.blobs import Blobs
-from policies.answers import decision_schema, read_answer
+from policies.answers import decision_schema, exported_schema, read_answer
 from policies.asking.ask import Asked, Asker, Client, find_rung
 from policies.asking.prompt import messages
 from policies.asking.settings import ModelSettings
@@ -120,6 +120,7 @@ class LanguageModelPolicy:
             decisions, problems = read_answer(value, observation)
             return (decisions, problems), _joined(problems), bool(decisions)
 
+        schema = decision_schema if self._settings.form == "full" else exported_schema
         return self._asker.ask(
             self._rung,
             messages(
@@ -130,7 +131,7 @@ class LanguageModelPolicy:
                 problem=problem,
                 hindsight=self._hindsight,
             ),
-            decision_schema(observation, strict=self._settings.form == "full"),
+            schema(observation),
             read,
             agent=agent,
             action="repair" if attempt else "decide",

@@ -30,7 +30,7 @@ from aggregates.decisions import Decision, Observation, Said
 from aggregates.playbook import DEFER
 from aggregates.situation import describe_observation
 from ledger.strict_json import JSONError, read_json
-from policies.answers import decision_schema, read_answer
+from policies.answers import exported_schema, read_answer
 from policies.errors import AnswerError, PolicyError
 
 PROCESS = "exec:"
@@ -191,7 +191,7 @@ def observation_json(observation: Observation) -> dict[str, Any]:
         "waived": list(observation.waived),
         "edits": observation.edits,
         "text": describe_observation(observation),
-        "schema": decision_schema(observation, strict=False),
+        "schema": exported_schema(observation),
     }
     return {key: _finite(value) for key, value in plain.items()}
 

@@ -73,16 +73,17 @@ def write_transformers(folder: Path, tokenizer: Tokenizer, model: LlamaForCausal
 def write_gguf(path: Path, tokenizer: Tokenizer, model: LlamaForCausalLM) -> None:
     """Write the model as llama.cpp reads it."""
     tokens = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
+    shape = model.config
     writer = GGUFWriter(path, "llama")
-    writer.add_name("random")
-    writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(INNER)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_name(path.stem)
+    writer.add_context_length(shape.max_position_embeddings)
+    writer.add_embedding_length(shape.hidden_size)
+    writer.add_block_count(shape.num_hidden_layers)
+    writer.add_feed_forward_length(shape.intermediate_size)
+    writer.add_head_count(shape.num_attention_heads)
+    writer.add_head_count_kv(shape.num_attention_heads)
+    writer.add_layer_norm_rms_eps(shape.rms_norm_eps)
+    writer.add_rope_dimension_count(shape.hidden_size // shape.num_attention_heads)
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -96,7 +97,9 @@ def write_gguf(path: Path, tokenizer: Tokenizer, model: LlamaForCausalLM) -> Non
     writer.add_add_bos_token(False)
     writer.add_chat_template(TEMPLATE)
     for name, weights in model.state_dict().items():
-        writer.add_tensor(gguf_name(name), weights.numpy().astype(np.float32))
+        rotated = name.endswith(("q_proj.weight", "k_proj.weight"))
+        ordered = interleaved(weights, shape.num_attention_heads) if rotated else weights
+        writer.add_tensor(gguf_name(name), ordered.numpy().astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -108,8 +111,18 @@ def token_merges(tokenizer: Tokenizer) -> list[str]:
     return [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
+def interleaved(weights: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return the rows of a query's or a key's weights in the order of llama.cpp's rotation.
+
+    It rotates neighbours; transformers rotates a row of a head's first half with one of its second.
+    """
+    rows, columns = weights.shape
+    halves = weights.reshape(heads, 2, rows // heads // 2, columns)
+    return halves.transpose(1, 2).reshape(rows, columns).contiguous()
+
+
 def gguf_name(name: str) -> str:
-    """Return llama.cpp's name of a tensor; noise need not be permuted as a trained q and k must."""
+    """Return llama.cpp's name of a tensor."""
     for theirs, ours in (
         ("model.embed_tokens", "token_embd"),
         ("model.norm", "output_norm"),

@@ -9,7 +9,7 @@ from situations import observe
 
 from aggregates.playbook import DIRECTIONS, REMEDIES
 from aggregates.rules import RULES
-from policies.answers import decision_schema, read_answer
+from policies.answers import decision_schema, exported_schema, read_answer
 from policies.errors import AnswerError
 
 SEEN = observe({"R5": "high", "R1": "high"})
@@ -134,8 +134,27 @@ def test_schema_is_strict_and_has_a_place_for_all_that_the_rule_may_need(rule: s
         for direction in directions:
             names = REMEDIES[direction].parameters
             assert set(names) <= set(decision["params"]["properties"])
-        loose = decision_schema(observe({rule: side}), strict=False)
-        params = loose["properties"]["decisions"]["items"]["properties"]["params"]
-        assert set(params["properties"]) == set(decision["params"]["properties"])
-        assert params["required"] == []  # as in an export, what does not apply is left out
-        assert "null" not in json.dumps(params)
+
+
+def test_exported_schema_allows_each_due_rule_its_own_directions_in_order() -> None:
+    schema = exported_schema(SEEN)["properties"]["decisions"]
+    assert (schema["minItems"], schema["maxItems"]) == (2, 2)
+    first, second = schema["prefixItems"]
+    for rule, choices, directions in (
+        ("R5", first, ["swap_activation", "defer"]),
+        ("R1", second, ["decrease_lr", "warm_up_lr", "defer"]),
+    ):
+        found = [choice["properties"] for choice in choices["anyOf"]]
+        assert [each["direction"]["enum"] for each in found] == [[way] for way in directions]
+        assert all(each["cites"]["items"]["enum"] == [rule] for each in found)
+    params = second["anyOf"][0]["properties"]["params"]
+    assert list(params["properties"]) == ["lr", "clip_norm", "reinitialise"]
+    assert params["required"] == ["lr"]
+
+
+def test_exported_schema_fixes_a_value_that_the_playbook_fixes() -> None:
+    schema = exported_schema(observe({"R7": "high"}))["properties"]["decisions"]
+    acts, waits = schema["prefixItems"][0]["anyOf"]
+    lr = acts["properties"]["params"]["properties"]["lr"]
+    assert lr == {"type": "number", "enum": [SEEN.settings.lr / 10]}
+    assert waits["properties"]["direction"]["enum"] == ["defer"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import ChatServer, decide, defer, due_rules
+from chat_server import ChatServer, decide, defer
 from frontdoor import TINY, call_here, with_settings
 
 from aggregates.playbook import REMEDIES
@@ -21,8 +21,8 @@ TRAINING = with_settings(TINY, "epochs=5", "lr=3.0", "warm_up_epochs=0", "profil
 
 def act_on_first(request: dict[str, Any]) -> dict[str, Any]:
     """Answer the first due rule with the first remedy that is offered, at its lowest value."""
-    first, *others = due_rules(request)
     text = request["messages"][1]["content"]
+    first, *others = re.findall(r"^- (R\d) fired", text, re.MULTILINE)
     found = re.search(rf"- {first} fired.*?; (\w+)(?: (lr|batch_size) ([0-9.e-]+))?", text)
     assert found is not None
     direction, name, value = found.groups()
@@ -69,4 +69,8 @@ def test_model_asked_as_in_an_export_sees_what_the_export_shows(
     assert asked == shown == [request["messages"] for request in requests]
     assert outcomes >= {"applied"}
     assert all(system["content"] == TASK for system, _ in asked)
+    # Servers make an answer's fields in the order of the schema: that of an exported answer.
+    named = requests[0]["response_format"]["json_schema"]["schema"]["properties"]["decisions"]
+    fields = list(named["prefixItems"][0]["anyOf"][0]["properties"])
+    assert fields == ["event_type", "cites", "direction", "params", "justification"]
     assert "val_accuracy" not in asked[-1][1]["content"]  # which no policy sees
