@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test test-slow test-dispatch test-foreign study-decider bench lint lock setup clean
+.PHONY: demo test test-slow test-dispatch test-foreign test-tools study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -53,6 +53,14 @@ study-decider: setup .venv-foreign/.installed
 	tests/foreign/install.sh .venv-foreign $(VENV)
 	touch $@
 
+# Tools that nobody here wrote: they verify a model that was handed over, and read exported curves.
+test-tools: setup .venv-tools/.installed
+	$(BIN)/pytest -m foreign tests/tools
+
+.venv-tools/.installed: tests/tools/install.sh tests/tools/requirements.txt tests/tools/package-lock.json
+	tests/tools/install.sh .venv-tools $(VENV)
+	touch $@
+
 bench: setup
 	$(BIN)/proctor bench ledger
 
@@ -76,4 +84,4 @@ lock:
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate --no-header --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .venv-foreign .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-foreign .venv-tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build

@@ -78,6 +78,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.bundle",
         "Export the ledger as a bundle to verify, replay or serve; or its head as DSSE.",
     ),
+    "attest": (
+        "proctor.cli.attest",
+        "Hand over the model of a run: sign its files, and claim how it was trained and judged.",
+    ),
     "import": (
         "proctor.cli.bundle",
         "Verify a bundle and make a home of it, to show, query and replay; or bring one "

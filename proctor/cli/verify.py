@@ -1,4 +1,4 @@
-"""`proctor verify`: a ledger, a bundle, a proof, a lineage or evidence, whichever the target is.
+"""`proctor verify`: a ledger, bundle, proof, lineage, evidence or model, as the target is.
 
 Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not, or some are.
 """
@@ -65,7 +65,9 @@ _EVIDENCE = "ledger/evidence/v1\n"
 def verify(
     target: Annotated[
         Path | None,
-        typer.Argument(help="Home, bundle, proof, lineage or evidence file; by default --home."),
+        typer.Argument(
+            help="Home, bundle, model of `attest`, proof, lineage or evidence; by default --home."
+        ),
     ] = None,
     vkey: VkeyOption = None,
     head: Annotated[
@@ -104,6 +106,12 @@ def verify(
             raise ProctorError(f"{place} is a file; --head, --keep, --new, --evidence do not apply")
         return _verify_file(place, vkey=vkey, policy=policy)
     owner = read_vkey_file(vkey)
+    if target is not None and _is_handover(place):
+        if head or keep or new or evidence:
+            raise ProctorError(
+                f"{place} is a model handed over; --head, --keep, --new, --evidence do not apply"
+            )
+        return _verify_handover(place, vkey=owner, policy=policy)
     if target is not None:
         _check_one_ledger(target)
     if target is not None and is_bundle(place):
@@ -388,6 +396,60 @@ def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Contradict
     return find_contradiction(leaf_hashes, vkey=vkey, rotations=rotations, newest=newest, kept=kept)
 
 
+def _is_handover(place: Path) -> bool:
+    from proctor.handover.folder import is_handover  # noqa: PLC0415 - few need it
+
+    held = is_bundle(place) or any(
+        LedgerPaths(each).database.exists() for each in (place, place / "ledger")
+    )
+    return not held and is_handover(place)
+
+
+def _verify_handover(folder: Path, *, vkey: str | None, policy: Path | None) -> Output:
+    from proctor.handover.folder import check_handover  # noqa: PLC0415 - few need it
+
+    quorum = None if policy is None else read_quorum(policy)
+    try:
+        opened = check_handover(folder, vkey=vkey)
+        proved, evidence = opened.proved[0], opened.evidence
+        if quorum is not None:
+            quorum.verify_log(evidence.vkeys[0])
+            quorum.verify(proved.head.note)
+        _hold_against_memory(proved, publisher=evidence.publisher)
+    except VerificationError as e:
+        return _refused(e)
+
+    def tell() -> None:
+        color = {"PASSED": "green", "WARNED": "yellow"}.get(evidence.verdict, "red")
+        console.print(
+            f"[green]held[/]: the model of run {evidence.run}, "
+            f"{counted(len(opened.files), 'signed file')}, under the tree head of "
+            f"{counted(evidence.head.size, 'entry')} of {words(evidence.head.origin)}"
+        )
+        console.print(
+            f"verdict [{color}]{evidence.verdict}[/], evidence level {words(evidence.level)}"
+        )
+        for each in evidence.reservations if evidence.verdict == "WARNED" else ():
+            console.print(f"warned: {words(each)}")
+        if vkey is None:
+            error_console.print(
+                "the public key in the folder was trusted: this detects corruption, not forgery; "
+                "give the owner's with --vkey"
+            )
+
+    told = {
+        "ok": True,
+        "run": evidence.run,
+        "verdict": evidence.verdict,
+        "reservations": evidence.reservations,
+        "evidence_level": evidence.level,
+        "files": opened.files,
+        "size": evidence.head.size,
+        "origin": evidence.head.origin,
+    }
+    return Output(told, tell)
+
+
 def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
     with path.open("rb") as file:
         if file.read(len(_DATABASE)) == _DATABASE:
@@ -452,10 +514,13 @@ def _proof_held(proved: ProvedEntry, witnessed: str) -> Output:
     return Output(told, tell)
 
 
-def _hold_against_memory(proved: "ProvedEntry | OpenedLineage") -> None:
+def _hold_against_memory(
+    proved: "ProvedEntry | OpenedLineage", *, publisher: bytes | None = None
+) -> None:
     """Refuse what a key has signed that was not, or is no longer, the ledger's there.
 
-    A key that was rotated away can go on signing; who remembers the rotation knows.
+    A key that was rotated away can go on signing; who remembers the rotation knows. So can the
+    key of a `publisher` that was revoked.
     """
     known = memory()
     recalled = known.recall(proved.head.origin) if known else None
@@ -463,6 +528,12 @@ def _hold_against_memory(proved: "ProvedEntry | OpenedLineage") -> None:
         return
     authority = recalled.state.stands(recalled.vkey)
     head = proved.head
+    if publisher is not None and any(
+        each.revocations and each.ended is not None
+        for each in authority.keys
+        if each.public_key == publisher
+    ):
+        raise SignatureError("publisher.pem: the ledger has revoked this key")
     if head.size <= recalled.state.size:
         open_tree_head(head.note, vkey=authority.ledger_vkey_at(head.size))
     elif proved.rotations[: len(authority.rotations)] != authority.rotations:

@@ -1,0 +1,226 @@
+"""The model card, and the page that says how to verify a handed-over model.
+
+Both are written from the proved events. Texts of policies and people stand in tables and cannot
+begin other Markdown.
+I/O: none.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from aggregates.run import MEASURED, REPEATABLE, REPORTED
+from ledger.mapper import ns_to_datetime
+from proctor.handover.evidence import Evidence
+
+__all__ = ["model_card", "readme"]
+
+_LEVELS = {
+    REPEATABLE: "Anybody with the same data can train this run again and compare every value.",
+    MEASURED: "Proctor measured this run inside a training loop that it does not control: "
+    "the measurements can be checked against each other, but the run cannot be trained again.",
+    REPORTED: "A training loop reported these values. Proctor recorded them and measured none.",
+}
+_VERDICTS = {
+    "FAILED": "The judge found that a gate does not hold. Do not rely on the scores.",
+    "PASSED": "All steps of the audit passed.",
+    "WARNED": "All gates hold, with these reservations:",
+}
+_MARKS = re.compile(r"([\\`*_{}\[\]<>#|!&~])")
+
+
+def model_card(evidence: Evidence) -> str:
+    """Return the model card, in Markdown with the header that model hubs read."""
+    start = evidence.says("run.started")
+    data = start.get("data")
+    data = data if isinstance(data, dict) else {}
+    return "\n".join(
+        [
+            "---",
+            "library_name: pytorch",
+            "tags:",
+            "- proctor",
+            "---",
+            f"# Model of run {evidence.run}",
+            "",
+            f"Verdict: **{evidence.verdict}**. Evidence level: **{_text(evidence.level)}**.",
+            "",
+            _LEVELS.get(evidence.level, "This version of Proctor does not know this level."),
+            "",
+            f"{_VERDICTS[evidence.verdict]}",
+            *(f"- {_text(each)}" for each in _reservations(evidence)),
+            "",
+            *_section("Training", _training(evidence, start)),
+            *_section("Data", _flat(data)),
+            *_section("Scores", _scores(evidence)),
+            "## Decisions",
+            "",
+            *_decisions(evidence),
+            "",
+            "## Audit",
+            "",
+            *_table(
+                ("step", "status", "found"),
+                [(s.get("name"), s.get("status"), s.get("summary")) for s in evidence.steps],
+            ),
+            "",
+            *_section("Configuration", _flat(start.get("config"))),
+            *_section("Environment", _flat(start.get("environment"))),
+            "This card was generated from a signed ledger. The folder around this one has the "
+            "claims and says how to verify them.",
+            "",
+        ]
+    )
+
+
+_README = """\
+# A model with its claims
+
+Model of run {run}. Verdict: **{verdict}**. Evidence level: **{level}**.
+
+| file | content |
+| --- | --- |
+| `model/` | the signed files: {names} |
+| `model.sig` | their signature, in the OpenSSF Model Signing format |
+| `claims.jsonl` | three Sigstore bundles: that signature, how the model was trained (SLSA \
+provenance), the verdict (in-toto test result) |
+| `events.tlog-proof` | the events that the claims rest on, proved to be in the ledger |
+| `publisher.pem` | the key that signed the files; the ledger grants it |
+| `ledger.pem`, `ledger.vkey` | the key that signed the other claims; the first key of the ledger, \
+which is its name |
+
+## Verify it, offline
+
+Get the ledger's vkey from its owner by another channel than this folder. Then:
+
+```sh
+proctor verify . --vkey owner.vkey
+model_signing verify key model --signature model.sig --public_key publisher.pem
+```
+
+The first command checks every file, that the ledger grants the publisher's key, and that the claims
+say what the proved events say. The second checks the files in `model/` with a tool that is not
+Proctor's.
+
+The claims stand under this tree head: origin `{origin}`, {size} entries, root `{root}`.
+
+## What is not claimed
+
+- That there is no later audit of this run, and that no key was revoked: only the ledger says that.
+- Any level of SLSA: the builder is whoever holds the ledger's key.
+- That the model is good or safe for any use: the scores are on the data that the model card names.
+"""
+
+
+def readme(evidence: Evidence, files: Iterable[str]) -> str:
+    """Return the page beside the signed folder."""
+    head = evidence.head
+    return _README.format(
+        run=evidence.run,
+        verdict=evidence.verdict,
+        level=_text(evidence.level),
+        names=", ".join(f"`{_text(name)}`" for name in sorted(files)),
+        origin=head.origin,
+        size=head.size,
+        root=head.root.hex(),
+    )
+
+
+def _section(title: str, rows: Sequence[tuple[object, object]]) -> list[str]:
+    return [f"## {title}", "", *_table(("", ""), rows), ""] if rows else []
+
+
+def _training(evidence: Evidence, start: Mapping[str, Any]) -> list[tuple[object, object]]:
+    policy = start.get("policy")
+    begun, ended = (evidence.last(name).time_ns for name in ("run.started", "run.ended"))
+    rows: list[tuple[object, object]] = [
+        ("run", evidence.run),
+        ("started", f"{ns_to_datetime(begun):%Y-%m-%d %H:%M:%S} UTC"),
+        ("ended", f"{ns_to_datetime(ended):%Y-%m-%d %H:%M:%S} UTC"),
+        ("ended as", evidence.says("run.ended").get("reason")),
+        ("decided by", policy.get("name") if isinstance(policy, dict) else None),
+        ("rules", (start.get("rules") or {}).get("profile")),
+        ("specification at the start", start.get("spec")),
+        *(
+            (
+                "weights",
+                f"{saved.get('kind')}, epoch {saved.get('epoch')}, "
+                f"{saved.get('size')} bytes, SHA-256 {saved.get('sha256')}",
+            )
+            for saved in evidence.weights
+        ),
+        *(
+            (name, start[name])
+            for name in ("parent_run", "campaign", "checkpoint")
+            if start.get(name)
+        ),
+    ]
+    return rows
+
+
+def _scores(evidence: Evidence) -> list[tuple[object, object]]:
+    scored = evidence.says("audit.scored")
+    done, epochs = evidence.retrained
+    exercised = "" if scored.get("process_axis_exercised") else " (no rule put it to the test)"
+    return [
+        ("test accuracy", _number(scored.get("test_accuracy"))),
+        ("validation accuracy", _number(scored.get("validation_accuracy"))),
+        ("accuracy score", _number(scored.get("accuracy_score"))),
+        ("process score", _number(scored.get("process_score")) + exercised),
+        ("epochs that the judge trained again", f"{done} of {epochs}"),
+        ("audit signed by a judge's key", "yes" if evidence.signed_by_judge else "no"),
+    ]
+
+
+def _reservations(evidence: Evidence) -> list[str]:
+    return evidence.reservations if evidence.verdict == "WARNED" else []
+
+
+def _decisions(evidence: Evidence) -> list[str]:
+    if not evidence.decisions:
+        return ["No rule wanted a decision."]
+    return _table(
+        ("epoch", "by", "cites", "decision", "outcome", "reason"),
+        [
+            (
+                one.said.get("epoch"),
+                one.said.get("source"),
+                " ".join(map(str, one.said.get("cites") or ())),
+                one.said.get("direction"),
+                one.outcome,
+                one.said.get("justification"),
+            )
+            for one in evidence.decisions
+        ],
+    )
+
+
+def _flat(value: object, prefix: str = "") -> list[tuple[object, object]]:
+    """Return a map's values by their dotted names."""
+    if not isinstance(value, dict):
+        return []
+    rows: list[tuple[object, object]] = []
+    for name, inner in value.items():
+        nested = _flat(inner, f"{prefix}{name}.")
+        rows += nested or [(f"{prefix}{name}", inner)]
+    return rows
+
+
+def _table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
+    lines = [columns, ["---"] * len(columns)]
+    return [
+        *("| " + " | ".join(map(str, line)) + " |" for line in lines),
+        *("| " + " | ".join(map(_text, row)) + " |" for row in rows),
+    ]
+
+
+def _number(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, int | float) else "not measured"
+
+
+def _text(value: object) -> str:
+    """Return a value as text on one line, in which no character is Markdown's."""
+    if value is None:
+        return "none"
+    joined = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return _MARKS.sub(r"\\\1", " ".join(joined.split()))

@@ -1,0 +1,257 @@
+"""A handed-over model as a folder: written whole or not at all, and verified offline.
+
+    README.md           how to verify the rest
+    claims.jsonl        signature, provenance and verdict: Sigstore bundles, one a line
+    events.tlog-proof   the events that the claims rest on, under one tree head
+    ledger.pem          the ledger's key that signed provenance and verdict
+    ledger.vkey         the ledger's first key, which names it
+    model/              the signed files: what the run handed in, and the model card
+    model.sig           the first line of claims.jsonl
+    publisher.pem       the key that signed model/
+
+Trust: a folder is hostile until check_handover() returns; the vkey is trusted.
+I/O: the folder.
+"""
+
+import hashlib
+import json
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ledger.errors import InclusionError, MalformedError, StorageError, VerificationError
+from ledger.files import new_name, open_regular, read_bounded, sync_folders, write_durably
+from ledger.handover.envelope import payload_of, public_pem
+from ledger.handover.proof_files import ProvedEntry, open_proofs
+from ledger.handover.sigstore_bundle import folder_statement, open_bundle, seal_bundle
+from proctor.errors import ProctorError
+from proctor.handover.card import model_card, readme
+from proctor.handover.evidence import Evidence, evidence_of
+from proctor.handover.statements import FOLDER, provenance, verdict
+
+__all__ = ["Opened", "check_handover", "is_handover", "write_handover"]
+
+_CARD = README = "README.md"
+_CLAIMS = "claims.jsonl"
+_PROOFS = "events.tlog-proof"
+_PEM, _VKEY, _PUBLISHER = "ledger.pem", "ledger.vkey", "publisher.pem"
+_SIGNATURE = "model.sig"
+_BESIDE = (README, _PROOFS, _PEM, _VKEY, _PUBLISHER)  # their digests are in the provenance
+_ALL = {*_BESIDE, _CLAIMS, _SIGNATURE, FOLDER}
+_MOST = 64 << 20  # bytes of any file beside the model; 1,000 proofs have some 20 MB
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A folder that was verified."""
+
+    evidence: Evidence
+    proved: tuple[ProvedEntry, ...]
+    files: dict[str, str]  # of the signed folder, with their SHA-256
+
+
+def write_handover(
+    out: Path,
+    *,
+    proofs: str,
+    vkey: str,
+    publisher: EllipticCurvePrivateKey,
+    signer: Ed25519PrivateKey,
+    version: str,
+    copy: Callable[[str, str, Path], None],
+) -> Opened:
+    """Write the folder; `copy` puts a file of this name and SHA-256 at a path.
+
+    The provenance names the `version` of the program.
+
+    Raises ProctorError for a folder that is not empty, or a file that cannot be handed over.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ProctorError(f"{out} exists and is not an empty folder; name a new folder")
+    proved = open_proofs(proofs, vkey=vkey)
+    evidence = evidence_of(proved, vkey=vkey)
+    handed_in = evidence.files
+    if _CARD in handed_in:
+        raise ProctorError(f"the run handed in a {_CARD}, which is the model card's name")
+    if not out.parent.is_dir():
+        raise ProctorError(f"{out}: there is no folder {out.parent}; make it first")
+    new = new_name(out)
+    try:
+        new.mkdir()
+        (new / FOLDER).mkdir()
+        for name, sha256 in handed_in.items():
+            _check_name(name)
+            copy(name, sha256, new / FOLDER / name)
+        card = model_card(evidence).encode()
+        write_durably(new / FOLDER / _CARD, card)
+        files = {**handed_in, _CARD: hashlib.sha256(card).hexdigest()}
+        beside = {
+            README: readme(evidence, files).encode(),
+            _PROOFS: proofs.encode(),
+            _PEM: public_pem(evidence.key).encode(),
+            _VKEY: f"{vkey}\n".encode(),
+            _PUBLISHER: public_pem(evidence.publisher).encode(),
+        }
+        digests = {name: hashlib.sha256(beside[name]).hexdigest() for name in beside}
+        signature = seal_bundle(
+            folder_statement(FOLDER, files), key=publisher, public_key=evidence.publisher
+        )
+        claims = [
+            provenance(evidence, files, beside=digests, version=version),
+            verdict(evidence, files),
+        ]
+        lines = [seal_bundle(each, key=signer, public_key=evidence.key) for each in claims]
+        for name, content in beside.items():
+            write_durably(new / name, content)
+        write_durably(new / _SIGNATURE, signature.encode())
+        write_durably(new / _CLAIMS, "".join([signature, *lines]).encode())
+        opened = check_handover(new, vkey=vkey)  # what is handed out holds
+        sync_folders(new)
+        new.replace(out)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return opened
+
+
+def is_handover(folder: Path) -> bool:
+    """Tell whether a folder claims to be a handed-over model."""
+    return any((folder / name).is_file() for name in (_CLAIMS, _PROOFS, _SIGNATURE))
+
+
+def check_handover(folder: Path, *, vkey: str | None) -> Opened:
+    """Return what a folder holds; raise VerificationError that names the first bad file.
+
+    Without a `vkey` the folder's own is trusted.
+    """
+    try:
+        return _check(folder, vkey=vkey)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as e:
+        raise MalformedError(f"a claim or an event has another form than it should: {e}") from e
+
+
+def _check(folder: Path, *, vkey: str | None) -> Opened:
+    # 1. All files are there, and no others.
+    here = {path.name for path in folder.iterdir()}
+    for name in sorted(_ALL ^ here):
+        if name in here:
+            raise MalformedError(f"{name} is not part of a handed-over model")
+        raise MalformedError(f"{name} is missing")
+    texts = {name: _read(folder, name) for name in sorted(_ALL - {FOLDER})}
+    # 2. The ledger's key, and the events that it covers.
+    said = _said_digest(texts)
+    with _naming(_VKEY):
+        own = texts[_VKEY].removesuffix("\n")
+        if vkey is not None and vkey.strip() != own:
+            raise MalformedError("this is not the ledger's public key that was given")
+        if said.get(_VKEY, _digest(texts[_VKEY])) != _digest(texts[_VKEY]) and vkey is None:
+            raise MalformedError("this is not the key under which the model was handed over")
+    with _naming(_PROOFS):
+        proved = open_proofs(texts[_PROOFS], vkey=own)
+        evidence = evidence_of(proved, vkey=own)
+    # 3. The keys of the claims are those that the events grant.
+    for name, public_key in ((_PEM, evidence.key), (_PUBLISHER, evidence.publisher)):
+        if texts[name] != public_pem(public_key):
+            raise MalformedError(f"{name} is not the key that the proved events lead to")
+    # 4. The claims are signed by them, and nothing is between.
+    with _naming(_CLAIMS):
+        lines = texts[_CLAIMS].splitlines(keepends=True)
+        if len(lines) != 3:
+            raise MalformedError(f"there are {len(lines)} claims, not three")
+        signed = open_bundle(lines[0], public_key=evidence.publisher)
+        trained, judged = (open_bundle(line, public_key=evidence.key) for line in lines[1:])
+    if texts[_SIGNATURE] != lines[0]:
+        raise MalformedError(f"{_SIGNATURE} is not the first line of {_CLAIMS}")
+    # 5. The files are those that were signed, and those that the run handed in.
+    files = {str(one["name"]): str(one["digest"]) for one in signed["predicate"]["resources"]}
+    _check_files(folder / FOLDER, files)
+    if {name: files[name] for name in files if name != _CARD} != evidence.files:
+        raise MalformedError(f"{FOLDER} does not have the files that the run handed in")
+    # 6. The other files are those that the provenance names.
+    digests = _byproducts(trained)
+    for name in _BESIDE:
+        if digests.get(name) != _digest(texts[name]):
+            raise MalformedError(f"{name} is not the file that was handed over")
+    # 7. The claims say what the events and the digests say.
+    version = str(trained["predicate"]["runDetails"]["builder"]["version"]["proctor"])
+    wanted = (
+        folder_statement(FOLDER, files),
+        provenance(evidence, files, beside=digests, version=version),
+        verdict(evidence, files),
+    )
+    for number, (claim, made) in enumerate(zip((signed, trained, judged), wanted, strict=True), 1):
+        if claim != json.loads(made):
+            raise MalformedError(
+                f"{_CLAIMS}: claim {number} does not say what the proved events say"
+            )
+    return Opened(evidence=evidence, proved=proved, files=files)
+
+
+def _check_name(name: str) -> None:
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ProctorError(f"the run handed in {name!r}, which is not the name of a file")
+
+
+def _check_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Raise MalformedError unless a folder has exactly these files."""
+    if folder.is_symlink() or not folder.is_dir():
+        raise MalformedError(f"{FOLDER} is not a folder")
+    here = {path.name for path in folder.iterdir()}
+    for name in sorted(here ^ set(files)):
+        where = "is not a signed file" if name in here else "is missing"
+        raise MalformedError(f"{FOLDER}/{name} {where}")
+    for name in sorted(files):
+        path = folder / name
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise MalformedError(f"{FOLDER}/{name} is not a regular file")
+        digest = hashlib.sha256()
+        with open_regular(path) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+        if digest.hexdigest() != files[name]:
+            raise InclusionError(f"{FOLDER}/{name} is not the file that was signed")
+
+
+def _read(folder: Path, name: str) -> str:
+    with _naming(name):
+        if (folder / name).is_symlink():
+            raise MalformedError("this is a link")
+        try:
+            return read_bounded(folder / name, most=_MOST).decode()
+        except (UnicodeDecodeError, StorageError) as e:
+            raise MalformedError(f"it cannot be read: {e}") from e
+
+
+def _said_digest(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the digests that the claims name, whoever wrote them: to blame the right file."""
+    try:
+        line = json.loads(texts[_CLAIMS].splitlines()[1])
+        return _byproducts(json.loads(payload_of(json.dumps(line["dsseEnvelope"]))))
+    except (IndexError, KeyError, TypeError, ValueError, VerificationError):
+        return {}
+
+
+def _byproducts(statement: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests in the provenance of the files beside the signed folder."""
+    found = statement["predicate"]["runDetails"]["byproducts"]
+    return {str(one["name"]): str(one["digest"]["sha256"]) for one in found}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put a file's name before what is wrong with it."""
+    try:
+        yield
+    except VerificationError as e:
+        raise type(e)(f"{name}: {e}") from e
