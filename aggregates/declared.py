@@ -111,6 +111,10 @@ def _words(info: inspect.Type) -> str:
             return _words(next(each for each in types if not isinstance(each, inspect.NoneType)))
         case inspect.IntType(ge=None):
             return "a whole number"
+        case inspect.IntType(ge=low, le=None):
+            return f"a whole number from {low:,}"
+        case inspect.FloatType(gt=low, ge=None) if low is not None:
+            return f"a number above {low:g}"
         case inspect.FloatType(ge=None):
             return "a number"
         case inspect.IntType(ge=low, le=high):

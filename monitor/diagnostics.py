@@ -36,19 +36,35 @@ class EpochWatch:
     probe() may follow gradients() where probe_due says so. `steps` is the number of optimizer steps
     that the epoch will have; without it, every step's update ratio is taken. Of a model with more
     than a million parameters no gradient is copied, and its weights are copied at most twice.
+    `only` are the parameters to look at, by default all. Without `activations`, the model gets no
+    hooks: those would have a compiled model compiled again and again.
     """
 
-    def __init__(self, model: nn.Module, *, effective_batch: int, steps: int | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        effective_batch: int,
+        steps: int | None = None,
+        only: Iterable[Tensor] | None = None,
+        activations: bool = True,
+    ) -> None:
         self._model = model
         self._effective_batch = effective_batch  # examples per optimizer step
         self.ratio_every = _stride(steps)  # steps from one update ratio to the next
-        named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+        wanted = None if only is None else {id(each) for each in only}
+        named = [
+            (name, each)
+            for name, each in model.named_parameters()
+            if each.requires_grad and (wanted is None or id(each) in wanted)
+        ]
         if not named:
             raise ValueError("the model has no trainable parameter")
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._counts = [parameter.numel() for parameter in self._parameters]
-        self._large = sum(self._counts) > _NUMBERS
+        kinds = {(parameter.dtype, parameter.device) for parameter in self._parameters}
+        self._large = sum(self._counts) > _NUMBERS or len(kinds) > 1  # which no tensor holds
         self._batches = self._steps = self._ratios = self._skipped = 0
         self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
         self._told: list[Tensor] = []  # losses, scalars
@@ -56,7 +72,8 @@ class EpochWatch:
         self._correct: Tensor | int = 0
         self._losses: list[Tensor] = []  # of each batch, in blocks
         self._sizes: list[int] = []  # examples of each batch
-        self._ends: list[int] = []  # batches seen at the end of each step
+        self._spans: list[tuple[int, int]] = []  # batches of each step, from and up to
+        self._behind = 0  # batches seen at the end of the latest step
         self._gradient_rows: list[Tensor] = []  # of each step: see _row()
         self._norm_sums: list[Tensor] = []  # (parameters,) of each block
         self._squares: list[Tensor] = []  # of all gradients together, by step, in blocks
@@ -70,10 +87,12 @@ class EpochWatch:
         self._start = self._weights()
         self._activations = ActivationWatch(model)
         self._probing = False
-        self._hooks: list[RemovableHandle] = [
-            model.register_forward_pre_hook(self._begin_forward),
-            model.register_forward_hook(self._end_forward, always_call=True),
-        ]
+        self._hooks: list[RemovableHandle] = []
+        if activations:
+            self._hooks = [
+                model.register_forward_pre_hook(self._begin_forward),
+                model.register_forward_hook(self._end_forward, always_call=True),
+            ]
 
     def loss(self, logits: Tensor, labels: Tensor, *, factor: float = 1.0) -> Tensor:
         """Return the batch's mean cross-entropy times `factor`, which is to be sent backward."""
@@ -109,15 +128,21 @@ class EpochWatch:
         if self._steps % self.ratio_every == 0:
             self._before = self._weights()
         self._steps += 1
-        self._ends.append(self._batches)
+        self._spans.append((self._behind, self._batches))
+        self._behind = self._batches
 
     def skipped(self) -> None:
         """Take back the step that gradients() looked at: the loss scaler has left it out."""
         self._gradient_rows.pop()
-        self._ends.pop()
+        self._spans.pop()
         self._before = None
         self._steps -= 1
         self._skipped += 1
+
+    @property
+    def skips(self) -> int:
+        """How many steps were skipped."""
+        return self._skipped
 
     @torch.no_grad()
     def updated(self) -> None:
@@ -218,10 +243,7 @@ class EpochWatch:
 
     def _by_step(self, losses: list[float]) -> list[float]:
         """Return the loss of each step, the mean over its batches."""
-        return [
-            sum(losses[start:end]) / max(end - start, 1)
-            for start, end in zip([0, *self._ends], self._ends, strict=False)
-        ]
+        return [sum(losses[start:end]) / max(end - start, 1) for start, end in self._spans]
 
     def _layers(self) -> list[dict[str, Any]]:
         count = len(self._parameters)
@@ -242,7 +264,7 @@ class EpochWatch:
         ]
 
     def _has_gradient(self, place: int) -> bool:
-        return self._all_used or place in self._used or not self._steps
+        return self._all_used or place in self._used or not (self._steps or self._skipped)
 
     def _gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters; a zero for one that has none."""
@@ -278,7 +300,7 @@ class EpochWatch:
             return _flat(tensors)
         half = any(tensor.dtype in _HALF for tensor in tensors)
         norms = torch._foreach_norm(tensors, 2, dtype=torch.float32 if half else None)
-        return torch.stack([norm.double() for norm in norms])
+        return torch.stack([norm.double().to(norms[0].device) for norm in norms])
 
     def _norms(self, rows: list[Tensor]) -> Tensor:
         """Return the norms (rows, parameters) of what rows hold of each parameter."""
@@ -295,7 +317,10 @@ class EpochWatch:
         if not self._large:
             return self._norms([self._start[0], self._weights()[0] - self._start[0]])
         pairs = zip(self._parameters, self._start, strict=True)
-        changes = [torch.linalg.vector_norm(now - start).double() for now, start in pairs]
+        device = self._start[0].device
+        changes = [
+            torch.linalg.vector_norm(now - start).double().to(device) for now, start in pairs
+        ]
         return torch.stack([self._row(self._start), torch.stack(changes)])
 
     def _enough(self, rows: list[Tensor]) -> bool:

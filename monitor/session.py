@@ -84,9 +84,15 @@ class Session:
         self.run.schedule_restart(spec)
         self._save()
 
-    def end(self, reason: str, *, deliverables: Mapping[str, str] | None = None) -> None:
+    def end(
+        self,
+        reason: str,
+        *,
+        detail: str = "",
+        deliverables: Mapping[str, str] | None = None,
+    ) -> None:
         """Close the run."""
-        self.run.end(reason, deliverables=deliverables)
+        self.run.end(reason, detail=detail, deliverables=deliverables)
         self._save()
 
     def abort(self, error: BaseException) -> None:

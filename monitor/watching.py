@@ -7,6 +7,7 @@ it. The rules whose remedies cannot be carried out are waived when the run start
 
 Source: docs/reference/python.md.
 I/O: appends to the log that was passed in.  Units: epochs from 0, learning rates per step.
+Not covered: activations of compiled models; optimizers whose step takes a closure.
 """
 
 import math
@@ -21,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
 from aggregates.decisions import Decision, Settings
-from aggregates.errors import RemedyRefused
+from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Changes, derive_outcome
 from aggregates.playbook import DIRECTIONS
 from aggregates.rules import RULES
@@ -44,31 +45,75 @@ _ACTIVATIONS: Mapping[type[nn.Module], str] = {
 _MODULES = {kind: module for module, kind in _ACTIVATIONS.items()}
 _RATE = ("decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr")
 _BATCHES = ("increase_batch_size", "decrease_batch_size")
+_COMPILED = "_orig_mod"  # the name by which a compiled model has the original
 _UNKNOWN_STEPS = 160  # of the first epoch, for how often an update is looked at
 
 
 def describe_model(
-    model: nn.Module | None, *, rates: bool, batches: bool, classes: int | None
+    model: nn.Module | None, *, batches: bool, classes: int | None, compiled: bool = False
 ) -> WatchedModel:
-    """Return what a run records of a model, and which remedies can be carried out on it."""
-    swappable = [] if model is None else list(_swappable(model))[:MAX_BLOCKS]
-    named = () if model is None else model.named_parameters()
-    shapes = {name: list(parameter.shape) for name, parameter in named}
-    return WatchedModel(
-        model="none" if model is None else type(model).__qualname__,
+    """Return what a run records of a model, and which remedies can be carried out on it.
+
+    Without a model, the loop can only be stopped. Raises WatchError.
+    """
+    swappable = [] if model is None or compiled else list(_swappable(model))[:MAX_BLOCKS]
+    shapes = _shapes(model)
+    return _described(
+        model="none" if model is None else type(model).__qualname__[:500],
         parameters=sum(math.prod(shape) for shape in shapes.values()),
         sha256=digest(shapes),
         activations=tuple(
             WatchedActivation(name, _ACTIVATIONS[type(module)]) for name, module in swappable
         ),
         offers=(
-            *(_RATE if rates else ()),
+            *(() if model is None else _RATE),
             *(_BATCHES if batches else ()),
             "stop",
             *(("swap_activation",) if swappable else ()),
         ),
         classes=classes,
     )
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Return whether torch.compile() has made the model, or any part of it."""
+    return any(
+        _COMPILED in each._modules or getattr(each, "_compiled_call_impl", None) is not None
+        for each in model.modules()
+    )
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """Return the model that torch.compile() was given; any other as it is."""
+    return model._modules.get(_COMPILED) or model
+
+
+def check_trainable(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raise WatchError if the optimizer has nothing of the model to train."""
+    trainable = {id(each) for each in model.parameters() if each.requires_grad}
+    if not trainable:
+        raise WatchError("the model has no trainable parameter")
+    if not trainable & {id(each) for each in _parameters(optimizer)}:
+        raise WatchError(
+            "the optimizer updates no trainable parameter of the model; make it from "
+            "model.parameters()"
+        )
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _described(**values: Any) -> WatchedModel:
+    try:
+        return WatchedModel(**values)
+    except SpecError as error:
+        raise WatchError(str(error)) from error
+
+
+def _shapes(model: nn.Module | None) -> dict[str, list[int]]:
+    named = () if model is None else model.named_parameters()
+    return {name: list(parameter.shape) for name, parameter in named}
 
 
 def waived_without(spec: WatchedModel) -> tuple[str, ...]:
@@ -119,6 +164,11 @@ class WatchedState:
     @property
     def spec(self) -> Spec:
         """The model as it is now."""
+        return self._spec
+
+    @property
+    def described(self) -> WatchedModel:
+        """The model as it is now, which is a watched one."""
         return self._spec
 
     def execute(self, decision: Decision, *, epoch: int) -> Changes:
@@ -197,12 +247,14 @@ class WatchedRun:
         *,
         model: nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
+        compiled: bool = False,
     ) -> None:
         self._session = session
         self._state = state
         self._policy = policy
         self._model = model
         self._optimizer = optimizer
+        self._compiled = compiled
         self._watch: EpochWatch | None = None
         self._open = False  # whether an epoch is being trained
         self._batches = 0  # of the epoch, counted behind their backward pass
@@ -267,23 +319,31 @@ class WatchedRun:
 
     def begin_epoch(self) -> None:
         """Begin an epoch; epochs() does it by itself."""
+        run, planned = self._session.run, self._state.config.epochs
         if self._open:
             raise WatchError("an epoch is open; call run.validate(loss=...) before the next begins")
         if self.stopped:
             raise WatchError("a decision has stopped the training; leave the loop")
-        self._open, self._batches, self._steps, self._losses = True, 0, 0, []
-        self._began = time.monotonic()
+        if run.end_reason is not None:
+            raise WatchError(f"the run has ended as {run.end_reason}; begin another with watch()")
+        if planned is not None and run.epoch + 1 >= planned:
+            raise WatchError(f"all {planned} epochs that watch() was told are done")
+        self._check_model()
         if self._model is not None:
             settings = self._state.settings
             self._watch = EpochWatch(
                 self._model,
                 effective_batch=settings.batch_size * settings.accumulation,
                 steps=self._last_steps or _UNKNOWN_STEPS,
+                only=self._optimized,
+                activations=not self._compiled,
             )
+        self._open, self._batches, self._steps, self._losses = True, 0, 0, []
+        self._began = time.monotonic()
 
     def step(
         self,
-        loss: Tensor,
+        loss: Tensor | float,
         *,
         examples: int | None = None,
         update: bool = True,
@@ -291,10 +351,14 @@ class WatchedRun:
     ) -> None:
         """Measure the gradients that backward() has left, and take the optimizer's step.
 
-        The gradients are bounded where the run has a clip_norm, and removed behind the step.
-        `loss` is the batch's mean loss, a scalar; `examples` its size, by default the batch size.
-        With `update=False` the gradients stay, to be added to: for all but the last batch of an
-        accumulated step. `scaler` is that of float16 training.
+        It takes the place of optimizer.step() and optimizer.zero_grad(). The gradients are bounded
+        where the run has a clip_norm, and removed after the step.
+
+        loss: the batch's mean loss, a scalar, before any scaling or division.
+        examples: the batch's size, by default the batch size of the run.
+        update: False for all but the last batch of an accumulated step; the gradients stay.
+        scaler: that of float16 training; step() unscales the gradients and updates it. A step that
+        the scaler skips is counted as skipped, and no rule reads its gradients.
         """
         self.add_loss(loss, examples=examples)
         if not update:
@@ -306,8 +370,7 @@ class WatchedRun:
             scaler.unscale_(self._optimizer)
         self.before_update()
         if self.clip_norm is not None:
-            parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+            torch.nn.utils.clip_grad_norm_(self._optimized, self.clip_norm)
         if scaler is None:
             self._optimizer.step()
         else:
@@ -315,17 +378,16 @@ class WatchedRun:
             scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
 
-    def add_loss(self, loss: Tensor, *, examples: int | None = None) -> None:
+    def add_loss(self, loss: Tensor | float, *, examples: int | None = None) -> None:
         """Take in the mean loss of a batch, a scalar; step() does it by itself."""
         if not self._open:
             raise WatchError("step() belongs in an epoch; loop over run.epochs()")
-        if loss.numel() != 1:
-            raise WatchError(f"step() takes a scalar loss, not one of shape {tuple(loss.shape)}")
+        told = _scalar(loss)
         self._batches += 1
         if self._watch is None:
-            self._losses.append(loss.detach().reshape(()))
+            self._losses.append(told)
         else:
-            self._watch.told_loss(loss, examples=self.batch_size if examples is None else examples)
+            self._watch.told_loss(told, examples=self.batch_size if examples is None else examples)
 
     def before_update(self, *, scale: Tensor | None = None) -> None:
         """Measure the gradients that the optimizer is about to use, before they are clipped.
@@ -335,12 +397,21 @@ class WatchedRun:
         """
         if not self._open or self._watch is None:
             raise WatchError("an optimizer's step belongs in an epoch of a watched model")
+        if all(each.grad is None for each in self._optimized):
+            raise WatchError(
+                "no parameter has a gradient; call loss.backward() before run.step(loss), and "
+                "leave optimizer.zero_grad() to it"
+            )
         self._forget_skipped()
         self._watch.gradients(scale=scale)
         self._looked = True
 
     def _set_rates(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """Put the decisions' learning rates in the place of the loop's, for one step."""
+        if not self._looked:
+            raise WatchError(
+                "run.step(loss) takes the optimizer's step; remove optimizer.step() from the loop"
+            )
         factor = self._factor()
         self._own_rates = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
@@ -355,6 +426,20 @@ class WatchedRun:
             self._steps += 1
             self._looked = False
 
+    @property
+    def _optimized(self) -> list[Tensor]:
+        return [] if self._optimizer is None else _parameters(self._optimizer)
+
+    def _check_model(self) -> None:
+        """Refuse to go on with another model than the one that the run has recorded."""
+        if self._model is None or self._optimizer is None:
+            return
+        check_trainable(self._model, self._optimizer)
+        if digest(_shapes(self._model)) != self._state.described.sha256:
+            raise WatchError(
+                "the model has other parameters than when watch() began; watch it as another run"
+            )
+
     def _forget_skipped(self) -> None:
         if self._looked and self._watch is not None:
             self._watch.skipped()
@@ -365,17 +450,22 @@ class WatchedRun:
     ) -> list[str]:
         """End the epoch: record it, evaluate the rules, and carry decisions out.
 
-        `loss` and `accuracy` (from 0 to 1) are of the validation set, as the loop computes them;
-        `metrics` are anything else worth recording. Returns what was decided, one line each.
+        loss, accuracy: of the validation set, as the loop computes them; accuracy from 0 to 1.
+        metrics: other numbers that are worth recording; no rule reads them.
+
+        Returns what was decided, one line each.
         """
         if not self._open:
             raise WatchError("validate() ends an epoch; loop over run.epochs()")
         if not self._steps and (self._watch is None or not self._batches):
             raise WatchError("the epoch has no step; call run.step(loss) after loss.backward()")
+        self._check_model()
         self._forget_skipped()
         validation = {"loss": _number("loss", loss)}
         if accuracy is not None:
             validation["accuracy"] = _number("accuracy", accuracy)
+            if validation["accuracy"] < 0 or validation["accuracy"] > 1:
+                raise WatchError(f"accuracy is from 0 to 1, not {accuracy!r:.100}")
         told = {name: _number(name, value) for name, value in metrics.items()}
         measured, losses = self._measured()
         reported = {
@@ -402,10 +492,14 @@ class WatchedRun:
             hook.remove()
         if self._watch is not None:
             self._watch.close()
+        self._open, epoch = False, self._session.run.epoch + 1 if self._open else None
         if error is not None:
             self._session.abort(error)
         elif self._session.run.end_reason is None:
-            self._session.end("stopped" if self.stopped else "completed")
+            self._session.end(
+                "stopped" if self.stopped else "completed",
+                detail="" if epoch is None else f"the loop left epoch {epoch} unfinished",
+            )
 
     def _factor(self) -> float:
         """Return what decisions multiply the loop's own learning rate by, in this step."""
@@ -441,18 +535,28 @@ class WatchedRun:
                 "gradients": {**gradients, "finite": True, "probes": [], "spread_pairs": 0},
                 "layers": [],
                 "activations": [],
-                "train": {**lacks, "steps": self._steps},
+                "train": {**lacks, "steps": self._steps, "skipped": 0},
             }
         else:
             self._watch.close()
             found = self._watch.measured()
             loss = float(found["train"]["loss"])
-            found["train"] = {**lacks, "steps": self._steps}
+            found["train"] = {**lacks, "steps": self._steps, "skipped": self._watch.skips}
         return {**found, "validation": lacks, "settings": settings}, loss
+
+
+def _scalar(loss: Any) -> Tensor:
+    try:
+        told = torch.as_tensor(loss).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise WatchError(f"step() takes a scalar loss, not {loss!r:.100}") from None
+    if told.numel() != 1 or told.is_complex():
+        raise WatchError(f"step() takes a scalar loss, not one of shape {tuple(told.shape)}")
+    return told.reshape(())
 
 
 def _number(name: str, value: Any) -> float:
     try:
-        return float(value)
+        return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError):
         raise WatchError(f"{name} must be a number, not {value!r:.100}") from None

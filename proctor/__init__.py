@@ -4,15 +4,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from monitor.errors import WatchError
     from proctor.runs.watching import WatchedRun, watch
 
 __version__ = "0.1.0"
-__all__ = ["WatchedRun", "__version__", "watch"]
+__all__ = ["WatchError", "WatchedRun", "__version__", "watch"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the Python API when it is first used: the commands do not need torch to start."""
-    if name in {"WatchedRun", "watch"}:
+    if name in {"WatchError", "WatchedRun", "watch"}:
         from proctor.runs import watching  # noqa: PLC0415
 
         return getattr(watching, name)

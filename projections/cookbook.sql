@@ -1,10 +1,10 @@
 -- # Runs
 
 -- ## How did each run go?
--- Newest first. If the axis is `unexercised`, the process score means little.
--- = run_id, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score, process_score, process_axis
+-- Newest first. If the axis is `unexercised`, the process score means little. Compare one level only.
+-- = run_id, level, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score, process_score, process_axis
 SELECT
-    run_id, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score,
+    run_id, level, dataset, policy_name, state, epochs, best_val_accuracy, verdict, accuracy_score,
     process_score, process_axis
 FROM run_summary
 ORDER BY started_at DESC
@@ -37,9 +37,10 @@ ORDER BY epoch
 LIMIT 100;
 
 -- ## Which learning rates did best?
--- Reads a value inside a JSON column; one ranking for each data set.
--- = dataset, lr, runs, median_accuracy, best_accuracy
+-- Reads a value inside a JSON column; one ranking for each level of evidence and data set.
+-- = level, dataset, lr, runs, median_accuracy, best_accuracy
 SELECT
+    r.level,
     r.dataset,
     TRY_CAST(r.config ->> '$.lr' AS DOUBLE) AS lr,
     COUNT(*) AS runs,
@@ -48,12 +49,13 @@ SELECT
 FROM runs AS r
 JOIN run_summary AS s USING (run_id)
 GROUP BY ALL
-ORDER BY r.dataset, median_accuracy DESC;
+ORDER BY r.level DESC, r.dataset, median_accuracy DESC;
 
 -- ## Which policy does best?
--- Judged runs only; one ranking for each data set.
--- = dataset, policy_name, runs, failed, accuracy_score, process_score
+-- Judged runs only; one ranking for each level of evidence and data set.
+-- = level, dataset, policy_name, runs, failed, accuracy_score, process_score
 SELECT
+    level,
     dataset,
     policy_name,
     COUNT(*) AS runs,
@@ -63,7 +65,7 @@ SELECT
 FROM run_summary
 WHERE verdict IS NOT NULL
 GROUP BY ALL
-ORDER BY dataset, accuracy_score DESC;
+ORDER BY level DESC, dataset, accuracy_score DESC;
 
 -- ## How long did epochs take?
 -- From the times of the ledger's entries, so decisions in between are included.

@@ -278,6 +278,7 @@ found AS (
         COALESCE(a.exercised, FALSE) AS exercised,
         l.run_id IN (SELECT run_id FROM unread_runs) AS unread,
         l.run_id IN (SELECT run_id FROM provocations) AS provoked,
+        l.run_id IN (SELECT run_id FROM runs WHERE level <> 'repeatable') AS watched,
         t.tainted_idx IS NOT NULL AS tainted,
         COALESCE(t.tainted_by, []) AS tainted_by,
         COALESCE(t.taint_reasons, []) AS taint_reasons,
@@ -292,6 +293,7 @@ reasoned AS (
         *,
         LIST_FILTER(
             [
+                CASE WHEN watched THEN 'not repeatable' END,
                 CASE WHEN NOT labelled THEN 'no label' END,
                 CASE WHEN labelled AND NOT label_known THEN 'label unknown' END,
                 CASE WHEN label_known AND NOT label_matches THEN 'label of other code' END,
@@ -300,7 +302,7 @@ reasoned AS (
                         THEN 'derived from an unlabelled run'
                 END,
                 CASE WHEN NOT judged THEN 'not judged' END,
-                CASE WHEN judged AND NOT held THEN 'did not hold' END,
+                CASE WHEN judged AND NOT held AND NOT watched THEN 'did not hold' END,
                 CASE WHEN judged AND NOT exercised THEN 'not exercised' END,
                 CASE WHEN tainted THEN 'tainted' END,
                 CASE WHEN unread THEN 'entry unreadable' END
@@ -352,7 +354,7 @@ COMMENT ON COLUMN run_standing.taint_reasons IS 'Explanation';
 COMMENT ON COLUMN run_standing.tainted_idx IS 'Ledger index since which it is tainted; NULL: it is not';
 COMMENT ON COLUMN run_standing.eligible IS 'Whether it may enter training data, as far as the run itself goes';
 COMMENT ON COLUMN run_standing.usable IS 'Whether it may be learned from as a failure: as eligible, but exercised or not';
-COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted, entry unreadable';
+COMMENT ON COLUMN run_standing.why_not IS 'What excludes it: not repeatable (a watched run), no label, label unknown, label of other code, derived from an unlabelled run, not judged, did not hold, not exercised, tainted, entry unreadable';
 
 -- Evidence points to entries of the ledger, or names runs and proposals as they are.
 CREATE VIEW proposal_sources AS

@@ -145,7 +145,7 @@ COMMENT ON COLUMN audits.environment IS 'Versions and machine of the judge';
 COMMENT ON COLUMN audits.scored_idx IS 'Ledger index of its scores';
 COMMENT ON COLUMN audits.scored_at IS 'NULL while the audit goes on, as are the scores';
 COMMENT ON COLUMN audits.hard_fail IS 'A gate failed, so both scores are zero';
-COMMENT ON COLUMN audits.accuracy_score IS 'From 0 to 1';
+COMMENT ON COLUMN audits.accuracy_score IS 'From 0 to 1; NULL for a watched run';
 COMMENT ON COLUMN audits.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN audits.process_axis_exercised IS 'Whether enough rules fired and were answered';
 COMMENT ON COLUMN audits.test_accuracy IS 'On the split that only the judge reads';
@@ -365,6 +365,7 @@ SELECT
     r.started_at,
     r.ended_at,
     COALESCE(r.end_reason, 'running') AS state,
+    r.level,
     r.dataset,
     r.seed,
     r.profile,
@@ -380,7 +381,9 @@ SELECT
     COALESCE(a.refused, 0) AS refused,
     COALESCE(a.deferred, 0) AS deferred,
     l.audit_id,
-    CASE WHEN l.hard_fail THEN 'failed' WHEN NOT l.hard_fail THEN 'held' END AS verdict,
+    CASE WHEN l.hard_fail THEN 'failed'
+        WHEN NOT l.hard_fail AND r.level <> 'repeatable' THEN 'consistent'
+        WHEN NOT l.hard_fail THEN 'held' END AS verdict,
     l.accuracy_score,
     l.process_score,
     CASE WHEN l.process_axis_exercised THEN 'exercised'
@@ -398,23 +401,24 @@ COMMENT ON COLUMN run_summary.run_id IS 'The run';
 COMMENT ON COLUMN run_summary.started_at IS 'When the ledger took its start';
 COMMENT ON COLUMN run_summary.ended_at IS 'NULL while the run goes on';
 COMMENT ON COLUMN run_summary.state IS 'running, or the reason of its end';
-COMMENT ON COLUMN run_summary.dataset IS 'By name';
+COMMENT ON COLUMN run_summary.level IS 'What the run is evidence of: repeatable, measured or reported, see runs';
+COMMENT ON COLUMN run_summary.dataset IS 'By name; of a watched run, the name that its owner gave';
 COMMENT ON COLUMN run_summary.seed IS 'That the training begins from';
 COMMENT ON COLUMN run_summary.profile IS 'Profile of the rules';
 COMMENT ON COLUMN run_summary.policy_name IS 'Who decided';
 COMMENT ON COLUMN run_summary.parent_run IS 'The run that this one restarts from';
 COMMENT ON COLUMN run_summary.epochs IS 'Measured so far';
 COMMENT ON COLUMN run_summary.epochs_planned IS 'How many it may have';
-COMMENT ON COLUMN run_summary.best_val_accuracy IS 'Largest finite one';
-COMMENT ON COLUMN run_summary.best_val_loss IS 'Smallest finite one';
+COMMENT ON COLUMN run_summary.best_val_accuracy IS 'Largest finite one; of a watched run, as its loop reported it';
+COMMENT ON COLUMN run_summary.best_val_loss IS 'Smallest finite one, likewise';
 COMMENT ON COLUMN run_summary.firings IS 'Rules that fired, counted once in each epoch';
 COMMENT ON COLUMN run_summary.decisions IS 'Answers to fired rules';
 COMMENT ON COLUMN run_summary.applied IS 'Decisions whose remedy was applied';
 COMMENT ON COLUMN run_summary.refused IS 'Decisions whose remedy was refused';
 COMMENT ON COLUMN run_summary.deferred IS 'Decisions that put something off';
 COMMENT ON COLUMN run_summary.audit_id IS 'The audit that counts; NULL: none, and then the columns after it are NULL too';
-COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate failed; held: every gate passed';
-COMMENT ON COLUMN run_summary.accuracy_score IS 'From 0 to 1';
+COMMENT ON COLUMN run_summary.verdict IS 'failed: a gate failed; held: no gate failed; consistent: no gate failed that is possible for a watched run';
+COMMENT ON COLUMN run_summary.accuracy_score IS 'From 0 to 1; NULL for a watched run';
 COMMENT ON COLUMN run_summary.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN run_summary.process_axis IS 'unexercised: the process score says little; the audit names the reason';
 COMMENT ON COLUMN run_summary.violations IS 'How many that audit found';
@@ -544,6 +548,7 @@ WITH ranked AS (
             ORDER BY
                 u.audit_id IS NOT NULL DESC,
                 NOT u.hard_fail DESC,
+                l.level = 'repeatable' DESC,
                 CASE WHEN u.retrained >= 1 THEN 2 WHEN u.retrained > 0 THEN 1 ELSE 0 END DESC,
                 u.process_axis_exercised DESC,
                 u.process_score DESC,
@@ -557,6 +562,7 @@ WITH ranked AS (
         ) AS place
     FROM attempts AS a
     ANTI JOIN abandoned_attempts AS b USING (campaign_id, run_id)
+    LEFT JOIN runs AS l ON l.run_id = a.run_id
     LEFT JOIN audits AS u ON u.run_id = a.run_id AND u.standing
     LEFT JOIN audit_steps AS s ON s.audit_id = u.audit_id AND s.step = 11 AND s.idx < u.scored_idx
 )
@@ -572,7 +578,7 @@ SELECT
     s.epochs,
     s.best_val_accuracy,
     u.audit_id,
-    CASE WHEN u.hard_fail THEN 'failed' WHEN NOT u.hard_fail THEN 'held' END AS verdict,
+    s.verdict,
     u.accuracy_score,
     u.process_score,
     CASE WHEN u.process_axis_exercised THEN 'exercised'
@@ -611,7 +617,7 @@ COMMENT ON COLUMN campaign_progress.state IS 'running, or the reason of its end'
 COMMENT ON COLUMN campaign_progress.epochs IS 'Measured, by abandoned attempts too; NULL: the run never began';
 COMMENT ON COLUMN campaign_progress.best_val_accuracy IS 'Largest finite one';
 COMMENT ON COLUMN campaign_progress.audit_id IS 'The audit that counts, see counting_audits; NULL: none, and then verdict, scores and violations are NULL too';
-COMMENT ON COLUMN campaign_progress.verdict IS 'failed or held';
+COMMENT ON COLUMN campaign_progress.verdict IS 'failed or held; consistent for a watched run, which no campaign has made';
 COMMENT ON COLUMN campaign_progress.accuracy_score IS 'From 0 to 1';
 COMMENT ON COLUMN campaign_progress.process_score IS 'From 0 to 1; says little unless the axis was exercised';
 COMMENT ON COLUMN campaign_progress.process_axis IS 'exercised or unexercised';

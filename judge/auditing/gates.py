@@ -272,6 +272,7 @@ class Gates:
                 "entries_of_run": len(entries),
                 "epochs": epochs,
                 "end": self.replay.run.end_reason,
+                "level": self.replay.run.level,
             },
         )
 

@@ -82,26 +82,35 @@ def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, 
     What is missing or of the wrong type raises KeyError, TypeError or AttributeError.
     """
     for part in ("train", "validation"):
-        for name in ("loss", "accuracy"):
+        for name, limit in (("loss", math.inf), ("accuracy", 1.0)):
             if measured[part][name] is not None:
                 raise StepError(f"measured {part}.{name} is recorded, but the loop reports it")
             value = reported[part].get(name)
-            if value is not None and type(value) is not float:
+            if value is None:
+                continue
+            if type(value) is not float:
                 raise StepError(f"reported {part}.{name} is {value!r}, it must be a float")
-    layers, gradients = measured["layers"], measured["gradients"]
+            if name == "accuracy" and not (math.isnan(value) or 0 <= value <= limit):
+                raise StepError(f"reported {part}.{name} is {value!r}, it must be from 0 to 1")
+    layers, gradients, train = measured["layers"], measured["gradients"], measured["train"]
     if level == REPORTED and (layers or measured["activations"]):
         raise StepError("layers are recorded, but no model was watched")
+    if level != REPORTED and not layers:
+        raise StepError("no layers are recorded, but a model was watched")
     for layer in layers:
         for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
             if layer[name] is not None:
                 _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
+    for name in ("steps", "skipped"):
+        if type(train[name]) is not int or train[name] < 0:
+            raise StepError(
+                f"measured train.{name} is {train[name]!r}, it must be a whole number from 0"
+            )
     norms = [layer["grad_norm"] for layer in layers if layer["grad_norm"] is not None]
-    if gradients["finite"] != all(map(math.isfinite, norms)):
+    seen = train["steps"] > 0 or not train["skipped"]
+    if gradients["finite"] != (seen and all(map(math.isfinite, norms))):
         raise StepError(f"measured gradients.finite is {gradients['finite']!r}, the norms differ")
-    steps = measured["train"]["steps"]
-    if type(steps) is not int or steps < 0:
-        raise StepError(f"measured train.steps is {steps!r}, it must be a whole number from 0")
-    _check_noise(gradients, steps, probed=False)
+    _check_noise(gradients, train["steps"], probed=False)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
         dead = layer["dead_units"]

@@ -108,6 +108,10 @@ def reexecute(
     if not events or type(events[0]) is not Run.Started:
         raise JudgeError("not the events of a run: the first event is not run.started")
     started, ended = events[0], events[-1]
+    if "level" in started.config:
+        raise JudgeError(
+            "a watched run cannot be trained again: neither its code nor its data are on record"
+        )
     reached = max((event.epoch for event in events if type(event) is Run.EpochMeasured), default=-1)
     if reached < 0:
         raise JudgeError("the run has no measured epoch: nothing to retrain")

@@ -19,8 +19,8 @@ from aggregates.decisions import Decision, Observation, Settings
 from aggregates.errors import AggregateError, RemedyRefused, SpecError
 from aggregates.outcomes import Outcome, derive_outcome
 from aggregates.rules import VERSIONS, RulesConfig, version_of
-from aggregates.run import OWN_ENDS, REPEATABLE, Run
-from aggregates.spec import ModelSpec, Spec, apply_edit, spec_of
+from aggregates.run import OWN_ENDS, REPEATABLE, REPORTED, Run
+from aggregates.spec import ModelSpec, Spec, WatchedModel, apply_edit, spec_of
 from judge.auditing.events import HOSTILE, StreamEvents, recorded_fields
 from judge.auditing.measurements import has_probes, verify_measured, verify_watched
 from judge.auditing.report import capped
@@ -153,6 +153,11 @@ def replay_run(entries: Sequence[VerifiedEntry], *, config: JudgeConfig) -> Repl
             for past in replay.run.decisions
         ):
             replay.settings_problems.append(_WRONGLY_REFUSED.format(number))
+    if replay.watched and config.checks("architecture") and replay.spec_problems:
+        raise StepError(
+            f"the model does not follow from the decisions: {replay.spec_problems[0]}",
+            problems=capped(replay.spec_problems),
+        )
     if config.checks("settings") and replay.settings_problems:
         raise StepError(
             f"the settings do not follow from the decisions: {replay.settings_problems[0]}",
@@ -178,6 +183,8 @@ def _start(started: Any, config: JudgeConfig) -> Replay:
     run_config = config_of(started.config)
     if not all(isinstance(part, dict) for part in (started.data, started.environment)):
         raise StepError("run.started has no `data` or no `environment`")
+    spec = spec_of(started.spec)
+    _check_level(started, run.level, spec)
     if config.checks("rules_profile"):
         _check_hashes(started, run_config)
     return Replay(
@@ -185,8 +192,27 @@ def _start(started: Any, config: JudgeConfig) -> Replay:
         started=started,
         config=run_config,
         settings=initial_settings(run_config),
-        spec=spec_of(started.spec),
+        spec=spec,
     )
+
+
+def _check_level(started: Any, level: str, spec: Spec) -> None:
+    """Raise StepError unless the start is one of a run of this level of evidence."""
+    if level == REPEATABLE:
+        if not isinstance(spec, ModelSpec):
+            raise StepError("a repeatable run cannot start from a watched model")
+        return
+    if not isinstance(spec, WatchedModel):
+        raise StepError(f"a run of the level {level} must start from a watched model")
+    if started.parent_run is not None or started.campaign is not None:
+        raise StepError(f"a run of the level {level} belongs to no campaign and restarts no run")
+    rates = {"decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr"} & {*spec.offers}
+    if level == REPORTED and (spec.parameters or spec.activations or rates):
+        raise StepError("run.started describes a model, but none was watched")
+    if level != REPORTED and not spec.parameters:
+        raise StepError("run.started describes a watched model that has no parameters")
+    if "swap_activation" in spec.offers and not spec.activations:
+        raise StepError("run.started offers swap_activation, but names no activation")
 
 
 def _check_hashes(started: Any, config: AnyConfig) -> None:

@@ -83,6 +83,12 @@ class AuditReport:
         done = self.step("probe").evidence.get("executed", {})
         return bool(done.get("done", False))
 
+    @property
+    def level(self) -> str | None:
+        """What the run is evidence of; None where step 5 failed."""
+        found = self.step("ledger").evidence.get("level")
+        return None if found is None else str(found)
+
     def step(self, name: str) -> StepResult:
         """Return the step of that name."""
         return self.steps[STEPS.index(name)]
@@ -91,6 +97,7 @@ class AuditReport:
         """Return plain values."""
         return {
             **asdict(self),
+            "level": self.level,
             "hard_fail": self.hard_fail,
             "process_axis_exercised": self.process_axis_exercised,
             "executed": self.executed,

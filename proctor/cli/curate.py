@@ -54,6 +54,7 @@ _NameArgument = Annotated[
 ]
 _NoteOption = Annotated[str, typer.Option("--note", help="Reason.")]
 _BECAUSE = {  # run_standing.why_not
+    "not repeatable": "it was watched in a loop of its owner, and nobody can train it again",
     "no label": "the code that made it is not a checkpoint of this ledger",
     "label unknown": "its checkpoint was not on record before it began",
     "label of other code": "other code made it than its checkpoint's",
@@ -281,7 +282,10 @@ def why(home: Home, run: RunArgument = "latest") -> Output:
             [chosen],
         )
 
-    because = " and ".join(_BECAUSE.get(each, each) for each in standing["why_not"])
+    reasons = standing["why_not"]
+    if "not repeatable" in reasons:  # which no label, judge or admission changes
+        reasons = ["not repeatable"]
+    because = " and ".join(_BECAUSE.get(each, each) for each in reasons)
     if standing["let_in"]:
         sentence = f"run {chosen} is training data."
     elif standing["usable"]:

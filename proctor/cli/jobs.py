@@ -37,6 +37,7 @@ from proctor.output.terminal import (
     counted,
     error_console,
     print_table,
+    told_level,
     told_score,
     words,
 )
@@ -293,6 +294,8 @@ def _print_report(report: AuditReport) -> None:
         axis = f"unexercised: {words(told.get('unexercised') or 'there is no score')}"
     elif by := told.get("provocation"):
         axis += f" by the provocation {words(by['name'])}"
+    if level := told_level(report.level):
+        console.print(level)
     console.print(
         f"accuracy score {told_score(scores.accuracy_score)} "
         f"(test accuracy {cell(scores.test_accuracy)}, target {cell(scores.target_accuracy)})\n"
@@ -300,7 +303,7 @@ def _print_report(report: AuditReport) -> None:
         f"({counted(len(report.violations), 'violation')} in "
         f"{counted(scores.obligations, 'obligation')}, {axis})"
     )
-    if not report.executed:
+    if not report.executed and level is None:
         console.print("[yellow]not retrained[/]: the recorded measurements were trusted")
     if report.hard_fail:
         console.print("[red]hard fail[/]: a gate did not hold; both scores are 0")

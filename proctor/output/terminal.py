@@ -97,6 +97,19 @@ def cell(value: Any) -> str:
     return on_one_line(str(value))
 
 
+_LEVELS = {
+    "measured": "level measured: hooks saw the live model; the loop reported its losses, and "
+    "nobody can train it again",
+    "reported": "level reported: the loop reported all of it; nobody measured anything, and nobody "
+    "can train it again",
+}
+
+
+def told_level(level: str | None) -> str | None:
+    """Return what a run of a level below `repeatable` is evidence of, in words."""
+    return _LEVELS.get(level or "")
+
+
 def told_score(score: float | None) -> str:
     """Return a score in three digits, or that there can be none at the run's level of evidence."""
     return "not possible" if score is None else f"{score:.3f}"

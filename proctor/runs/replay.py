@@ -13,6 +13,7 @@ from aggregates.campaign import Campaign
 from aggregates.improvement.advice import ARMS
 from aggregates.registry import REGISTRY
 from aggregates.run import Run
+from aggregates.signals import losses_reported
 from judge.auditing.events import decode_events
 from ledger.errors import LedgerError
 from ledger.mapper import decode_body
@@ -175,6 +176,27 @@ def tell_entry(entry: VerifiedEntry) -> str:
         return f"(its body is odd: {type(error).__name__}: {error})"
 
 
+def _started(body: Mapping[str, Any]) -> str:
+    config = body["config"]
+    who = f"policy {body['policy']['name']}, rules {body['rules']['profile']}"
+    if "level" in config:
+        return f"{config['name']}, level {config['level']}, {who}"
+    restart = f", restart of {body['parent_run']}" if body["parent_run"] else ""
+    return f"{config['dataset']}, seed {config['seed']}, {who}{restart}"
+
+
+def _epoch(body: Mapping[str, Any]) -> str:
+    told = losses_reported(body["measured"])
+    part = body["reported" if told else "measured"]
+    found = f"epoch {body['epoch']}:" + (" reported" if told else "")
+    for name in ("loss", "accuracy"):
+        pair = [part[each].get(name) for each in ("train", "validation")]
+        if pair != [None, None]:
+            values = " / ".join("-" if value is None else f"{value:.4f}" for value in pair)
+            found += f" {name} {values},"
+    return found.rstrip(",")
+
+
 def _rules(body: Mapping[str, Any]) -> str:
     fired = [
         f"{rule} ({found['side']})" for rule, found in body["evaluations"].items() if found["fired"]
@@ -199,18 +221,11 @@ def _call(body: Mapping[str, Any]) -> str:
 # A template names fields of the body.
 _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     **INFRA_SUMMARIES,
-    "run.started": lambda body: (
-        f"{body['config']['dataset']}, seed {body['config']['seed']}, "
-        f"policy {body['policy']['name']}, rules {body['rules']['profile']}"
-        + (f", restart of {body['parent_run']}" if body["parent_run"] else "")
-    ),
+    "run.started": _started,
     "run.provoked": lambda body: (
         f"{body['name']}, seed {body['seed']}: {', '.join(body['expects'])} should fire"
     ),
-    "run.epoch_measured": (
-        "epoch {epoch}: loss {measured[train][loss]:.4f} / {measured[validation][loss]:.4f}, "
-        "accuracy {measured[train][accuracy]:.4f} / {measured[validation][accuracy]:.4f}"
-    ),
+    "run.epoch_measured": _epoch,
     "run.rules_evaluated": _rules,
     "run.decision_made": lambda body: (
         f"{body['number']} by {body['source']} on {', '.join(body['cites'])}: "

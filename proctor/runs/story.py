@@ -17,7 +17,14 @@ from ledger.verification.authority import AUTHORITY_EVENTS
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
-from proctor.output.terminal import as_records, console, print_table, told_score, words
+from proctor.output.terminal import (
+    as_records,
+    console,
+    print_table,
+    told_level,
+    told_score,
+    words,
+)
 from proctor.remembering import open_remembered
 from proctor.runs.replay import audited_run, verified_runs
 from projections.projector import projected
@@ -104,11 +111,14 @@ def tell_story(story: dict[str, Any]) -> None:
     """Print the story."""
     summary = story["summary"]
     planned = "" if summary["epochs_planned"] is None else f"of {summary['epochs_planned']} "
+    seed = "" if summary["seed"] is None else f"seed {summary['seed']}, "
     console.print(
-        f"[bold]run {summary['run_id']}[/]: {words(summary['dataset'])}, seed {summary['seed']}, "
+        f"[bold]run {summary['run_id']}[/]: {words(summary['dataset'])}, {seed}"
         f"policy {words(summary['policy_name'])}, rules {summary['profile']}, "
         f"{summary['state']} after {summary['epochs']} {planned}epochs"
     )
+    if level := told_level(summary["level"]):
+        console.print(level)
     for fault in story["provocations"]:
         console.print(
             f"provoked: {fault['name']}, seed {fault['seed']}: "
@@ -193,7 +203,8 @@ def _print_verdict(story: dict[str, Any]) -> None:
         f"accuracy {told_score(summary['accuracy_score'])}   "
         f"process {summary['process_score']:.3f} ({summary['process_axis']})"
     )
-    console.print(f"the judge retrained {told_share(summary['retrained'])}")
+    if told_level(summary["level"]) is None:
+        console.print(f"the judge retrained {told_share(summary['retrained'])}")
     if not summary["audit_signed"]:
         console.print("[yellow]unsigned[/]: no judge's key signed this verdict")
     _print_other_audits(story["other_audits"])

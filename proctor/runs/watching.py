@@ -23,7 +23,10 @@ from monitor.watching import (
     SetBatchSize,
     WatchedRun,
     WatchedState,
+    check_trainable,
     describe_model,
+    is_compiled,
+    uncompiled,
     waived_without,
 )
 from proctor.home import Home
@@ -31,7 +34,7 @@ from proctor.runs.labels import find_label, record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.training import Told
 
-__all__ = ["WatchedRun", "watch"]
+__all__ = ["WatchError", "WatchedRun", "watch"]
 
 
 @contextmanager
@@ -57,17 +60,28 @@ def watch(
 ) -> Iterator[WatchedRun]:
     """Watch a training loop of your own, and record it as a run of the home's ledger.
 
-    Hooks measure the gradients, updates and activations of `model` (evidence level `measured`).
-    With `model` and `optimizer` None, the run is what the loop says (level `reported`).
+    It is a context manager, whose value is a WatchedRun. Hooks measure the gradients, updates and
+    activations of `model` (evidence level `measured`). With `model` and `optimizer` None, the run
+    is what the loop says (level `reported`).
 
-    name: of the run, as tables show it.  batch_size, accumulation: examples in a batch, batches
-    in an optimizer step.  epochs: how many are planned, if known.  train_examples: in an epoch.
-    classes: of a classification by cross-entropy; leave it out for any other loss.  clip_norm:
-    gradients above this norm are scaled down to it; give it here instead of clipping yourself, so
-    that the gradients are measured before.  set_batch_size: called with a new batch size when a
-    decision changes it, with max_batch_size as the most that fits; without it, no decision can.
-    policy: a name as for `proctor run --policy`, with `policy_settings` as for `--set`, or an
-    object with `name`, `describe()` and `decide()`.  home: default $PROCTOR_HOME, else .proctor.
+    model: what is trained. Of a compiled model, activations are neither seen nor swapped.
+    optimizer: what trains it. Only the parameters that it updates are measured.
+    name: of the run, as tables show it.
+    batch_size, accumulation: examples in a batch, batches in an optimizer step.
+    epochs: how many are planned, if known.
+    train_examples: how many an epoch has, if known.
+    classes: of a classification by cross-entropy; leave it out for any other loss.
+    clip_norm: gradients above this norm are scaled down to it. Give it here instead of clipping
+    yourself, so that the gradients are measured before.
+    set_batch_size: called with a new batch size when a decision changes it; the loop uses it from
+    the next epoch on. Without it, or without train_examples, no decision can.
+    max_batch_size: the most that set_batch_size can be called with; by default batch_size.
+    seed: the one that the loop has set, if any; it is recorded and not used.
+    policy: a name as for `proctor run --policy`, or an object with `name`, `describe()` and
+    `decide()`.
+    policy_settings: what `--set` takes, as in `["model=NAME"]`.
+    profile, waived: of the rules, as in a configuration.
+    home: by default $PROCTOR_HOME, else .proctor in the current folder.
 
     The run ends with the block: as completed, as stopped by a decision, or, with an exception, as
     failed or interrupted. Raises WatchError or ConfigurationError before anything is recorded if
@@ -75,12 +89,20 @@ def watch(
     """
     if (model is None) != (optimizer is None):
         raise WatchError("give both model and optimizer, or None for both to report losses alone")
+    if not isinstance(policy, str) and not all(
+        hasattr(policy, each) for each in ("name", "describe", "decide")
+    ):
+        raise WatchError("a policy is a name, or an object with name, describe() and decide()")
+    if model is not None and optimizer is not None:
+        check_trainable(model, optimizer)
     place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
+    compiled = model is not None and is_compiled(model)
+    model = None if model is None else uncompiled(model)
     spec = describe_model(
         model,
-        rates=optimizer is not None,
         batches=set_batch_size is not None and train_examples is not None,
         classes=classes,
+        compiled=compiled,
     )
     config = WatchConfig(
         level=REPORTED if model is None else MEASURED,
@@ -90,7 +112,7 @@ def watch(
         max_batch_size=max_batch_size or batch_size,
         train_examples=train_examples,
         accumulation=accumulation,
-        lr=1.0 if optimizer is None else float(optimizer.param_groups[0]["lr"]),
+        lr=1.0 if optimizer is None else _initial_lr(optimizer),
         clip_norm=None if clip_norm is None else float(clip_norm),
         optimizer="none" if optimizer is None else type(optimizer).__qualname__,
         seed=seed,
@@ -127,7 +149,12 @@ def watch(
         )
         state = WatchedState(config, model, optimizer, spec=spec, set_batch_size=set_batch_size)
         watched = WatchedRun(
-            Session(run, log=log), state, deciding, model=model, optimizer=optimizer
+            Session(run, log=log),
+            state,
+            deciding,
+            model=model,
+            optimizer=optimizer,
+            compiled=compiled,
         )
         try:
             yield watched
@@ -135,6 +162,12 @@ def watch(
             watched.close(error)
             raise
         watched.close()
+
+
+def _initial_lr(optimizer: torch.optim.Optimizer) -> float:
+    """Return the learning rate that schedules start from: a warm-up has already set a lower one."""
+    group = optimizer.param_groups[0]
+    return float(group.get("initial_lr", group["lr"]))
 
 
 def _device(model: nn.Module | None) -> str:

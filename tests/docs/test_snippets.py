@@ -9,6 +9,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from runpy import run_path
 
 import pytest
 from advised_model import obeys
@@ -44,6 +45,25 @@ def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
     assert done.stdout.startswith("completed False "), done.stderr
 
 
+def watched_code(text: str) -> str:
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return str(code)
+
+
+def test_loop_of_the_guide_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_mine(tmp_path, (ROOT / "docs/how-to/watch-your-own-loop.md").read_text(encoding="utf-8"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROCTOR_HOME", raising=False)
+    run_path("mine.py")
+    assert re.match(r"0 lr 0\.0\d+ decrease_lr for R1: applied\n", capsys.readouterr().out)
+
+
+def make_mine(folder: Path, text: str) -> None:
+    (folder / "mine.py").write_text(watched_code(text), encoding="utf-8")
+
+
 def make_slugs(folder: Path, text: str) -> None:
     """Make the repository that a page shows: files with their names before them, in git."""
     repo = folder / "slugs"
@@ -59,7 +79,10 @@ def make_slugs(folder: Path, text: str) -> None:
 
 
 SERVED = {"docs/how-to/tune-a-prompt.md": obeys(weak=["R1"])}  # the model of the page
-PREPARED = {"docs/how-to/put-a-repository-under-the-gauntlet.md": make_slugs}
+PREPARED = {
+    "docs/how-to/put-a-repository-under-the-gauntlet.md": make_slugs,
+    "docs/how-to/watch-your-own-loop.md": make_mine,
+}
 PERSON = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")

@@ -17,6 +17,7 @@ PAGES = (
     "docs/how-to/second-verifier.md",
     "docs/how-to/tune-a-prompt.md",
     "docs/how-to/watch-for-drift.md",
+    "docs/how-to/watch-your-own-loop.md",
     "docs/how-to/witness.md",
 )
 SLOW = (
@@ -29,4 +30,5 @@ SLOW = (
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/tune-a-prompt.md",
     "docs/how-to/watch-for-drift.md",
+    "docs/how-to/watch-your-own-loop.md",
 )
