@@ -5,6 +5,7 @@ docs/reference/events.md lists the fields. An event whose fields change gets an 
 
 from aggregates.audit import Audit
 from aggregates.campaign import Campaign
+from aggregates.comparison import Comparison
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
 from aggregates.improvement.advice import Advice
@@ -40,6 +41,10 @@ REGISTRY.register("campaign.attempt_judged", Campaign.AttemptJudged)
 REGISTRY.register("campaign.feedback_given", Campaign.FeedbackGiven)
 REGISTRY.register("campaign.advised", Campaign.Advised)
 REGISTRY.register("campaign.ended", Campaign.Ended)
+REGISTRY.register("comparison.started", Comparison.Started, aggregate=Comparison)
+REGISTRY.register("comparison.run_allotted", Comparison.RunAllotted)
+REGISTRY.register("comparison.run_ended", Comparison.RunEnded)
+REGISTRY.register("comparison.ended", Comparison.Ended)
 REGISTRY.register("audit.started", Audit.Started, aggregate=Audit)
 REGISTRY.register("audit.step_completed", Audit.StepCompleted)
 REGISTRY.register("audit.scored", Audit.Scored)

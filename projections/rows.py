@@ -175,6 +175,10 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "campaign.feedback_given": (rows("feedback"),),
         "campaign.advised": (rows("campaign_advice"),),
         "campaign.ended": (rows("campaign_ends"),),
+        "comparison.started": (rows("comparison_starts"),),
+        "comparison.run_allotted": (rows("comparison_runs", run_id="run"),),
+        "comparison.run_ended": (rows("comparison_results", run_id="run", audit_id="audit"),),
+        "comparison.ended": (rows("comparison_ends"),),
         "audit.started": (rows("audit_starts", signer="judge", run_id="run"),),
         "audit.step_completed": (rows("audit_steps", signer="judge"),),
         "audit.scored": (

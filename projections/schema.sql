@@ -400,6 +400,64 @@ COMMENT ON COLUMN feedback.number IS 'The attempt that got the feedback';
 COMMENT ON COLUMN feedback.idx IS 'Ledger index';
 COMMENT ON COLUMN feedback.feedback IS 'The feedback';
 
+CREATE TABLE comparison_starts (
+    comparison_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    policies JSON NOT NULL,
+    conditions JSON NOT NULL,
+    seeds JSON NOT NULL
+);
+COMMENT ON TABLE comparison_starts IS 'The start of each comparison of policies';
+COMMENT ON COLUMN comparison_starts.comparison_id IS 'The comparison';
+COMMENT ON COLUMN comparison_starts.idx IS 'Ledger index';
+COMMENT ON COLUMN comparison_starts.policies IS 'Who decides, each with its settings; the first is what the others are compared with';
+COMMENT ON COLUMN comparison_starts.conditions IS 'Configuration of the runs, without the seed, by the condition''s name';
+COMMENT ON COLUMN comparison_starts.seeds IS 'Seeds of the runs';
+
+CREATE TABLE comparison_runs (
+    comparison_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    policy VARCHAR NOT NULL,
+    condition VARCHAR NOT NULL,
+    seed BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL
+);
+COMMENT ON TABLE comparison_runs IS 'The runs of each comparison, with those that were cut off; a later run takes the place of an earlier one of the same cell';
+COMMENT ON COLUMN comparison_runs.comparison_id IS 'The comparison';
+COMMENT ON COLUMN comparison_runs.idx IS 'Ledger index';
+COMMENT ON COLUMN comparison_runs.policy IS 'Name of the policy';
+COMMENT ON COLUMN comparison_runs.condition IS 'Name of the condition';
+COMMENT ON COLUMN comparison_runs.seed IS 'Seed of the run';
+COMMENT ON COLUMN comparison_runs.run_id IS 'The run';
+
+CREATE TABLE comparison_results (
+    comparison_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    policy VARCHAR NOT NULL,
+    condition VARCHAR NOT NULL,
+    seed BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    audit_id VARCHAR,
+    problem VARCHAR
+);
+COMMENT ON TABLE comparison_results IS 'What became of each cell of a comparison';
+COMMENT ON COLUMN comparison_results.comparison_id IS 'The comparison';
+COMMENT ON COLUMN comparison_results.idx IS 'Ledger index';
+COMMENT ON COLUMN comparison_results.policy IS 'Name of the policy';
+COMMENT ON COLUMN comparison_results.condition IS 'Name of the condition';
+COMMENT ON COLUMN comparison_results.seed IS 'Seed of the run';
+COMMENT ON COLUMN comparison_results.run_id IS 'The run';
+COMMENT ON COLUMN comparison_results.audit_id IS 'The audit that the comparison made; NULL: there is none';
+COMMENT ON COLUMN comparison_results.problem IS 'Why there is no usable result; NULL: there is one';
+
+CREATE TABLE comparison_ends (
+    comparison_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL
+);
+COMMENT ON TABLE comparison_ends IS 'The end of each comparison; an unfinished one has no row';
+COMMENT ON COLUMN comparison_ends.comparison_id IS 'The comparison';
+COMMENT ON COLUMN comparison_ends.idx IS 'Ledger index';
+
 CREATE TABLE campaign_advice (
     campaign_id VARCHAR NOT NULL,
     number INTEGER NOT NULL,

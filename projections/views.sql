@@ -878,3 +878,42 @@ COMMENT ON COLUMN infra_proposals.stage IS 'The stage that it ended at; NULL: it
 COMMENT ON COLUMN infra_proposals.reason IS 'Why it ended';
 COMMENT ON COLUMN infra_proposals.checkpoint IS 'The checkpoint that a promotion made';
 COMMENT ON COLUMN infra_proposals.created_at IS 'When it was submitted';
+
+-- A cell counts by the audit that stands for its run, whichever the comparison names.
+CREATE VIEW comparison_cells AS
+SELECT
+    c.comparison_id,
+    c.policy,
+    c.condition,
+    c.seed,
+    c.run_id,
+    CASE WHEN c.problem IS NULL AND COALESCE(a.hard_fail, TRUE) THEN 'no verdict that holds'
+        ELSE c.problem END AS problem,
+    s.state,
+    s.epochs,
+    s.firings,
+    s.decisions,
+    s.applied,
+    a.audit_id,
+    a.test_accuracy,
+    a.process_score,
+    a.process_axis_exercised AS exercised
+FROM comparison_results AS c
+LEFT JOIN run_summary AS s USING (run_id)
+LEFT JOIN audits AS a ON a.run_id = c.run_id AND a.standing;
+COMMENT ON VIEW comparison_cells IS 'Each finished cell of a comparison with the scores of its run';
+COMMENT ON COLUMN comparison_cells.comparison_id IS 'The comparison';
+COMMENT ON COLUMN comparison_cells.policy IS 'Name of the policy';
+COMMENT ON COLUMN comparison_cells.condition IS 'Name of the condition';
+COMMENT ON COLUMN comparison_cells.seed IS 'Seed of the run';
+COMMENT ON COLUMN comparison_cells.run_id IS 'The run';
+COMMENT ON COLUMN comparison_cells.problem IS 'Why it counts as failed, with both scores 0; NULL: it does not';
+COMMENT ON COLUMN comparison_cells.state IS 'The reason of the run''s end';
+COMMENT ON COLUMN comparison_cells.epochs IS 'Measured';
+COMMENT ON COLUMN comparison_cells.firings IS 'Rules that fired, counted once in each epoch';
+COMMENT ON COLUMN comparison_cells.decisions IS 'Answers to them';
+COMMENT ON COLUMN comparison_cells.applied IS 'Answers that were carried out';
+COMMENT ON COLUMN comparison_cells.audit_id IS 'The audit that counts';
+COMMENT ON COLUMN comparison_cells.test_accuracy IS 'On the split that only the judge reads';
+COMMENT ON COLUMN comparison_cells.process_score IS 'From 0 to 1';
+COMMENT ON COLUMN comparison_cells.exercised IS 'Whether enough rules fired and were answered';

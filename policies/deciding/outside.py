@@ -59,7 +59,7 @@ class OutsidePolicy:
         """Return one answer for each due rule."""
         try:
             decisions, problems = read_answer(self._answer(observation), observation)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             kind = "" if isinstance(error, PolicyError) else f"{type(error).__name__}: "
             what = f"{kind}{error}"
             decisions, problems = [], dict.fromkeys(observation.due, what)

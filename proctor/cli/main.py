@@ -54,6 +54,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.campaign",
         "Attempt a task several times; the same command continues or shows the result.",
     ),
+    "compare": (
+        "proctor.cli.compare",
+        "Compare policies on the same conditions and seeds; the same command continues it.",
+    ),
     "tune": (
         "proctor.cli.tune",
         "Tune the advice block of a model's prompt, and test it on scenarios.",

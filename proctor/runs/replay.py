@@ -246,6 +246,14 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "campaign.feedback_given": "to attempt {number}",
     "campaign.advised": "to attempt {number}: version {version}",
     "campaign.ended": "{reason}",
+    "comparison.started": lambda body: (
+        f"{len(body['policies'])} policies, {len(body['conditions'])} conditions, "
+        f"{len(body['seeds'])} seeds"
+    ),
+    "comparison.run_allotted": "{policy}, {condition}, seed {seed}: run {run}",
+    "comparison.run_ended": lambda body: (
+        f"{body['policy']}, {body['condition']}, seed {body['seed']}: {body['problem'] or 'judged'}"
+    ),
     "audit.started": "of run {run}",
     "audit.step_completed": "step {step} {name}: {status}. {summary}",
     "decision.reviewed": "entry {index}: {mark}. {note}",

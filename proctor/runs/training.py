@@ -73,13 +73,14 @@ def train_run(
     campaign: Campaign | None = None,
     told: Told = Told(),
     spent: Tally | None = None,
+    run_id: UUID | None = None,
 ) -> Run:
     """Train one run to its end and return it; `splits` is the configuration's data.
 
     Nothing is recorded before the policy is ready to be asked. `spent` is what earlier calls have
     come to, for the progress.
     """
-    run_id = uuid4()
+    run_id = run_id or uuid4()
     prepared = make_policy(run_id, told)
     transcript = prepared.transcript
     counted = Tally()

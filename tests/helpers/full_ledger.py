@@ -13,6 +13,7 @@ from synthetic import (
     synthetic_transcript,
 )
 
+from aggregates.comparison import Comparison
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
 from aggregates.improvement.advice import Advice
@@ -145,6 +146,14 @@ def write_some_of_everything(directory: Path) -> None:
         log.save(waiting, line)
         assert isinstance(log.recorder, SignedSQLiteRecorder)
         log.recorder.grant_key(vkey("judge", bytes(32)), role="judge")
+        comparison = Comparison.start(
+            policies=[{"name": "synthetic"}], conditions={"hot": {"lr": 3.0}}, seeds=[0]
+        )
+        (cell,) = comparison.cells
+        comparison.allot(cell, str(first.id))
+        comparison.finish(cell, audit=str(audits[0].id), problem=None)
+        comparison.end()
+        log.save(comparison)
 
 
 def add_what_can_go_wrong(directory: Path) -> None:

@@ -1,0 +1,156 @@
+"""The comparison: policies on the same tasks and seeds, one run for each of them.
+
+I/O: none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID, uuid5
+
+from eventsourcing.domain import Aggregate
+
+from aggregates.canonical import digest
+from aggregates.errors import InvariantError
+
+_NAMESPACE = UUID("b2f0a6d4-58f1-4c1e-9a53-0b7b2f0f6c11")
+
+
+class Cell(NamedTuple):
+    """One place of the table: a policy on a condition with a seed."""
+
+    policy: str
+    condition: str
+    seed: int
+
+
+class Comparison(Aggregate):
+    """The runs of a comparison, rebuilt from its events."""
+
+    class Started(Aggregate.Created):
+        """What is compared, on what, with which seeds."""
+
+        policies: list[dict[str, Any]]
+        conditions: dict[str, Any]  # name -> the runs' configuration, without its seed
+        seeds: list[int]
+
+    class RunAllotted(Aggregate.Event):
+        """A cell is given its run; a later one takes the place of a run that was cut off."""
+
+        policy: str
+        condition: str
+        seed: int
+        run: str
+
+        def apply(self, aggregate: "Comparison") -> None:
+            """Keep the newest run of the cell."""
+            aggregate.runs[Cell(self.policy, self.condition, self.seed)] = self.run
+
+    class RunEnded(Aggregate.Event):
+        """A cell is done: its run has ended, and this audit counts; no run if none was begun."""
+
+        policy: str
+        condition: str
+        seed: int
+        run: str
+        audit: str | None
+        problem: str | None  # why there is no usable result
+
+        def apply(self, aggregate: "Comparison") -> None:
+            """Close the cell."""
+            aggregate.done[Cell(self.policy, self.condition, self.seed)] = self.problem
+
+    class Ended(Aggregate.Event):
+        """Every cell is done."""
+
+        def apply(self, aggregate: "Comparison") -> None:
+            """Close the comparison."""
+            aggregate.ended = True
+
+    def __init__(
+        self, policies: list[dict[str, Any]], conditions: dict[str, Any], seeds: list[int]
+    ) -> None:
+        self.policies = policies
+        self.conditions = conditions
+        self.seeds = seeds
+        self.runs: dict[Cell, str] = {}  # the newest of each cell
+        self.done: dict[Cell, str | None] = {}  # its problem, None where there is a result
+        self.ended = False
+
+    @staticmethod
+    def id_of(
+        policies: Sequence[Mapping[str, Any]],
+        conditions: Mapping[str, Any],
+        seeds: Sequence[int],
+        name: str = "",
+    ) -> UUID:
+        """Return the id of the comparison that these make: the same command finds it again."""
+        plan = {
+            "policies": [dict(each) for each in policies],
+            "conditions": {key: dict(value) for key, value in conditions.items()},
+            "seeds": list(seeds),
+            "name": name,
+        }
+        return uuid5(_NAMESPACE, digest(plan))
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        policies: Sequence[Mapping[str, Any]],
+        conditions: Mapping[str, Mapping[str, Any]],
+        seeds: Sequence[int],
+        name: str = "",
+    ) -> "Comparison":
+        """Open a comparison; each policy has a name of its own."""
+        names = [str(each["name"]) for each in policies]
+        if not policies or not conditions or not seeds:
+            raise InvariantError("a comparison needs a policy, a condition and a seed at least")
+        if len(set(names)) != len(names) or len(set(seeds)) != len(seeds):
+            raise InvariantError("a comparison names each policy and each seed once")
+        return cls._create(
+            event_class=cls.Started,
+            id=cls.id_of(policies, conditions, seeds, name),
+            policies=[dict(each) for each in policies],
+            conditions={key: dict(value) for key, value in conditions.items()},
+            seeds=list(seeds),
+        )
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells: the policies of one seed and condition after one another."""
+        return [
+            Cell(str(policy["name"]), condition, seed)
+            for seed in self.seeds
+            for condition in self.conditions
+            for policy in self.policies
+        ]
+
+    def allot(self, cell: Cell, run: str) -> None:
+        """Give a cell its run, or another where the one before was cut off."""
+        self._check_open(cell)
+        if run in self.runs.values():
+            raise InvariantError(f"run {run} already belongs to this comparison")
+        self.trigger_event(self.RunAllotted, **cell._asdict(), run=run)
+
+    def finish(self, cell: Cell, *, audit: str | None, problem: str | None) -> None:
+        """Close a cell with the audit of its run, or with what went wrong."""
+        self._check_open(cell)
+        if cell not in self.runs:
+            raise InvariantError(f"{cell} has no run")
+        if audit is None and problem is None:
+            raise InvariantError(f"{cell} has no audit: say why")
+        self.trigger_event(
+            self.RunEnded, **cell._asdict(), run=self.runs[cell], audit=audit, problem=problem
+        )
+
+    def end(self) -> None:
+        """Close the comparison."""
+        if self.ended or len(self.done) != len(self.cells):
+            raise InvariantError("a comparison ends once, when all of its cells are done")
+        self.trigger_event(self.Ended)
+
+    def _check_open(self, cell: Cell) -> None:
+        if cell not in self.cells:
+            raise InvariantError(f"{cell} does not belong to this comparison")
+        if cell in self.done:
+            raise InvariantError(f"{cell} is already done")

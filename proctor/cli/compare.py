@@ -1,0 +1,62 @@
+"""`proctor compare`: policies on the same conditions and seeds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proctor.cli.campaign import ConfigOption, SetOption, SettingsArgument
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.home import Home
+from proctor.runs.process import start_for
+from proctor.runs.run_settings import read_config
+
+app = CommandGroup()
+
+
+@app.command()
+def compare(
+    home: Home,
+    settings: SettingsArgument = None,
+    config: ConfigOption = None,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            help="A policy to compare, as for `run`; give it several times. The first is what the "
+            "others are compared with.  [default: nothing, playbook]",
+        ),
+    ] = None,
+    sets: SetOption = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=10_000, help="Number of seeds, from 0.")
+    ] = 5,
+    conditions: Annotated[
+        Path | None,
+        typer.Option(
+            "--conditions", help="A TOML file with a table of settings for each condition."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, max=1_024, help="Runs at a time.  [default: all cores]"),
+    ] = None,
+    name: Annotated[
+        str,
+        typer.Option("--name", help="Name that distinguishes comparisons with the same settings."),
+    ] = "",
+) -> Output:
+    """Compare policies on the same conditions and seeds; the same command continues it."""
+    chosen = start_for(lambda: read_config(config, ["threads=1", *(settings or [])]))
+    from proctor.cli import compare_jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    return compare_jobs.compare(
+        home,
+        chosen,
+        tuple(policies or ("nothing", "playbook")),
+        tuple(sets or ()),
+        seeds=seeds,
+        conditions=conditions,
+        workers=workers,
+        name=name,
+    )

@@ -1,0 +1,154 @@
+"""`proctor compare`, which trains and judges."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from aggregates.comparison import Cell
+from judge.config import JudgeConfig
+from monitor.config import RunConfig
+from proctor.cli.command_group import Output
+from proctor.cli.compare_table import Standing, standings
+from proctor.cli.jobs import judge_here, verify_ready
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.terminal import cell, console, counted, error_console, print_table, words
+from proctor.runs.comparison import (
+    Job,
+    Outcome,
+    Plan,
+    read_cells,
+    read_conditions,
+    train_cell,
+)
+from proctor.runs.comparison import compare as carry_out
+from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
+
+
+def compare(
+    home: Home,
+    config: RunConfig,
+    policies: Sequence[str],
+    sets: Sequence[str],
+    *,
+    seeds: int,
+    conditions: Path | None,
+    workers: int | None,
+    name: str,
+) -> Output:
+    """Begin a comparison, carry it on, or show what it found."""
+    if twice := [each for each, times in Counter(policies).items() if times > 1]:
+        raise ProctorError(f"--policy {twice[0]} is given twice")
+    choices = tuple(
+        PolicyChoice.read(each, sets if each in (OPENAI, MIXED) else ()) for each in policies
+    )
+    plan = Plan(choices, read_conditions(conditions, config), tuple(range(seeds)), name)
+    for choice in choices:
+        verify_ready(home, choice, campaign=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("runs"),
+        TimeRemainingColumn(),
+    )
+    with (
+        home.open_log() as log,
+        Progress(*columns, console=error_console, transient=True) as progress,
+    ):
+        task = progress.add_task("comparing", total=None)
+
+        def on_done(done: int, total: int, this: Cell, problem: str | None) -> None:
+            progress.update(task, completed=done, total=total)
+            if problem is not None:
+                failed = f"{this.policy}, {this.condition}, seed {this.seed} failed: {problem}"
+                error_console.print(words(failed))
+
+        comparison = carry_out(
+            home, log, plan, work=train_and_judge, workers=workers, on_done=on_done
+        )
+    rows = read_cells(home, str(comparison.id))
+    table = standings(rows, [choice.name for choice in choices])
+    found = {
+        "comparison": str(comparison.id),
+        "standings": [asdict(each) for each in table],
+        "conditions": {
+            each: [
+                asdict(one)
+                for one in standings(
+                    [row for row in rows if row["condition"] == each],
+                    [choice.name for choice in choices],
+                )
+            ]
+            for each in plan.conditions
+        },
+        "cells": rows,
+    }
+    return Output(found, lambda: _tell(found, table, rows))
+
+
+def train_and_judge(job: Job) -> Outcome:
+    """Train and judge one cell in this process; nothing is raised."""
+    home = Home(job.home)
+    try:
+        with home.open_log() as log:
+            train_cell(job, home, log)
+            report = judge_here(home, log, UUID(job.run), config=JudgeConfig.for_own_run())
+    except Exception as error:  # whatever it is, the cell has failed and is counted
+        return Outcome(None, f"{type(error).__name__}: {error}"[:500])
+    failed = next((step for step in report.steps if step.status == "failed"), None)
+    return Outcome(report.audit_id, None if failed is None else f"hard fail: {failed.summary}")
+
+
+def _tell(found: dict[str, Any], table: Sequence[Standing], rows: Sequence[Any]) -> None:
+    first, runs = table[0].policy, len(rows)
+    console.print(
+        f"comparison {found['comparison']}: {counted(runs, 'run')}; differences from "
+        f"{words(first)} on the same condition and seed, 95% intervals for all policies together"
+    )
+    _print(table)
+    for name, each in found["conditions"].items():
+        if len(found["conditions"]) > 1:
+            console.print(f"\n[bold]{words(name)}[/]")
+            _print([Standing(**one) for one in each])
+
+
+def _print(table: Sequence[Standing]) -> None:
+    print_table(
+        (
+            "policy",
+            "runs",
+            "failed",
+            "test accuracy",
+            "difference",
+            "wins/ties",
+            "process score",
+            "difference",
+        ),
+        [
+            (
+                each.policy,
+                each.cells,
+                each.failed,
+                f"{each.accuracy:.3f}",
+                _between(each.gain, each.low, each.high),
+                cell(None) if each.wins is None else f"{each.wins}/{each.ties}",
+                f"{each.process:.3f}",
+                _between(each.process_gain, each.process_low, each.process_high),
+            )
+            for each in table
+        ],
+    )
+
+
+def _between(mean: float | None, low: float | None, high: float | None) -> str:
+    if mean is None:
+        return "-"
+    if low is None or high is None:
+        return f"{mean:+.3f}"
+    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"

@@ -1,0 +1,232 @@
+"""A comparison carried out: one process for each core trains and judges the missing runs.
+
+Only the process that was started appends the comparison's own events; a run is appended and judged
+by the process that trains it. What was cut off is trained again; what failed is counted.
+
+I/O: reads a file of conditions; appends to the home's ledger; starts processes.
+"""
+
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from eventsourcing.application import AggregateNotFoundError
+
+from aggregates.comparison import Cell, Comparison
+from aggregates.errors import AggregateError
+from aggregates.run import OWN_ENDS, Run
+from ledger.application import LedgerApplication
+from monitor.config import RunConfig
+from monitor.errors import MonitorError
+from monitor.loop import prepare
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.terminal import as_records
+from proctor.remembering import open_session
+from proctor.runs.labels import record_installed
+from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.run_settings import provoked
+from proctor.runs.training import Attempt, Watching, train_run
+
+OnDone = Callable[[int, int, Cell, str | None], None]  # done, of how many, which, its problem
+DEFAULT = "default"  # the condition where no file names others
+_PROVOCATION = ("provoke", "provoke_seed")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell to be trained and judged, with what that needs."""
+
+    home: Path
+    cell: Cell
+    run: str
+    config: RunConfig
+    choice: PolicyChoice
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell: its audit, or what went wrong."""
+
+    audit: str | None
+    problem: str | None
+
+
+Work = Callable[[Job], Outcome]  # raises nothing
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared."""
+
+    policies: tuple[PolicyChoice, ...]
+    conditions: Mapping[str, RunConfig]  # by name; their seed is replaced
+    seeds: tuple[int, ...]
+    name: str = ""
+
+    def open(self, log: LedgerApplication) -> Comparison:
+        """Return the comparison as far as it has come; begin it if it is new."""
+        policies = [each.to_dict() for each in self.policies]
+        conditions = {name: _seedless(config) for name, config in self.conditions.items()}
+        found = Comparison.id_of(policies, conditions, self.seeds, self.name)
+        try:
+            return log.repository.get(found)
+        except AggregateNotFoundError:
+            begun = Comparison.start(
+                policies=policies, conditions=conditions, seeds=self.seeds, name=self.name
+            )
+            log.save(begun)
+            return begun
+
+
+def read_conditions(path: Path | None, base: RunConfig) -> dict[str, RunConfig]:
+    """Return the conditions of a TOML file, each a table of settings; one where there is no file.
+
+    A condition may name `provoke` and `provoke_seed`; what it does not name is as in `base`.
+    """
+    if path is None:
+        return {DEFAULT: base}
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProctorError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ProctorError(f"{path} is not valid TOML: {error}") from error
+    if not tables or not all(isinstance(each, dict) for each in tables.values()):
+        raise ProctorError(
+            f"{path} must hold a table for each condition, as in [hot] with lr = 3.0 below it"
+        )
+    found = {}
+    for name, table in tables.items():
+        settings = {key: value for key, value in table.items() if key not in _PROVOCATION}
+        try:
+            config = RunConfig.from_dict({**base.to_dict(), **settings})
+            found[name] = provoked(config, table.get("provoke"), table.get("provoke_seed", 0))
+        except (AggregateError, MonitorError) as error:
+            raise ProctorError(f"{path}, condition {name}: {error}") from error
+    if len({config.numerics for config in found.values()} | {base.numerics}) > 1:
+        raise ProctorError(f"{path}: all conditions of a comparison have the same numerics")
+    return found
+
+
+def compare(
+    home: Home,
+    log: LedgerApplication,
+    plan: Plan,
+    *,
+    work: Work,
+    workers: int | None,
+    on_done: OnDone,
+) -> Comparison:
+    """Train and judge what is missing of a comparison; return it when every cell is done.
+
+    `work` does so for one cell, in another process.
+    """
+    for config in plan.conditions.values():
+        prepare(config)  # before anything is recorded
+    comparison = plan.open(log)
+    if comparison.ended:
+        return comparison
+    record_installed(log, may=home.may_append)
+    missing = [cell for cell in comparison.cells if cell not in comparison.done]
+    choices = {choice.name: choice for choice in plan.policies}
+    total = len(comparison.cells)
+    jobs = list[Job]()
+    for cell in missing:
+        before = comparison.runs.get(cell)
+        ended = None if before is None else _own_end(log, before)
+        run = before if ended and before is not None else str(uuid4())
+        if run != before:
+            comparison.allot(cell, run)
+        config = replace(plan.conditions[cell.condition], seed=cell.seed)
+        jobs.append(Job(home.path, cell, run, config, choices[cell.policy]))
+    log.save(comparison)
+    for job, outcome in _carry_out(jobs, work, workers or os.cpu_count() or 1):
+        comparison.finish(job.cell, audit=outcome.audit, problem=outcome.problem)
+        log.save(comparison)
+        on_done(len(comparison.done), total, job.cell, outcome.problem)
+    comparison.end()
+    log.save(comparison)
+    return comparison
+
+
+def _carry_out(jobs: Sequence[Job], work: Work, workers: int) -> Iterator[tuple[Job, Outcome]]:
+    """Yield each job with its outcome; one whose process dies fails alone.
+
+    When a process of several dies, nobody knows which job it was: each job that is left then has a
+    process of its own.
+    """
+    left = list(jobs)
+    try:
+        for job, outcome in _in_pool(jobs, work, workers):
+            left.remove(job)
+            yield job, outcome
+    except BrokenProcessPool:
+        for job in left:
+            try:
+                yield from _in_pool([job], work, 1)
+            except BrokenProcessPool:
+                yield job, Outcome(None, "the process that trained it died")
+
+
+def _in_pool(jobs: Sequence[Job], work: Work, workers: int) -> Iterator[tuple[Job, Outcome]]:
+    if not jobs:
+        return
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn"))
+    try:
+        waiting = {pool.submit(work, job): job for job in jobs}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def train_cell(job: Job, home: Home, log: LedgerApplication) -> None:
+    """Train a cell's run in this process, unless it has ended by itself."""
+    if _own_end(log, job.run) is None:
+        train_run(
+            home,
+            log,
+            Attempt(job.config),
+            make_policy=make_policies(job.choice, log, home.blobs),
+            splits=prepare(job.config),
+            watching=_SILENT,
+            run_id=UUID(job.run),
+        )
+
+
+_SILENT = Watching(
+    on_start=lambda _run, _config: None,
+    on_epoch=lambda _run, _measured: None,
+    on_step=lambda _epoch, _done, _steps: None,
+    say=lambda _text: None,
+)
+
+
+def _own_end(log: LedgerApplication, run_id: str) -> str | None:
+    """Return how a run ended by itself; None where it did not, or was never begun."""
+    try:
+        run: Run = log.repository.get(UUID(run_id))
+    except AggregateNotFoundError:
+        return None
+    return run.end_reason if run.end_reason in OWN_ENDS else None
+
+
+def _seedless(config: RunConfig) -> dict[str, Any]:
+    return {key: value for key, value in config.to_dict().items() if key != "seed"}
+
+
+def read_cells(home: Home, comparison: str) -> list[dict[str, Any]]:
+    """Return the finished cells of a comparison, from tables of a ledger that holds."""
+    found = open_session(home).query(
+        "SELECT * FROM comparison_cells WHERE comparison_id = ? ORDER BY condition, seed, policy",
+        [comparison],
+    )
+    return as_records(found.columns, found.rows)

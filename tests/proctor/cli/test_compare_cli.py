@@ -1,0 +1,128 @@
+"""Comparisons of policies from the front door: the table, failures, what was cut off."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontdoor import answer, call, call_here
+
+from proctor.cli.compare_table import standings
+
+SMALL = [
+    *("train_examples=300", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
+    *("epochs=4", "warm_up_epochs=0"),
+]
+
+
+def row(policy: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:
+    return {
+        "policy": policy,
+        "condition": "hot",
+        "seed": seed,
+        "test_accuracy": accuracy,
+        "process_score": 1.0,
+        "firings": 2,
+        "problem": None,
+        **more,
+    }
+
+
+def test_differences_are_of_pairs_and_a_failed_run_counts_as_nothing() -> None:
+    rows = [row("a", seed, 0.5) for seed in range(4)]
+    rows += [row("b", seed, 0.6 + 0.01 * seed) for seed in range(3)]
+    rows.append(row("b", 3, 0.9, problem="it failed"))
+    first, second = standings(rows, ["a", "b"])
+    assert (first.gain, first.wins, first.failed) == (None, None, 0)
+    assert (second.failed, second.wins, second.ties) == (1, 3, 0)
+    assert second.gain == pytest.approx((0.10 + 0.11 + 0.12 - 0.5) / 4)
+    assert second.low is not None
+    assert second.low < second.accuracy - first.accuracy
+    assert second.process == 0.75
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lr = 3", "must hold a table for each condition"),
+        ("[hot\n", "is not valid TOML"),
+        ("[hot]\nlrr = 3.0", "condition hot: unknown key lrr; did you mean lr?"),
+        ('[hot]\nprovoke = "fire"', "condition hot: "),
+        ('[hot]\nnumerics = "portable"\nthreads = 1', "have the same numerics"),
+    ],
+)
+def test_conditions_that_cannot_be_read_are_named(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "c.toml").write_text(text, encoding="utf-8")
+    done = call_here(["compare", "--conditions", str(tmp_path / "c.toml")], home=tmp_path / "home")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert not (tmp_path / "home" / "ledger").exists()
+
+
+def test_policies_that_cannot_be_compared_are_named(tmp_path: Path) -> None:
+    for policies, words in (
+        (["--policy", "nothing", "--policy", "nothing"], "nothing is given twice"),
+        (["--policy", "nothing", "--policy", "oracle"], "unknown policy 'oracle'"),
+    ):
+        done = call_here(["compare", *policies], home=tmp_path)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+@pytest.mark.slow  # trains 24 times
+def test_comparison_that_is_killed_twice_ends_in_the_same_table(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[hot]\nlr = 3.0\n[mild]\n", encoding="utf-8")
+    command = ["compare", *SMALL, "--seeds", "3", "--conditions", str(tmp_path / "c.toml")]
+    command += ["--policy", "nothing", "--policy", "playbook"]
+    whole = answer(call([*command, "--json"], home=tmp_path / "whole"))
+    for number in range(2):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "proctor", *command, "--home", str(tmp_path / "cut")],
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for_results(tmp_path / "cut", 2 * number + 2)
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    again = answer(call([*command, "--json"], home=tmp_path / "cut"))
+    assert again["standings"] == whole["standings"]
+    assert again["conditions"] == whole["conditions"]
+    assert again["comparison"] == whole["comparison"]
+    shown = call(command, home=tmp_path / "cut")
+    assert "12 runs; differences from nothing" in shown.stdout
+    assert call(["verify"], home=tmp_path / "cut").returncode == 0
+
+
+def wait_for_results(home: Path, count: int) -> None:
+    deadline = time.monotonic() + 120
+    query = "SELECT COUNT(*) AS n FROM comparison_results"
+    while time.monotonic() < deadline:
+        if (home / "ledger").exists():
+            done = call(["sql", query, "--format", "json"], home=home)
+            if done.returncode == 0 and answer(done)[0]["n"] >= count:
+                return
+        time.sleep(0.5)
+    raise AssertionError("no results")
+
+
+@pytest.mark.slow  # trains
+def test_policy_that_fails_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        "import os\n\n\nclass Odd:\n    def decide(self, seen):\n        os._exit(3)\n",
+        encoding="utf-8",
+    )
+    done = call(
+        [
+            *("compare", *SMALL, "lr=3.0", "--seeds", "1", "--json"),
+            *("--policy", "nothing", "--policy", "odd:Odd"),
+        ],
+        home=tmp_path / "home",
+        cwd=tmp_path,
+    )
+    first, second = answer(done)["standings"]
+    assert (first["failed"], second["failed"]) == (0, 1)
+    assert second["accuracy"] == 0.0
