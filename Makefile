@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test test-slow test-dispatch test-foreign test-tools study-decider bench lint lock setup clean
+.PHONY: demo test test-slow test-dispatch test-foreign test-tools test-integrations study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -61,6 +61,14 @@ test-tools: setup .venv-tools/.installed
 	tests/tools/install.sh .venv-tools $(VENV)
 	touch $@
 
+# Lightning and the Hugging Face Trainer under watch (docs/how-to/watch-lightning-and-transformers.md).
+test-integrations: setup .venv-integrations/.installed
+	.venv-integrations/bin/python -m pytest -m foreign tests/integrations
+
+.venv-integrations/.installed: tests/integrations/install.sh tests/integrations/requirements.txt
+	tests/integrations/install.sh .venv-integrations $(VENV)
+	touch $@
+
 bench: setup
 	$(BIN)/proctor bench ledger
 
@@ -81,7 +89,7 @@ $(STAMP): requirements.lock pyproject.toml
 
 # Resolves the ranges of pyproject.toml to exact versions, for every platform.
 lock:
-	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate --no-header --output-file requirements.lock pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev --no-annotate --no-header --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .venv-foreign .venv-tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-foreign .venv-tools .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build

@@ -48,9 +48,10 @@ class ActivationWatch:
         self._mode: _Mode | None = None
 
     def begin(self) -> None:
-        """Start to look; the model's forward pass follows."""
-        self._mode = _Mode(self._model, self._seen)
-        self._mode.begin()
+        """Start to look, unless that has begun; the model's forward pass follows."""
+        if self._mode is None:
+            self._mode = _Mode(self._model, self._seen)
+            self._mode.begin()
 
     def end(self) -> None:
         """Stop looking; the backward pass of this batch still tells the slopes."""

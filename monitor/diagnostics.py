@@ -87,11 +87,12 @@ class EpochWatch:
         self._start = self._weights()
         self._activations = ActivationWatch(model)
         self._probing = False
+        self._looks = activations
         self._hooks: list[RemovableHandle] = []
         if activations:
             self._hooks = [
-                model.register_forward_pre_hook(self._begin_forward),
-                model.register_forward_hook(self._end_forward, always_call=True),
+                model.register_forward_pre_hook(self.begin_forward),
+                model.register_forward_hook(self.end_forward, always_call=True),
             ]
 
     def loss(self, logits: Tensor, labels: Tensor, *, factor: float = 1.0) -> Tensor:
@@ -350,12 +351,14 @@ class EpochWatch:
             self._ratio_sums.append((changes / self._norms(self._weight_rows).double()).sum(dim=0))
         self._weight_rows, self._change_rows = [], []
 
-    def _begin_forward(self, model: nn.Module, _inputs: Any) -> None:
-        wanted = self._batches % LOOK_EVERY == 0 and not self._probing
-        if wanted and model.training and torch.is_grad_enabled():
+    def begin_forward(self, *_: Any) -> None:
+        """Look at the activations of the forward pass that follows, if it is its turn."""
+        wanted = self._looks and self._batches % LOOK_EVERY == 0 and not self._probing
+        if wanted and self._model.training and torch.is_grad_enabled():
             self._activations.begin()
 
-    def _end_forward(self, _model: nn.Module, _inputs: Any, _output: Any) -> None:
+    def end_forward(self, *_: Any) -> None:
+        """Say that the forward pass is over."""
         self._activations.end()
 
     @contextmanager

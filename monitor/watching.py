@@ -277,6 +277,11 @@ class WatchedRun:
         return str(self._session.run.id)
 
     @property
+    def in_epoch(self) -> bool:
+        """Whether an epoch has begun and not been validated."""
+        return self._open
+
+    @property
     def stopped(self) -> bool:
         """Whether a decision has stopped the training."""
         return self._session.run.stopped
@@ -389,6 +394,19 @@ class WatchedRun:
         else:
             self._watch.told_loss(told, examples=self.batch_size if examples is None else examples)
 
+    def before_forward(self) -> None:
+        """Say that a training step's forward pass follows; its activations may be looked at.
+
+        Calls of the model are seen without it. It is for frameworks that call parts of the model.
+        """
+        if self._watch is not None:
+            self._watch.begin_forward()
+
+    def after_forward(self) -> None:
+        """Say that the forward pass is over, before the backward pass."""
+        if self._watch is not None:
+            self._watch.end_forward()
+
     def before_update(self, *, scale: Tensor | None = None) -> None:
         """Measure the gradients that the optimizer is about to use, before they are clipped.
 
@@ -406,9 +424,10 @@ class WatchedRun:
         self._watch.gradients(scale=scale)
         self._looked = True
 
-    def _set_rates(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _set_rates(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Put the decisions' learning rates in the place of the loop's, for one step."""
-        if not self._looked:
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if not self._looked and closure is None:  # frameworks call before_update() in the closure
             raise WatchError(
                 "run.step(loss) takes the optimizer's step; remove optimizer.step() from the loop"
             )
