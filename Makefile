@@ -53,7 +53,8 @@ study-decider: setup .venv-foreign/.installed
 	tests/foreign/install.sh .venv-foreign $(VENV)
 	touch $@
 
-# Tools that nobody here wrote: they verify a model that was handed over, and read exported curves.
+# Tools that nobody here wrote: they verify a model that was handed over, and read
+# exported curves (docs/how-to/hand-over-a-model.md, docs/how-to/export-curves.md).
 test-tools: setup .venv-tools/.installed
 	$(BIN)/pytest -m foreign tests/tools
 

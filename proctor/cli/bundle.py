@@ -1,6 +1,7 @@
 """`proctor prove`, `export` and `import`: what is handed over, and taken over."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,6 +60,14 @@ def prove(
 @app.command()
 def export(
     home: Home,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="Run for --tensorboard and --mlflow: an id, the start of an id, or `latest`; by "
+            "default the latest.",
+        ),
+    ] = None,
     bundle: Annotated[
         Path | None,
         typer.Option("--bundle", help="New folder, or one with an earlier export to extend."),
@@ -84,11 +93,24 @@ def export(
             "--key", help="Key that signs the envelope; by default the ledger's private key."
         ),
     ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option("--tensorboard", help="Write a run's curves into this folder of event files."),
+    ] = None,
+    mlflow: Annotated[
+        Path | None,
+        typer.Option("--mlflow", help="Write a run's curves into this file store of MLflow."),
+    ] = None,
     vkey: VkeyOption = None,
 ) -> Output:
-    """Export the ledger as a bundle to verify, replay or serve; or its head as DSSE."""
-    if bundle is None and dsse is None:
-        raise ProctorError("nothing to export: give --bundle DIR, --dsse FILE, or both")
+    """Export the ledger as a bundle, its head as DSSE, or a run's curves for other trackers."""
+    curves = tensorboard is not None or mlflow is not None
+    if bundle is None and dsse is None and not curves:
+        raise ProctorError(
+            "nothing to export: give --bundle DIR, --dsse FILE, --tensorboard DIR or --mlflow DIR"
+        )
+    if run is not None and not curves:
+        raise ProctorError(f"RUN {run} needs --tensorboard DIR or --mlflow DIR")
     if verdict is not None and dsse is None:
         raise ProctorError("--verdict needs --dsse FILE, the file to write")
     home.require_ledger()
@@ -97,6 +119,15 @@ def export(
             "a notary keeps the blobs: export where it runs, or leave them out with --no-blobs"
         )
     directory, owner = home.ledger, read_vkey_file(vkey)
+    told: dict[str, Any] = {}
+    lines = []
+    if curves:
+        shown = _export_curves(home, run or "latest", tensorboard=tensorboard, mlflow=mlflow)
+        told |= shown
+        where = words(" and ".join(str(shown[tool]) for tool in shown if tool != "run"))
+        lines.append(f"[green]exported[/] the curves of run {shown['run']} to {where}")
+        if bundle is None and dsse is None:
+            return Output(told, lambda: console.print(*lines, sep="\n"))
     with open_remembered(directory, vkey=owner) as ledger:
         newest = ledger.head
         judged = None
@@ -104,11 +135,9 @@ def export(
             from proctor.runs.attestation import verdict_statement  # noqa: PLC0415 - with DuckDB
 
             judged = verdict_statement(ledger, verdict)
-    told: dict[str, Any] = {}
-    lines = []
     if bundle is not None:
         done = export_bundle(directory, bundle, vkey=owner, blobs=blobs)
-        told = {
+        told |= {
             "bundle": bundle,
             "size": done.head.size,
             "earlier_heads": done.earlier,
@@ -120,10 +149,10 @@ def export(
         if newest is None:
             raise ProctorError("an empty ledger has no tree head to export")
         signer = read_private_key(LedgerPaths(directory).key if key is None else key)
-        run, statement = judged or (None, tree_head_statement(newest.note))
+        about, statement = judged or (None, tree_head_statement(newest.note))
         write_output(dsse, seal(statement, payload_type=IN_TOTO, key=signer), home=home)
-        told |= {"dsse": dsse, "size": newest.size, "run": run}
-        what = f"tree head {newest.size}" if run is None else f"the verdict on run {run}"
+        told |= {"dsse": dsse, "size": newest.size, "run": about or told.get("run")}
+        what = f"tree head {newest.size}" if about is None else f"the verdict on run {about}"
         lines.append(f"[green]exported[/] {what} to {words(dsse)}")
     return Output(told, lambda: console.print(*lines, sep="\n"))
 
@@ -173,6 +202,28 @@ def import_(
         },
         tell,
     )
+
+
+def _export_curves(
+    home: Home, name: str, *, tensorboard: Path | None, mlflow: Path | None
+) -> dict[str, Any]:
+    for option, module in ((tensorboard, "tensorboardX"), (mlflow, "mlflow")):
+        if option is not None and find_spec(module) is None:  # before anything is written
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+    from proctor.runs.curves import (  # noqa: PLC0415 - with DuckDB
+        read_curves,
+        write_mlflow,
+        write_tensorboard,
+    )
+
+    found = read_curves(home, name)
+    told: dict[str, Any] = {"run": found.run}
+    if tensorboard is not None:
+        told["tensorboard"] = write_tensorboard(found, tensorboard)
+    if mlflow is not None:
+        write_mlflow(found, mlflow)
+        told["mlflow"] = mlflow
+    return told
 
 
 def _find(ledger: VerifiedLedger, event: str) -> int:

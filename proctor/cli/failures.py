@@ -25,10 +25,12 @@ __all__ = [
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "httpcore2": ("httpcore2", "llm"),
     "httpx2": ("httpx2", "llm"),
+    "mlflow": ("MLflow", "mlflow"),
     "openai": ("openai", "llm"),
     "pyarrow": ("pyarrow", "arrow"),
     "safetensors": ("safetensors", "train"),
     "scipy": ("SciPy", "train"),
+    "tensorboardX": ("tensorboardX", "tensorboard"),
     "torch": ("PyTorch", "train"),
     "torchvision": ("torchvision", "train"),
     "waitress": ("waitress", "witness"),

@@ -80,7 +80,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "export": (
         "proctor.cli.bundle",
-        "Export the ledger as a bundle to verify, replay or serve; or its head as DSSE.",
+        "Export the ledger as a bundle, its head as DSSE, or a run's curves for other trackers.",
     ),
     "attest": (
         "proctor.cli.attest",
