@@ -23,7 +23,7 @@ from aggregates.rules import (
     evaluate_rules,
     fired_in_precedence,
 )
-from aggregates.signals import EpochSignals, signals_of
+from aggregates.signals import UNSAID, EpochSignals, signals_of
 from aggregates.spec import Spec, spec_of
 
 SOURCES = ("driver", "human", "policy")
@@ -75,8 +75,8 @@ class Run(Aggregate):
 
         def apply(self, aggregate: "Run") -> None:
             """Add the epoch to the history that the rules read."""
-            reported = self.reported if aggregate.level != REPEATABLE else None
-            aggregate.history.append(signals_of(self.epoch, self.measured, reported))
+            told = aggregate.told(self.reported)
+            aggregate.history.append(signals_of(self.epoch, self.measured, told))
 
     class RulesEvaluated(Aggregate.Event):
         """The seven rules on the epoch just measured."""
@@ -270,6 +270,16 @@ class Run(Aggregate):
         """What the run is evidence of: one of LEVELS."""
         return str(self.config.get("level", REPEATABLE))
 
+    def told(self, reported: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return what the rules may take from the loop's own report.
+
+        That is nothing where the run can be repeated. A task has an accuracy only if its metrics
+        have one.
+        """
+        if self.level != REPEATABLE:
+            return reported
+        return UNSAID if "task" in self.config else None
+
     @property
     def waived(self) -> tuple[str, ...]:
         """Rules that are advisory in this run."""
@@ -303,7 +313,7 @@ class Run(Aggregate):
                 "the training was stopped: only its last weights and the end may follow"
             )
         epoch = self.epoch + 1
-        told = reported if self.level != REPEATABLE else None
+        told = self.told(reported)
         signals_of(epoch, measured, told)  # raises MeasurementError before anything is recorded
         self.trigger_event(
             self.EpochMeasured, epoch=epoch, measured=dict(measured), reported=dict(reported)

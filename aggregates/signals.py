@@ -14,6 +14,8 @@ from aggregates.errors import MeasurementError
 from aggregates.noise import NoiseProbes
 
 _LOSSES = ("loss", "accuracy")
+# For a task's run, whose loop reports nothing to the rules, and whose accuracy may be missing.
+UNSAID: Mapping[str, Any] = {"train": {}, "validation": {}}
 _NUMBERS = frozenset({float, type(None)})
 
 
@@ -83,6 +85,17 @@ def signals_of(
         signal_to_noise_high=_newer(gradients, "signal_to_noise_high"),
         noise=_noise(gradients),
     )
+
+
+def reported_for_rules(
+    measured: Mapping[str, Any], reported: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Return what signals_of() takes as `reported`, by what the measured part lacks."""
+    if losses_reported(measured):
+        return reported
+    train = measured.get("train") if isinstance(measured, Mapping) else None
+    silent = isinstance(train, Mapping) and train.get("accuracy", nan) is None
+    return UNSAID if silent else None
 
 
 def losses_reported(measured: Mapping[str, Any]) -> bool:

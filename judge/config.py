@@ -64,6 +64,7 @@ class JudgeConfig:
     max_parameters: int = 64_000_000  # as many as max_deliverable_bytes can hold
     max_activation_bytes: int = 32 * 2**30  # of one training step
     max_multiply_adds: int = 10**16  # of the retraining: about 60 hours at 50 billion a second
+    max_task_seconds: int = 4 * 3_600  # wall clock of each process of a task, its training too
     child_seconds: float = 60.0  # wall clock
     child_cpu_seconds: int = 60
     child_memory_bytes: int = 8 * 2**30  # data segment and private mappings

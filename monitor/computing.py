@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from monitor.config import RunConfig
+from monitor.config import AnyConfig
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES, current_variables
 from monitor.errors import ConfigurationError
 
 
 @contextmanager
-def computing_as(config: RunConfig, *, strict: bool = True) -> Iterator[None]:
+def computing_as(config: AnyConfig, *, strict: bool = True) -> Iterator[None]:
     """Compute as the configuration says for a while.
 
     Portable numerics leave oneDNN and NNPACK out, which choose their kernels by the CPU. Raises

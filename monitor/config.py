@@ -1,6 +1,7 @@
 """The configurations of runs: frozen dataclasses, strict about what they take.
 
-RunConfig is that of a training that can be repeated, WatchConfig that of a loop that belongs to
+RunConfig is that of a training of the built-in network, TaskConfig that of a task, whose model and
+data are somebody else's; both can be repeated. WatchConfig is that of a loop that belongs to
 somebody else and is watched.
 
 Trust: files and maps are hostile until a RunConfig exists; every instance holds allowed values.
@@ -226,10 +227,82 @@ class WatchConfig:
         return digest(self.to_dict())
 
 
-AnyConfig = RunConfig | WatchConfig
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """Everything that the training of a task is made from, beside the data: see monitor/tasks.py.
+
+    Its code is named by its hash, so that the configuration says all that a judge needs.
+    """
+
+    task: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # SHA-256 of the file
+    name: Annotated[str, Meta(min_length=1, max_length=500)]  # of the file
+    params: dict[str, bool | int | float | str | None]  # those that only the task knows
+    metric: Annotated[str, Meta(min_length=1, max_length=100)]
+    better: Annotated[str, one_of(("higher", "lower"))]
+    classes: Annotated[int, Meta(ge=2)] | None = None  # None: the loss is no cross-entropy
+    seed: _Seed = 0  # of initialisation, data order and what is drawn in an epoch
+    data_seed: _Seed = 0  # of what the task draws as data
+    epochs: Annotated[int, Meta(ge=1, le=10_000)]
+    batch_size: _Size
+    max_batch_size: _Size = MAX_BATCH_SIZE  # examples that fit into memory
+    lr: Annotated[float, Meta(ge=MIN_LR, le=MAX_LR)]
+    accumulation: Annotated[int, Meta(ge=1, le=MAX_ACCUMULATION)] = 1  # batches to one step
+    clip_norm: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
+    profile: Annotated[str, one_of(tuple(sorted(PROFILES)))] = "calibrated"
+    waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()  # those without a remedy among them
+    threads: Annotated[int, Meta(ge=1, le=1_024)] = 1
+    numerics: Annotated[str, one_of(NUMERICS)] = FAST
+    target_accuracy: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.8  # where the metric is accuracy
+
+    edits = "live"
+    fault = None
+    device = "cpu"
+
+    def __post_init__(self) -> None:
+        """Refuse a value that is not allowed, by its name."""
+        check_fields(self, ConfigurationError)
+        if len(set(self.waived)) != len(self.waived):
+            raise ConfigurationError(f"waived must be different rules, not {self.waived!r}")
+        if self.batch_size > self.max_batch_size:
+            raise ConfigurationError(
+                f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
+            )
+        if self.numerics == PORTABLE and self.threads != 1:
+            raise ConfigurationError(
+                f"portable numerics need threads = 1, not threads = {self.threads}"
+            )
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "TaskConfig":
+        """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
+        waived = value.get("waived", ())
+        if not isinstance(waived, list | tuple):
+            raise ConfigurationError(f"waived must be a list of rules, not {waived!r}")
+        return build(
+            cls, {**value, "waived": tuple(waived)}, error=ConfigurationError, suggest=True
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as run.started holds them."""
+        return {**asdict(self), "waived": list(self.waived)}
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the configuration in canonical JSON."""
+        return digest(self.to_dict())
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The parameters that the task's functions get."""
+        return {**self.params, "lr": self.lr, "epochs": self.epochs, "batch_size": self.batch_size}
+
+
+AnyConfig = RunConfig | WatchConfig | TaskConfig
 
 
 def config_of(value: Mapping[str, Any]) -> AnyConfig:
-    """Build the configuration that run.started holds, of either kind; raises ConfigurationError."""
+    """Build the configuration that run.started holds, of any kind; raises ConfigurationError."""
+    if isinstance(value, Mapping) and "task" in value:
+        return TaskConfig.from_dict(value)
     kind = WatchConfig if isinstance(value, Mapping) and "level" in value else RunConfig
     return kind.from_dict(value)

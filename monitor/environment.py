@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from monitor.code import code_sha256
-from monitor.config import RunConfig
+from monitor.config import AnyConfig
 from monitor.dispatch import PORTABLE, current_variables, describe_cpu
 
 _MKL = re.compile(r"Math Kernel Library Version (\S+)")
@@ -23,7 +23,7 @@ _ANYWHERE = ("code_sha256", "device", "libc", "machine", "mkl", "numerics", "tor
 _FAST_ONLY = ("cpu", "cpu_capability", "onednn")
 
 
-def describe_environment(config: RunConfig) -> dict[str, Any]:
+def describe_environment(config: AnyConfig) -> dict[str, Any]:
     """Return what the same metrics depend on beside configuration and data."""
     built = torch.__config__.show()
     return {

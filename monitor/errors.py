@@ -9,6 +9,7 @@ __all__ = [
     "MonitorError",
     "OverlapError",
     "PolicyError",
+    "TaskError",
     "UnusableFileError",
     "WatchError",
 ]
@@ -44,6 +45,10 @@ class OverlapError(DatasetError):
 
 class WatchError(MonitorError):
     """A watched loop called something out of order, or gave what cannot be recorded."""
+
+
+class TaskError(MonitorError):
+    """A task misses a part of its protocol, fails, or gives what cannot be used."""
 
 
 class PolicyError(MonitorError):

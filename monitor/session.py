@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from aggregates.decisions import Decision, Settings, parse_decision
 from aggregates.run import Run
-from aggregates.spec import ModelSpec, Spec
+from aggregates.spec import Spec
 from ledger.blobs import Blobs
 from monitor.datasets import Split, Splits
 from monitor.diagnostics import EpochWatch
@@ -44,7 +44,7 @@ class SavedWeights:
     kind: str
     epoch: int
     sha256: str
-    spec: ModelSpec
+    spec: Spec
 
 
 class Session:

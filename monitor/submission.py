@@ -13,11 +13,12 @@ from aggregates.campaign import MODE
 from aggregates.run import Run
 from ledger.blobs import Blobs
 from ledger.files import write_durably
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig
 from monitor.errors import MonitorError
 from monitor.session import SavedWeights
 
 FILES = ("model.py", "run_config.json", "weights.safetensors")
+TASK_FILES = ("run_config.json", "task.py", "weights.safetensors")
 
 
 _MODEL = '''"""The submitted model, without its weights, which are in weights.safetensors."""
@@ -43,10 +44,41 @@ def write_submission(
     saved: Mapping[str, SavedWeights],
 ) -> dict[str, str]:
     """Write the best weights (the last, if none were best) and return each file's SHA-256."""
+    weights = _submitted(run, saved)
+    text = _MODEL.format(spec=pformat(weights.spec.to_dict(), sort_dicts=False), seed=config.seed)
+    return _write(directory, run, blobs, config, weights=weights, code={"model.py": text.encode()})
+
+
+def write_task_submission(
+    directory: Path,
+    run: Run,
+    blobs: Blobs,
+    config: TaskConfig,
+    source: bytes,
+    *,
+    saved: Mapping[str, SavedWeights],
+) -> dict[str, str]:
+    """Write the task's file and the best weights, or the last; return each file's SHA-256."""
+    weights = _submitted(run, saved)
+    return _write(directory, run, blobs, config, weights=weights, code={"task.py": source})
+
+
+def _submitted(run: Run, saved: Mapping[str, SavedWeights]) -> SavedWeights:
     weights = saved.get("best") or saved.get("last")
     if weights is None:
         raise MonitorError(f"run {run.id} has no saved weights, so there is nothing to submit")
-    spec = weights.spec.to_dict()
+    return weights
+
+
+def _write(
+    directory: Path,
+    run: Run,
+    blobs: Blobs,
+    config: RunConfig | TaskConfig,
+    *,
+    weights: SavedWeights,
+    code: Mapping[str, bytes],
+) -> dict[str, str]:
     about = {
         "mode": MODE,
         "run": str(run.id),
@@ -60,12 +92,11 @@ def write_submission(
             "kind": weights.kind,
             "epoch": weights.epoch,
             "sha256": weights.sha256,
-            "spec": spec,
+            "spec": weights.spec.to_dict(),
         },
     }
-    text = _MODEL.format(spec=pformat(spec, sort_dicts=False), seed=config.seed)
     contents = {
-        "model.py": text.encode(),
+        **code,
         "run_config.json": (json.dumps(about, indent=2, sort_keys=True) + "\n").encode(),
         "weights.safetensors": blobs.get(weights.sha256),
     }

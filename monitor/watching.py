@@ -28,7 +28,7 @@ from aggregates.playbook import DIRECTIONS
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
 from monitor.answering import Policy, answer_rules
-from monitor.config import WatchConfig
+from monitor.config import TaskConfig, WatchConfig
 from monitor.diagnostics import EpochWatch
 from monitor.errors import WatchError
 from monitor.remedies import is_finite
@@ -50,7 +50,12 @@ _UNKNOWN_STEPS = 160  # of the first epoch, for how often an update is looked at
 
 
 def describe_model(
-    model: nn.Module | None, *, batches: bool, classes: int | None, compiled: bool = False
+    model: nn.Module | None,
+    *,
+    batches: bool,
+    classes: int | None,
+    compiled: bool = False,
+    accumulates: bool = False,
 ) -> WatchedModel:
     """Return what a run records of a model, and which remedies can be carried out on it.
 
@@ -68,6 +73,7 @@ def describe_model(
         offers=(
             *(() if model is None else _RATE),
             *(_BATCHES if batches else ()),
+            *(("accumulate_gradients",) if accumulates else ()),
             "stop",
             *(("swap_activation",) if swappable else ()),
         ),
@@ -136,14 +142,16 @@ class WatchedState:
 
     def __init__(
         self,
-        config: WatchConfig,
+        config: WatchConfig | TaskConfig,
         model: nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
         *,
         spec: WatchedModel,
         set_batch_size: SetBatchSize | None,
+        train_examples: int | None = None,
     ) -> None:
         self.config = config
+        self.train_examples = train_examples or 0  # 0: nobody said
         self.settings = Settings(
             lr=float(config.lr),
             batch_size=config.batch_size,
@@ -155,11 +163,6 @@ class WatchedState:
         self._spec = spec
         self._set_batch_size = set_batch_size
         self._start = {} if model is None else _copy(model)
-
-    @property
-    def train_examples(self) -> int:
-        """How many training examples there are; 0: nobody said."""
-        return self.config.train_examples or 0
 
     @property
     def spec(self) -> Spec:
@@ -188,7 +191,7 @@ class WatchedState:
             train_examples=self.train_examples,
         )
         if decision.edit is not None:
-            self._swap(apply_edit(self._spec, decision.edit))
+            self.become(apply_edit(self._spec, decision.edit))
         elif outcome.settings.batch_size != self.settings.batch_size:
             self._resize(outcome.settings.batch_size)
         self.settings = outcome.settings
@@ -196,7 +199,8 @@ class WatchedState:
             self._begin_again()
         return outcome.changes
 
-    def _swap(self, spec: WatchedModel) -> None:
+    def become(self, spec: WatchedModel) -> None:
+        """Change the activations to those of another specification of the same model."""
         assert self._model is not None, "nothing is offered without a model"
         for before, after in zip(self._spec.activations, spec.activations, strict=True):
             if before.kind != after.kind:

@@ -14,7 +14,7 @@ from uuid import UUID
 from aggregates.improvement.advice import ARMS
 from aggregates.improvement.line import Line
 from aggregates.rules import PRECEDENCE
-from aggregates.signals import losses_reported, signals_of
+from aggregates.signals import losses_reported, reported_for_rules, signals_of
 from aggregates.transcript import Transcript
 from ledger.entries import Author
 from projections.mapping import Body, Row, Rows, rows
@@ -39,7 +39,8 @@ def rows_of(
 def _epoch(body: Body, run: str) -> list[Body]:  # noqa: ARG001
     measured = body["measured"]
     told = losses_reported(measured)
-    signals = vars(signals_of(body["epoch"], measured, body["reported"] if told else None))
+    reported = reported_for_rules(measured, body["reported"])
+    signals = vars(signals_of(body["epoch"], measured, reported))
     accuracy = (body["reported"] if told else measured)["validation"].get("accuracy")
     return [
         {

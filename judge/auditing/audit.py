@@ -27,10 +27,12 @@ from judge.auditing.gates import Gates, Redo, StepOutcome
 from judge.auditing.record import RunRecord, parse_run_id, read_record
 from judge.auditing.report import MAX_SUMMARY, AuditReport, Scores, StepResult, capped, recordable
 from judge.auditing.scores import accuracy_score, choose_target, process_score
+from judge.auditing.task_gates import TaskGates
 from judge.config import JudgeConfig
 from judge.errors import JudgeError, StepError
 from ledger.entries import AuthorKey
-from ledger.errors import VerificationError
+from ledger.errors import LedgerError, VerificationError
+from ledger.mapper import decode_body
 from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.environment import describe_environment
@@ -106,9 +108,8 @@ def audit_record(
             f"run {record.run} has not ended: it has no run.ended event. Judge it later"
         )
     config = config or JudgeConfig()
-    hearing = _Hearing(
-        Gates(record.run, config, record=record, directory=submission_dir, redo=redo)
-    )
+    kind = TaskGates if _is_task(record) else Gates
+    hearing = _Hearing(kind(record.run, config, record=record, directory=submission_dir, redo=redo))
     hearing.perform()
     report = hearing.report
     if log is None or not record.verified:
@@ -116,6 +117,14 @@ def audit_record(
     audit = _record(report)
     log.save(audit, **({} if author is None else {"author": author}))
     return replace(report, audit_id=str(audit.id))
+
+
+def _is_task(record: RunRecord) -> bool:
+    """Return whether a run's first entry names a task; step 5 checks all of it."""
+    try:
+        return "task" in decode_body(record.entries[0].body)["config"]
+    except (LedgerError, KeyError, TypeError):
+        return False
 
 
 def refuse(
@@ -198,7 +207,10 @@ class _Hearing:
             for name in steps:
                 self._perform(name, self._possible.get(name, partial(self._not_possible, name)))
             return
-        with computing_as(gates.replay.run_config, strict=False):
+        if isinstance(gates, TaskGates):
+            steps["test_accuracy"] = gates.test_metric
+            steps["scores"] = partial(self._score_task, gates)
+        with computing_as(gates.replay.config, strict=False):
             for name, step in steps.items():
                 self._perform(name, step)
 
@@ -309,7 +321,7 @@ class _Hearing:
     def _score(self) -> StepOutcome:
         coverage, replay, saved = self.gates.coverage, self.gates.replay, self.gates.saved
         own = replay.run_config.target_accuracy
-        target, whose = choose_target(own, saved.spec.classes, self.config)
+        target, whose = choose_target(own, saved.model_spec.classes, self.config)
         unexercised = self._why_unexercised()
         obligations = coverage.obligations(self.violations)
         provocation = self._provocation()
@@ -345,8 +357,27 @@ class _Hearing:
             },
         )
 
-    def _score_process(self) -> StepOutcome:
-        """Score the decisions of a watched loop; its accuracy is what the loop says."""
+    def _score_task(self, gates: TaskGates) -> StepOutcome:
+        """Score a task: its accuracy too, where that is its metric."""
+        accuracy, config = gates.test_accuracy, gates.replay.task_config
+        if accuracy is None:
+            return self._score_process(f"the metric is {config.metric}")
+        target, whose = choose_target(config.target_accuracy, config.classes or 2, self.config)
+        outcome = self._score_process(
+            f"accuracy {accuracy_score(accuracy, target):.3f} of the target {target:g} ({whose})"
+        )
+        self.scores = replace(
+            self.scores,
+            accuracy_score=accuracy_score(accuracy, target),
+            test_accuracy=accuracy,
+            validation_accuracy=gates.scored["validation"]["metrics"]["accuracy"],
+            target_accuracy=target,
+        )
+        examples = gates.data.sizes["validation"]
+        return replace(outcome, evidence={**outcome.evidence, "validation_examples": examples})
+
+    def _score_process(self, accuracy: str = "no accuracy score") -> StepOutcome:
+        """Score the decisions alone; the accuracy of a watched loop is what the loop says."""
         unexercised = self._why_unexercised()
         obligations = self.gates.coverage.obligations(self.violations)
         run = self.gates.replay.run
@@ -359,7 +390,7 @@ class _Hearing:
             decisions=len(run.decisions),
         )
         return StepOutcome(
-            f"level {run.level}: no accuracy score, process {self.scores.process_score:.3f}"
+            f"level {run.level}: {accuracy}, process {self.scores.process_score:.3f}"
             + ("" if unexercised is None else f" (unexercised: {unexercised})"),
             {
                 "level": run.level,

@@ -26,7 +26,7 @@ from judge.auditing.events import HOSTILE, StreamEvents
 from judge.auditing.labels import label_problem
 from judge.auditing.limits import verify_limits
 from judge.auditing.record import RunRecord
-from judge.auditing.reexecution import reexecute
+from judge.auditing.reexecution import Retraining, reexecute
 from judge.auditing.replay import Replay, SavedWeights, replay_run
 from judge.auditing.report import capped
 from judge.auditing.submission import (
@@ -51,6 +51,7 @@ from monitor.datasets import Split, Splits
 from monitor.environment import describe_environment, other_kind
 from monitor.errors import ConfigurationError, MonitorError
 from monitor.model import ResidualCNN
+from monitor.submission import FILES
 from projections.errors import ProjectionError
 from projections.projector import create_schema, project
 from projections.template import copied
@@ -107,6 +108,7 @@ class Gates:
     drawn: Drawn
     splits: Splits
     parents: Sequence[Parent] = ()  # whose restart led here, the nearest first
+    files: Sequence[str] = FILES  # that are handed in
     _loaded: Splits | None = None  # the data, before it was compared with the record
 
     def __init__(
@@ -147,9 +149,9 @@ class Gates:
         """Read the three files that were handed in, as the run names them."""
         hashed = self.config.checks("deliverable_hashes")
         if hashed:
-            verify_handed_in(self.replay.deliverables, self.replay.run.end_reason)
+            verify_handed_in(self.replay.deliverables, self.replay.run.end_reason, files=self.files)
         try:
-            self.submission = read_submission(self.directory, config=self.config)
+            self.submission = read_submission(self.directory, config=self.config, files=self.files)
             if hashed:
                 verify_hashes(self.submission, self.replay.deliverables)
         except StepError as error:  # a problem of these files, not of the run
@@ -179,7 +181,7 @@ class Gates:
         if saved is not None and self.config.checks("contract"):
             waived = self._waived_contract()
             said = {**said, "waived": list(waived)}
-            verify_contract(saved.spec, self.examination, waived=waived)
+            verify_contract(saved.model_spec, self.examination, waived=waived)
         return StepOutcome("load_model() returns a model of the required kind", said)
 
     def _validation_images(self) -> Split | None:
@@ -204,7 +206,7 @@ class Gates:
         saved = self.replay.submitted
         verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
         assert saved is not None, "verify_weights() has looked"
-        self._verify_saved(saved)
+        self.verify_saved(saved)
         self.saved = saved
         if not self.examination.passed("weights"):
             raise SandboxError(f"the weights cannot be loaded: {self.examination.problem}")
@@ -213,7 +215,8 @@ class Gates:
             {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
         )
 
-    def _verify_saved(self, saved: SavedWeights) -> None:
+    def verify_saved(self, saved: SavedWeights) -> None:
+        """Raise StepError unless the submitted weights can count (step 3)."""
         reason, size = self.replay.run.end_reason, len(self.submission.weights)
         if self.config.checks("measurements") and saved.kind == "last" and reason not in OWN_ENDS:
             raise StepError(
@@ -239,7 +242,7 @@ class Gates:
         verify_limits(StreamEvents(entries), self.config, retrained=self.redo is not None)
         self.replay = replay_run(entries, config=self.config)
         if not self.replay.watched:
-            self.environment = describe_environment(self.replay.run_config)
+            self.environment = describe_environment(self.replay.config)
         self.coverage = _project_coverage(entries, self.replay)
         epochs = self.replay.epochs
         started = self.replay.started
@@ -400,17 +403,17 @@ class Gates:
             norms = found.pop("layer_norms")
             evidence["probe"] = found
             evidence["epoch_mean"] = own_model.epoch_mean_comparison(norms, measured)
-        if self.config.checks("validation") and self._weights_are_as_measured():
+        if self.config.checks("validation") and self.weights_are_as_measured():
             evidence["validation"] = own_model.compare_validation(
                 self.model, self.splits, measured, tolerance=tolerance
             )
         summary = "gradient norms, loss and accuracy of the weights match the recorded values"
         if repeated := sum(self.splits.repeated.values()):
             summary += f"; {repeated} images repeat another of their split"
-        executed = evidence["executed"] = self._execute(differs)
+        executed = evidence["executed"] = self.execute(differs)
         return StepOutcome(f"{summary}; {executed['summary']}", evidence)
 
-    def _execute(self, differs: Sequence[str]) -> dict[str, Any]:
+    def execute(self, differs: Sequence[str]) -> dict[str, Any]:
         """Retrain at least up to the submitted weights, and compare every value.
 
         Equal values prove the record on any machine. Other values disprove it on the same kind of
@@ -428,12 +431,7 @@ class Gates:
         if inconclusive := self._execute_parents():
             return {"done": False, "summary": f"not retrained: {inconclusive}"}
         try:
-            found = reexecute(
-                StreamEvents(self.record.entries),
-                self.redo.policy(self.replay.run),
-                until_epoch=until,
-                config=self.config,
-            )
+            found = self.retrain(self.redo, until)
         except JudgeError as error:
             if not differs:
                 raise StepError(str(error)) from error
@@ -468,13 +466,22 @@ class Gates:
             executed=evidence,
         )
 
+    def retrain(self, redo: Redo, until: int) -> Retraining:
+        """Train the run again up to an epoch, and compare every value."""
+        return reexecute(
+            StreamEvents(self.record.entries),
+            redo.policy(self.replay.run),
+            until_epoch=until,
+            config=self.config,
+        )
+
     def _execute_parents(self) -> str | None:
         """Retrain the runs whose restarts led to this one; return what makes that inconclusive.
 
         Without this, a parent that nobody trained hands any model on. Raises StepError where one
         gives other values on the same kind of machine.
         """
-        assert self.redo is not None, "_execute() has looked"
+        assert self.redo is not None, "execute() has looked"
         for parent in reversed(self.parents):
             differs = other_kind(
                 parent.replay.started.environment, describe_environment(parent.replay.run_config)
@@ -502,7 +509,7 @@ class Gates:
             return f"{words}; it was made with a different {' and '.join(differs)}"
         return None
 
-    def _weights_are_as_measured(self) -> bool:
+    def weights_are_as_measured(self) -> bool:
         """Return whether no remedy lies between the epoch's measurement and the save."""
         return self.saved.kind == "best" or all(
             remedy.epoch != self.saved.epoch for remedy in self.replay.run.remedies

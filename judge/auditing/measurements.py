@@ -92,25 +92,61 @@ def verify_watched(measured: Mapping[str, Any], reported: Mapping[str, Any], *, 
                 raise StepError(f"reported {part}.{name} is {value!r}, it must be a float")
             if name == "accuracy" and not (math.isnan(value) or 0 <= value <= limit):
                 raise StepError(f"reported {part}.{name} is {value!r}, it must be from 0 to 1")
-    layers, gradients, train = measured["layers"], measured["gradients"], measured["train"]
-    if level == REPORTED and (layers or measured["activations"]):
+    if level == REPORTED and (measured["layers"] or measured["activations"]):
         raise StepError("layers are recorded, but no model was watched")
-    if level != REPORTED and not layers:
+    if level != REPORTED and not measured["layers"]:
         raise StepError("no layers are recorded, but a model was watched")
+    _check_seen(measured, probed=False)
+
+
+def verify_task_measured(
+    measured: Mapping[str, Any], *, settings: Settings, sizes: Mapping[str, int]
+) -> None:
+    """Raise StepError unless the part can come from an epoch of a task on this data.
+
+    What is missing or of the wrong type raises KeyError, TypeError or AttributeError.
+    """
+    step = settings.batch_size * settings.accumulation
+    steps = sizes["train"] // step
+    train, validation = measured["train"], measured["validation"]
+    for name, found, expected in (
+        ("train.steps", train["steps"], steps),
+        ("train.examples", train["examples"], steps * step),
+        ("validation.examples", validation["examples"], sizes["validation"]),
+        ("validation.accuracy", validation["accuracy"], validation["metrics"].get("accuracy")),
+    ):
+        same = found == expected or (found != found and expected != expected)  # noqa: PLR0124
+        if type(found) is not type(expected) or not same:
+            raise StepError(
+                f"measured {name} is {found!r}, expected {expected!r} for this data and these "
+                "settings"
+            )
+    for name, value in (
+        ("train.loss", train["loss"]),
+        ("validation.loss", validation["loss"]),
+        *validation["metrics"].items(),
+    ):
+        if type(value) is not float:
+            raise StepError(f"measured {name} is {value!r}, it must be a float")
+    _check_seen(measured, probed=True)
+
+
+def _check_seen(measured: Mapping[str, Any], *, probed: bool) -> None:
+    """Check what hooks have seen of a model that somebody else built."""
+    layers, gradients, train = measured["layers"], measured["gradients"], measured["train"]
     for layer in layers:
         for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
             if layer[name] is not None:
                 _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
-    for name in ("steps", "skipped"):
-        if type(train[name]) is not int or train[name] < 0:
-            raise StepError(
-                f"measured train.{name} is {train[name]!r}, it must be a whole number from 0"
-            )
+    skipped = train.get("skipped", 0)  # a task's loop skips none, and records none
+    for name, count in (("steps", train["steps"]), ("skipped", skipped)):
+        if type(count) is not int or count < 0:
+            raise StepError(f"measured train.{name} is {count!r}, it must be a whole number from 0")
     norms = [layer["grad_norm"] for layer in layers if layer["grad_norm"] is not None]
-    seen = train["steps"] > 0 or not train["skipped"]
+    seen = train["steps"] > 0 or not skipped
     if gradients["finite"] != (seen and all(map(math.isfinite, norms))):
         raise StepError(f"measured gradients.finite is {gradients['finite']!r}, the norms differ")
-    _check_noise(gradients, train["steps"], probed=False)
+    _check_noise(gradients, train["steps"], probed=probed)
     for layer in measured["activations"]:
         _check_range(f"{layer['name']} sparsity", layer["sparsity"], 1.0)
         dead = layer["dead_units"]

@@ -60,7 +60,7 @@ def data_is_outdated(
 
 def build_model(saved: SavedWeights, weights: bytes) -> ResidualCNN:
     """Return the replayed model with the submitted weights; raises StepError if they do not fit."""
-    model = ResidualCNN(saved.spec)
+    model = ResidualCNN(saved.model_spec)
     try:
         load_weights(model, weights)
     except WeightsError as error:

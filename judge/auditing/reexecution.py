@@ -27,10 +27,11 @@ from ledger.blobs import Blobs
 from ledger.mapper import LedgerMapper
 from monitor.answering import Policy
 from monitor.code import code_sha256
-from monitor.config import RunConfig
+from monitor.config import AnyConfig, RunConfig, TaskConfig, config_of
 from monitor.environment import other_kind
 from monitor.errors import MonitorError
 from monitor.loop import prepare, train
+from monitor.task_loop import OpenWorker, TaskData, load_task_data, train_task
 
 _SHOWN = 50  # differences
 
@@ -57,6 +58,15 @@ class Retraining:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return {**asdict(self), "same": self.same}
+
+
+@dataclass(frozen=True)
+class TaskAgain:
+    """What a task is trained again from: its file, where it runs, and its data if it was made."""
+
+    source: bytes
+    open_worker: OpenWorker
+    data: TaskData | None = None
 
 
 class MemoryBlobs:
@@ -96,12 +106,14 @@ def reexecute(
     until_epoch: int | None = None,
     on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
     config: JudgeConfig | None = None,
+    task: TaskAgain | None = None,
 ) -> Retraining:
     """Retrain as the run's events say, up to `until_epoch`, and compare the measured values.
 
     `policy` answers from the recorded decisions. A run that crashed or was interrupted is done
-    again up to its last measured epoch. Data is read as the judge's configuration says. Raises
-    JudgeError where that is not possible, or above the judge's limits.
+    again up to its last measured epoch. Data is read as the judge's configuration says. A task
+    needs its file, and runs in confined processes. Raises JudgeError where that is not possible, or
+    above the judge's limits.
     """
     judge = config or JudgeConfig()
     verify_limits(events, judge, retrained=True)
@@ -120,32 +132,52 @@ def reexecute(
     last = reached if until_epoch is None else until_epoch
     whole = last == reached and type(ended) is Run.Ended and ended.reason in OWN_ENDS
     try:
-        run_config = RunConfig.from_dict(started.config)
-        splits = prepare(run_config, judges_reading(judge))
-        here = {"code_sha256": code_sha256()}
-        if data_is_outdated(run_config, started.data, started.environment, splits, here):
-            raise JudgeError(OUTDATED)
         comparison = _Comparison(events, last=last, whole=whole, cut=last < reached)
-        train(
-            run_config if whole else replace(run_config, epochs=last + 1),
-            policy,
-            log=comparison,
-            blobs=blobs or _NoBlobs(),
-            spec=ModelSpec.from_dict(started.spec),
-            rules=_rules(started, run_config),
-            parent_run=started.parent_run,
-            campaign=started.campaign,
-            checkpoint=started.checkpoint,
-            run_id=started.originator_id,
-            splits=splits,
-            on_epoch=on_epoch,
-        )
+        common: dict[str, Any] = {
+            "log": comparison,
+            "blobs": blobs or _NoBlobs(),
+            "checkpoint": started.checkpoint,
+            "run_id": started.originator_id,
+            "on_epoch": on_epoch,
+        }
+        run_config = config_of(started.config)
+        rules = _rules(started, run_config)
+        if isinstance(run_config, TaskConfig):
+            if task is None:
+                raise JudgeError("the run is of a task, and its file is missing")
+            train_task(
+                run_config,
+                task.source,
+                policy,
+                data=task.data or load_task_data(task.source, run_config, task.open_worker),
+                open_worker=task.open_worker,
+                until_epoch=None if whole else last,
+                rules=rules,
+                **common,
+            )
+        elif isinstance(run_config, RunConfig):
+            splits = prepare(run_config, judges_reading(judge))
+            here = {"code_sha256": code_sha256()}
+            if data_is_outdated(run_config, started.data, started.environment, splits, here):
+                raise JudgeError(OUTDATED)
+            train(
+                run_config if whole else replace(run_config, epochs=last + 1),
+                policy,
+                spec=ModelSpec.from_dict(started.spec),
+                rules=rules,
+                parent_run=started.parent_run,
+                campaign=started.campaign,
+                splits=splits,
+                **common,
+            )
+        else:
+            raise JudgeError("the run is a watched loop's: nobody can train it again")
     except MonitorError as error:
         raise JudgeError(f"the run cannot be retrained: {error}") from error
     return comparison.result(broken=last == reached and not whole)
 
 
-def _rules(started: Any, config: RunConfig) -> RulesConfig | None:
+def _rules(started: Any, config: AnyConfig) -> RulesConfig | None:
     """Return the version of the profile that the run recorded, None where it is no version."""
     try:
         rules = RulesConfig(**started.rules)

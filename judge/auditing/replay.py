@@ -22,15 +22,21 @@ from aggregates.rules import VERSIONS, RulesConfig, version_of
 from aggregates.run import OWN_ENDS, REPEATABLE, REPORTED, Run
 from aggregates.spec import ModelSpec, Spec, WatchedModel, apply_edit, spec_of
 from judge.auditing.events import HOSTILE, StreamEvents, recorded_fields
-from judge.auditing.measurements import has_probes, verify_measured, verify_watched
+from judge.auditing.measurements import (
+    has_probes,
+    verify_measured,
+    verify_task_measured,
+    verify_watched,
+)
 from judge.auditing.report import capped
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.errors import StepError
 from ledger.verification.verified_entries import VerifiedEntry
-from monitor.config import AnyConfig, RunConfig, config_of
+from monitor.config import AnyConfig, RunConfig, TaskConfig, WatchConfig, config_of
 from monitor.dispatch import PORTABLE, PORTABLE_VARIABLES
 from monitor.errors import MonitorError
+from monitor.task_loop import is_better
 
 _WRONGLY_REFUSED = "decision {} is recorded as refused, but it could have been applied"
 
@@ -43,9 +49,15 @@ class SavedWeights:
     epoch: int
     sha256: str
     size: int  # bytes
-    spec: ModelSpec
+    spec: Spec
     probe: Mapping[str, Any]
     measured: Mapping[str, Any]  # of the epoch
+
+    @property
+    def model_spec(self) -> ModelSpec:
+        """The specification of a model of ours."""
+        assert isinstance(self.spec, ModelSpec), "a task's model is its own"
+        return self.spec
 
 
 @dataclass
@@ -68,7 +80,7 @@ class Replay:
     in_force: list[tuple[Settings, Spec]] = field(default_factory=list)  # by epoch
     settings_at: list[Settings] = field(default_factory=list)  # in force at each decision
     weights: dict[str, SavedWeights] = field(default_factory=dict)  # the newest of each kind
-    best_loss: float = math.inf  # of the validation, so far
+    best_loss: float = math.inf  # of the validation, so far; of a task, the best metric
     best_due: bool = False  # whether the epoch's weights are the best and not saved yet
     superseded: list[tuple[int, int]] = field(default_factory=list)  # see _check_refused()
     deliverables: Mapping[str, str] = field(default_factory=dict)
@@ -80,6 +92,17 @@ class Replay:
         """The configuration of a run that can be repeated."""
         assert isinstance(self.config, RunConfig), "a watched run has no other steps"
         return self.config
+
+    @property
+    def task_config(self) -> TaskConfig:
+        """The configuration of a task's run."""
+        assert isinstance(self.config, TaskConfig), "the caller has looked"
+        return self.config
+
+    @property
+    def is_task(self) -> bool:
+        """Whether model and data are those of a task (monitor/tasks.py)."""
+        return isinstance(self.config, TaskConfig)
 
     @property
     def watched(self) -> bool:
@@ -224,9 +247,7 @@ def _check_hashes(started: Any, config: AnyConfig) -> None:
             recorded=started.config_hash,
             found=config.hash,
         )
-    if isinstance(config, RunConfig) and (
-        contradicted := _contradicted(started.environment, config)
-    ):
+    if contradicted := _contradicted(started.environment, config):
         raise StepError(
             "the environment contradicts the configuration: no run with this configuration can "
             f"have the recorded {contradicted}"
@@ -252,7 +273,7 @@ def _contradicted(environment: Mapping[str, Any], config: AnyConfig) -> str | No
 
     Without this, it would be one more way to be of another kind of machine than the judge's.
     """
-    if not isinstance(config, RunConfig):  # nobody trains a watched run again
+    if isinstance(config, WatchConfig):  # nobody trains a watched run again
         return None
     wanted: dict[str, Any] = {"numerics": config.numerics, "threads": config.threads}
     if config.device == "cpu":
@@ -347,7 +368,7 @@ def _follow(replay: Replay, event: Any) -> None:
     """Keep what later steps compare with: measurements, settings, specification, weights."""
     match event:
         case Run.EpochMeasured():
-            _check_measured(event.measured, watched=replay.watched)
+            _check_measured(event.measured, told=replay.watched or replay.is_task)
             replay.epochs += 1
             replay.newest = event.measured
             replay.dead.append(
@@ -376,7 +397,7 @@ def _follow(replay: Replay, event: Any) -> None:
             _follow_spec(replay, decision, event)  # for the following run: this model stays
         case Run.WeightsSaved():
             spec = replay.spec
-            if not isinstance(spec, ModelSpec):
+            if replay.watched:
                 raise StepError("a watched loop saves no weights in the ledger")
             if spec_of(event.spec) != spec:
                 replay.spec_problems.append(
@@ -403,12 +424,12 @@ def _length(measured: Mapping[str, Any]) -> float:
     return length if math.isfinite(length) else math.inf
 
 
-def _check_measured(measured: Mapping[str, Any], *, watched: bool) -> None:
+def _check_measured(measured: Mapping[str, Any], *, told: bool) -> None:
     """Raise where what later steps read, and no rule does, is missing or of the wrong kind."""
     accuracy = measured["validation"]["accuracy"]
     names = [layer["name"] for layer in measured["layers"]]
-    expected = type(None) if watched else float
-    if type(accuracy) is not expected or any(type(name) is not str for name in names):
+    expected = (float, type(None)) if told else (float,)
+    if type(accuracy) not in expected or any(type(name) is not str for name in names):
         raise ValueError("validation accuracy must be a float, and each layer must have a name")
 
 
@@ -421,11 +442,13 @@ def _check_saves(replay: Replay, event: Any) -> None:
     if replay.watched:
         _check_watched(replay, event)
         return
-    config, run = replay.run_config, replay.run
+    config, run = replay.config, replay.run
+    assert config.epochs is not None, "only a watched loop may leave it open"
     own_end = isinstance(event, Run.Ended) and event.reason in OWN_ENDS
     if replay.best_due and (own_end or isinstance(event, Run.EpochMeasured | Run.DecisionMade)):
         raise StepError(
-            "the epoch with the best validation loss so far has no weights saved as best"
+            f"the epoch with the best validation {_measure(replay)} so far has no weights saved as "
+            "best"
         )
     match event:
         case Run.EpochMeasured():
@@ -438,23 +461,13 @@ def _check_saves(replay: Replay, event: Any) -> None:
                 raise StepError(
                     f"epoch {event.epoch} was measured after the last weights were saved"
                 )
-            sizes = replay.started.data["sizes"]
-            spec = replay.spec
-            assert isinstance(spec, ModelSpec), "a repeatable run has no other"
-            try:
-                verify_measured(event.measured, spec=spec, settings=replay.settings, sizes=sizes)
-            except StepError as error:
-                raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
-            if replay.without_probes is None and not has_probes(event.measured):
-                replay.without_probes = event.epoch
-            loss = event.measured["validation"]["loss"]
-            replay.best_due = loss < replay.best_loss  # false for NaN
-            replay.best_loss = min(replay.best_loss, loss) if replay.best_due else replay.best_loss
+            _check_epoch(replay, event)
         case Run.WeightsSaved() if event.kind == "best":
             if not replay.best_due:
                 raise StepError(
-                    f"weights of epoch {event.epoch} are saved as best, but its validation loss "
-                    "is not a new minimum"
+                    f"weights of epoch {event.epoch} are saved as best, but its validation "
+                    f"{_measure(replay)} is not a new "
+                    f"{'best' if replay.is_task else 'minimum'}"
                 )
             replay.best_due = False
         case Run.Ended() if own_end:
@@ -465,6 +478,37 @@ def _check_saves(replay: Replay, event: Any) -> None:
                 raise StepError(
                     f"the run ended as completed after {run.epoch + 1} of {config.epochs} epochs"
                 )
+
+
+def _measure(replay: Replay) -> str:
+    """Return by what the best weights of a run are chosen."""
+    return replay.task_config.metric if replay.is_task else "loss"
+
+
+def _check_epoch(replay: Replay, event: Any) -> None:
+    """Raise StepError if an epoch is impossible; note whether its weights are the best so far."""
+    measured, sizes = event.measured, replay.started.data["sizes"]
+    try:
+        if replay.is_task:
+            verify_task_measured(measured, settings=replay.settings, sizes=sizes)
+        else:
+            spec = replay.spec
+            assert isinstance(spec, ModelSpec), "another kind of run has another configuration"
+            verify_measured(measured, spec=spec, settings=replay.settings, sizes=sizes)
+    except StepError as error:
+        raise StepError(f"epoch {event.epoch}: {error}", **error.evidence) from error
+    if replay.without_probes is None and not has_probes(measured):
+        replay.without_probes = event.epoch
+    if replay.is_task:
+        config = replay.task_config
+        value = float(measured["validation"]["metrics"][config.metric])
+        best = math.nan if event.epoch == 0 else replay.best_loss
+        replay.best_due = is_better(value, best, config.better)
+        replay.best_loss = value if replay.best_due else best
+        return
+    loss = measured["validation"]["loss"]
+    replay.best_due = loss < replay.best_loss  # false for NaN
+    replay.best_loss = min(replay.best_loss, loss) if replay.best_due else replay.best_loss
 
 
 def _check_watched(replay: Replay, event: Any) -> None:

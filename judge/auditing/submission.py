@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -42,36 +42,40 @@ _LAST_OF_BLOCK = re.compile(r"blocks\.\d+\.conv2\.weight")
 class Submission:
     """The three files, as they were when they were read."""
 
-    model: bytes
+    model: bytes  # model.py, or the file of a task
     weights: bytes
     run_config: bytes
     hashes: Mapping[str, str]
     ignored: tuple[str, ...]  # other files; nothing in them is looked at
 
 
-def read_submission(directory: Path, *, config: JudgeConfig) -> Submission:
+def read_submission(
+    directory: Path, *, config: JudgeConfig, files: Sequence[str] = FILES
+) -> Submission:
     """Read the deliverables (step 1); raises StepError naming the file."""
     if not directory.is_dir():
         raise StepError(f"folder {directory.name} not found")
-    limits = dict.fromkeys(FILES, _MAX_TEXT) | {"weights.safetensors": config.max_deliverable_bytes}
+    limits = dict.fromkeys(files, _MAX_TEXT) | {"weights.safetensors": config.max_deliverable_bytes}
     contents = {name: _read_file(directory / name, limit) for name, limit in limits.items()}
     return Submission(
-        model=contents["model.py"],
+        model=next(contents[name] for name in files if name.endswith(".py")),
         weights=contents["weights.safetensors"],
         run_config=contents["run_config.json"],
         hashes={name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
         ignored=tuple(
-            sorted(p.name for p in islice(directory.iterdir(), _MOST_FILES) if p.name not in FILES)
+            sorted(p.name for p in islice(directory.iterdir(), _MOST_FILES) if p.name not in files)
         ),
     )
 
 
-def verify_handed_in(deliverables: Mapping[str, str], reason: str | None) -> None:
+def verify_handed_in(
+    deliverables: Mapping[str, str], reason: str | None, *, files: Sequence[str] = FILES
+) -> None:
     """Raise StepError unless the run recorded the hashes of all three files (step 1).
 
     Without them nothing says which files the run submitted: any could be put in their place.
     """
-    if missing := [name for name in FILES if name not in deliverables]:
+    if missing := [name for name in files if name not in deliverables]:
         raise StepError(
             f"the run ended as {reason} and recorded no hash of {', '.join(missing)}, so no "
             "submission can be compared with it; train it again with `proctor run`, or continue "

@@ -125,13 +125,13 @@ def examine(
             "portions": list(portions or [len(batch)]),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        with _ALONE, _undumpable():
+        with _ALONE, undumpable():
             ended, printed = _run(folder, config)
         return _read_answer(folder, ended, printed, config)
 
 
 @contextmanager
-def _undumpable() -> Iterator[None]:
+def undumpable() -> Iterator[None]:
     """Close /proc/PID/mem, environ and the like of this process to all but root, for a while."""
     if platform.system() != "Linux":
         yield
@@ -148,14 +148,14 @@ def _run(folder: Path, config: JudgeConfig) -> tuple[str, bytes]:
     """Run the child; return how it ended, in words, and what it printed."""
     child = _start(folder)
     assert child.stdout is not None
-    printed = _Printed(child.stdout, limit=config.child_output_bytes, stop=lambda: _kill(child))
+    printed = Printed(child.stdout, limit=config.child_output_bytes, stop=lambda: end_group(child))
     try:
         code = child.wait(timeout=config.child_seconds)
         ended = f"it was killed by signal {-code}" if code < 0 else f"it exited with status {code}"
     except subprocess.TimeoutExpired:
         ended = f"it ran for more than {config.child_seconds:g} seconds"
     finally:
-        _kill(child)
+        end_group(child)
         child.wait()
     kept = printed.read()
     if printed.exceeded:
@@ -175,7 +175,7 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-class _Printed:
+class Printed:
     """What the child prints, kept up to a limit, at which the child is stopped."""
 
     def __init__(self, pipe: IO[bytes], *, limit: int, stop: Any) -> None:
@@ -186,6 +186,7 @@ class _Printed:
         self._thread.start()
 
     def read(self) -> bytes:
+        """Return what was printed, when the child has ended."""
         self._thread.join(timeout=5.0)  # a process that escaped may hold the pipe open
         return bytes(self._kept)
 
@@ -199,7 +200,8 @@ class _Printed:
                     break
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
+def end_group(child: subprocess.Popen[bytes]) -> None:
+    """End a child and whatever is in its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     with suppress(ProcessLookupError):

@@ -3,11 +3,12 @@
 They are apart from the commands themselves because they need torch, which takes seconds to import.
 """
 
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,9 +24,10 @@ from ledger.application import LedgerApplication
 from ledger.errors import VerificationError
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerificationReport, check_ledger
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.loop import prepare
+from monitor.task_loop import is_better
 from policies.deciding.recorded import RecordedPolicy
 from proctor.cli.command_group import Output
 from proctor.cli.judging import Found, Judged, read_judged
@@ -54,6 +56,7 @@ from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.story import print_violations, read_story, tell_story
+from proctor.runs.tasks import run_task
 from proctor.runs.training import Attempt, train_run
 
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
@@ -106,6 +109,41 @@ def run(home: Home, config: RunConfig, policy: str, policy_settings: Sequence[st
             print_ranked_by(len(splits.validation))
 
     return Output({"runs": stories}, tell)
+
+
+def run_a_task(
+    home: Home, path: Path, config: TaskConfig, policy: str, policy_settings: Sequence[str]
+) -> Output:
+    """Train the model and data of a task's file."""
+    choice = PolicyChoice.read(policy, policy_settings)
+    verify_ready(home, choice, campaign=False)
+    found: list[float] = []
+
+    with home.open_log() as log, watching(bars=False) as watchers:
+
+        def on_epoch(run: Run, measured: dict[str, Any]) -> None:
+            watchers.on_epoch(run, measured)
+            found.append(measured["validation"]["metrics"][config.metric])
+
+        run = run_task(
+            home,
+            log,
+            path,
+            config,
+            make_policy=make_policies(choice, log, home.blobs),
+            watching=replace(watchers, on_epoch=on_epoch),
+        )
+    summary = read_story(home, str(run.id))["summary"]
+    best = reduce(
+        lambda old, new: new if is_better(new, old, config.better) else old, found, math.nan
+    )
+    shown = {
+        **{column: summary[column] for column in ("run_id", "state", "epochs")},
+        f"best_val_{config.metric}": best,
+        **{column: summary[column] for column in ("firings", "decisions")},
+    }
+    runs = [{**summary, "metric": config.metric, "best_val_metric": best}]
+    return Output({"runs": runs}, lambda: print_table(list(shown), [list(shown.values())]))
 
 
 def judge(

@@ -31,6 +31,12 @@ DEMO: dict[str, Any] = {
     "width": 16,
     "numerics": "portable",
 }
+TaskOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--task", metavar="FILE", help="Train the model and data of this Python file instead."
+    ),
+]
 app = CommandGroup()
 
 
@@ -52,12 +58,26 @@ def run(
     sets: SetOption = None,
     provoke: ProvokeOption = None,
     provoke_seed: ProvokeSeedOption = 0,
+    task: TaskOption = None,
 ) -> Output:
     """Train a model; record every measurement, and decide on every rule that fires."""
+    if task is not None:
+        if config is not None or provoke is not None:
+            raise ProctorError("--task excludes --config and --provoke: give KEY=VALUE settings")
+        return _run_task(home, task, settings or [], policy, sets or [])
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return jobs.run(home, chosen, policy, sets or [])
+
+
+def _run_task(home: Home, task: Path, settings: list[str], policy: str, sets: list[str]) -> Output:
+    from proctor.runs.tasks import configure_task  # noqa: PLC0415 - loads torch
+
+    chosen = start_for(lambda: configure_task(task, settings))
+    from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    return jobs.run_a_task(home, task, chosen, policy, sets)
 
 
 @app.command()

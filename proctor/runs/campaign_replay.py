@@ -21,10 +21,11 @@ from aggregates.run import Run
 from aggregates.transcript import Transcript
 from judge.auditing.audit import audit_run
 from judge.auditing.events import decode_events
-from judge.auditing.reexecution import Retraining, reexecute
+from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
 from judge.auditing.report import AuditReport
 from judge.compare import Difference, differences
 from judge.config import JudgeConfig
+from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
 from ledger.mapper import decode_body
 from ledger.verification.reader import VerifiedLedger
@@ -177,9 +178,20 @@ def redo_run(
     policy = CheckedPolicy(
         folded(events), calls, Told(records.told.get(run_id), records.advised.get(run_id, ""))
     )
-    comparison = reexecute(events, policy, on_epoch=on_epoch, config=config)
+    comparison = reexecute(
+        events, policy, on_epoch=on_epoch, config=config, task=_task_again(home, events[0])
+    )
     found = (*policy.differences(), *records.made_up.get(run_id, ()))
     return RunAgain(comparison, calls.count if calls else 0, found)
+
+
+def _task_again(home: Home, started: Any) -> TaskAgain | None:
+    """Return what a task's run is trained again from, None for another run."""
+    config = started.config if isinstance(started, Run.Started) else {}
+    task = config.get("task")
+    if not isinstance(task, str):
+        return None
+    return TaskAgain(home.blobs.get(task), confined_workers(quoting=True))
 
 
 def redo_campaign(

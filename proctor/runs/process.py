@@ -11,13 +11,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 from uuid import UUID
 
 from ledger.errors import LedgerError
 from ledger.mapper import readable_body
 from monitor.code import HOUSE
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig, config_of
 from monitor.dispatch import (
     PORTABLE,
     PORTABLE_VARIABLES,
@@ -46,13 +46,16 @@ _CODE = "import sys; sys.argv[0] = sys.executable; sys.path.append({house!r}); {
 _MAIN = "from proctor.cli.main import main; main()"
 
 
-def start_for(read: Callable[[], RunConfig]) -> RunConfig:
+Config = TypeVar("Config", RunConfig, TaskConfig)
+
+
+def start_for(read: Callable[[], Config]) -> Config:
     """Return the configuration, in a process that computes as it says.
 
     A process that was started again is handed what the first one has read: a pipe is read once.
     """
     again = handed_over()
-    config = read() if again is None else RunConfig.from_dict(json.loads(again))
+    config = read() if again is None else cast("Config", config_of(json.loads(again)))
     if config.numerics == PORTABLE:
         _start_with(PORTABLE_VARIABLES, again=again, carried=json.dumps(config.to_dict()))
     return config

@@ -8,7 +8,7 @@ from uuid import UUID
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from aggregates.run import Run
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig
 from proctor.output.terminal import error_console, words
 from proctor.runs.training import Watching
 
@@ -30,10 +30,11 @@ def watching(*, bars: bool = True) -> Iterator[Watching]:
         task = progress.add_task("loading data", total=None)
         epochs = 0
 
-        def start(run_id: UUID, config: RunConfig) -> None:
+        def start(run_id: UUID, config: RunConfig | TaskConfig) -> None:
             nonlocal epochs
             epochs = config.epochs
-            error_console.print(f"run {run_id}: {words(config.dataset)}, {config.epochs} epochs")
+            what = config.name if isinstance(config, TaskConfig) else config.dataset
+            error_console.print(f"run {run_id}: {words(what)}, {config.epochs} epochs")
 
         def step(epoch: int, done: int, steps: int) -> None:
             progress.update(
@@ -53,7 +54,7 @@ def _epoch_line(run: Run, measured: dict[str, Any]) -> str:
     train, validation = measured["train"], measured["validation"]
     line = (
         f"epoch {run.epoch:>3}  train/val loss {train['loss']:.3f}/{validation['loss']:.3f}"
-        f"  accuracy {train['accuracy']:.3f}/{validation['accuracy']:.3f}"
+        f"  {_metrics(train, validation)}"
         f"  lr {measured['settings']['lr']:.3g}"
     )
     said = [
@@ -63,3 +64,10 @@ def _epoch_line(run: Run, measured: dict[str, Any]) -> str:
     ]
     fired = " ".join(run.fired())
     return line + (f"  fired {fired}" if fired else "") + (f"  [{'; '.join(said)}]" if said else "")
+
+
+def _metrics(train: dict[str, Any], validation: dict[str, Any]) -> str:
+    """Return accuracies, or the metrics that a task has on its validation part."""
+    if train["accuracy"] is None:
+        return " ".join(f"{name} {value:.3f}" for name, value in validation["metrics"].items())
+    return f"accuracy {train['accuracy']:.3f}/{validation['accuracy']:.3f}"

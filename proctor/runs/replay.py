@@ -182,7 +182,8 @@ def _started(body: Mapping[str, Any]) -> str:
     if "level" in config:
         return f"{config['name']}, level {config['level']}, {who}"
     restart = f", restart of {body['parent_run']}" if body["parent_run"] else ""
-    return f"{config['dataset']}, seed {config['seed']}, {who}{restart}"
+    what = config["name"] if "task" in config else config["dataset"]
+    return f"{what}, seed {config['seed']}, {who}{restart}"
 
 
 def _epoch(body: Mapping[str, Any]) -> str:
@@ -194,6 +195,9 @@ def _epoch(body: Mapping[str, Any]) -> str:
         if pair != [None, None]:
             values = " / ".join("-" if value is None else f"{value:.4f}" for value in pair)
             found += f" {name} {values},"
+    for name, value in part["validation"].get("metrics", {}).items():  # of a task
+        if name != "accuracy":
+            found += f" {name} {value:.4f},"
     return found.rstrip(",")
 
 

@@ -128,7 +128,8 @@ def tell_story(story: dict[str, Any]) -> None:
         console.print(f"restart of run {words(summary['parent_run'])}")
     if len(story["epochs"]) > 1:
         _plot(story["epochs"], "loss")
-        _plot(story["epochs"], "accuracy")
+        if any(row["val_accuracy"] is not None for row in story["epochs"]):
+            _plot(story["epochs"], "accuracy")
     _print_heatmap(story["rules"])
     if story["decisions"]:
         print_table(

@@ -13,7 +13,7 @@ from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
 from monitor.answering import Policy
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.loop import OnEpoch, OnStep, train
 from proctor.home import Home
@@ -25,7 +25,7 @@ from proctor.runs.transcript_log import Tally, TranscriptLog
 class Watching:
     """Who is told while runs go on."""
 
-    on_start: Callable[[UUID, RunConfig], None]
+    on_start: Callable[[UUID, RunConfig | TaskConfig], None]
     on_epoch: OnEpoch
     on_step: OnStep
     say: Callable[[str], None]  # anything else that is worth a line

@@ -147,7 +147,14 @@ def watch(
             checkpoint=find_label(log).checkpoint,
             run_id=run_id,
         )
-        state = WatchedState(config, model, optimizer, spec=spec, set_batch_size=set_batch_size)
+        state = WatchedState(
+            config,
+            model,
+            optimizer,
+            spec=spec,
+            set_batch_size=set_batch_size,
+            train_examples=train_examples,
+        )
         watched = WatchedRun(
             Session(run, log=log),
             state,

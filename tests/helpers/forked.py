@@ -89,7 +89,7 @@ def _command(
     _SERVER.ensure_running = lambda: None  # the tests' own, which forked this process
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # has children
     _MADE.update(made)  # by the tests' process: what is forked must not have used DuckDB
-    with examinations_forked(), saved():
+    with examinations_forked(), tasks_forked(), saved():
         exec(code, {"__name__": "__main__"})
 
 
@@ -100,6 +100,60 @@ def examinations_forked() -> Iterator[None]:
 
     with mock.patch.object(sandbox, "_start", _Examination):
         yield
+
+
+@contextmanager
+def tasks_forked() -> Iterator[None]:
+    """Have the code of tasks run in forked processes, confined as ever."""
+    from judge.confinement import tasks  # noqa: PLC0415 - loads torch
+
+    with mock.patch.object(tasks, "_start", _Task):
+        yield
+
+
+class _Task:
+    """What of a process judge.confinement.tasks uses."""
+
+    def __init__(self, folder: Path, *, variables: dict[str, str]) -> None:
+        _ensure_running()
+        theirs_in, self.stdin = _CONTEXT.Pipe(duplex=False)
+        self.stdout, theirs_out = _CONTEXT.Pipe(duplex=False)
+        self.stderr, theirs_err = _CONTEXT.Pipe(duplex=False)
+        theirs = (theirs_in, theirs_out, theirs_err)
+        self._process = _CONTEXT.Process(
+            target=_run_task, args=(folder, variables, theirs), daemon=True
+        )
+        self._process.start()
+        for each in theirs:
+            each.close()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("judge.confinement.task_child", timeout or 0.0)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _run_task(
+    folder: Path, variables: dict[str, str], pipes: tuple[Connection, Connection, Connection]
+) -> None:
+    stop()  # tasks run as the judge runs them
+    os.setsid()
+    for descriptor, pipe in enumerate(pipes):
+        os.dup2(pipe.fileno(), descriptor)
+        pipe.close()
+    from judge.confinement import task_child  # noqa: PLC0415 - preloaded
+
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder / "cwd")
+    task_child.main(folder)
+    os._exit(0)  # what else would follow is multiprocessing's own
 
 
 class _Examination:

@@ -9,6 +9,8 @@ import torch._inductor.config  # torch imports it on its way to being determinis
 
 import judge.auditing.audit
 import judge.confinement.child
+import judge.confinement.task_child
+import monitor.task_worker
 import proctor.cli.campaign_jobs
 import proctor.cli.jobs
 import proctor.cli.main

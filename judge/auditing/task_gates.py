@@ -1,0 +1,450 @@
+"""The gates of an audit of a task's run: model, data, loss and metrics are somebody else's code.
+
+That code decides nothing. It runs in confined processes, one for each purpose (see
+judge/confinement/tasks.py): the one that holds the model gets inputs without targets, in an order
+of ours, and the one that scores outputs has no model. The record is compared here.
+
+Source: docs/reference/tasks.md, "What the judge does".
+Trust: the task's file is hostile, and so is every answer of its processes.
+I/O: reads the submission; starts processes.
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from torch.nn import functional
+
+from judge.auditing.events import StreamEvents
+from judge.auditing.gates import Gates, Redo, StepOutcome
+from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
+from judge.auditing.report import capped
+from judge.auditing.submission import verify_weights
+from judge.compare import differences
+from judge.confinement.tasks import TaskLimits, confined_workers
+from judge.errors import StepError
+from monitor.environment import other_kind
+from monitor.errors import MonitorError
+from monitor.submission import TASK_FILES
+from monitor.task_loop import OpenWorker, TaskData, load_task_data, read_tensors
+from monitor.task_worker import OUTPUTS, SCORE
+from monitor.tasks import NEEDED, Parts, read_task
+
+_CHUNKS = 10  # of the test part, and of another draw of it
+_LEAST = 50  # examples of each, below which the two are not compared
+_SIGMAS = 7.0  # of the difference of two such means: less than one in 100,000 by chance
+_EXACT = 1e-5  # relative, between a metric as the task computes it and as we do
+
+
+class TaskGates(Gates):
+    """The gates of one run of a task."""
+
+    files: Sequence[str] = TASK_FILES
+    data: TaskData
+    outputs: Parts  # of validation, test and fresh
+    scored: Mapping[str, Any]  # loss and metrics, by part
+    _again: list[dict[str, Any]]  # what the latest retraining measured, by epoch
+
+    # Step 1
+    def deliverables(self) -> StepOutcome:
+        """Read the three files; the task's is the one that the configuration names."""
+        outcome = super().deliverables()
+        config = self.replay.task_config
+        digest = self.submission.hashes["task.py"]
+        if digest != config.task:
+            raise StepError(
+                "task.py is not the task that the run was configured with: its SHA-256 differs",
+                recorded=config.task,
+                found=digest,
+            )
+        return outcome
+
+    # Step 2
+    def load_model(self) -> StepOutcome:
+        """Read the task's file, and have it make its data, confined."""
+        config = self.replay.task_config
+        with _explained("the task's file does not fit the record"):
+            text = read_task(self.submission.model, config.name)
+        said = {
+            "metric": text.metric,
+            "better": text.better,
+            "classes": text.classes,
+            "params": sorted(text.params),
+        }
+        recorded = {
+            "metric": config.metric,
+            "better": config.better,
+            "classes": config.classes,
+            "params": sorted({*config.params, *NEEDED}),
+        }
+        if different := next(differences(recorded, said), None):
+            raise StepError(
+                f"the task's file says otherwise than the configuration: {different.place} is "
+                f"{different.found!r}, recorded is {different.recorded!r}"
+            )
+        with _explained("the task's data cannot be made"):
+            self.data = load_task_data(
+                self.submission.model, config, self._open, draw=secrets.randbits(53)
+            )
+        sizes = ", ".join(f"{count} {name}" for name, count in self.data.sizes.items())
+        return StepOutcome(
+            f"the task has every part of the protocol, and made its data: {sizes} examples",
+            {"sizes": dict(self.data.sizes), "fresh": bool(self.data.fresh)},
+        )
+
+    @property
+    def _open(self) -> OpenWorker:
+        limits = TaskLimits(
+            seconds=float(self.config.max_task_seconds),
+            memory_bytes=self.config.child_memory_bytes,
+            output_bytes=self.config.child_output_bytes,
+        )
+        own = None if self.config.data_dir is None else Path(self.config.data_dir)
+        return confined_workers(limits=limits, data_dir=own)
+
+    # Step 3
+    def weights(self) -> StepOutcome:
+        """Compare the weights with those that the run saved."""
+        saved = self.replay.submitted
+        verify_weights(self.submission, saved, hashed=self.config.checks("weights_hash"))
+        assert saved is not None, "verify_weights() has looked"
+        self.verify_saved(saved)
+        self.saved = saved
+        return StepOutcome(
+            f"the weights are those saved as {saved.kind} in epoch {saved.epoch}",
+            {"sha256": saved.sha256, "kind": saved.kind, "epoch": saved.epoch},
+        )
+
+    # Step 6
+    def architecture(self) -> StepOutcome:
+        """Compute outputs of the weights in a process that has neither targets nor metrics."""
+        replay = self.replay
+        if problems := replay.spec_problems:
+            raise StepError(
+                f"the model does not follow from the recorded decisions: {problems[0]}",
+                problems=capped(problems),
+            )
+        if replay.started.parent_run is not None:
+            raise StepError("a task's run restarts from no other run, but a parent is recorded")
+        inputs = {
+            name: tensor
+            for name, tensor in {**self.data.parts, **self.data.fresh}.items()
+            if name.endswith(".inputs") and not name.startswith("train")
+        }
+        orders = {name: _order(name, len(tensor)) for name, tensor in inputs.items()}
+        blob = save(
+            {
+                "weights": torch.frombuffer(bytearray(self.submission.weights), dtype=torch.uint8),
+                **{name: tensor[orders[name]].contiguous() for name, tensor in inputs.items()},
+            }
+        )
+        parts = [name.removesuffix(".inputs") for name in inputs]
+        with (
+            _explained("the model's outputs cannot be computed"),
+            self._open(self.submission.model, replay.task_config, keep=OUTPUTS) as worker,
+        ):
+            said, answer = worker.ask("outputs", {"spec": self.saved.spec.to_dict()}, blob)
+            found = read_tensors(answer, parts, ("outputs",))
+        if different := next(differences(replay.started.spec, said.get("spec")), None):
+            raise StepError(
+                f"model() gives another model than the run records: {different.place} is "
+                f"{different.found!r}, recorded is {different.recorded!r}"
+            )
+        self.outputs = {}
+        for part in parts:
+            order, outputs = orders[f"{part}.inputs"], found[f"{part}.outputs"]
+            if len(outputs) != len(order):
+                raise StepError(f"the model gave {len(outputs)} outputs for {len(order)} inputs")
+            self.outputs[part] = torch.empty_like(outputs).index_copy_(0, order, outputs)
+        return StepOutcome(
+            "the model of the task takes the weights; it computed outputs without having targets",
+            {"parts": parts, "spec": self.saved.spec.to_dict()},
+        )
+
+    # Step 7
+    def probe(self) -> StepOutcome:
+        """Score the outputs apart from the model, and train the run again if asked for."""
+        self._verify_data()
+        differs = other_kind(self.replay.started.environment, self.environment)
+        tolerance = (
+            self.config.probe_tolerance_elsewhere if differs else self.config.probe_tolerance
+        )
+        with _explained("the outputs cannot be scored"):
+            self.scored = self._score()
+        unchecked = [
+            "gradients, updates and activations are measured beside the task's code",
+            *self._verify_metrics(),
+            *self._verify_unseen(),
+        ]
+        if self.config.checks("validation") and self.weights_are_as_measured():
+            self._verify_validation(tolerance)
+        executed = self.execute(differs)
+        return StepOutcome(
+            "loss and metrics of the weights, scored without the model, match the recorded "
+            f"values; {executed['summary']}",
+            {
+                "same_kind_of_machine": not differs,
+                "differs": list(differs),
+                "tolerance": tolerance,
+                "scored": {name: self.scored[name] for name in self.outputs},
+                "unchecked": unchecked,
+                "executed": executed,
+            },
+        )
+
+    def _verify_data(self) -> None:
+        recorded = self.replay.started.data
+        found = {"sizes": dict(self.data.sizes), "fingerprints": dict(self.data.fingerprints)}
+        wanted = {key: recorded.get(key) for key in found}
+        if different := next(differences(wanted, found), None):
+            raise StepError(
+                "the task does not give the data that the run records: "
+                f"{different.place} differs. Its data changes from run to run, or its data folder "
+                "has other files"
+            )
+
+    def _score(self) -> Mapping[str, Any]:
+        """Have outputs and targets scored by a process that never had the model."""
+        targets = {
+            name.removesuffix(".targets"): tensor
+            for name, tensor in {**self.data.parts, **self.data.fresh}.items()
+            if name.endswith(".targets") and not name.startswith("train")
+        }
+        pairs = {name: (self.outputs[name], targets[name]) for name in self.outputs}
+        for name in ("test", "fresh"):
+            if len(self.outputs.get(name, ())) >= _LEAST:
+                outputs, wanted = pairs[name]
+                chunks = zip(outputs.chunk(_CHUNKS), wanted.chunk(_CHUNKS), strict=True)
+                pairs |= {f"{name}{number}": pair for number, pair in enumerate(chunks)}
+        blob = save(
+            {
+                f"{name}.{kind}": tensor.contiguous().clone()
+                for name, pair in pairs.items()
+                for kind, tensor in zip(("outputs", "targets"), pair, strict=True)
+            }
+        )
+        config = self.replay.task_config
+        with self._open(self.submission.model, config, keep=SCORE) as worker:
+            said, _ = worker.ask("score", {}, blob)
+        self._pairs = pairs
+        return {name: _score_of(said, name, config.metric) for name in pairs}
+
+    def _verify_metrics(self) -> list[str]:
+        """Compute the metrics that have a known definition; return what could not be checked."""
+        unchecked = []
+        for metric in sorted(self.scored["validation"]["metrics"]):
+            for part in self.outputs:
+                own = known_metric(metric, *self._pairs[part])
+                if own is None:
+                    unchecked.append(f"{metric} is the task's own definition")
+                    break
+                said = self.scored[part]["metrics"].get(metric, math.nan)
+                if not _close(said, own, _EXACT):
+                    raise StepError(
+                        f"the task's code says that the {metric} of the {part} part is "
+                        f"{said:.6g}; it is {own:.6g}: metrics() computes something else, or the "
+                        "code changes what it is computed with",
+                        said=said,
+                        found=own,
+                    )
+        return unchecked
+
+    def _verify_unseen(self) -> list[str]:
+        """Raise StepError where the model knows the recorded test part, but not another draw."""
+        metric, better = self.replay.task_config.metric, self.replay.task_config.better
+        if not self.data.fresh:
+            return [
+                "test() does not depend on the seed: whether the model has seen its targets was "
+                "checked by fingerprints alone"
+            ]
+        if min(len(self.outputs[name]) for name in ("test", "fresh")) < _LEAST:
+            return [f"the test part has fewer than {_LEAST} examples: two draws were not compared"]
+        values = [
+            np.array([self.scored[f"{part}{n}"]["metrics"][metric] for n in range(_CHUNKS)])
+            for part in ("test", "fresh")
+        ]
+        if not all(np.isfinite(each).all() for each in values):
+            return ["the metric of the test part is not finite: two draws cannot be compared"]
+        means = [float(each.mean()) for each in values]
+        spread = math.sqrt(sum(float(each.var(ddof=1)) / len(each) for each in values))
+        ahead = means[0] - means[1] if better == "higher" else means[1] - means[0]
+        if ahead > _SIGMAS * spread and ahead > _EXACT * max(map(abs, means)):
+            raise StepError(
+                f"the model has seen the test part: its {metric} is {means[0]:.4g} there and "
+                f"{means[1]:.4g} on test examples that the judge had drawn afresh",
+                test=means[0],
+                fresh=means[1],
+                spread=spread,
+            )
+        return []
+
+    def _verify_validation(self, tolerance: float) -> None:
+        recorded, found = self.saved.measured["validation"], self.scored["validation"]
+        pairs = {
+            "loss": (recorded["loss"], found["loss"]),
+            **{
+                name: (value, found["metrics"].get(name, math.nan))
+                for name, value in recorded["metrics"].items()
+            },
+        }
+        for name, (said, value) in pairs.items():
+            if not _close(said, value, tolerance):
+                raise StepError(
+                    f"the submitted weights have a validation {name} of {value:.6g}; the ledger "
+                    f"records {said:.6g}. The record was changed, or the task's code changes what "
+                    "is measured while it trains",
+                    recorded=said,
+                    found=value,
+                    allowed=tolerance,
+                )
+
+    def retrain(self, redo: Redo, until: int) -> Retraining:
+        """Train the task again in a confined process, and compare every value here."""
+        self._again = []
+        return reexecute(
+            StreamEvents(self.record.entries),
+            redo.policy(self.replay.run),
+            until_epoch=until,
+            config=self.config,
+            task=TaskAgain(self.submission.model, self._open, self.data),
+            on_epoch=lambda _, measured: self._again.append(measured),
+        )
+
+    def execute(self, differs: Sequence[str]) -> dict[str, Any]:
+        """Do as for any run; where values differ, train once more to say why."""
+        try:
+            return super().execute(differs)
+        except StepError as error:
+            if self.redo is None or "executed" not in error.evidence:
+                raise
+            first = self._again
+            self.retrain(self.redo, len(first) - 1)
+            if apart := next(differences(first, self._again), None):
+                raise StepError(
+                    "the task is not repeatable: trained twice by the judge, it gives different "
+                    f"values, first at epoch{apart.place}. It draws random numbers that no seed "
+                    "decides, reads the clock, or depends on something else outside of its file",
+                    **error.evidence,
+                ) from error
+            raise StepError(
+                f"{error}; trained twice by the judge, it gives the same values", **error.evidence
+            ) from error
+
+    # Step 10
+    def test_metric(self) -> StepOutcome:
+        """Return the metric of the test part, as it was scored without the model."""
+        config = self.replay.task_config
+        value, count = self.scored["test"]["metrics"][config.metric], len(self.outputs["test"])
+        fresh = self.scored.get("fresh")
+        drawn = "" if fresh is None else f"; {fresh['metrics'][config.metric]:.4f} on another draw"
+        return StepOutcome(
+            f"{config.metric} on {count} test examples: {value:.4f} ({config.better} is better)"
+            + drawn,
+            {"metric": config.metric, "value": value, "examples": count},
+        )
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """The accuracy on the test part, None where the metric is another one."""
+        config = self.replay.task_config
+        found = known_metric("accuracy", *self._pairs["test"])
+        return found if config.metric == "accuracy" and config.better == "higher" else None
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn what a task's code leads to into a failed step."""
+    try:
+        yield
+    except MonitorError as error:
+        raise StepError(f"{what}: {error}") from error
+
+
+def known_metric(name: str, outputs: Tensor, targets: Tensor) -> float | None:
+    """Return a metric by its usual definition; None for another name, or for other shapes.
+
+    accuracy and perplexity: logits (N, ..., classes), the classes last, and whole targets (N, ...).
+    mse and mae: outputs and targets of one shape, or of one element each.
+    """
+    metric = _KNOWN.get(name)
+    return None if metric is None else metric(outputs.double(), targets)
+
+
+def _accuracy(outputs: Tensor, targets: Tensor) -> float | None:
+    if not _are_classes(outputs, targets):
+        return None
+    return float((outputs.argmax(dim=-1) == targets).double().mean())
+
+
+def _perplexity(outputs: Tensor, targets: Tensor) -> float | None:
+    if not _are_classes(outputs, targets):
+        return None
+    classes = outputs.shape[-1]
+    wanted = targets.reshape(-1).long()
+    if int(wanted.min()) < 0 or int(wanted.max()) >= classes:
+        return None
+    return float(functional.cross_entropy(outputs.reshape(-1, classes), wanted).exp())
+
+
+def _are_classes(outputs: Tensor, targets: Tensor) -> bool:
+    whole = not targets.is_floating_point()
+    return whole and outputs.dim() == targets.dim() + 1 and outputs.shape[:-1] == targets.shape
+
+
+def _difference(outputs: Tensor, targets: Tensor) -> Tensor | None:
+    if outputs.numel() != targets.numel():
+        return None
+    return outputs.reshape(-1) - targets.double().reshape(-1)
+
+
+def _mse(outputs: Tensor, targets: Tensor) -> float | None:
+    apart = _difference(outputs, targets)
+    return None if apart is None else float(apart.square().mean())
+
+
+def _mae(outputs: Tensor, targets: Tensor) -> float | None:
+    apart = _difference(outputs, targets)
+    return None if apart is None else float(apart.abs().mean())
+
+
+_KNOWN: Mapping[str, Callable[[Tensor, Tensor], float | None]] = {
+    "accuracy": _accuracy,
+    "mae": _mae,
+    "mse": _mse,
+    "perplexity": _perplexity,
+}
+
+
+def _order(name: str, count: int) -> Tensor:
+    """Return an order in which inputs are given: of the test part one that nobody can foresee."""
+    if name.startswith("validation"):
+        return torch.arange(count)  # the sums of the record are made in this order
+    return torch.randperm(count, generator=torch.Generator().manual_seed(secrets.randbits(63)))
+
+
+def _score_of(said: Mapping[str, Any], name: str, metric: str) -> dict[str, Any]:
+    """Return loss and metrics of a part as an answer has them; raises StepError."""
+    try:
+        found = said[name]
+        metrics = {str(key)[:100]: float(value) for key, value in found["metrics"].items()}
+        score = {"loss": float(found["loss"]), "metrics": metrics}
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise StepError(f"the scores of the {name} part are malformed") from error
+    if metric not in metrics:
+        raise StepError(f"the scores of the {name} part lack {metric}")
+    return score
+
+
+def _close(recorded: Any, found: float, tolerance: float) -> bool:
+    if type(recorded) is not float:
+        return False
+    if recorded == found or (math.isnan(recorded) and math.isnan(found)):
+        return True
+    return abs(recorded - found) <= tolerance * max(abs(recorded), abs(found), 1e-6)

@@ -1,0 +1,237 @@
+"""A task's code in a confined process, seen from outside.
+
+One process for each purpose: a worker that makes data, one that makes the test part, one that
+trains, one that computes outputs and one that scores them. None can open files beyond Python's and
+its libraries', except that those that make data may read the task's data folder: the folder's
+`test` is open to the worker that makes the test part alone. They reach no network and start no
+processes.
+
+Trust: what comes back is the task's word, bounded in size and time, and of known form only where
+its reader checks it.
+I/O: a temporary folder, one process, its pipes.  Units: seconds, bytes.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from judge.confinement.held_folder import HeldFolder
+from judge.confinement.sandbox import ISOLATION, Printed, end_group, undumpable
+from judge.confinement.task_child import MESSAGE
+from judge.errors import JudgeError
+from monitor.config import TaskConfig
+from monitor.dispatch import current_variables
+from monitor.errors import TaskError
+from monitor.task_loop import OpenWorker
+from monitor.task_worker import DATA, TEST, Worker
+
+_MAX_TEXT = 64 * 2**20  # bytes of one answer's JSON
+_MAX_BLOB = 4 * 2**30  # bytes of one answer's tensors
+_MOST_SECONDS = 30 * 24 * 3_600  # that are passed to the kernel
+_WORDS = 300  # characters of what a task's exception says
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskLimits:
+    """How much a task's process may use."""
+
+    seconds: float = 7 * 24 * 3_600.0
+    memory_bytes: int = 32 * 2**30
+    output_bytes: int = 2**20  # of what it prints
+
+
+class ConfinedTask:
+    """A worker (monitor/task_worker.py) in a process of its own."""
+
+    def __init__(
+        self, process: Any, config: TaskConfig, *, limits: TaskLimits, quoting: bool
+    ) -> None:
+        self._process, self._config, self._quoting = process, config, quoting
+        self._deadline = time.monotonic() + limits.seconds
+        self._limits = limits
+        self._printed = Printed(
+            process.stderr, limit=limits.output_bytes, stop=lambda: end_group(process)
+        )
+        self._started = False
+        self.isolation = self._begin()
+
+    def _begin(self) -> str:
+        try:
+            said, _ = self._read("start")
+        except TaskError as error:
+            words = self._printed.read()[-2_000:].decode("utf-8", "replace")
+            raise JudgeError(
+                f"the process for the task's code did not start: {error}. {words}"
+            ) from error
+        self._started = True
+        self._read("loading the file")
+        ready = said.get("ready", ())
+        return ", ".join(name for name in ISOLATION if name in ready)
+
+    def ask(
+        self, request: str, fields: Mapping[str, Any], blob: bytes = b"", /
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the answer to a request; raises TaskError saying what failed."""
+        text = json.dumps([request, dict(fields)]).encode()
+        try:
+            for part in (MESSAGE.pack(len(text), len(blob)), text, blob):
+                view = memoryview(part)
+                while view:
+                    view = view[os.write(self._process.stdin.fileno(), view[: 2**20]) :]
+        except BrokenPipeError:
+            pass  # the answer says why, or its absence
+        return self._read(request)
+
+    def _read(self, request: str) -> tuple[dict[str, Any], bytes]:
+        sizes = MESSAGE.unpack(self._receive(MESSAGE.size, request))
+        if sizes[0] > _MAX_TEXT or sizes[1] > _MAX_BLOB:
+            raise TaskError(f"{self._name}: the answer to {request} is too large")
+        text, blob = (self._receive(size, request) for size in sizes)
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TaskError(f"{self._name}: the answer to {request} is malformed") from error
+        if not isinstance(said, dict):
+            raise TaskError(f"{self._name}: the answer to {request} is malformed")
+        if "problem" in said:
+            raise TaskError(self._problem(said["problem"], request))
+        return said, blob
+
+    def _receive(self, length: int, request: str) -> bytes:
+        found = bytearray()
+        out = self._process.stdout.fileno()
+        while len(found) < length:
+            left = self._deadline - time.monotonic()
+            if left <= 0 or not select.select([out], [], [], min(left, 3_600.0))[0]:
+                if left > 0:
+                    continue
+                raise TaskError(
+                    f"{self._name}: {request} took more than {self._limits.seconds:g} seconds"
+                )
+            chunk = os.read(out, min(length - len(found), 2**20))
+            if not chunk:
+                raise TaskError(f"{self._name}: {request} failed: {self._how()}")
+            found += chunk
+        return bytes(found)
+
+    def _how(self) -> str:
+        if self._printed.exceeded:
+            return f"it printed more than {self._limits.output_bytes:,} bytes"
+        try:
+            code = self._process.wait(timeout=10.0)
+        except subprocess.TimeoutExpired:
+            return "its process closed the pipe"
+        return f"it was killed by signal {-code}" if code < 0 else f"it exited with status {code}"
+
+    def _problem(self, problem: Any, request: str) -> str:
+        """Return what a task failed with; its own words only for the one who runs it."""
+        told = problem if isinstance(problem, Mapping) else {}
+        kind, line = str(told.get("type"))[:100], told.get("line")
+        place = self._name + (f", line {line}" if type(line) is int else "")
+        if not kind.isidentifier():
+            kind = "an exception"
+        words = "".join(c if c.isprintable() else " " for c in str(told.get("words"))[:_WORDS])
+        if not self._quoting:
+            return f"{place}: {request} raised {kind}"
+        if kind == "TaskError":
+            return words if type(line) is not int else f"{place}: {words}"
+        return f"{place}: {kind}: {words}"
+
+    @property
+    def _name(self) -> str:
+        return self._config.name
+
+
+def confined_workers(
+    *, limits: TaskLimits | None = None, data_dir: Path | None = None, quoting: bool = False
+) -> OpenWorker:
+    """Return what opens confined workers; `data_dir` replaces the recorded data folder.
+
+    With `quoting`, errors say what the task's exceptions say: for the owner of the code.
+    """
+    return partial(_open, limits=limits or TaskLimits(), data_dir=data_dir, quoting=quoting)
+
+
+@contextmanager
+def _open(
+    source: bytes,
+    config: TaskConfig,
+    *,
+    keep: tuple[str, ...],
+    limits: TaskLimits,
+    data_dir: Path | None,
+    quoting: bool,
+) -> Iterator[Worker]:
+    with HeldFolder("proctor-task-") as held, undumpable():
+        folder = held.path
+        (folder / "cwd").mkdir()
+        (folder / "task.py").write_bytes(source)
+        request = {
+            "config": config.to_dict(),
+            "keep": keep,
+            "readable": [str(place) for place in _readable(config, keep, data_dir)],
+            "limits": {
+                "cpu_seconds": int(min(limits.seconds * config.threads, _MOST_SECONDS)) + 1,
+                "memory_bytes": min(limits.memory_bytes, 2**46),
+            },
+        }
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        process = _start(folder, variables=_variables(folder, config))
+        try:
+            yield ConfinedTask(process, config, limits=limits, quoting=quoting)
+        finally:
+            end_group(process)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                pipe.close()
+
+
+def _start(folder: Path, *, variables: dict[str, str]) -> Any:
+    """Start the process; not isolated (-I), which would ignore the hash seed in its variables."""
+    return subprocess.Popen(  # noqa: S603 - a fixed command of our own
+        [sys.executable, "-P", "-s", "-B", "-m", "judge.confinement.task_child", str(folder)],
+        cwd=folder / "cwd",
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+    )
+
+
+def _variables(folder: Path, config: TaskConfig) -> dict[str, str]:
+    threads = str(config.threads)
+    return {
+        **current_variables(),  # which decide the code paths of the numeric libraries
+        "CUDA_VISIBLE_DEVICES": "",
+        "HOME": str(folder / "cwd"),
+        "LANG": "C.UTF-8",
+        "MKL_NUM_THREADS": threads,
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "PYTHONHASHSEED": "0",  # the order of a set of texts is the same in each process
+        "TMPDIR": str(folder / "cwd"),
+    }
+
+
+def _readable(config: TaskConfig, keep: tuple[str, ...], data_dir: Path | None) -> list[Path]:
+    """Return what of the data folder a worker may read: only the test's reads `test` in it."""
+    named = config.params.get("data_dir")
+    if keep not in (DATA, TEST) or not isinstance(named, str):
+        return []
+    folder = Path(named) if data_dir is None else data_dir
+    if not folder.is_dir():
+        raise TaskError(f"data_dir {folder} is not a folder")
+    if keep == TEST:
+        return [folder]
+    return sorted(place for place in folder.iterdir() if place.name != "test")

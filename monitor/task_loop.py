@@ -1,0 +1,295 @@
+"""The training of a task under watch: the record is made here, the training elsewhere.
+
+Workers (monitor/task_worker.py) hold the task's code, each in a process of its own. This side
+fingerprints the data that one of them gives, hands it to the one that trains, evaluates the rules
+on what comes back and asks the policy. The same code trains a run for the first time and again.
+
+Source: docs/reference/tasks.md.
+Trust: answers of workers are hostile; the run's own checks refuse what no epoch can have.
+I/O: appends to the log and the blob store that are passed in.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import safetensors
+from safetensors.torch import load
+
+from aggregates.decisions import Decision, Settings
+from aggregates.errors import AggregateError, RemedyRefused, SpecError, WeightsError
+from aggregates.outcomes import Changes, derive_outcome
+from aggregates.rules import PROFILES, RulesConfig
+from aggregates.run import Run
+from aggregates.spec import Spec, WatchedModel, apply_edit
+from aggregates.weights import verify_canonical
+from ledger.blobs import Blobs
+from ledger.errors import LedgerError
+from monitor.answering import Policy, answer_rules
+from monitor.computing import computing_as
+from monitor.config import TaskConfig
+from monitor.environment import describe_environment
+from monitor.errors import ConfigurationError, MonitorError, TaskError
+from monitor.session import Log, SavedWeights, Session
+from monitor.submission import write_task_submission
+from monitor.task_worker import DATA, TEST, TRAIN, TaskWorker, Worker
+from monitor.tasks import Parts, fingerprint, shared_examples
+from monitor.watching import waived_without
+
+OpenWorker = Callable[..., AbstractContextManager[Worker]]
+"""Opens a worker: open_worker(source, config, keep=NAMES); it may read data if it keeps data()."""
+
+OnEpoch = Callable[[Run, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """What a task is trained and validated on, and what is recorded of it."""
+
+    blob: bytes  # train and validation, as a worker takes them
+    parts: Parts  # of all three
+    sizes: Mapping[str, int]
+    fingerprints: Mapping[str, str]
+    fresh: Parts  # another draw of the test part, "fresh.inputs" and "fresh.targets"; or empty
+
+
+def load_task_data(
+    source: bytes, config: TaskConfig, open_worker: OpenWorker, *, draw: int | None = None
+) -> TaskData:
+    """Have a task make its data, test and the rest apart; with a `draw`, the test part twice.
+
+    Raises TaskError, also where two parts share examples: a test set must not have been seen.
+    """
+    with open_worker(source, config, keep=DATA) as worker:
+        _, blob = worker.ask("data", {})
+    with open_worker(source, config, keep=TEST) as worker:
+        _, tested = worker.ask("test", {"draw": None})
+        drawn = b"" if draw is None else worker.ask("test", {"draw": draw})[1]
+    parts = {
+        **read_tensors(blob, ("train", "validation"), ("inputs", "targets")),
+        **read_tensors(tested, ("test",), ("inputs", "targets")),
+    }
+    names = ("train", "validation", "test")
+    sizes = {name: len(parts[f"{name}.inputs"]) for name in names}
+    if shared := shared_examples(parts):
+        one, other, count = shared[0]
+        raise TaskError(
+            f"{count} examples of the {other} part have the same inputs as examples of the {one} "
+            "part; make parts that share no example"
+        )
+    return TaskData(
+        blob,
+        parts,
+        sizes,
+        {name: fingerprint(parts[f"{name}.inputs"], parts[f"{name}.targets"]) for name in names},
+        _fresh(drawn, parts) if drawn else {},
+    )
+
+
+def _fresh(drawn: bytes, parts: Parts) -> Parts:
+    """Return another draw of the test part; nothing where it is the same."""
+    found = read_tensors(drawn, ("test",), ("inputs", "targets"))
+    if fingerprint(found["test.inputs"], found["test.targets"]) == fingerprint(
+        parts["test.inputs"], parts["test.targets"]
+    ):
+        return {}
+    return {f"fresh.{kind}": found[f"test.{kind}"] for kind in ("inputs", "targets")}
+
+
+def read_tensors(blob: bytes, parts: Sequence[str], kinds: Sequence[str]) -> Parts:
+    """Return the tensors of an answer by "part.kind"; raises TaskError unless it has these."""
+    names = {f"{part}.{kind}" for part in parts for kind in kinds}
+    try:
+        found: Parts = load(blob)
+    except (KeyError, ValueError, safetensors.SafetensorError) as error:
+        raise TaskError(f"the tensors of the task are malformed: {type(error).__name__}") from error
+    if set(found) != names or not all(each.dim() for each in found.values()):
+        raise TaskError(f"the task gave other tensors than {', '.join(sorted(names))}")
+    for part in parts:
+        lengths = {len(found[f"{part}.{kind}"]) for kind in kinds}
+        if len(lengths) != 1 or 0 in lengths:
+            raise TaskError(f"the tensors of the {part} part have no or different lengths")
+    return found
+
+
+@dataclass
+class _TaskState:
+    """What a decision can change: settings and specification here, the rest in the worker."""
+
+    config: TaskConfig
+    worker: Worker
+    settings: Settings
+    spec: Spec
+    train_examples: int
+
+    def execute(self, decision: Decision, *, epoch: int) -> Changes:
+        """Carry a decision out; raises RemedyRefused if that cannot be."""
+        outcome = derive_outcome(
+            decision,
+            settings=self.settings,
+            spec=self.spec,
+            epoch=epoch,
+            max_batch_size=self.config.max_batch_size,
+            train_examples=self.train_examples,
+        )
+        answer, _ = self.worker.ask("execute", {"decision": decision.to_dict(), "epoch": epoch})
+        refused = answer.get("refused")
+        if refused is not None:
+            raise RemedyRefused(str(refused)[:500])
+        if decision.edit is not None:
+            self.spec = apply_edit(self.spec, decision.edit)
+        self.settings = outcome.settings
+        return outcome.changes
+
+
+class TaskSession(Session):
+    """Appends the events of a task's run, and stores its weights."""
+
+    def __init__(self, run: Run, *, log: Log, blobs: Blobs) -> None:
+        super().__init__(run, log=log)
+        self.saved: dict[str, SavedWeights] = {}
+        self._blobs = blobs
+
+    def save_weights(self, kind: str, worker: Worker, spec: Spec) -> None:
+        """Store the model's weights and record them."""
+        _, data = worker.ask("weights", {})
+        try:
+            verify_canonical(data)
+        except WeightsError as error:
+            raise TaskError(f"the task's weights cannot be saved: {error}") from error
+        sha256 = self._blobs.put(data)
+        self.run.save_weights(kind, sha256=sha256, size=len(data), spec=spec, probe={})
+        self._save()
+        self.saved[kind] = SavedWeights(kind, self.run.epoch, sha256, spec)
+
+
+def train_task(
+    config: TaskConfig,
+    source: bytes,
+    policy: Policy,
+    *,
+    data: TaskData,
+    open_worker: OpenWorker,
+    log: Log,
+    blobs: Blobs,
+    rules: RulesConfig | None = None,
+    checkpoint: str | None = None,
+    run_id: UUID | None = None,
+    submission_dir: Path | None = None,
+    until_epoch: int | None = None,
+    on_start: Callable[[TaskConfig], None] | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Run:
+    """Train a task under watch and return its closed run; up to `until_epoch`, where one is given.
+
+    Raises MonitorError or, from the log, LedgerError; a run that was opened has then been closed as
+    failed, and as interrupted if the reason was no error of ours (Ctrl-C).
+    """
+    step = config.batch_size * config.accumulation
+    if step > data.sizes["train"]:
+        raise ConfigurationError(
+            f"batch_size {config.batch_size} times accumulation {config.accumulation} is above the "
+            f"{data.sizes['train']} training examples"
+        )
+    with computing_as(config), open_worker(source, config, keep=TRAIN) as worker:
+        answer, _ = worker.ask("start", {}, data.blob)
+        spec = _spec(answer)
+        waived = tuple(dict.fromkeys((*waived_without(spec), *config.waived)))
+        config = replace(config, waived=waived)
+        blobs.put(source)
+        run = Run.start(
+            config=config.to_dict(),
+            config_hash=config.hash,
+            rules=rules or PROFILES[config.profile],
+            spec=spec,
+            data={
+                "dataset": config.name,
+                "classes": [],
+                "sizes": dict(data.sizes),
+                "fingerprints": dict(data.fingerprints),
+            },
+            environment=describe_environment(config),
+            policy={"name": policy.name, **policy.describe()},
+            checkpoint=checkpoint,
+            run_id=run_id,
+        )
+        if on_start is not None:
+            on_start(config)
+        settings = Settings(
+            lr=config.lr,
+            batch_size=config.batch_size,
+            accumulation=config.accumulation,
+            clip_norm=config.clip_norm,
+        )
+        state = _TaskState(config, worker, settings, spec, data.sizes["train"])
+        session = TaskSession(run, log=log, blobs=blobs)
+        last = config.epochs - 1 if until_epoch is None else until_epoch
+        try:
+            reason = _train_epochs(session, state, policy, last=last, on_epoch=on_epoch)
+            deliverables = None
+            if submission_dir is not None:
+                deliverables = write_task_submission(
+                    submission_dir, run, blobs, config, source, saved=session.saved
+                )
+            session.end(reason, deliverables=deliverables)
+        except BaseException as error:
+            session.abort(error)
+            if isinstance(error, MonitorError | LedgerError) or not isinstance(error, Exception):
+                raise
+            raise MonitorError(
+                f"run {run.id} failed in epoch {run.epoch}: {type(error).__name__}: {error}"
+            ) from error
+        return run
+
+
+def _train_epochs(
+    session: TaskSession,
+    state: _TaskState,
+    policy: Policy,
+    *,
+    last: int,
+    on_epoch: OnEpoch | None,
+) -> str:
+    best, reason = math.nan, "completed"
+    for epoch in range(last + 1):
+        answer, _ = state.worker.ask("epoch", {"epoch": epoch})
+        try:
+            measured = {**answer["measured"], "settings": state.settings.to_dict()}
+            value = float(measured["validation"]["metrics"][state.config.metric])
+            session.record_epoch(measured, {"seconds": float(answer["seconds"])})
+        except (AggregateError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise TaskError(f"epoch {epoch} was measured wrongly: {error}") from error
+        if is_better(value, best, state.config.better):  # before any remedy
+            best = value
+            session.save_weights("best", state.worker, state.spec)
+        reason = answer_rules(session, state, policy)
+        if on_epoch is not None:
+            on_epoch(session.run, measured)
+        if reason != "completed":
+            break
+    session.save_weights("last", state.worker, state.spec)
+    return reason
+
+
+def is_better(value: float, best: float, better: str) -> bool:
+    """Return whether a metric is better than the best so far; NaN is not, and is no best."""
+    if math.isnan(value):
+        return False
+    return math.isnan(best) or (value > best if better == "higher" else value < best)
+
+
+def _spec(answer: Mapping[str, Any]) -> WatchedModel:
+    try:
+        return WatchedModel.from_dict(answer["spec"])
+    except (AttributeError, KeyError, SpecError) as error:
+        raise TaskError(f"the model cannot be described: {error}") from error
+
+
+@contextmanager
+def open_here(source: bytes, config: TaskConfig, *, keep: tuple[str, ...]) -> Iterator[Worker]:
+    """Open a worker in this process: for code that is trusted, as that of tests."""
+    yield TaskWorker(source, config, keep=keep)

@@ -1,0 +1,222 @@
+"""What runs beside a task's code: it answers requests for data, training, outputs and scores.
+
+The harness and the judge hold one worker each for every purpose, in a process of its own, and keep
+the record themselves: a worker has no ledger, no policy and no recorded value. Each request is a
+name with plain fields and a blob of tensors, and so is each answer.
+
+    data, test      train and validation; the test part             -> tensors
+    start           build model and optimizer on the tensors given  -> spec
+    epoch           train an epoch and validate                     -> measured, seconds
+    execute         carry a decision out                            -> refused
+    weights         the model's weights                             -> safetensors
+    outputs         a model with these weights on these inputs      -> tensors
+    score           loss and metrics of outputs                     -> by name
+
+Trust: runs in the task's process, so whatever it answers may be the task's word.
+I/O: none.  Shapes: inputs and targets (N, ...).  Units: losses as the task has them.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from aggregates.decisions import parse_decision
+from aggregates.errors import AggregateError, RemedyRefused
+from aggregates.spec import WatchedModel
+from monitor.computing import computing_as
+from monitor.config import TaskConfig
+from monitor.diagnostics import EpochWatch
+from monitor.errors import TaskError
+from monitor.loop import epoch_order
+from monitor.schedule import learning_rate
+from monitor.seeds import generator
+from monitor.tasks import Parts, TaskCode, output_of, seed_everything
+from monitor.watching import WatchedState, describe_model
+from monitor.weights import dump_weights, load_weights
+
+DATA, TEST = ("data",), ("test",)  # what each purpose keeps of the file
+TRAIN = ("model", "loss", "metrics", "optimizer", "schedule", "augment")
+OUTPUTS, SCORE = ("model",), ("loss", "metrics")
+
+
+class Worker(Protocol):
+    """A process, or this one, in which a task's code answers requests."""
+
+    def ask(
+        self, request: str, fields: Mapping[str, Any], blob: bytes = b"", /
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the answer to a request; raises TaskError saying what failed."""
+
+
+class TaskWorker:
+    """Answers requests in this process."""
+
+    def __init__(self, source: bytes, config: TaskConfig, *, keep: tuple[str, ...]) -> None:
+        self._config = config
+        with computing_as(config):
+            self._code = TaskCode(source, config, keep=keep)
+        self._training: _Training | None = None
+
+    def ask(
+        self, request: str, fields: Mapping[str, Any], blob: bytes = b"", /
+    ) -> tuple[dict[str, Any], bytes]:
+        """Answer a request; raises TaskError, or what the task's code raises."""
+        with computing_as(self._config):
+            return self._answer(request, fields, blob)
+
+    def _answer(
+        self, request: str, fields: Mapping[str, Any], blob: bytes
+    ) -> tuple[dict[str, Any], bytes]:
+        code = self._code
+        match request:
+            case "data":
+                return {}, save(code.data())
+            case "test":
+                return {}, save(code.test(fields["draw"]))
+            case "start":
+                self._training = _Training(code, load(blob))
+                return {"spec": self._training.spec.to_dict()}, b""
+            case "epoch":
+                return self._running.epoch(fields["epoch"]), b""
+            case "execute":
+                return self._running.execute(fields["decision"], epoch=fields["epoch"]), b""
+            case "weights":
+                return {}, dump_weights(self._running.model)
+            case "outputs":
+                return _outputs(code, fields, load(blob))
+            case "score":
+                return _scores(code, load(blob)), b""
+        raise TaskError(f"unknown request {request!r}")
+
+    @property
+    def _running(self) -> "_Training":
+        if self._training is None:
+            raise TaskError("the training was not started")
+        return self._training
+
+
+class _Training:
+    """A task in training: model, optimizer, data and settings."""
+
+    def __init__(self, code: TaskCode, parts: Parts) -> None:
+        self._code, self._parts, self._config = code, parts, code.config
+        self._examples = len(parts["train.inputs"])
+        self.model = code.model()
+        self._optimizer = code.optimizer(self.model)
+        self._rates = [float(group["lr"]) for group in self._optimizer.param_groups]
+        self.spec = describe_model(
+            self.model, batches=True, classes=self._config.classes, accumulates=True
+        )
+        self._state = WatchedState(
+            self._config,
+            self.model,
+            self._optimizer,
+            spec=self.spec,
+            set_batch_size=lambda _: None,
+            train_examples=self._examples,
+        )
+
+    def epoch(self, epoch: int) -> dict[str, Any]:
+        """Train an epoch and validate; return the measured part without its settings."""
+        began, settings = time.monotonic(), self._state.settings
+        size = settings.batch_size * settings.accumulation
+        steps = self._examples // size  # what does not fill a step is left for another epoch
+        seed = self._config.seed
+        order = epoch_order(self._examples, seed=seed, epoch=epoch)
+        seed_everything(seed, "task", "epoch", epoch)
+        self.model.train()
+        watch = EpochWatch(self.model, effective_batch=size, steps=steps)
+        try:
+            for step in range(steps):
+                self._set_rates(epoch, (step + 1) / steps)
+                self._optimizer.zero_grad(set_to_none=True)
+                chosen = order[step * size : (step + 1) * size]
+                for indices in torch.split(chosen, settings.batch_size):
+                    loss = self._loss(indices)
+                    torch.autograd.backward(loss / settings.accumulation)
+                    watch.told_loss(loss, examples=len(indices))
+                watch.gradients()
+                if watch.probe_due:
+                    watch.probe(self._probe_losses(epoch, step))
+                if settings.clip_norm is not None:
+                    torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
+                self._optimizer.step()
+                watch.updated()
+        finally:
+            watch.close()
+        measured = watch.measured()
+        measured["train"]["accuracy"] = None  # a batch's outputs are not kept
+        return {
+            "measured": {**measured, "validation": self._validate()},
+            "seconds": time.monotonic() - began,
+        }
+
+    def execute(self, decision: Mapping[str, Any], *, epoch: int) -> dict[str, Any]:
+        """Carry a decision out; return why it is refused, None where it is not."""
+        try:
+            self._state.execute(parse_decision(decision), epoch=epoch)
+        except (RemedyRefused, AggregateError) as error:
+            return {"refused": str(error)}
+        return {"refused": None}
+
+    def _set_rates(self, epoch: int, fraction: float) -> None:
+        settings, config = self._state.settings, self._config
+        decided = learning_rate(settings, epoch=epoch, fraction=fraction) / config.lr
+        factor = decided * self._code.factor((epoch + fraction) / config.epochs)
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+
+    def _loss(self, indices: Tensor) -> Tensor:
+        inputs, targets = self._code.augment(
+            self._parts["train.inputs"][indices], self._parts["train.targets"][indices]
+        )
+        return self._code.loss(output_of(self.model, inputs), targets)
+
+    def _probe_losses(self, epoch: int, step: int) -> Iterator[Tensor]:
+        """Yield the losses of a step's batches, drawn apart from the epoch's order."""
+        settings = self._state.settings
+        drawn = torch.randperm(
+            self._examples, generator=generator(self._config.seed, "probe", epoch, step)
+        )
+        chosen = drawn[: settings.batch_size * settings.accumulation]
+        for indices in torch.split(chosen, settings.batch_size):
+            yield self._loss(indices) / settings.accumulation
+
+    @torch.no_grad()
+    def _validate(self) -> dict[str, Any]:
+        inputs, targets = self._parts["validation.inputs"], self._parts["validation.targets"]
+        output = self._code.outputs(self.model, inputs)
+        found = _score(self._code, output, targets)
+        accuracy = found["metrics"].get("accuracy")
+        return {**found, "accuracy": accuracy, "examples": len(inputs)}
+
+
+@torch.no_grad()
+def _score(code: TaskCode, output: Tensor, target: Tensor) -> dict[str, Any]:
+    return {"loss": float(code.loss(output, target)), "metrics": code.metrics(output, target)}
+
+
+def _outputs(
+    code: TaskCode, fields: Mapping[str, Any], tensors: Parts
+) -> tuple[dict[str, Any], bytes]:
+    """Return what model() gives, and the outputs of given weights on the inputs of each part."""
+    model = code.model()
+    now = describe_model(model, batches=True, classes=code.config.classes, accumulates=True)
+    state = WatchedState(code.config, model, None, spec=now, set_batch_size=None)
+    state.become(WatchedModel.from_dict(fields["spec"]))
+    load_weights(model, tensors.pop("weights").numpy().tobytes())
+    parts = {name.removesuffix(".inputs"): inputs for name, inputs in tensors.items()}
+    outputs = {f"{name}.outputs": code.outputs(model, inputs) for name, inputs in parts.items()}
+    return {"spec": now.to_dict()}, save(outputs)
+
+
+def _scores(code: TaskCode, tensors: Parts) -> dict[str, Any]:
+    """Return loss and metrics of each part that has outputs and targets."""
+    names = [name.removesuffix(".outputs") for name in tensors if name.endswith(".outputs")]
+    return {
+        name: _score(code, tensors[f"{name}.outputs"], tensors[f"{name}.targets"]) for name in names
+    }

@@ -1,0 +1,360 @@
+"""Tasks: model, data, loss and metrics of somebody else, in one Python file.
+
+    METRIC = ("accuracy", "higher")               # name in metrics(), and which way is better
+    PARAMS = {"lr": 0.01, "epochs": 5, "batch_size": 64}   # defaults; these three are needed
+
+    def model(params): ...                        # a torch.nn.Module
+    def data(params): ...                         # ((inputs, targets), (inputs, targets))
+    def test(params): ...                         # (inputs, targets), which training never sees
+    def loss(output, target): ...                 # mean loss, a scalar
+    def metrics(output, target): ...              # {"accuracy": 0.9}
+    def optimizer(model, params): ...             # a torch.optim.Optimizer
+    def schedule(progress, params): ...           # optional: factor of the learning rate
+    def augment(inputs, targets, params): ...     # optional: changes a training batch
+
+read_task() says what is missing without running anything. TaskCode runs the file with some of its
+functions only: a process that trains or holds the model has neither data() nor test().
+
+Source: docs/reference/tasks.md.
+Trust: the file and all that its functions return are hostile; it runs where its caller confines it.
+I/O: none.  Shapes: inputs and targets (N, ...), outputs (N, ...), one example after another.
+"""
+
+import ast
+import hashlib
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from monitor.config import TaskConfig
+from monitor.errors import ConfigurationError, TaskError
+from monitor.seeds import derive_seed
+
+FUNCTIONS: Mapping[str, int] = {  # by name, with their number of arguments
+    "model": 1,
+    "data": 1,
+    "test": 1,
+    "loss": 2,
+    "metrics": 2,
+    "optimizer": 2,
+    "schedule": 2,
+    "augment": 3,
+}
+OPTIONAL = ("schedule", "augment")
+NEEDED = ("lr", "epochs", "batch_size")  # of PARAMS: the harness uses them, too
+HARNESS = (  # what KEY=VALUE sets beside a task's own parameters
+    *("accumulation", "clip_norm", "data_seed", "max_batch_size", "numerics", "profile", "seed"),
+    *("target_accuracy", "threads", "waived"),
+)
+BATCH = 256  # examples that are computed at once outside of training, so that memory stays small
+MAX_SOURCE = 2**20  # bytes
+_MAX_METRICS = 50
+_CONSTANTS = {"PARAMS": dict, "METRIC": tuple, "CLASSES": int}
+
+Parts = dict[str, Tensor]  # "train.inputs", "train.targets", "validation.inputs", ...
+
+
+@dataclass(frozen=True)
+class TaskText:
+    """A task's file, and what it says without being run."""
+
+    name: str
+    source: bytes
+    params: Mapping[str, Any]
+    metric: str
+    better: str
+    classes: int | None
+
+    @property
+    def sha256(self) -> str:
+        """The hash under which the file is stored."""
+        return hashlib.sha256(self.source).hexdigest()
+
+    def configure(self, given: Mapping[str, Any]) -> TaskConfig:
+        """Return the configuration of a training; raises ConfigurationError naming the key."""
+        unknown = sorted(set(given) - set(HARNESS) - set(self.params))
+        if unknown:
+            known = ", ".join(sorted({*HARNESS, *self.params}))
+            raise ConfigurationError(
+                f"{self.name} has no parameter {unknown[0]}; known keys: {known}"
+            )
+        chosen = {**self.params, **{k: v for k, v in given.items() if k in self.params}}
+        for key, value in self.params.items():
+            same = type(value) is type(chosen[key]) or value is None
+            if not same and not (type(value) is float and type(chosen[key]) is int):
+                raise ConfigurationError(
+                    f"{key} must be a {type(value).__name__}, as in PARAMS of {self.name}, not "
+                    f"{chosen[key]!r:.200}"
+                )
+            if type(value) is float:
+                chosen[key] = float(chosen[key])
+        return TaskConfig.from_dict(
+            {
+                "task": self.sha256,
+                "name": self.name,
+                "params": {key: chosen[key] for key in chosen if key not in NEEDED},
+                "metric": self.metric,
+                "better": self.better,
+                "classes": self.classes,
+                **{key: chosen[key] for key in NEEDED},
+                **{key: value for key, value in given.items() if key not in self.params},
+            }
+        )
+
+
+def read_task(source: bytes, name: str) -> TaskText:
+    """Read a task's file without running it; raises TaskError saying what is missing."""
+    tree = _parse(source, name)
+    found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    missing = [each for each in FUNCTIONS if each not in found and each not in OPTIONAL]
+    if missing:
+        raise TaskError(
+            f"{name} defines no function {missing[0]}(); a task needs "
+            f"{', '.join(each for each in FUNCTIONS if each not in OPTIONAL)}"
+        )
+    for each, count in FUNCTIONS.items():
+        if each in found and len(found[each].args.args) != count:
+            raise TaskError(
+                f"{name}, line {found[each].lineno}: {each}() must take {count} arguments, not "
+                f"{len(found[each].args.args)}"
+            )
+    constants = {key: _constant(tree, key, name) for key in _CONSTANTS}
+    params, metric = constants["PARAMS"], constants["METRIC"]
+    if params is None or (absent := [key for key in NEEDED if key not in params]):
+        raise TaskError(
+            f"{name} must define PARAMS, a dict of numbers, texts or None with at least "
+            f"{', '.join(NEEDED)}" + (f"; {absent[0]} is missing" if params is not None else "")
+        )
+    if taken := sorted(set(params) & set(HARNESS)):
+        raise TaskError(f"{name}: PARAMS must not hold {taken[0]}, which Proctor sets itself")
+    if (
+        metric is None
+        or len(metric) != 2
+        or not isinstance(metric[0], str)
+        or metric[1] not in ("higher", "lower")
+    ):
+        raise TaskError(f'{name} must define METRIC, as in METRIC = ("accuracy", "higher")')
+    return TaskText(name, source, params, metric[0], metric[1], constants["CLASSES"])
+
+
+def _parse(source: bytes, name: str) -> ast.Module:
+    if len(source) > MAX_SOURCE:
+        raise TaskError(f"{name} has {len(source):,} bytes, the limit is {MAX_SOURCE:,}")
+    try:
+        return ast.parse(source, filename=name)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise TaskError(f"{name}{line}: this is not Python: {error}") from error
+
+
+def _constant(tree: ast.Module, key: str, name: str) -> Any:
+    """Return what a literal at the top of the file says; None where there is none."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if any(isinstance(target, ast.Name) and target.id == key for target in targets):
+            assert isinstance(node, ast.Assign)
+            try:
+                found = ast.literal_eval(node.value)
+            except (ValueError, TypeError, RecursionError, MemoryError) as error:
+                raise TaskError(
+                    f"{name}, line {node.lineno}: {key} must be written out, without calls or names"
+                ) from error
+            if not isinstance(found, _CONSTANTS[key]):
+                kind = _CONSTANTS[key].__name__
+                raise TaskError(f"{name}, line {node.lineno}: {key} must be a {kind}")
+            return found
+    return None
+
+
+class TaskCode:
+    """A task's file as it runs in this process, with the functions that are kept."""
+
+    def __init__(self, source: bytes, config: TaskConfig, *, keep: Collection[str]) -> None:
+        self.config = config
+        tree = _parse(source, config.name)
+        tree.body = [
+            node
+            for node in tree.body
+            if not isinstance(node, ast.FunctionDef)
+            or node.name not in FUNCTIONS
+            or node.name in keep
+        ]
+        self._scope: dict[str, Any] = {"__name__": "task", "__file__": config.name}
+        self._seed("file")
+        exec(compile(tree, config.name, "exec"), self._scope)  # noqa: S102 - confined by the caller
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        found = self._scope.get(name)
+        if not callable(found):
+            raise TaskError(f"{self.config.name} defines no function {name}()")
+        function: Callable[..., Any] = found
+        return function
+
+    def _seed(self, *purpose: int | str, data: bool = False) -> None:
+        seed_everything(self.config.data_seed if data else self.config.seed, "task", *purpose)
+
+    def model(self) -> nn.Module:
+        """Return a fresh model; the same for the same seed."""
+        self._seed("model")
+        found = self._function("model")(self.config.given)
+        if not isinstance(found, nn.Module):
+            raise TaskError(f"model() must return a torch.nn.Module, not {_kind(found)}")
+        if not any(each.requires_grad for each in found.parameters()):
+            raise TaskError("the model that model() returns has no trainable parameter")
+        return found
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return the optimizer of a model."""
+        found = self._function("optimizer")(model, self.config.given)
+        if not isinstance(found, torch.optim.Optimizer):
+            raise TaskError(f"optimizer() must return a torch.optim.Optimizer, not {_kind(found)}")
+        return found
+
+    def data(self) -> Parts:
+        """Return what a training sees: train and validation, each inputs and targets."""
+        self._seed("data", data=True)
+        found = self._function("data")(self.config.given)
+        if not isinstance(found, tuple | list) or len(found) != 2:
+            raise TaskError("data() must return two parts: train and validation")
+        return {
+            **_as_parts("train", found[0]),
+            **_as_parts("validation", found[1]),
+        }
+
+    def test(self, draw: int | None = None) -> Parts:
+        """Return the test part; with a `draw`, the one that these random numbers give."""
+        self._seed("test", *(() if draw is None else (draw,)), data=True)
+        return _as_parts("test", self._function("test")(self.config.given))
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the mean loss of examples, a scalar."""
+        found = self._function("loss")(output, target)
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            shape = list(found.shape) if isinstance(found, Tensor) else _kind(found)
+            raise TaskError(f"loss() must return a scalar tensor, not {shape}")
+        return found.reshape(())
+
+    def metrics(self, output: Tensor, target: Tensor) -> dict[str, float]:
+        """Return the metrics of examples."""
+        found = self._function("metrics")(output, target)
+        if not isinstance(found, dict) or len(found) > _MAX_METRICS:
+            raise TaskError(f"metrics() must return a dict of at most {_MAX_METRICS} numbers")
+        if self.config.metric not in found:
+            raise TaskError(f"metrics() must return {self.config.metric!r}, which METRIC names")
+        try:
+            return {str(name)[:100]: float(value) for name, value in found.items()}
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TaskError("metrics() must return numbers") from error
+
+    def factor(self, progress: float) -> float:
+        """Return what schedule() multiplies the learning rate by at `progress`, from 0 to 1."""
+        if "schedule" not in self._scope:
+            return 1.0
+        found = self._function("schedule")(progress, self.config.given)
+        try:
+            return float(found)
+        except (TypeError, ValueError) as error:
+            raise TaskError("schedule() must return a number") from error
+
+    def augment(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a training batch as augment() changes it."""
+        if "augment" not in self._scope:
+            return inputs, targets
+        found = self._function("augment")(inputs, targets, self.config.given)
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise TaskError("augment() must return inputs and targets")
+        return found
+
+    @torch.no_grad()
+    def outputs(self, model: nn.Module, inputs: Tensor) -> Tensor:
+        """Return the outputs (N, ...) of a model in evaluation mode."""
+        training = model.training
+        model.eval()
+        parts = []
+        for part in torch.split(inputs, BATCH):
+            parts.append(output_of(model, part))
+        model.train(training)
+        return torch.cat(parts)
+
+
+def output_of(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Return a batch's outputs; raises TaskError unless there is one for each input."""
+    found = model(inputs)
+    if not isinstance(found, Tensor) or not found.dim() or len(found) != len(inputs):
+        shape = list(found.shape) if isinstance(found, Tensor) else _kind(found)
+        raise TaskError(
+            f"the model must return a tensor with one output for each of {len(inputs)} inputs, "
+            f"not {shape}"
+        )
+    return found
+
+
+def seed_everything(*purpose: int | str) -> None:
+    """Seed the global generators of torch, NumPy and Python for a purpose."""
+    seed = derive_seed(*purpose)
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def fingerprint(inputs: Tensor, targets: Tensor) -> str:
+    """Return the SHA-256 over types, shapes and bytes of a part's two tensors."""
+    sha = hashlib.sha256()
+    for tensor in (inputs, targets):
+        sha.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
+        sha.update(_bytes(tensor))
+    return sha.hexdigest()
+
+
+def example_hashes(inputs: Tensor) -> set[bytes]:
+    """Return the SHA-256 of each example's inputs."""
+    size = inputs[0].numel() * inputs.element_size() if len(inputs) else 0
+    data = memoryview(_bytes(inputs))
+    return {hashlib.sha256(data[at * size : (at + 1) * size]).digest() for at in range(len(inputs))}
+
+
+def shared_examples(parts: Parts) -> list[tuple[str, str, int]]:
+    """Return the pairs of parts that have examples with the same inputs, and how many."""
+    names = [name for name in ("train", "validation", "test") if f"{name}.inputs" in parts]
+    hashes = {name: example_hashes(parts[f"{name}.inputs"]) for name in names}
+    return [
+        (one, other, count)
+        for at, one in enumerate(names)
+        for other in names[at + 1 :]
+        if (count := len(hashes[one] & hashes[other]))
+    ]
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    """Return a tensor's bytes, of any type."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    return bytes(flat.view(torch.uint8).numpy().tobytes()) if flat.numel() else b""
+
+
+def _as_parts(name: str, found: Any) -> Parts:
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise TaskError(f"the {name} part must be two tensors: inputs and targets")
+    inputs, targets = found
+    for what, tensor in (("inputs", inputs), ("targets", targets)):
+        if not isinstance(tensor, Tensor) or not tensor.dim() or tensor.is_complex():
+            raise TaskError(f"{what} of the {name} part must be a tensor (N, ...) of numbers")
+        if not bool(torch.isfinite(tensor).all()):
+            raise TaskError(f"{what} of the {name} part hold values that are not finite")
+    if len(inputs) != len(targets) or not len(inputs):
+        raise TaskError(
+            f"the {name} part has {len(inputs)} inputs and {len(targets)} targets; it needs as "
+            "many of one as of the other, and at least one"
+        )
+    return {
+        f"{name}.inputs": inputs.detach().cpu().contiguous().clone(),
+        f"{name}.targets": targets.detach().cpu().contiguous().clone(),
+    }
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__[:100]

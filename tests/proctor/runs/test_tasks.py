@@ -1,0 +1,77 @@
+"""A task, model and data of somebody else, from its file to the verdict."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked import tasks_forked
+from frontdoor import answer, call_here
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "tasks"
+TABULAR = (EXAMPLES / "tabular.py").read_text("utf-8")
+SMALL = ("rows=200", "test_rows=100", "epochs=2", "hidden=8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked() -> Iterator[None]:
+    with tasks_forked():
+        yield
+
+
+def run_task(home: Path, task: Path, *settings: str) -> dict[str, Any]:
+    (run,) = answer(call_here(["run", "--task", task, *settings, "--json"], home=home))["runs"]
+    found: dict[str, Any] = run
+    return found
+
+
+def judge(home: Path, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = answer(call_here(["judge", *options, "--json"], home=home))
+    return found
+
+
+def failed_step(verdict: dict[str, Any]) -> tuple[str, str]:
+    (step,) = (each for each in verdict["steps"] if each["status"] == "failed")
+    return step["name"], step["summary"]
+
+
+def write(folder: Path, source: str, *changes: tuple[str, str]) -> Path:
+    for old, new in changes:
+        assert old in source, old
+        source = source.replace(old, new)
+    path = folder / "task.py"
+    path.write_text(source, "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    home = tmp_path_factory.mktemp("task")
+    return home, run_task(home, EXAMPLES / "tabular.py", *SMALL)
+
+
+def test_task_is_trained_judged_and_repeated_bit_for_bit(
+    honest: tuple[Path, dict[str, Any]],
+) -> None:
+    home, run = honest
+    assert run["state"] == "completed"
+    assert run["metric"] == "accuracy"
+    verdict = judge(home)
+    assert {step["status"] for step in verdict["steps"]} == {"passed"}
+    assert verdict["retrained"] == 1.0
+    assert verdict["scores"]["test_accuracy"] is not None
+    evidence = verdict["steps"][6]["evidence"]
+    assert evidence["unchecked"] == [
+        "gradients, updates and activations are measured beside the task's code"
+    ]
+
+
+def test_other_file_in_the_place_of_the_task_is_rejected(
+    honest: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(honest[0], home)
+    (submission,) = home.glob("runs/*/submission")
+    (submission / "task.py").write_text(TABULAR + "\n# another file\n", "utf-8")
+    assert failed_step(judge(home))[0] == "deliverables"
