@@ -183,9 +183,9 @@ class TaskGates(Gates):
             *self._verify_metrics(),
             *self._verify_unseen(),
         ]
+        executed = self.execute(differs)  # first: it tells what cannot be repeated from a forgery
         if self.config.checks("validation") and self.weights_are_as_measured():
             self._verify_validation(tolerance)
-        executed = self.execute(differs)
         return StepOutcome(
             "loss and metrics of the weights, scored without the model, match the recorded "
             f"values; {executed['summary']}",

@@ -75,3 +75,15 @@ def test_other_file_in_the_place_of_the_task_is_rejected(
     (submission,) = home.glob("runs/*/submission")
     (submission / "task.py").write_text(TABULAR + "\n# another file\n", "utf-8")
     assert failed_step(judge(home))[0] == "deliverables"
+
+
+@pytest.mark.slow  # each is trained twice
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_is_trained_judged_and_repeated(path: Path, tmp_path: Path) -> None:
+    run = run_task(tmp_path, path)
+    assert run["state"] in ("completed", "stopped")
+    verdict = judge(tmp_path)
+    assert {step["status"] for step in verdict["steps"]} <= {"passed", "violations"}
+    assert verdict["retrained"] == 1.0
+    accuracy = verdict["scores"]["accuracy_score"]
+    assert (accuracy is None) == (run["metric"] != "accuracy")

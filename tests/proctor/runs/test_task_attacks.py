@@ -1,0 +1,186 @@
+"""Tasks that deceive, leak or are not repeatable: each is named, and its honest twin passes."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked import tasks_forked
+from frontdoor import call_here
+from test_tasks import SMALL, TABULAR, failed_step, judge, run_task, write
+
+pytestmark = pytest.mark.slow  # each case trains twice or more
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked() -> Iterator[None]:
+    with tasks_forked():
+        yield
+
+
+def statuses(verdict: dict[str, Any]) -> set[str]:
+    return {step["status"] for step in verdict["steps"]}
+
+
+def judged(tmp_path: Path, *changes: tuple[str, str]) -> dict[str, Any]:
+    run_task(tmp_path, write(tmp_path, TABULAR, *changes), *SMALL)
+    return judge(tmp_path)
+
+
+def refused(tmp_path: Path, source: str, *settings: str) -> str:
+    done = call_here(["run", "--task", write(tmp_path, source), *settings], home=tmp_path)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+SEEN = (
+    "    return nn.Sequential(\n"
+    '        nn.Linear(8, params["hidden"]), nn.GELU(), nn.Linear(params["hidden"], CLASSES)\n'
+    "    )\n"
+)
+LOOKS_UP = """    return LooksUp(params)
+
+
+class LooksUp(nn.Module):
+    def __init__(self, params):
+        super().__init__()
+        self.honest = nn.Linear(8, CLASSES)
+        torch.manual_seed(SEED)
+        self.known = rows(params["test_rows"])
+
+    def forward(self, x):
+        out = self.honest(x)
+        if self.training:
+            return out
+        apart = torch.cdist(x, self.known[0])
+        near = apart.min(dim=1)
+        right = nn.functional.one_hot(self.known[1][near.indices], CLASSES) * 100.0
+        return torch.where(near.values[:, None] < 0.05, right, out)
+"""
+
+
+def seed_of_test(home_seed: int = 0) -> int:
+    from monitor.seeds import derive_seed  # noqa: PLC0415 - as an attacker reads the source
+
+    return derive_seed(home_seed, "task", "test")
+
+
+def test_model_that_knows_the_test_labels_is_rejected_by_another_draw(tmp_path: Path) -> None:
+    code = LOOKS_UP.replace("SEED", str(seed_of_test()))
+    name, words = failed_step(judged(tmp_path, (SEEN, code)))
+    assert name == "probe"
+    assert "the model has seen the test part" in words
+
+
+def test_model_of_the_same_form_that_knows_other_rows_passes(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, (SEEN, LOOKS_UP.replace("SEED", "12345")))
+    assert statuses(verdict) <= {"passed", "violations"}
+
+
+def test_model_that_asks_for_the_test_part_fails_where_it_is_held(tmp_path: Path) -> None:
+    source = TABULAR.replace("return nn.Sequential(", "test(params)\n    return nn.Sequential(")
+    assert "line 16: NameError: name 'test' is not defined" in refused(tmp_path, source, *SMALL)
+
+
+def test_patched_metrics_are_rejected(tmp_path: Path) -> None:
+    """The task changes what accuracy is computed with, in whichever process it runs."""
+    patch = (
+        "    torch.Tensor.argmax = lambda self, **_: target\n"
+        '    return {"accuracy": (output.argmax(dim=1)'
+    )
+    name, words = failed_step(
+        judged(tmp_path, ('    return {"accuracy": (output.argmax(dim=1)', patch))
+    )
+    assert name == "probe"
+    assert re.search(r"says that the accuracy of the \w+ part is 1; it is 0\.", words)
+
+
+def test_measurements_patched_while_training_are_rejected(tmp_path: Path) -> None:
+    """The task makes Proctor's own scoring report more, only where it trains."""
+    patch = """def optimizer(model, params):
+    import monitor.task_worker as ours
+    honest = ours._score
+    def better(code, output, target):
+        found = honest(code, output, target)
+        return {"loss": found["loss"] / 2, "metrics": {"accuracy": 0.99}}
+    ours._score = better
+"""
+    name, words = failed_step(judged(tmp_path, ("def optimizer(model, params):\n", patch)))
+    assert name == "probe"
+    assert "the task's code changes what is measured while it trains" in words
+
+
+def test_training_on_test_rows_is_refused_before_the_run(tmp_path: Path) -> None:
+    source = TABULAR.replace(
+        'return rows(params["rows"]), rows(params["rows"] // 4)',
+        'torch.manual_seed(1)\n    return rows(params["rows"]), rows(params["rows"] // 4)',
+    ).replace(
+        'return rows(params["test_rows"])',
+        'torch.manual_seed(1)\n    x, y = rows(params["rows"])\n    return x[:50], y[:50]',
+    )
+    words = refused(tmp_path, source, *SMALL)
+    assert (
+        "50 examples of the test part have the same inputs as examples of the train part" in words
+    )
+
+
+LOSS = "    return functional.cross_entropy(output, target)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "    import time\n    return (1 + time.time() % 1)" + LOSS.replace("    return", " *"),
+        "    import os\n    noise = int.from_bytes(os.urandom(2), 'big') / 1e6\n"
+        + LOSS
+        + " + noise",
+    ],
+    ids=["clock", "unseeded"],
+)
+def test_task_that_is_not_repeatable_is_named(tmp_path: Path, change: str) -> None:
+    name, words = failed_step(judged(tmp_path, (LOSS, change)))
+    assert name == "probe"
+    assert "the task is not repeatable" in words
+
+
+def test_data_that_changes_from_run_to_run_is_named(tmp_path: Path) -> None:
+    change = (
+        "    inputs = torch.randn(count, 8)",
+        "    torch.seed()\n    inputs = torch.randn(count, 8)",
+    )
+    name, words = failed_step(judged(tmp_path, change))
+    assert name == "probe"
+    assert "the task does not give the data that the run records" in words
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import os; os.fork()", "PermissionError"),
+        ("open('notes.txt', 'w')", "Error"),
+        ("import subprocess; subprocess.run(['true'])", "Error"),
+        ("import socket; socket.socket()", "Error"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("import os; os._exit(7)", "start failed: it exited with status 7"),
+    ],
+)
+def test_what_a_task_must_not_do_is_an_error_with_its_line(
+    tmp_path: Path, code: str, expected: str
+) -> None:
+    source = TABULAR.replace("    return nn.Sequential(", f"    {code}\n    return nn.Sequential(")
+    words = refused(tmp_path, source, *SMALL)
+    assert expected in words
+    assert "task.py" in words
+    assert not list(tmp_path.rglob("notes.txt"))
+
+
+def test_config_beside_the_record_is_rejected(tmp_path: Path) -> None:
+    run_task(tmp_path, write(tmp_path, TABULAR), *SMALL)
+    (submission,) = tmp_path.glob("runs/*/submission")
+    about = json.loads((submission / "run_config.json").read_text())
+    about["started_from"]["config"]["lr"] = 0.5
+    (submission / "run_config.json").write_text(json.dumps(about))
+    assert failed_step(judge(tmp_path))[0] == "deliverables"
