@@ -221,6 +221,10 @@ def _start(started: Any, config: JudgeConfig) -> Replay:
 
 def _check_level(started: Any, level: str, spec: Spec) -> None:
     """Raise StepError unless the start is one of a run of this level of evidence."""
+    if level == REPEATABLE and "task" in started.config:
+        if not isinstance(spec, WatchedModel):
+            raise StepError("a task's run cannot start from a model of ours")
+        return
     if level == REPEATABLE:
         if not isinstance(spec, ModelSpec):
             raise StepError("a repeatable run cannot start from a watched model")
@@ -368,7 +372,8 @@ def _follow(replay: Replay, event: Any) -> None:
     """Keep what later steps compare with: measurements, settings, specification, weights."""
     match event:
         case Run.EpochMeasured():
-            _check_measured(event.measured, told=replay.watched or replay.is_task)
+            kinds = (float, type(None)) if replay.is_task else (float,)
+            _check_measured(event.measured, (type(None),) if replay.watched else kinds)
             replay.epochs += 1
             replay.newest = event.measured
             replay.dead.append(
@@ -424,12 +429,11 @@ def _length(measured: Mapping[str, Any]) -> float:
     return length if math.isfinite(length) else math.inf
 
 
-def _check_measured(measured: Mapping[str, Any], *, told: bool) -> None:
+def _check_measured(measured: Mapping[str, Any], kinds: Sequence[type]) -> None:
     """Raise where what later steps read, and no rule does, is missing or of the wrong kind."""
     accuracy = measured["validation"]["accuracy"]
     names = [layer["name"] for layer in measured["layers"]]
-    expected = (float, type(None)) if told else (float,)
-    if type(accuracy) not in expected or any(type(name) is not str for name in names):
+    if type(accuracy) not in kinds or any(type(name) is not str for name in names):
         raise ValueError("validation accuracy must be a float, and each layer must have a name")
 
 
