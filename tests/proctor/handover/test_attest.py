@@ -38,6 +38,11 @@ FILES = [
     "model/weights.safetensors",
     "publisher.pem",
 ]
+GOLDEN = Path(__file__).parents[2] / "golden" / "model_1_bundle"
+GOLDEN_VKEY = (
+    "proctor.local/509b918b2fa5cecfc8bae66891e72615+ee1a746d+"
+    "AXQZmPpkHCPXKqXEJtfWFEd+7Sso2VJfcrm+TmLsPznw"
+)
 CONTENT = {"model.py": b"model = 1\n", "weights.safetensors": b"weights"}
 
 
@@ -146,6 +151,11 @@ def test_claim_that_the_events_do_not_bear_out_is_rejected(home: Path, folder: P
     (folder / "claims.jsonl").write_text("".join(lines))
     with pytest.raises(VerificationError, match=r"^claims\.jsonl: claim 3 does not say what"):
         check_handover(folder, vkey=vkey(home))
+
+
+def test_model_handed_over_by_an_earlier_version_is_verified() -> None:
+    opened = check_handover(GOLDEN, vkey=GOLDEN_VKEY)
+    assert (opened.evidence.verdict, len(opened.files)) == ("PASSED", 4)
 
 
 def test_key_of_another_ledger_is_rejected(home: Path, folder: Path, tmp_path: Path) -> None:
