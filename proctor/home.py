@@ -5,6 +5,7 @@
     runs/RUN/submission/  what a run hands in
     runs/RUN/running.lock held by the process that trains
     tuning/*.lock         held by the process that tunes a model's advice
+    comparing/*.lock      held by the process that carries out a comparison
 
 With PROCTOR_NOTARY a notary keeps ledger and blobs, and ledger/ is a copy of its ledger, brought up
 to date whenever it is looked at.
@@ -149,16 +150,19 @@ class Home:
                 path.unlink(missing_ok=True)
 
     @contextmanager
-    def tuning(self, model: str, *, say: Callable[[str], None]) -> Iterator[None]:
-        """Be the one process of this home that changes a model's advice; wait for another."""
-        name = hashlib.sha256(model.encode()).hexdigest()[:32]
-        path = self.path / "tuning" / f"{name}.lock"
+    def alone(self, subject: str, name: str, *, say: Callable[[str], None]) -> Iterator[None]:
+        """Be the one process of this home with this subject and name; wait for another.
+
+        The subject is "tuning" (of a model's advice) or "comparing" (with a comparison's id).
+        """
+        lock = hashlib.sha256(name.encode()).hexdigest()[:32]
+        path = self.path / subject / f"{lock}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"waiting for another process that tunes {model} (it holds {path})")
+                say(f"waiting for another process that is {subject} {name} (it holds {path})")
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

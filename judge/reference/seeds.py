@@ -186,7 +186,10 @@ def draw(task: Task) -> Task:
 def write_set(
     directory: Path, planned: Sequence[Planned], *, drawn: Sequence[Planned] = ()
 ) -> None:
-    """Write a reference set into a folder; tasks that lie there already are written anew."""
+    """Write a reference set into a folder; tasks that lie there already are written anew.
+
+    Tasks of the folder that no maker made, such as those from history, stay as they are.
+    """
     write_tasks(
         directory,
         [
@@ -201,6 +204,7 @@ def write_set(
             ),
             *(_drawn(one) for one in drawn),
         ],
+        beside=lambda entry: not entry.source.startswith("made: "),
     )
 
 

@@ -15,6 +15,8 @@ import math
 import os
 import selectors
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -87,6 +89,8 @@ def outside_policy(name: str) -> OutsidePolicy | None:
             raise PolicyError(f"{name}: {error}") from error
         if not command:
             raise PolicyError("exec: needs a command, as in --policy 'exec:python agent.py'")
+        if shutil.which(command[0]) is None:
+            raise PolicyError(f"{name}: {command[0]} is not a program that can be started")
         return process_policy(command)
     if ":" in name:
         module, _, attribute = name.partition(":")
@@ -94,8 +98,11 @@ def outside_policy(name: str) -> OutsidePolicy | None:
     for found in entry_points(group=GROUP, name=name):
         try:
             return _of_class(found.value, found.load())
-        except (AttributeError, ImportError) as error:
-            raise PolicyError(f"the policy {name} cannot be loaded: {error}") from error
+        except PolicyError:
+            raise
+        except (Exception, SystemExit) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise PolicyError(f"the policy {name} cannot be loaded: {what}") from error
     return None
 
 
@@ -120,7 +127,7 @@ def _load(module: str, attribute: str) -> Any:
         raise PolicyError(f"{module} cannot be imported: {error}") from error
     except AttributeError as error:
         raise PolicyError(f"{module} has no {attribute!r}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyError(
             f"{module} cannot be imported: {type(error).__name__}: {error}"
         ) from error
@@ -131,7 +138,7 @@ def _load(module: str, attribute: str) -> Any:
 def _of_class(name: str, kind: Any) -> OutsidePolicy:
     try:
         policy = kind()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyError(
             f"{name} cannot be made without arguments: {type(error).__name__}: {error}"
         ) from error
@@ -209,7 +216,8 @@ def _finite(value: Any) -> Any:
 class _Process:
     """A program that is asked one line and answers one line, as often as there is a question.
 
-    One that is too slow or says too much is ended; the next question starts it anew.
+    One that is too slow or says too much is ended, with what it started in its process group; the
+    next question starts it anew.
     """
 
     def __init__(self, command: list[str], seconds: float) -> None:
@@ -261,27 +269,39 @@ class _Process:
                             raise AnswerError("the process ended without an answer")
                         found += part
         answer, _, more = found.partition(b"\n")
-        if more:
+        if more or sent < len(line):
             self._end()
-            raise AnswerError("the process wrote more than one line, and was ended")
+            why = "wrote more than one line" if more else "answered before it had read the question"
+            raise AnswerError(f"the process {why}, and was ended")
         return answer
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._child is None or self._child.poll() is not None:
+        if self._child is None or self._child.poll() is not None or self._has_said():
             self._end()
-            hidden = {name for name in os.environ if any(each in name for each in _SECRETS)}
+            hidden = {n for n in os.environ if any(each in n.upper() for each in _SECRETS)}
             self._child = subprocess.Popen(  # noqa: S603 - the command that the user gave
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={name: value for name, value in os.environ.items() if name not in hidden},
+                start_new_session=True,  # so that it can be ended with what it starts
             )
             assert self._child.stdin is not None
             os.set_blocking(self._child.stdin.fileno(), False)
         return self._child
 
+    def _has_said(self) -> bool:
+        """Return whether something was said that answers no question: a second answer, say."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._child.stdout, selectors.EVENT_READ)
+            return bool(ready.select(0))
+
     def _end(self) -> None:
         if self._child is not None:
+            with suppress(OSError):
+                os.killpg(self._child.pid, signal.SIGKILL)
             self._child.kill()
             self._child.wait()
             for stream in (self._child.stdin, self._child.stdout):

@@ -1,5 +1,6 @@
 """`proctor compare`, which trains and judges."""
 
+import errno
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from aggregates.comparison import Cell
 from judge.config import JudgeConfig
+from ledger.errors import LedgerError
 from monitor.config import RunConfig
 from proctor.cli.command_group import Output
 from proctor.cli.compare_table import Standing, standings
@@ -28,6 +30,8 @@ from proctor.runs.comparison import (
 )
 from proctor.runs.comparison import compare as carry_out
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EROFS)
 
 
 def compare(
@@ -70,7 +74,13 @@ def compare(
                 error_console.print(words(failed))
 
         comparison = carry_out(
-            home, log, plan, work=train_and_judge, workers=workers, on_done=on_done
+            home,
+            log,
+            plan,
+            work=train_and_judge,
+            workers=workers,
+            on_done=on_done,
+            say=lambda text: error_console.print(words(text)),
         )
     rows = read_cells(home, str(comparison.id))
     table = standings(rows, [choice.name for choice in choices])
@@ -99,10 +109,25 @@ def train_and_judge(job: Job) -> Outcome:
         with home.open_log() as log:
             train_cell(job, home, log)
             report = judge_here(home, log, UUID(job.run), config=JudgeConfig.for_own_run())
-    except Exception as error:  # whatever it is, the cell has failed and is counted
-        return Outcome(None, f"{type(error).__name__}: {error}"[:500])
+    except Exception as error:  # whatever else it is, the cell has failed and is counted
+        what = f"{type(error).__name__}: {error}"[:500]
+        if is_of_machine(error):
+            return Outcome(None, None, stopped=what)
+        return Outcome(None, what)
     failed = next((step for step in report.steps if step.status == "failed"), None)
     return Outcome(report.audit_id, None if failed is None else f"hard fail: {failed.summary}")
+
+
+def is_of_machine(error: BaseException) -> bool:
+    """Return whether an error says nothing of a policy: a full disk, a ledger out of reach."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, LedgerError | MemoryError):
+            return True
+        if isinstance(found, OSError) and found.errno in _FULL:
+            return True
+        found = found.__cause__
+    return False
 
 
 def _tell(found: dict[str, Any], table: Sequence[Standing], rows: Sequence[Any]) -> None:

@@ -155,7 +155,7 @@ def _tuning(home: Home, model: str) -> AbstractContextManager[None]:
         raise ProctorError(
             f"MODEL must be a model's name of 1 to {MAX_NAME} printable characters, not {model!r}"
         )
-    return home.tuning(model, say=lambda text: error_console.print(words(text)))
+    return home.alone("tuning", model, say=lambda text: error_console.print(words(text)))
 
 
 def _steer(home: Home, model: str, order: str) -> Output:

@@ -184,7 +184,7 @@ class Tuner:
         """Be the one process that tunes the model, with what others have recorded meanwhile."""
         model = self._settings.model
         home = self._home
-        with nullcontext() if home is None else home.tuning(model, say=self._say):
+        with nullcontext() if home is None else home.alone("tuning", model, say=self._say):
             self.advice = open_advice(self._log, model)
             yield
 

@@ -7,8 +7,10 @@ I/O: reads a file of conditions; appends to the home's ledger; starts processes.
 """
 
 import os
+import threading
+import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -57,6 +59,7 @@ class Outcome:
 
     audit: str | None
     problem: str | None
+    stopped: str | None = None  # why the cell could not be carried out, whoever decides
 
 
 Work = Callable[[Job], Outcome]  # raises nothing
@@ -71,17 +74,26 @@ class Plan:
     seeds: tuple[int, ...]
     name: str = ""
 
+    @property
+    def id(self) -> UUID:
+        """The comparison's id."""
+        return Comparison.id_of(**self._told)
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        return {
+            "policies": [each.to_dict() for each in self.policies],
+            "conditions": {name: _seedless(config) for name, config in self.conditions.items()},
+            "seeds": self.seeds,
+            "name": self.name,
+        }
+
     def open(self, log: LedgerApplication) -> Comparison:
         """Return the comparison as far as it has come; begin it if it is new."""
-        policies = [each.to_dict() for each in self.policies]
-        conditions = {name: _seedless(config) for name, config in self.conditions.items()}
-        found = Comparison.id_of(policies, conditions, self.seeds, self.name)
         try:
-            return log.repository.get(found)
+            return log.repository.get(self.id)
         except AggregateNotFoundError:
-            begun = Comparison.start(
-                policies=policies, conditions=conditions, seeds=self.seeds, name=self.name
-            )
+            begun = Comparison.start(**self._told)
             log.save(begun)
             return begun
 
@@ -97,7 +109,7 @@ def read_conditions(path: Path | None, base: RunConfig) -> dict[str, RunConfig]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProctorError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise ProctorError(f"{path} is not valid TOML: {error}") from error
     if not tables or not all(isinstance(each, dict) for each in tables.values()):
         raise ProctorError(
@@ -105,6 +117,8 @@ def read_conditions(path: Path | None, base: RunConfig) -> dict[str, RunConfig]:
         )
     found = {}
     for name, table in tables.items():
+        if "seed" in table:
+            raise ProctorError(f"{path}, condition {name}: remove seed; --seeds sets the seeds")
         settings = {key: value for key, value in table.items() if key not in _PROVOCATION}
         try:
             config = RunConfig.from_dict({**base.to_dict(), **settings})
@@ -124,44 +138,72 @@ def compare(
     work: Work,
     workers: int | None,
     on_done: OnDone,
+    say: Callable[[str], None],
 ) -> Comparison:
     """Train and judge what is missing of a comparison; return it when every cell is done.
 
-    `work` does so for one cell, in another process.
+    `work` does so for one cell, in another process. Raises ProctorError if a cell could not be
+    carried out for a reason that is none of its policy's; such a cell stays open.
     """
     for config in plan.conditions.values():
         prepare(config)  # before anything is recorded
-    comparison = plan.open(log)
-    if comparison.ended:
-        return comparison
-    record_installed(log, may=home.may_append)
-    missing = [cell for cell in comparison.cells if cell not in comparison.done]
+    with home.alone("comparing", str(plan.id), say=say):
+        comparison = plan.open(log)
+        if not comparison.ended:
+            record_installed(log, may=home.may_append)
+            _complete(home, log, plan, comparison, work=work, workers=workers, on_done=on_done)
+    return comparison
+
+
+def _complete(
+    home: Home,
+    log: LedgerApplication,
+    plan: Plan,
+    comparison: Comparison,
+    *,
+    work: Work,
+    workers: int | None,
+    on_done: OnDone,
+) -> None:
     choices = {choice.name: choice for choice in plan.policies}
     total = len(comparison.cells)
-    jobs = list[Job]()
-    for cell in missing:
+
+    def allot(cell: Cell) -> Job:
         before = comparison.runs.get(cell)
-        ended = None if before is None else _own_end(log, before)
-        run = before if ended and before is not None else str(uuid4())
+        run = before if before is not None and _is_done(log, before) else str(uuid4())
         if run != before:
             comparison.allot(cell, run)
         config = replace(plan.conditions[cell.condition], seed=cell.seed)
-        jobs.append(Job(home.path, cell, run, config, choices[cell.policy]))
+        return Job(home.path, cell, run, config, choices[cell.policy])
+
+    def allot_again(job: Job) -> Job:
+        again = allot(job.cell)
+        log.save(comparison)
+        return again
+
+    jobs = [allot(cell) for cell in comparison.cells if cell not in comparison.done]
     log.save(comparison)
-    for job, outcome in _carry_out(jobs, work, workers or os.cpu_count() or 1):
+    done = _carry_out(jobs, work, workers or os.cpu_count() or 1, allot_again)
+    for job, outcome in done:
+        if outcome.stopped is not None:
+            done.close()
+            raise ProctorError(
+                f"the comparison stopped: {outcome.stopped}; the same command continues it"
+            )
         comparison.finish(job.cell, audit=outcome.audit, problem=outcome.problem)
         log.save(comparison)
         on_done(len(comparison.done), total, job.cell, outcome.problem)
     comparison.end()
     log.save(comparison)
-    return comparison
 
 
-def _carry_out(jobs: Sequence[Job], work: Work, workers: int) -> Iterator[tuple[Job, Outcome]]:
+def _carry_out(
+    jobs: Sequence[Job], work: Work, workers: int, again: Callable[[Job], Job]
+) -> Generator[tuple[Job, Outcome]]:
     """Yield each job with its outcome; one whose process dies fails alone.
 
     When a process of several dies, nobody knows which job it was: each job that is left then has a
-    process of its own.
+    process of its own, and another run if its run was cut off.
     """
     left = list(jobs)
     try:
@@ -169,7 +211,7 @@ def _carry_out(jobs: Sequence[Job], work: Work, workers: int) -> Iterator[tuple[
             left.remove(job)
             yield job, outcome
     except BrokenProcessPool:
-        for job in left:
+        for job in map(again, left):
             try:
                 yield from _in_pool([job], work, 1)
             except BrokenProcessPool:
@@ -179,7 +221,12 @@ def _carry_out(jobs: Sequence[Job], work: Work, workers: int) -> Iterator[tuple[
 def _in_pool(jobs: Sequence[Job], work: Work, workers: int) -> Iterator[tuple[Job, Outcome]]:
     if not jobs:
         return
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(
+        min(workers, len(jobs)),
+        mp_context=get_context("spawn"),
+        initializer=_end_with_parent,
+        initargs=(os.getpid(),),
+    )
     try:
         waiting = {pool.submit(work, job): job for job in jobs}
         for future in as_completed(waiting):
@@ -188,9 +235,20 @@ def _in_pool(jobs: Sequence[Job], work: Work, workers: int) -> Iterator[tuple[Jo
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _end_with_parent(parent: int) -> None:
+    """End this process when the one that started it is killed: nobody would take its results."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def train_cell(job: Job, home: Home, log: LedgerApplication) -> None:
-    """Train a cell's run in this process, unless it has ended by itself."""
-    if _own_end(log, job.run) is None:
+    """Train a cell's run in this process, unless that was done before."""
+    if not _is_done(log, job.run):
         train_run(
             home,
             log,
@@ -210,13 +268,13 @@ _SILENT = Watching(
 )
 
 
-def _own_end(log: LedgerApplication, run_id: str) -> str | None:
-    """Return how a run ended by itself; None where it did not, or was never begun."""
+def _is_done(log: LedgerApplication, run_id: str) -> bool:
+    """Return whether a run ended by itself."""
     try:
         run: Run = log.repository.get(UUID(run_id))
     except AggregateNotFoundError:
-        return None
-    return run.end_reason if run.end_reason in OWN_ENDS else None
+        return False
+    return run.end_reason in OWN_ENDS
 
 
 def _seedless(config: RunConfig) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Policies that somebody else wrote: a class, or a process that speaks JSON lines."""
 
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -108,10 +110,16 @@ def test_class_that_raises_or_answers_nonsense_is_a_silence(
         ("json:JSONDecoder", "has no method decide"),
         ("exec:", "exec: needs a command"),
         ("exec:'", "No closing quotation"),
+        ("exec:no-such-agent --fast", "no-such-agent is not a program that can be started"),
+        ("script_that_ends:Agent", "script_that_ends cannot be imported: SystemExit: 3"),
         ("oracle", "unknown policy 'oracle'"),
     ],
 )
-def test_policy_that_cannot_be_had_is_named(name: str, words: str) -> None:
+def test_policy_that_cannot_be_had_is_named(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script_that_ends.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(PolicyError, match=words):
         create_policy(name)
 
@@ -131,3 +139,58 @@ def test_run_is_decided_by_a_process_and_by_a_class(tmp_path: Path) -> None:
         (run,) = answer(done)["runs"]
         assert run["applied"] >= 1
         assert run["policy_name"] in {"process", "class"}
+
+
+SECOND_LATER = """
+import sys, time
+for line in sys.stdin:
+    print('{"decisions": []}', flush=True)
+    time.sleep(0.2)
+    print('{"decisions": ["stale"]}', flush=True)
+"""
+UNREAD = "print('{\"decisions\": []}', flush=True); import time; time.sleep(60)"
+LEAVES_A_CHILD = """
+import os, subprocess, sys
+child = subprocess.Popen(["sleep", "600"])
+open(sys.argv[1], "w").write(str(child.pid))
+input()
+print("{}", flush=True)
+input()
+"""
+
+
+def test_second_answer_is_not_taken_for_the_next_question(
+    tmp_path: Path, seen: Observation
+) -> None:
+    policy = process_policy(program(tmp_path, SECOND_LATER))
+    for _ in range(2):
+        (said,) = policy.decide(seen)
+        assert "there is no decision on it" in said.decision.justification
+        time.sleep(0.4)
+
+
+def test_answer_before_the_question_was_read_is_none(tmp_path: Path, seen: Observation) -> None:
+    long = replace(seen, history=seen.history * 300)  # more than a pipe holds
+    policy = process_policy(program(tmp_path, UNREAD), seconds=5.0)
+    (said,) = policy.decide(long)
+    assert "answered before it had read the question" in said.decision.justification
+
+
+def test_program_is_ended_with_what_it_started(tmp_path: Path, seen: Observation) -> None:
+    policy = process_policy([*program(tmp_path, LEAVES_A_CHILD), str(tmp_path / "child")])
+    policy.decide(seen)
+    child = int((tmp_path / "child").read_text(encoding="utf-8"))
+    assert is_alive(child)
+    del policy
+    deadline = time.monotonic() + 10
+    while is_alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_alive(child)
+
+
+def is_alive(number: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

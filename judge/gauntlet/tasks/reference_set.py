@@ -11,7 +11,7 @@ I/O: reads a folder, or a commit of a repository; writes a folder.  Units: bytes
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -163,14 +163,22 @@ def load(
     return _parse(files, scorers)
 
 
-def write_tasks(folder: Path, tasks: Sequence[Task], *, add: bool = False) -> list[Path]:
+def write_tasks(
+    folder: Path,
+    tasks: Sequence[Task],
+    *,
+    add: bool = False,
+    beside: Callable[[TaskEntry], bool] | None = None,
+) -> list[Path]:
     """Write a set into a folder; return the files that were written.
 
     With `add` the tasks join the set that lies there: a task with the same name gets the new entry
-    and keeps its files.
+    and keeps its files. Without it they replace the set, except for the tasks that `beside` keeps.
     """
     entries = {entry.task_id: entry for entry in (_read_entries(folder) if add else ())}
     entries |= {task.task_id: task.entry for task in tasks}
+    if beside is not None and (folder / MANIFEST).exists():
+        entries |= {entry.task_id: entry for entry in _read_entries(folder) if beside(entry)}
     listed = msgspec.to_builtins([*entries.values()])
     files = {MANIFEST: _text({"version": 1, "tasks": listed})}
     for task in tasks:

@@ -25,7 +25,6 @@ DEFECTS = {
     "policies/hindsight.py": "def last_effects(seen, hindsight=None):\n    return {}\n",
     "policies/offers.py": "def offers(rule, seen):\n    return {}\n",
     "policies/playbook.py": "PlaybookPolicy.decide = lambda self, observation: []\n",
-    "policies/prompts/playbook.md": "**R7, R6, R4, R5, R1, R2, R3**\n",
 }
 # In a process of its own: it forks, and what is loaded here is none of its business.
 _ASK = """

@@ -23,7 +23,14 @@ from aggregates.playbook import DEFER, NO_ACTION
 from aggregates.rules import RULES
 from judge.gauntlet.errors import CandidateError, GauntletError, TaskError
 from judge.gauntlet.tasks.drawing import drawn, told_seed
-from judge.gauntlet.tasks.reference_set import Task, gaps, load, message_of, write_snapshot
+from judge.gauntlet.tasks.reference_set import (
+    Task,
+    gaps,
+    load,
+    message_of,
+    write_snapshot,
+    write_tasks,
+)
 from judge.gauntlet.tasks.scoring import Score
 from judge.reference.observations import from_plain, to_plain
 from judge.reference.oracle import expected_answers
@@ -164,6 +171,17 @@ def test_reference_set_is_what_its_makers_make(tmp_path: Path) -> None:
     for task_id in known.keys() - anew:
         task, again = known[task_id], written.task(task_id)
         assert again.sha256 == task.sha256, f"{task_id} has to be written anew"
+
+
+def test_tasks_that_no_maker_made_stay_when_the_set_is_written_anew(tmp_path: Path) -> None:
+    others = [task for task in LOADED.tasks if not task.entry.source.startswith("made: ")][:2]
+    write_tasks(tmp_path, [*others, TASKS["rescue-dead-easy"]])
+    write_set(tmp_path, [one for one in PLAN if one.task_id == "silent-easy"])
+    written = load(tmp_path, scorers=SCORERS)
+    assert {task.task_id for task in written.tasks} == {
+        "silent-easy",
+        *(task.task_id for task in others),
+    }
 
 
 @pytest.fixture(scope="module")

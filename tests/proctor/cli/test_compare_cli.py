@@ -1,5 +1,6 @@
 """Comparisons of policies from the front door: the table, failures, what was cut off."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 from frontdoor import answer, call, call_here
 
+from ledger.errors import StorageError
+from monitor.errors import MonitorError
+from proctor.cli.compare_jobs import is_of_machine
 from proctor.cli.compare_table import standings
 
 SMALL = [
@@ -52,6 +56,8 @@ def test_differences_are_of_pairs_and_a_failed_run_counts_as_nothing() -> None:
         ("[hot\n", "is not valid TOML"),
         ("[hot]\nlrr = 3.0", "condition hot: unknown key lrr; did you mean lr?"),
         ('[hot]\nprovoke = "fire"', "condition hot: "),
+        ("[hot]\nseed = 7", "condition hot: remove seed; --seeds sets the seeds"),
+        ("a = " + 2_000 * "[", "is not valid TOML"),
         ('[hot]\nnumerics = "portable"\nthreads = 1', "have the same numerics"),
     ],
 )
@@ -109,16 +115,27 @@ def wait_for_results(home: Path, count: int) -> None:
     raise AssertionError("no results")
 
 
+ODD = """
+import os, time
+
+class Kills:
+    def decide(self, seen):
+        os._exit(3)
+
+class Takes:
+    def decide(self, seen):
+        time.sleep(2)
+        return []
+"""
+
+
 @pytest.mark.slow  # trains
-def test_policy_that_fails_is_counted(tmp_path: Path) -> None:
-    (tmp_path / "odd.py").write_text(
-        "import os\n\n\nclass Odd:\n    def decide(self, seen):\n        os._exit(3)\n",
-        encoding="utf-8",
-    )
+def test_policy_that_kills_its_process_fails_alone(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(ODD, encoding="utf-8")
     done = call(
         [
-            *("compare", *SMALL, "lr=3.0", "--seeds", "1", "--json"),
-            *("--policy", "nothing", "--policy", "odd:Odd"),
+            *("compare", *SMALL, "lr=3.0", "--seeds", "1", "--workers", "2", "--json"),
+            *("--policy", "odd:Takes", "--policy", "odd:Kills"),
         ],
         home=tmp_path / "home",
         cwd=tmp_path,
@@ -126,3 +143,29 @@ def test_policy_that_fails_is_counted(tmp_path: Path) -> None:
     first, second = answer(done)["standings"]
     assert (first["failed"], second["failed"]) == (0, 1)
     assert second["accuracy"] == 0.0
+    (problem,) = {row["problem"] for row in answer(done)["cells"]} - {None}
+    assert problem == "the process that trained it died"
+
+
+@pytest.mark.slow  # trains
+def test_two_processes_of_one_comparison_take_turns(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "proctor", "compare", *SMALL, "--seeds", "1", "--json"]
+    command += ["--home", str(tmp_path / "home")]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+    told = [child.communicate() for child in both]
+    assert [child.returncode for child in both] == [0, 0], told
+    assert told[0][0] == told[1][0]
+    assert sum("waiting for another process that is comparing" in each[1] for each in told) == 1
+    runs = call(
+        ["sql", "SELECT COUNT(*) AS n FROM runs", "--format", "json"], home=tmp_path / "home"
+    )
+    assert answer(runs)[0]["n"] == 2
+
+
+def test_errors_of_the_machine_are_not_held_against_a_policy() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    wrapped = MonitorError("run failed")
+    wrapped.__cause__ = full
+    assert all(map(is_of_machine, (full, wrapped, StorageError("locked"), MemoryError())))
+    assert not any(map(is_of_machine, (MonitorError("no"), ConnectionError("refused"))))
