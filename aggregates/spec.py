@@ -15,6 +15,7 @@ from aggregates.declared import build, check_fields, one_of
 from aggregates.errors import SpecError
 
 ACTIVATIONS = ("gelu", "leaky_relu", "prelu", "relu")
+SWAPPED_IN = ("gelu", "leaky_relu", "relu")  # in a watched model: those without parameters
 NORMS = ("batch", "none")
 MAX_BLOCKS = 32
 MAX_WIDTH = 1024  # channels
@@ -230,6 +231,11 @@ def _swap_watched(spec: WatchedModel, edit: Edit) -> WatchedModel:
     if edit.block is not None and edit.block >= len(spec.activations):
         raise SpecError(
             f"there is no activation {edit.block}: the model has {len(spec.activations)}"
+        )
+    if edit.to not in SWAPPED_IN:
+        raise SpecError(
+            f"{edit.to} has parameters of its own, which the loop's optimizer would not train; "
+            f"choose {' or '.join(SWAPPED_IN)}"
         )
     activations = tuple(
         replace(each, kind=edit.to) if edit.block in (None, number) else each

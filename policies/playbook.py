@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from aggregates.decisions import Decision, Observation
 from aggregates.playbook import DEFER, FACTORS, MAX_ACCUMULATION, MAX_LR, MIN_LR
 from aggregates.rules import RULE_TITLES, RuleEvaluation
-from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
+from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, WatchedModel
 from policies.numbers import PlaybookNumbers, load_numbers
 
 AT_LIMIT = "every remedy of the playbook is at its limit"
@@ -59,7 +59,7 @@ class PlaybookPolicy:
                 first = None if wait.lets_others_act else rule
                 continue
             remedy = _REMEDIES[rule](self.numbers, observation, evaluation)
-            if remedy is None:
+            if remedy is None or not _offered(remedy, observation):
                 decisions.append(_defer(rule, AT_LIMIT))
                 continue
             first = rule
@@ -116,6 +116,11 @@ class PlaybookPolicy:
 class _Wait:
     reason: str
     lets_others_act: bool
+
+
+def _offered(remedy: "_Remedy", seen: Observation) -> bool:
+    """Return whether the remedy can be carried out, which is a question in a watched loop only."""
+    return not isinstance(seen.spec, WatchedModel) or remedy.direction in seen.spec.offers
 
 
 def _r7(numbers: PlaybookNumbers, seen: Observation, evaluation: RuleEvaluation) -> _Remedy | None:
@@ -198,7 +203,8 @@ def _r5(_: PlaybookNumbers, seen: Observation, __: RuleEvaluation) -> _Remedy | 
 
 def _swap(seen: Observation, why: str) -> _Remedy:
     # The first changes the outputs least where inputs are far below zero, and still has a slope.
-    order = ("leaky_relu", "gelu", "prelu")
+    watched = isinstance(seen.spec, WatchedModel)
+    order = ("leaky_relu", "gelu") if watched else ("leaky_relu", "gelu", "prelu")
     now = seen.spec.blocks[-1].activation
     to = order[(order.index(now) + 1) % len(order)] if now in order else order[0]
     return _Remedy("swap_activation", {"to": to}, why)

@@ -151,7 +151,7 @@ GROUP BY ALL
 ORDER BY f.rule, told DESC;
 
 -- ## What did the loss do after each kind of remedy?
--- Validation loss in the epoch of the remedy and three epochs later, if both are finite.
+-- Measured validation loss in the epoch of the remedy and three epochs later, if both are finite.
 -- = direction, remedies, change, better
 SELECT
     d.direction,
@@ -162,7 +162,9 @@ FROM remedies AS r
 JOIN decisions AS d ON d.run_id = r.run_id AND d.number = r.decision
 JOIN epochs AS before ON before.run_id = r.run_id AND before.epoch = r.epoch
 JOIN epochs AS later ON later.run_id = r.run_id AND later.epoch = r.epoch + 3
-WHERE r.outcome = 'applied' AND ISFINITE(before.val_loss) AND ISFINITE(later.val_loss)
+WHERE
+    r.outcome = 'applied' AND NOT before.losses_reported
+    AND ISFINITE(before.val_loss) AND ISFINITE(later.val_loss)
 GROUP BY d.direction
 ORDER BY change;
 
@@ -327,7 +329,7 @@ GROUP BY ALL
 ORDER BY o.kind, o.name;
 
 -- ## What was each answer to a rule worth?
--- By rule, side and remedy, over all runs.
+-- By rule, side and remedy, over all runs but watched ones.
 -- = rule, side, direction, decisions, silenced, not_silenced, violations, advantage, reward
 SELECT rule, side, direction, decisions, silenced, not_silenced, violations, advantage, reward
 FROM rule_credit

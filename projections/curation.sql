@@ -397,8 +397,9 @@ SELECT
 FROM decision_rewards AS r
 JOIN citations AS c USING (run_id, number)
 LEFT JOIN sides AS e ON e.run_id = r.run_id AND e.epoch = r.epoch AND e.rule = c.rule
+SEMI JOIN (FROM runs WHERE level = 'repeatable') AS l ON l.run_id = r.run_id
 GROUP BY ALL;
-COMMENT ON VIEW rule_credit IS 'The outcome of each direction taken for each rule, by author';
+COMMENT ON VIEW rule_credit IS 'The outcome of each direction taken for each rule, by author, without watched runs';
 COMMENT ON COLUMN rule_credit.rule IS 'R1 to R7';
 COMMENT ON COLUMN rule_credit.side IS 'On which its signal had left the band';
 COMMENT ON COLUMN rule_credit.direction IS 'The remedy asked for, or defer';

@@ -100,7 +100,9 @@ specs AS MATERIALIZED (
                 AND 2 * list_max(TRY_CAST(spec ->> '$.blocks[*].width' AS INTEGER[])) > b.most_width,
                 false
             ),
-            'complete': coalesce(
+            -- A watched model offers no other remedy of R6 than the swap.
+            'watched': coalesce(json_type(spec, '$.offers') = 'ARRAY', false),
+            'complete': coalesce(json_type(spec, '$.offers') = 'ARRAY', false) OR coalesce(
                 spec ->> '$.norm' <> 'none'
                 AND NOT list_contains(spec ->> '$.blocks[*].norm', 'none')
                 AND NOT list_contains(spec ->> '$.blocks[*].residual', 'false'),
@@ -172,7 +174,9 @@ OR CASE s.rule
         CASE s.side WHEN 'low' THEN coalesce(p.lr, e.lr) * f.least > b.most_lr ELSE e.lr / f.least < b.least_lr END
     WHEN 'R2' THEN
         CASE s.side WHEN 'high' THEN e.batch_size % 2 = 1
-        ELSE f.least * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS DOUBLE) END
+        ELSE f.least * e.batch_size * e.accumulation > TRY_CAST(t.data ->> '$.sizes.train' AS DOUBLE)
+            OR s.model.watched AND f.least * e.batch_size > TRY_CAST(t.config ->> '$.max_batch_size' AS DOUBLE)
+        END
     WHEN 'R4' THEN s.model.largest
     WHEN 'R6' THEN
         s.model.complete

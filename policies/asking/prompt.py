@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from aggregates.decisions import Observation, PastDecision
 from aggregates.rules import RULE_TITLES, RULES, RulesConfig, fired_in_precedence
 from aggregates.situation import TASK, describe_observation
-from aggregates.spec import WatchedModel
+from aggregates.spec import SWAPPED_IN, WatchedModel
 from aggregates.strategy import Effect, phases, remedy_effects
 from policies.evidence import decisions_to_show, epochs_to_show
 from policies.hindsight import NO_HINDSIGHT, Hindsight, fired_by_epoch
@@ -269,7 +269,8 @@ def _watched_model(spec: WatchedModel) -> str:
     lines = [
         f"a model of class {spec.model} with {spec.parameters} parameters, trained by its owner's "
         "loop",
-        f"only these remedies can be carried out: {', '.join(spec.offers)}",
+        f"only these remedies can be carried out: {', '.join(spec.offers)}; "
+        f"swap_activation takes {', '.join(SWAPPED_IN)}",
     ]
     lines += [
         f"block {number}: activation {each.kind} at {each.name}"

@@ -1,22 +1,46 @@
 """A training loop of one's own under watch, from the Python API to the verdict."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from chat_server import ChatServer, act, decide
 from frontdoor import answer, call_here
 from judge_cases import events_of
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import proctor
+from aggregates.decisions import Decision, Observation
+from aggregates.playbook import REMEDIES
 from aggregates.run import Run
 from monitor.errors import WatchError
 
 X = torch.randn(1_000, 20, generator=torch.Generator().manual_seed(0))
 Y = (X @ torch.randn(20, 3, generator=torch.Generator().manual_seed(1))).argmax(dim=1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Steps on 50 examples are slower on several threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Says:
+    """A policy that answers the rules that are due as it is told to."""
+
+    name = "says"
+
+    def __init__(self, answer: Callable[[Observation], Sequence[Decision]]) -> None:
+        self.decide = answer
+
+    def describe(self) -> dict[str, Any]:
+        return {}
 
 
 def mlp() -> nn.Module:
@@ -166,3 +190,141 @@ def test_framework_that_takes_the_step_itself_gives_the_same_measurements(tmp_pa
                 run.validate(loss=1.0)
         found.append(epochs_of(home, run.id))
     assert found[0] == found[1]
+
+
+def train_few(model: nn.Module, run: proctor.WatchedRun, epochs: int) -> list[str]:
+    """Train two steps an epoch; return what was decided."""
+    said = []
+    for _ in run.epochs(epochs):
+        for at in (0, 100):
+            loss = cross_entropy(model(X[at : at + 100]), Y[at : at + 100])
+            loss.backward()  # type: ignore[no-untyped-call]  # has no types
+            run.step(loss)
+        said += run.validate(loss=loss.detach())  # type: ignore[arg-type]  # a scalar
+    return said
+
+
+def test_playbook_swaps_an_activation_of_the_model_itself(tmp_path: Path) -> None:
+    model = mlp()
+    with torch.no_grad():
+        model[0].bias.fill_(-100)  # type: ignore[index,operator,union-attr]  # no unit lives
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with proctor.watch(model, optimizer, name="dead", batch_size=100, home=tmp_path) as run:
+        said = train_few(model, run, 8)
+    assert said[0] == "swap_activation for R6: applied"
+    assert type(model[1]) is nn.LeakyReLU  # type: ignore[index]
+    assert "decrease_lr for R6: deferred" not in said
+    report = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
+    assert (report["hard_fail"], report["violations"]) == (False, [])
+    told = call_here(["replay", run.id], home=tmp_path)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "dead, level measured, policy playbook" in told.stdout
+    assert "1.activation relu -> leaky_relu" in told.stdout
+    again = call_here(["replay", run.id, "--execute"], home=tmp_path)
+    assert again.returncode == 2
+    assert "a watched run cannot be trained again" in again.stderr
+    why = call_here(["curate", "why", run.id], home=tmp_path)
+    assert why.stdout.splitlines()[0].endswith(
+        "because it was watched in a loop of its owner, and nobody can train it again."
+    )
+    shown = call_here(["show", run.id], home=tmp_path).stdout
+    assert "level measured: hooks saw the live model" in shown
+    assert "not possible" in shown
+    columns = "level, verdict, accuracy_score, retrained"
+    sql = f"SELECT {columns} FROM run_summary"
+    (row,) = answer(call_here(["sql", sql, "--json"], home=tmp_path))
+    assert list(row.values()) == ["measured", "consistent", None, 0.0]
+
+
+def test_starting_weights_come_back_with_an_empty_optimizer(tmp_path: Path) -> None:
+    def afresh(seen: Observation) -> list[Decision]:
+        params = {"lr": seen.settings.lr / 10, "clip_norm": 0.5, "reinitialise": True}
+        return [Decision.of(seen.due[:1], "decrease_lr", params, "Begin again.")]
+
+    model = mlp()
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3.0)
+    with proctor.watch(
+        model, optimizer, name="afresh", batch_size=100, policy=Says(afresh), home=tmp_path
+    ) as run:
+        assert train_few(model, run, 1) == ["decrease_lr for R7: applied"]
+        assert all(map(torch.equal, start, model.parameters()))
+        assert not optimizer.state
+        assert (run.lr, run.clip_norm) == (0.3, 0.5)
+
+
+def test_every_direction_is_carried_out_or_refused(tmp_path: Path) -> None:
+    """Nothing that a policy may say breaks the loop, and the judge replays all of it."""
+    values = {"lr": 1.0, "lr_min": 0.5, "lr_max": 1.0, "epochs": 2, "accumulation": 2, "factor": 2}
+    said = [
+        (name, {key: {**values, "to": to, "batch_size": size}[key] for key in remedy.needs})
+        for name, remedy in REMEDIES.items()
+        for to in (("gelu", "prelu") if "to" in remedy.needs else ("",))
+        for size in ((200, 999) if "batch_size" in remedy.needs else (0,))
+        if name != "stop"
+    ]
+
+    def all_of_them(seen: Observation) -> list[Decision]:
+        return [Decision.of(seen.due[:1], name, params, "All.") for name, params in said]
+
+    def resize(size: int) -> None:
+        assert size == 200
+
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=30.0)
+    with proctor.watch(
+        model,
+        optimizer,
+        name="all",
+        batch_size=100,
+        max_batch_size=400,
+        train_examples=200,
+        set_batch_size=resize,
+        policy=Says(all_of_them),
+        waived=("R2",),
+        home=tmp_path,
+    ) as run:
+        outcomes = [
+            line.replace(" for R7", "").replace(" for R1", "").split(": ")
+            for line in train_few(model, run, 1)
+        ]
+    applied = {name for name, outcome in outcomes if outcome == "applied"}
+    assert applied == {"decrease_lr", "warm_up_lr", "cycle_lr", "swap_activation"} | {
+        "increase_batch_size"
+    }
+    assert type(model[1]) is nn.GELU  # type: ignore[index]
+    report = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
+    assert not report["hard_fail"], report["steps"][4]["summary"]
+
+
+@pytest.mark.slow  # imports what talks to servers
+def test_language_model_decides_in_a_watched_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def lower(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(str(request["messages"][-1]["content"]))
+        return act(request, "R1")
+
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=30.0)
+    for form in ("full", "exported"):
+        with (
+            ChatServer(decide(lower)) as server,
+            proctor.watch(
+                model,
+                optimizer,
+                name="asked",
+                batch_size=100,
+                policy="openai",
+                policy_settings=["model=m", f"base_url={server.url}", f"form={form}"],
+                home=tmp_path,
+            ) as run,
+        ):
+            said = train_few(model, run, 1)
+        assert said, form
+        report = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
+        assert not report["hard_fail"]
+    assert "swap_activation takes gelu, leaky_relu, relu" in asked[0]
