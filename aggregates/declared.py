@@ -113,8 +113,8 @@ def _words(info: inspect.Type) -> str:
             return "a whole number"
         case inspect.IntType(ge=low, le=None):
             return f"a whole number from {low:,}"
-        case inspect.FloatType(gt=low, ge=None) if low is not None:
-            return f"a number above {low:g}"
+        case inspect.FloatType(gt=low, ge=None, le=high) if low is not None:
+            return f"a number above {low:g}" + ("" if high is None else f", at most {high:g}")
         case inspect.FloatType(ge=None):
             return "a number"
         case inspect.IntType(ge=low, le=high):

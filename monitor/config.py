@@ -189,7 +189,7 @@ class WatchConfig:
     max_batch_size: Annotated[int, Meta(ge=1)]
     train_examples: Annotated[int, Meta(ge=1)] | None = None  # None: nobody said so
     accumulation: Annotated[int, Meta(ge=1)] = 1
-    lr: Annotated[float, Meta(gt=0.0)]
+    lr: Annotated[float, Meta(gt=0.0, le=3 * MAX_LR)]  # a decision can lower it to MAX_LR
     clip_norm: Annotated[float, Meta(gt=0.0)] | None = None
     optimizer: Annotated[str, Meta(min_length=1, max_length=500)]
     seed: int | None = None

@@ -573,6 +573,9 @@ def _check_refused(replay: Replay, event: Any) -> None:
         return  # only the loop's owner can change it
     seen = replay.run.history[-1]
     sound = seen.gradients_finite and math.isfinite(seen.val_loss)
+    if replay.watched:  # whose loop may report any loss: the weights show in their own change
+        changes = [layer["epoch_update_ratio"] for layer in replay.newest["layers"]]
+        sound = sound and all(math.isfinite(each) for each in changes if each is not None)
     if sound or decision.direction == "stop" or decision.params.get("reinitialise", False):
         replay.settings_problems.append(_WRONGLY_REFUSED.format(event.decision))
 

@@ -207,7 +207,7 @@ def train_few(model: nn.Module, run: proctor.WatchedRun, epochs: int) -> list[st
 def test_playbook_swaps_an_activation_of_the_model_itself(tmp_path: Path) -> None:
     model = mlp()
     with torch.no_grad():
-        model[0].bias.fill_(-100)  # type: ignore[index,operator,union-attr]  # no unit lives
+        model[0].bias.fill_(-100)  # type: ignore[index]  # no unit lives
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with proctor.watch(model, optimizer, name="dead", batch_size=100, home=tmp_path) as run:
         said = train_few(model, run, 8)
@@ -251,6 +251,26 @@ def test_starting_weights_come_back_with_an_empty_optimizer(tmp_path: Path) -> N
         assert all(map(torch.equal, start, model.parameters()))
         assert not optimizer.state
         assert (run.lr, run.clip_norm) == (0.3, 0.5)
+
+
+def test_refusal_because_of_lost_weights_needs_no_lost_loss(tmp_path: Path) -> None:
+    def lower(seen: Observation) -> list[Decision]:
+        return [Decision.of(seen.due[:1], "decrease_lr", {"lr": seen.settings.lr / 10}, "Lower.")]
+
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=30.0)
+    with proctor.watch(
+        model, optimizer, name="lost", batch_size=100, policy=Says(lower), home=tmp_path
+    ) as run:
+        run.begin_epoch()
+        loss = cross_entropy(model(X), Y)
+        loss.backward()  # type: ignore[no-untyped-call]  # has no types
+        run.step(loss)
+        with torch.no_grad():
+            model[0].weight[0, 0] = torch.inf  # type: ignore[index]
+        said = run.validate(loss=1.0)
+    assert said[0].endswith(": refused")
+    assert not answer(call_here(["judge", run.id, "--json"], home=tmp_path))["hard_fail"]
 
 
 def test_every_direction_is_carried_out_or_refused(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from frontdoor import answer, call_here
+from frontdoor import answer, call, call_here
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -166,13 +167,17 @@ WRONG_ARGUMENTS: Sequence[tuple[str, dict[str, Any]]] = [
     ("a policy is a name, or an object", {"policy": object()}),
     ("batch_size", {"batch_size": 0}),
     ("classes", {"classes": 1}),
+    ("lr must be a number above 0, at most 30", {"lr": 31.0}),
     ("unknown policy|Unknown policy", {"policy": "noting"}),
 ]
 
 
 @pytest.mark.parametrize(("says", "options"), WRONG_ARGUMENTS)
 def test_wrong_argument_records_nothing(tmp_path: Path, says: str, options: dict[str, Any]) -> None:
+    options = dict(options)
     model = options.pop("model", None) or mlp()
+    if lr := options.pop("lr", None):
+        options["optimizer"] = sgd(model, lr)
     with pytest.raises(Exception, match=says) as raised, watch(tmp_path, model, **options):
         pass
     assert isinstance(raised.value, MonitorError | ProctorError | policies.errors.PolicyError)
@@ -306,3 +311,31 @@ def test_compiled_model_is_watched_without_its_activations(home: Path) -> None:
     assert (past.dead_share, past.max_layer_grad_norm is None) == (None, False)
     assert {"R5", "R6"} <= set(run._session.run.waived)
     assert not answer(call_here(["judge", run.id, "--json"], home=home))["hard_fail"]
+
+
+_TWO_EPOCHS = """
+import sys
+import torch
+import proctor
+model = torch.nn.Linear(6, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with proctor.watch(model, optimizer, name=sys.argv[1], batch_size=4, policy="nothing") as run:
+    for _ in run.epochs(4):
+        loss = model(torch.ones(4, 6)).square().mean()
+        loss.backward()
+        run.step(loss)
+        run.validate(loss=loss)
+"""
+
+
+@pytest.mark.slow
+def test_runs_of_two_processes_share_a_home(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as both:
+        done = both.map(lambda name: call([name], home=tmp_path, code=_TWO_EPOCHS), "ab")
+        assert [each.returncode for each in done] == [0, 0]
+    rows = answer(
+        call_here(["sql", "SELECT dataset, state FROM run_summary", "--json"], home=tmp_path)
+    )
+    assert sorted(row["dataset"] for row in rows) == ["a", "b"]
+    assert {row["state"] for row in rows} == {"completed"}
+    assert call_here(["verify"], home=tmp_path).returncode == 0
