@@ -18,6 +18,7 @@ from typing import Any
 from uuid import UUID
 
 import safetensors
+import torch
 from safetensors.torch import load
 
 from aggregates.decisions import Decision, Settings
@@ -37,7 +38,7 @@ from monitor.errors import ConfigurationError, MonitorError, TaskError
 from monitor.session import Log, SavedWeights, Session
 from monitor.submission import write_task_submission
 from monitor.task_worker import DATA, TEST, TRAIN, TaskWorker, Worker
-from monitor.tasks import Parts, fingerprint, shared_examples
+from monitor.tasks import Parts, example_hashes, fingerprint, shared_examples
 from monitor.watching import waived_without
 
 OpenWorker = Callable[..., AbstractContextManager[Worker]]
@@ -54,7 +55,7 @@ class TaskData:
     parts: Parts  # of all three
     sizes: Mapping[str, int]
     fingerprints: Mapping[str, str]
-    fresh: Parts  # another draw of the test part, "fresh.inputs" and "fresh.targets"; or empty
+    fresh: Parts  # of another draw of the test part, "fresh.inputs" and "fresh.targets"
 
 
 def load_task_data(
@@ -91,13 +92,19 @@ def load_task_data(
 
 
 def _fresh(drawn: bytes, parts: Parts) -> Parts:
-    """Return another draw of the test part; nothing where it is the same."""
+    """Return the examples of another draw of the test part that are in no recorded part."""
     found = read_tensors(drawn, ("test",), ("inputs", "targets"))
-    if fingerprint(found["test.inputs"], found["test.targets"]) == fingerprint(
-        parts["test.inputs"], parts["test.targets"]
-    ):
+    known = {
+        each
+        for name, tensor in parts.items()
+        if name.endswith(".inputs")
+        for each in example_hashes(tensor)
+    }
+    hashes = example_hashes(found["test.inputs"])
+    kept = torch.tensor([at for at, each in enumerate(hashes) if each not in known])
+    if not len(kept):
         return {}
-    return {f"fresh.{kind}": found[f"test.{kind}"] for kind in ("inputs", "targets")}
+    return {f"fresh.{kind}": found[f"test.{kind}"][kept] for kind in ("inputs", "targets")}
 
 
 def read_tensors(blob: bytes, parts: Sequence[str], kinds: Sequence[str]) -> Parts:

@@ -311,17 +311,17 @@ def fingerprint(inputs: Tensor, targets: Tensor) -> str:
     return sha.hexdigest()
 
 
-def example_hashes(inputs: Tensor) -> set[bytes]:
+def example_hashes(inputs: Tensor) -> list[bytes]:
     """Return the SHA-256 of each example's inputs."""
     size = inputs[0].numel() * inputs.element_size() if len(inputs) else 0
     data = memoryview(_bytes(inputs))
-    return {hashlib.sha256(data[at * size : (at + 1) * size]).digest() for at in range(len(inputs))}
+    return [hashlib.sha256(data[at * size : (at + 1) * size]).digest() for at in range(len(inputs))]
 
 
 def shared_examples(parts: Parts) -> list[tuple[str, str, int]]:
     """Return the pairs of parts that have examples with the same inputs, and how many."""
     names = [name for name in ("train", "validation", "test") if f"{name}.inputs" in parts]
-    hashes = {name: example_hashes(parts[f"{name}.inputs"]) for name in names}
+    hashes = {name: set(example_hashes(parts[f"{name}.inputs"])) for name in names}
     return [
         (one, other, count)
         for at, one in enumerate(names)

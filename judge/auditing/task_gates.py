@@ -28,13 +28,14 @@ from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
 from judge.auditing.report import capped
 from judge.auditing.submission import verify_weights
 from judge.compare import differences
-from judge.confinement.tasks import TaskLimits, confined_workers
+from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers
 from judge.errors import StepError
+from monitor.config import TaskConfig
 from monitor.environment import other_kind
 from monitor.errors import MonitorError
 from monitor.submission import TASK_FILES
 from monitor.task_loop import OpenWorker, TaskData, load_task_data, read_tensors
-from monitor.task_worker import OUTPUTS, SCORE
+from monitor.task_worker import OUTPUTS, SCORE, Worker
 from monitor.tasks import NEEDED, Parts, read_task
 
 _CHUNKS = 10  # of the test part, and of another draw of it
@@ -50,6 +51,7 @@ class TaskGates(Gates):
     data: TaskData
     outputs: Parts  # of validation, test and fresh
     scored: Mapping[str, Any]  # loss and metrics, by part
+    isolation = "unknown"  # of the latest process
     _again: list[dict[str, Any]]  # what the latest retraining measured, by epoch
 
     # Step 1
@@ -96,11 +98,25 @@ class TaskGates(Gates):
         sizes = ", ".join(f"{count} {name}" for name, count in self.data.sizes.items())
         return StepOutcome(
             f"the task has every part of the protocol, and made its data: {sizes} examples",
-            {"sizes": dict(self.data.sizes), "fresh": bool(self.data.fresh)},
+            {
+                "isolation": self.isolation,
+                "sizes": dict(self.data.sizes),
+                "fresh": len(self.data.fresh.get("fresh.inputs", ())),
+            },
         )
 
+    @contextmanager
+    def _open(
+        self, source: bytes, config: TaskConfig, *, keep: tuple[str, ...]
+    ) -> Iterator[Worker]:
+        """Open a confined worker, and note what confines it."""
+        with self._workers(source, config, keep=keep) as worker:
+            if isinstance(worker, ConfinedTask):
+                self.isolation = worker.isolation
+            yield worker
+
     @property
-    def _open(self) -> OpenWorker:
+    def _workers(self) -> OpenWorker:
         limits = TaskLimits(
             seconds=float(self.config.max_task_seconds),
             memory_bytes=self.config.child_memory_bytes,
@@ -182,6 +198,7 @@ class TaskGates(Gates):
             "gradients, updates and activations are measured beside the task's code",
             *self._verify_metrics(),
             *self._verify_unseen(),
+            *self._open_files(),
         ]
         executed = self.execute(differs)  # first: it tells what cannot be repeated from a forgery
         if self.config.checks("validation") and self.weights_are_as_measured():
@@ -198,6 +215,11 @@ class TaskGates(Gates):
                 "executed": executed,
             },
         )
+
+    def _open_files(self) -> list[str]:
+        if "hidden files" in self.isolation:
+            return []
+        return ["this kernel hides no files: data() may have read the test part's, too"]
 
     def _verify_data(self) -> None:
         recorded = self.replay.started.data
@@ -261,8 +283,8 @@ class TaskGates(Gates):
         metric, better = self.replay.task_config.metric, self.replay.task_config.better
         if not self.data.fresh:
             return [
-                "test() does not depend on the seed: whether the model has seen its targets was "
-                "checked by fingerprints alone"
+                "test() gives the same examples for every seed: whether the model has seen their "
+                "targets was checked by fingerprints alone"
             ]
         if min(len(self.outputs[name]) for name in ("test", "fresh")) < _LEAST:
             return [f"the test part has fewer than {_LEAST} examples: two draws were not compared"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from forked import tasks_forked
-from frontdoor import call_here
+from frontdoor import answer, call_here
 from test_tasks import SMALL, TABULAR, failed_step, judge, run_task, write
 
 pytestmark = pytest.mark.slow  # each case trains twice or more
@@ -184,3 +184,30 @@ def test_config_beside_the_record_is_rejected(tmp_path: Path) -> None:
     about["started_from"]["config"]["lr"] = 0.5
     (submission / "run_config.json").write_text(json.dumps(about))
     assert failed_step(judge(tmp_path))[0] == "deliverables"
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_data_folder_of_the_test_part_is_closed_to_data(tmp_path: Path, part: str) -> None:
+    for name in ("train", "test"):
+        (tmp_path / "files" / name).mkdir(parents=True)
+        (tmp_path / "files" / name / f"{name}.txt").write_text("0")
+    read = f"""def data(params):
+    from pathlib import Path
+    (Path(params["data_dir"]) / "{part}" / "{part}.txt").read_text()
+"""
+    source = TABULAR.replace("def data(params):\n", read).replace(
+        'PARAMS = {"lr"', 'PARAMS = {"data_dir": None, "lr"'
+    )
+    settings = (*SMALL, f"data_dir={tmp_path / 'files'}")
+    if part == "train":
+        assert run_task(tmp_path, write(tmp_path, source), *settings)["state"] == "completed"
+    else:
+        assert "Error" in refused(tmp_path, source, *settings)
+
+
+def test_run_of_a_task_is_replayed_and_sampled(tmp_path: Path) -> None:
+    run_task(tmp_path, write(tmp_path, TABULAR), *SMALL)
+    again = answer(call_here(["replay", "--execute", "--json"], home=tmp_path))
+    assert again["same"]
+    assert statuses(judge(tmp_path, "--sample")) <= {"passed", "violations"}
+    assert statuses(judge(tmp_path, "--no-execute")) <= {"passed", "violations"}

@@ -61,6 +61,7 @@ def test_task_is_trained_judged_and_repeated_bit_for_bit(
     assert {step["status"] for step in verdict["steps"]} == {"passed"}
     assert verdict["retrained"] == 1.0
     assert verdict["scores"]["test_accuracy"] is not None
+    assert "hidden files" in verdict["steps"][1]["evidence"]["isolation"]
     evidence = verdict["steps"][6]["evidence"]
     assert evidence["unchecked"] == [
         "gradients, updates and activations are measured beside the task's code"
