@@ -8,7 +8,9 @@ and the one that leaves towards the input ("before").
 Source: docs/reference/diagnostics.md, "Activations".  I/O: none.
 """
 
+import math
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
+
+from monitor.processes import Processes
 
 DEAD_SLOPE = 1e-3  # largest gradient before over largest gradient behind
 SAMPLE = 4_096  # activations kept of each look
@@ -58,6 +62,14 @@ class ActivationWatch:
         if self._mode is not None:
             self._mode.end()
             self._mode = None
+
+    def join(self, processes: Processes) -> None:
+        """Take in what the other processes have seen of the same activations."""
+        names = processes.gather_json(list(self._seen))
+        shared = [name for name in names[0] if all(name in each for each in names)]
+        self._seen = {name: self._seen[name] for name in shared}
+        for seen in self._seen.values():
+            seen.join(processes)
 
     def measured(self) -> list[dict[str, Any]]:
         """Return name, units, dead units, sparsity and percentiles of each activation."""
@@ -181,6 +193,25 @@ class _Activation:
     def look_behind(self, gradient: Tensor) -> None:
         """Take in the gradient that arrives from the loss."""
         self._behind = _larger(self._behind, gradient, self._axis)
+
+    def join(self, processes: Processes) -> None:
+        """Take in what the other processes have seen."""
+        none = torch.full((self._units,), -math.inf)
+        slopes = [none if each is None else each for each in (self._before, self._behind)]
+        zeros = torch.stack(self._zeros).sum()
+        numbers = [torch.tensor([float(zeros), float(self._counted)]), *slopes, *self._samples]
+        parts = processes.gather(torch.cat([each.double().cpu() for each in numbers]))
+        ends = 2, 2 + self._units, 2 + 2 * self._units
+        self._zeros = [part[0] for part in parts]
+        self._counted = sum(int(part[1]) for part in parts)
+        before, behind = (
+            torch.stack([part[start:end] for part in parts]).amax(dim=0)
+            for start, end in pairwise(ends)
+        )
+        if self._before is not None and self._behind is not None:
+            self._before = before.to(self._before.dtype)  # where they come from, so exactly
+            self._behind = behind.to(self._behind.dtype)
+        self._samples = [part[ends[-1] :] for part in parts]
 
     def measured(self) -> dict[str, Any]:
         dead = 0

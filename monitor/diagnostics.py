@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from aggregates.noise import NoiseProbes, pool_noise, spread_of
 from monitor.activations import ActivationWatch
+from monitor.processes import Processes
 
 LOOK_EVERY = 16  # batches between two looks at the activations
 PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
@@ -34,8 +35,9 @@ class EpochWatch:
     """Measures one epoch: loss() per batch, gradients() and updated() around each update.
 
     probe() may follow gradients() where probe_due says so. `steps` is the number of optimizer steps
-    that the epoch will have; without it, every step's update ratio is taken. Of a model with more
-    than a million parameters no gradient is copied, and its weights are copied at most twice.
+    that the epoch will have, of which `ratios` or more have their update ratio taken; without it,
+    all have. Of a model with more than a million parameters no gradient is copied, and its weights
+    are copied at most twice.
     `only` are the parameters to look at, by default all. Without `activations`, the model gets no
     hooks: those would have a compiled model compiled again and again.
     """
@@ -46,12 +48,13 @@ class EpochWatch:
         *,
         effective_batch: int,
         steps: int | None = None,
+        ratios: int = RATIOS,
         only: Iterable[Tensor] | None = None,
         activations: bool = True,
     ) -> None:
         self._model = model
         self._effective_batch = effective_batch  # examples per optimizer step
-        self.ratio_every = _stride(steps)  # steps from one update ratio to the next
+        self.ratio_every = _stride(steps, ratios)  # steps from one update ratio to the next
         wanted = None if only is None else {id(each) for each in only}
         named = [
             (name, each)
@@ -64,7 +67,8 @@ class EpochWatch:
         self._parameters = [parameter for _, parameter in named]
         self._counts = [parameter.numel() for parameter in self._parameters]
         kinds = {(parameter.dtype, parameter.device) for parameter in self._parameters}
-        self._large = sum(self._counts) > _NUMBERS or len(kinds) > 1  # which no tensor holds
+        self._alike = len(kinds) == 1
+        self._large = sum(self._counts) > _NUMBERS or not self._alike  # which no tensor holds
         self._batches = self._steps = self._ratios = self._skipped = 0
         self._kept: list[tuple[Tensor, Tensor, Tensor]] = []  # loss, logits, labels of a batch
         self._told: list[Tensor] = []  # losses, scalars
@@ -201,6 +205,25 @@ class EpochWatch:
         self._hooks = []
 
     @torch.no_grad()
+    def join(self, processes: Processes) -> None:
+        """Take in the losses and activations that the other processes have seen.
+
+        Gradients and updates are the same in all of them, as DistributedDataParallel makes them.
+        """
+        self._flush_losses()
+        own = torch.cat(self._losses).cpu() if self._losses else torch.zeros(0).double()
+        losses = processes.gather(own)
+        sizes = processes.gather(torch.tensor(self._sizes, dtype=torch.float64))
+        most = max(map(len, losses))
+        shape = (len(losses), most)
+        told, weights = torch.zeros(shape).double(), torch.zeros(shape).double()
+        for place, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
+            told[place, : len(loss)], weights[place, : len(size)] = loss, size
+        self._losses = [(told * weights).sum(dim=0) / weights.sum(dim=0)]
+        self._sizes = [int(size) for size in weights.sum(dim=0)]
+        self._activations.join(processes)
+
+    @torch.no_grad()
     def measured(self) -> dict[str, Any]:
         """Return the parts train, gradients, layers and activations; reads the device."""
         self._flush_losses()
@@ -301,6 +324,8 @@ class EpochWatch:
             return _flat(tensors)
         half = any(tensor.dtype in _HALF for tensor in tensors)
         norms = torch._foreach_norm(tensors, 2, dtype=torch.float32 if half else None)
+        if self._alike:
+            return torch.stack(norms).double()  # three times faster than one by one
         return torch.stack([norm.double().to(norms[0].device) for norm in norms])
 
     def _norms(self, rows: list[Tensor]) -> Tensor:
@@ -382,9 +407,9 @@ class EpochWatch:
                     buffers[name] = buffer.copy_(value)
 
 
-def _stride(steps: int | None) -> int:
-    """Return the steps from one update ratio to the next: all in a short epoch, else over 16."""
-    return max(1, ((steps or 1) - 1) // (RATIOS - 1)) if (steps or 1) >= 2 * RATIOS else 1
+def _stride(steps: int | None, ratios: int) -> int:
+    """Return the steps from one update ratio to the next; a short epoch has all of them."""
+    return max(1, ((steps or 1) - 1) // (ratios - 1)) if (steps or 1) >= 2 * ratios else 1
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:

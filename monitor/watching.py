@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
@@ -31,6 +32,7 @@ from monitor.answering import Policy, answer_rules
 from monitor.config import TaskConfig, WatchConfig
 from monitor.diagnostics import EpochWatch
 from monitor.errors import WatchError
+from monitor.processes import Processes
 from monitor.remedies import is_finite
 from monitor.schedule import learning_rate
 from monitor.session import Session
@@ -46,6 +48,8 @@ _MODULES = {kind: module for module, kind in _ACTIVATIONS.items()}
 _RATE = ("decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr")
 _BATCHES = ("increase_batch_size", "decrease_batch_size")
 _COMPILED = "_orig_mod"  # the name by which a compiled model has the original
+_ALIKE = 1e-3  # relative difference of gradient norms that processes with one model may have
+_RATIOS = 8  # update ratios of an epoch, or more: each look copies all weights
 _UNKNOWN_STEPS = 160  # of the first epoch, for how often an update is looked at
 
 
@@ -89,9 +93,10 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-def uncompiled(model: nn.Module) -> nn.Module:
-    """Return the model that torch.compile() was given; any other as it is."""
-    return model._modules.get(_COMPILED) or model
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model that torch.compile() or DistributedDataParallel was given; others as is."""
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    return inner._modules.get(_COMPILED) or inner
 
 
 def check_trainable(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -99,6 +104,8 @@ def check_trainable(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     trainable = {id(each) for each in model.parameters() if each.requires_grad}
     if not trainable:
         raise WatchError("the model has no trainable parameter")
+    if any(hasattr(each, "placements") for each in model.parameters()):
+        raise WatchError("a model whose parameters are divided (FSDP2) cannot be watched")
     if not trainable & {id(each) for each in _parameters(optimizer)}:
         raise WatchError(
             "the optimizer updates no trainable parameter of the model; make it from "
@@ -149,6 +156,7 @@ class WatchedState:
         spec: WatchedModel,
         set_batch_size: SetBatchSize | None,
         train_examples: int | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.config = config
         self.train_examples = train_examples or 0  # 0: nobody said
@@ -162,6 +170,7 @@ class WatchedState:
         self._optimizer = optimizer
         self._spec = spec
         self._set_batch_size = set_batch_size
+        self.processes = processes or Processes()  # which train it together
         self._start = {} if model is None else _copy(model)
 
     @property
@@ -211,12 +220,19 @@ class WatchedState:
 
     def _resize(self, size: int) -> None:
         assert self._set_batch_size is not None, "it is not offered without"
+        count = self.processes.size
+        if size % count:
+            raise RemedyRefused(f"batches of {size} cannot be divided over {count} processes")
+        reason = None
         try:
-            self._set_batch_size(size)
+            self._set_batch_size(size // count)
         except Exception as error:
-            raise RemedyRefused(
-                f"the loop cannot use batches of {size}: {type(error).__name__}: {error}"
-            ) from error
+            reason = f"the loop cannot use batches of {size}: {type(error).__name__}: {error}"
+        reasons = [each for each in self.processes.gather_json(reason) if each is not None]
+        if reasons:
+            if reason is None:  # it was another process that could not
+                self._set_batch_size(self.settings.batch_size // count)
+            raise RemedyRefused(reasons[0])
 
     def _begin_again(self) -> None:
         """Put the starting weights back, and empty the optimizer's memory."""
@@ -225,6 +241,7 @@ class WatchedState:
             for name, value in (*self._model.named_parameters(), *self._model.named_buffers()):
                 if name in self._start:
                     value.copy_(self._start[name])
+                    self.processes.agree_on(value)
         if self._optimizer is not None:
             self._optimizer.state = defaultdict(dict)
 
@@ -297,8 +314,8 @@ class WatchedRun:
 
     @property
     def batch_size(self) -> int:
-        """Examples in a batch, as decisions have left it."""
-        return self._state.settings.batch_size
+        """Examples in a batch of this process, as decisions have left it."""
+        return self._state.settings.batch_size // self._state.processes.size
 
     @property
     def clip_norm(self) -> float | None:
@@ -344,6 +361,7 @@ class WatchedRun:
                 self._model,
                 effective_batch=settings.batch_size * settings.accumulation,
                 steps=self._last_steps or _UNKNOWN_STEPS,
+                ratios=_RATIOS,
                 only=self._optimized,
                 activations=not self._compiled,
             )
@@ -463,6 +481,15 @@ class WatchedRun:
                 "the model has other parameters than when watch() began; watch it as another run"
             )
 
+    def _check_gradients(self, norm: float | None) -> None:
+        """Refuse processes that train apart from each other."""
+        norms = self._state.processes.gather_json(norm)
+        known = [each for each in norms if each is not None and math.isfinite(each)]
+        if known and max(known) - min(known) > _ALIKE * max(known):
+            raise WatchError(
+                "the processes have different gradients; wrap the model in DistributedDataParallel"
+            )
+
     def _forget_skipped(self) -> None:
         if self._looked and self._watch is not None:
             self._watch.skipped()
@@ -491,13 +518,15 @@ class WatchedRun:
                 raise WatchError(f"accuracy is from 0 to 1, not {accuracy!r:.100}")
         told = {name: _number(name, value) for name, value in metrics.items()}
         measured, losses = self._measured()
+        processes = self._state.processes
         reported = {
             "train": {"loss": losses},
-            "validation": validation,
-            "metrics": told,
+            "validation": processes.mean(validation),
+            "metrics": processes.mean(told),
             "lr": [] if self._optimizer is None else self._rates(),
             "seconds": time.monotonic() - self._began,
         }
+        measured, reported = processes.of_first([measured, reported])
         self._open, self._watch, self._last_steps = False, None, self._steps or None
         run = self._session.run
         before = len(run.decisions)
@@ -542,7 +571,8 @@ class WatchedRun:
         settings = self._state.settings.to_dict()
         lacks = {"loss": None, "accuracy": None, "examples": None}
         if self._watch is None:
-            loss = float(torch.stack(self._losses).double().mean())
+            own = float(torch.stack(self._losses).double().mean())
+            loss = self._state.processes.mean({"loss": own})["loss"]
             gradients = dict.fromkeys(
                 (
                     "total_norm_mean",
@@ -562,7 +592,10 @@ class WatchedRun:
             }
         else:
             self._watch.close()
+            if self._state.processes.size > 1:
+                self._watch.join(self._state.processes)
             found = self._watch.measured()
+            self._check_gradients(found["gradients"]["total_norm_mean"])
             loss = float(found["train"]["loss"])
             found["train"] = {**lacks, "steps": self._steps, "skipped": self._watch.skips}
         return {**found, "validation": lacks, "settings": settings}, loss

@@ -1,7 +1,9 @@
-"""`proctor bench`: how fast a ledger is on this machine."""
+"""`proctor bench`: how fast a ledger is on this machine, and what the monitor costs."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
@@ -12,17 +14,18 @@ from proctor.benchmarks.ledger import BATCH, CORES, measure
 from proctor.benchmarks.projections import NEW, ProjectionBench
 from proctor.benchmarks.projections import measure as project_events
 from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.failures import require_extra
 from proctor.home import Home
 from proctor.output.terminal import console, print_table
 
-app = CommandGroup("bench", "Benchmark the ledger on this machine.")
+app = CommandGroup("bench", "Benchmark the ledger and the monitor on this machine.")
 _TARGETS = {f"batches of {BATCH:,}": 0.5, "single events": 0.6}
 _TARGET_VERIFY = 5.0
 
 
 @app.callback()
 def bench() -> None:
-    """Benchmark the ledger on this machine."""
+    """Benchmark the ledger and the monitor on this machine."""
 
 
 @app.command()
@@ -87,6 +90,41 @@ def ledger(
         )
 
     return Output(found, tell)
+
+
+@app.command()
+def monitor(
+    epochs: Annotated[
+        int, typer.Option("--epochs", min=1, max=1_000, help="Number of epochs of each model.")
+    ] = 12,
+) -> Output:
+    """Time watched training, compared with the same training without a monitor."""
+    require_extra("train")
+    from proctor.benchmarks.monitor import measure as measure_monitor  # noqa: PLC0415 - torch
+
+    found = measure_monitor(epochs=epochs)
+
+    def tell() -> None:
+        console.print(f"processor time, one thread, median of {epochs} epochs (least to most)")
+        print_table(
+            ("model", "parameters", "ms a step", "watched / bare", "bare / bare (A/A)"),
+            [
+                (
+                    each.model,
+                    f"{each.parameters:,}",
+                    f"{each.step_ms:.1f}",
+                    _spread(each.watched),
+                    _spread(each.bare),
+                )
+                for each in found
+            ],
+        )
+
+    return Output(found, tell)
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    return f"{median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
 
 
 def _against(ratios: dict[str, float], name: str) -> tuple[str, str]:

@@ -129,7 +129,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "bench": (
         "proctor.cli.bench",
-        "Benchmark the ledger on this machine.",
+        "Benchmark the ledger and the monitor on this machine.",
     ),
 }
 

@@ -5,9 +5,11 @@ I/O: appends to the home's ledger.
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import torch
 from torch import nn
@@ -18,7 +20,9 @@ from monitor.answering import Policy
 from monitor.config import RunConfig, WatchConfig
 from monitor.environment import describe_environment
 from monitor.errors import WatchError
+from monitor.processes import Processes
 from monitor.session import Session
+from monitor.shared_policy import Nowhere, SharedPolicy
 from monitor.watching import (
     SetBatchSize,
     WatchedRun,
@@ -26,7 +30,7 @@ from monitor.watching import (
     check_trainable,
     describe_model,
     is_compiled,
-    uncompiled,
+    unwrapped,
     waived_without,
 )
 from proctor.home import Home
@@ -97,19 +101,20 @@ def watch(
         check_trainable(model, optimizer)
     place = Home(Path(home or os.environ.get("PROCTOR_HOME") or ".proctor"))
     compiled = model is not None and is_compiled(model)
-    model = None if model is None else uncompiled(model)
+    model = None if model is None else unwrapped(model)
     spec = describe_model(
         model,
         batches=set_batch_size is not None and train_examples is not None,
         classes=classes,
         compiled=compiled,
     )
+    processes = Processes.joined()
     config = WatchConfig(
         level=REPORTED if model is None else MEASURED,
         name=name,
         epochs=epochs,
-        batch_size=batch_size,
-        max_batch_size=max_batch_size or batch_size,
+        batch_size=batch_size * processes.size,
+        max_batch_size=(max_batch_size or batch_size) * processes.size,
         train_examples=train_examples,
         accumulation=accumulation,
         lr=1.0 if optimizer is None else _initial_lr(optimizer),
@@ -119,18 +124,28 @@ def watch(
         profile=profile,
         waived=tuple(dict.fromkeys((*waived_without(spec), *waived))),
     )
-    choice = PolicyChoice.read(policy, policy_settings) if isinstance(policy, str) else None
-    run_id = uuid4()
-    with place.open_log() as log, place.running(run_id):
-        record_installed(log, may=place.may_append)
-        if choice is None:
-            assert not isinstance(policy, str)
-            deciding = policy
+    state = WatchedState(
+        config,
+        model,
+        optimizer,
+        spec=spec,
+        set_batch_size=set_batch_size,
+        train_examples=train_examples,
+        processes=processes,
+    )
+    with ExitStack() as stack:
+        start = None
+        if processes.first:
+            start = _open(stack, place, policy, policy_settings)
+        known = processes.of_first(None if start is None else start.told(config))
+        if known["config"] != config.hash:
+            raise WatchError("this process calls watch() with other arguments than the first one")
+        deciding: Policy
+        if start is not None and processes.size == 1:
+            deciding = start.policy
         else:
-            prepared = make_policies(choice, log, place.blobs)(run_id, Told())
-            deciding = prepared.policy
-            if prepared.transcript is not None:
-                prepared.transcript.open({"name": deciding.name, **deciding.describe()})
+            own = None if start is None else start.policy
+            deciding = SharedPolicy(own, processes, known["policy"])
         run = Run.start(
             config=config.to_dict(),
             config_hash=config.hash,
@@ -142,21 +157,14 @@ def watch(
                 "numerics": "own",
                 "threads": torch.get_num_threads(),
                 "device": _device(model),
+                **({"processes": processes.size} if processes.size > 1 else {}),
             },
-            policy={"name": deciding.name, **deciding.describe()},
-            checkpoint=find_label(log).checkpoint,
-            run_id=run_id,
-        )
-        state = WatchedState(
-            config,
-            model,
-            optimizer,
-            spec=spec,
-            set_batch_size=set_batch_size,
-            train_examples=train_examples,
+            policy=known["policy"],
+            checkpoint=None if start is None else start.checkpoint,
+            run_id=UUID(known["run_id"]),
         )
         watched = WatchedRun(
-            Session(run, log=log),
+            Session(run, log=Nowhere() if start is None else start.log),
             state,
             deciding,
             model=model,
@@ -169,6 +177,38 @@ def watch(
             watched.close(error)
             raise
         watched.close()
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What the process that records the run begins with."""
+
+    log: Any
+    run_id: UUID
+    policy: Policy
+    checkpoint: str | None
+
+    def told(self, config: WatchConfig) -> dict[str, Any]:
+        """Return what the other processes have to know."""
+        policy = {"name": self.policy.name, **self.policy.describe()}
+        return {"run_id": str(self.run_id), "config": config.hash, "policy": policy}
+
+
+def _open(stack: ExitStack, place: Home, policy: str | Policy, settings: Sequence[str]) -> _Start:
+    """Open the ledger and the run's lock for as long as the stack is open, and make the policy."""
+    choice = PolicyChoice.read(policy, settings) if isinstance(policy, str) else None
+    run_id = uuid4()
+    log = stack.enter_context(place.open_log())
+    stack.enter_context(place.running(run_id))
+    record_installed(log, may=place.may_append)
+    if choice is None:
+        assert not isinstance(policy, str)
+        return _Start(log, run_id, policy, find_label(log).checkpoint)
+    prepared = make_policies(choice, log, place.blobs)(run_id, Told())
+    deciding = prepared.policy
+    if prepared.transcript is not None:
+        prepared.transcript.open({"name": deciding.name, **deciding.describe()})
+    return _Start(log, run_id, deciding, find_label(log).checkpoint)
 
 
 def _initial_lr(optimizer: torch.optim.Optimizer) -> float:

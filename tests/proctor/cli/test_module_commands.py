@@ -13,7 +13,6 @@ MODULES = (
     "judge.reference.seeds",
     "projections.cookbook",
     "projections.tables_page",
-    "proctor.benchmarks.monitor",
     "proctor.cli.page",
     "proctor.studies",
     "proctor.studies diagnostics",
@@ -56,7 +55,7 @@ def test_wrong_arguments_end_with_the_usage(command: str, tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("module", ["proctor", "proctor.studies", "proctor.benchmarks.monitor"])
+@pytest.mark.parametrize("module", ["proctor", "proctor.studies"])
 def test_modules_in_the_working_folder_are_not_imported(module: str, tmp_path: Path) -> None:
     for name in ("argparse", "duckdb", "json", "msgspec", "typer"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n")
