@@ -10,7 +10,7 @@ from uuid import UUID
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from aggregates.comparison import Cell
+from aggregates.comparison import Cell, Comparison
 from judge.config import JudgeConfig
 from ledger.errors import LedgerError
 from monitor.config import RunConfig
@@ -54,6 +54,30 @@ def compare(
     plan = Plan(choices, read_conditions(conditions, config), tuple(range(seeds)), name)
     for choice in choices:
         verify_ready(home, choice, campaign=False)
+    with home.alone("comparing", str(plan.id), say=lambda text: error_console.print(words(text))):
+        comparison = _carry_out(home, plan, workers)
+        rows = read_cells(home, str(comparison.id))
+    table = standings(rows, [choice.name for choice in choices])
+    found = {
+        "comparison": str(comparison.id),
+        "standings": [asdict(each) for each in table],
+        "conditions": {
+            each: [
+                asdict(one)
+                for one in standings(
+                    [row for row in rows if row["condition"] == each],
+                    [choice.name for choice in choices],
+                )
+            ]
+            for each in plan.conditions
+        },
+        "cells": rows,
+    }
+    return Output(found, lambda: _tell(found, table, rows))
+
+
+def _carry_out(home: Home, plan: Plan, workers: int | None) -> Comparison:
+    """Carry a comparison out, with a bar that shows how far it has come."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -73,33 +97,7 @@ def compare(
                 failed = f"{this.policy}, {this.condition}, seed {this.seed} failed: {problem}"
                 error_console.print(words(failed))
 
-        comparison = carry_out(
-            home,
-            log,
-            plan,
-            work=train_and_judge,
-            workers=workers,
-            on_done=on_done,
-            say=lambda text: error_console.print(words(text)),
-        )
-    rows = read_cells(home, str(comparison.id))
-    table = standings(rows, [choice.name for choice in choices])
-    found = {
-        "comparison": str(comparison.id),
-        "standings": [asdict(each) for each in table],
-        "conditions": {
-            each: [
-                asdict(one)
-                for one in standings(
-                    [row for row in rows if row["condition"] == each],
-                    [choice.name for choice in choices],
-                )
-            ]
-            for each in plan.conditions
-        },
-        "cells": rows,
-    }
-    return Output(found, lambda: _tell(found, table, rows))
+        return carry_out(home, log, plan, work=train_and_judge, workers=workers, on_done=on_done)
 
 
 def train_and_judge(job: Job) -> Outcome:

@@ -138,7 +138,6 @@ def compare(
     work: Work,
     workers: int | None,
     on_done: OnDone,
-    say: Callable[[str], None],
 ) -> Comparison:
     """Train and judge what is missing of a comparison; return it when every cell is done.
 
@@ -147,11 +146,10 @@ def compare(
     """
     for config in plan.conditions.values():
         prepare(config)  # before anything is recorded
-    with home.alone("comparing", str(plan.id), say=say):
-        comparison = plan.open(log)
-        if not comparison.ended:
-            record_installed(log, may=home.may_append)
-            _complete(home, log, plan, comparison, work=work, workers=workers, on_done=on_done)
+    comparison = plan.open(log)
+    if not comparison.ended:
+        record_installed(log, may=home.may_append)
+        _complete(home, log, plan, comparison, work=work, workers=workers, on_done=on_done)
     return comparison
 
 
