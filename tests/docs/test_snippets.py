@@ -9,7 +9,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from runpy import run_path
 
 import pytest
 from advised_model import obeys
@@ -48,16 +47,6 @@ def test_policy_of_the_guide_trains_and_is_judged(tmp_path: Path) -> None:
 def watched_code(text: str) -> str:
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     return str(code)
-
-
-def test_loop_of_the_guide_is_watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_mine(tmp_path, (ROOT / "docs/how-to/watch-your-own-loop.md").read_text(encoding="utf-8"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PROCTOR_HOME", raising=False)
-    run_path("mine.py")
-    assert re.match(r"0 lr 0\.0\d+ decrease_lr for R1: applied\n", capsys.readouterr().out)
 
 
 def make_mine(folder: Path, text: str) -> None:

@@ -216,6 +216,17 @@ def test_playbook_swaps_an_activation_of_the_model_itself(tmp_path: Path) -> Non
     assert "decrease_lr for R6: deferred" not in said
     report = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
     assert (report["hard_fail"], report["violations"]) == (False, [])
+
+
+@pytest.mark.slow  # builds tables for each question
+def test_commands_name_the_level_of_a_watched_run(tmp_path: Path) -> None:
+    model = mlp()
+    with torch.no_grad():
+        model[0].bias.fill_(-100)  # type: ignore[index]  # no unit lives
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with proctor.watch(model, optimizer, name="dead", batch_size=100, home=tmp_path) as run:
+        train_few(model, run, 4)
+    call_here(["judge", run.id], home=tmp_path)
     told = call_here(["replay", run.id], home=tmp_path)
     assert (told.returncode, told.stderr) == (0, "")
     assert "dead, level measured, policy playbook" in told.stdout
@@ -253,6 +264,7 @@ def test_starting_weights_come_back_with_an_empty_optimizer(tmp_path: Path) -> N
         assert (run.lr, run.clip_norm) == (0.3, 0.5)
 
 
+@pytest.mark.slow
 def test_refusal_because_of_lost_weights_needs_no_lost_loss(tmp_path: Path) -> None:
     def lower(seen: Observation) -> list[Decision]:
         return [Decision.of(seen.due[:1], "decrease_lr", {"lr": seen.settings.lr / 10}, "Lower.")]
