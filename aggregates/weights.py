@@ -47,8 +47,14 @@ def verify_canonical(data: bytes) -> None:
 
 
 def describe_tensors(data: bytes) -> list[str]:
-    """Return a line for each tensor, with its type and shape; raises WeightsError."""
-    return [f"{name}: {kind} {shape}" for name, kind, shape, _ in _layout(data)]
+    """Return a line for each tensor, with its type and shape; raises WeightsError.
+
+    A name that is not printable is written as JSON: it could forge other lines.
+    """
+    return [
+        f"{name if name.isprintable() else json.dumps(name)}: {kind} {shape}"
+        for name, kind, shape, _ in _layout(data)
+    ]
 
 
 def read_tensors(data: bytes) -> dict[str, Tensor]:

@@ -1,5 +1,7 @@
 """The policy whose decisions come from weights: what they change, and which are refused."""
 
+import json
+
 import pytest
 from handmade_network import network_for, pack, weights_for
 from situations import observe, signals
@@ -68,3 +70,9 @@ def test_tensors_are_read_as_they_were_written() -> None:
     assert describe_tensors(data) == ["a: F32 [2, 2]", "b: F32 [1]"]
     found = read_tensors(data)
     assert (found["a"].shape, found["a"].values) == ((2, 2), (1.0, -2.0, 0.25, 0.0))
+
+
+def test_tensor_whose_name_would_forge_a_line_is_shown_on_one_line() -> None:
+    forged = "a: F32 [1]\nb"
+    data = pack({forged: ([1], [0.5])})
+    assert describe_tensors(data) == [f"{json.dumps(forged)}: F32 [1]"]
