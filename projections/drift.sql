@@ -76,6 +76,7 @@ ended AS (
     LEFT JOIN own AS o ON o.run_id = r.run_id
     ANTI JOIN provocations AS p ON p.run_id = r.run_id
     WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL AND r.level = 'repeatable'
+        AND r.config ->> '$.task' IS NULL  -- whose metric need not be an accuracy
 ),
 
 results AS (

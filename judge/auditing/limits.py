@@ -19,7 +19,7 @@ from judge.auditing.events import HOSTILE
 from judge.config import JudgeConfig
 from judge.confinement.decoding import confined_decoder
 from judge.errors import JudgeError
-from monitor.config import RunConfig
+from monitor.config import RunConfig, config_of
 from monitor.datasets import SPLITS, Reading
 from monitor.errors import MonitorError
 from monitor.folders import DataLimits
@@ -111,10 +111,12 @@ def _demands(events: Iterable[Any]) -> Iterator[tuple[str, int]]:
     if not isinstance(started, Run.Started):
         return
     try:
-        run = RunConfig.from_dict(started.config)
+        run = config_of(started.config)
     except (MonitorError, *HOSTILE):
         return
     yield "max_threads", run.threads
+    if not isinstance(run, RunConfig):  # a task's processes have limits of their own
+        return
     sizes = {**_whole_numbers(started.data), **_asked(run)}
     yield "max_examples", sum(sizes.values())
     batch = max(_VALIDATION_BATCH, run.batch_size, found.batch)

@@ -97,7 +97,7 @@ def _receive(pipe: int, length: int) -> bytes:
 
 
 def _send(pipe: int, fields: dict[str, Any], blob: bytes) -> None:
-    text = json.dumps(fields).encode()
+    text = json.dumps(fields, ensure_ascii=False).encode()
     for part in (MESSAGE.pack(len(text), len(blob)), text, blob):
         view = memoryview(part)
         while view:

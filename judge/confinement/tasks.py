@@ -97,7 +97,7 @@ class ConfinedTask:
             raise TaskError(f"{self._name}: the answer to {request} is too large")
         text, blob = (self._receive(size, request) for size in sizes)
         try:
-            said = json.loads(text)
+            said = _read_json(text)
         except (ValueError, RecursionError) as error:
             raise TaskError(f"{self._name}: the answer to {request} is malformed") from error
         if not isinstance(said, dict):
@@ -149,6 +149,19 @@ class ConfinedTask:
     @property
     def _name(self) -> str:
         return self._config.name
+
+
+def _read_json(text: bytes) -> Any:
+    """Return what an answer says, if a ledger could hold it; raises ValueError."""
+    said = json.loads(text, parse_int=_whole)
+    json.dumps(said, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    return said
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 18:
+        raise ValueError("a number of more than 18 digits")
+    return int(digits)
 
 
 def confined_workers(

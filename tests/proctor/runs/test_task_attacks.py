@@ -2,14 +2,22 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from forked import tasks_forked
 from frontdoor import answer, call_here
 from test_tasks import SMALL, TABULAR, failed_step, judge, run_task, write
+
+from judge.confinement.tasks import TaskLimits, confined_workers
+from monitor.config import TaskConfig
+from monitor.errors import TaskError
+from monitor.task_worker import DATA, Worker
+from monitor.tasks import read_task
 
 pytestmark = pytest.mark.slow  # each case trains twice or more
 
@@ -211,3 +219,51 @@ def test_run_of_a_task_is_replayed_and_sampled(tmp_path: Path) -> None:
     assert again["same"]
     assert statuses(judge(tmp_path, "--sample")) <= {"passed", "violations"}
     assert statuses(judge(tmp_path, "--no-execute")) <= {"passed", "violations"}
+
+
+def test_record_that_the_task_does_not_give_is_told_from_one_that_is_not_repeatable(
+    tmp_path: Path,
+) -> None:
+    """The run's owner records better values than the task's process measured."""
+
+    class Better:
+        def __init__(self, worker: Worker) -> None:
+            self._worker = worker
+
+        def ask(
+            self, request: str, fields: Mapping[str, Any], blob: bytes = b"", /
+        ) -> tuple[dict[str, Any], bytes]:
+            said, found = self._worker.ask(request, fields, blob)
+            if request == "epoch":
+                said["measured"]["train"]["loss"] *= 0.9
+            return said, found
+
+    @contextmanager
+    def forging(source: bytes, config: TaskConfig, *, keep: tuple[str, ...]) -> Iterator[Worker]:
+        with confined_workers()(source, config, keep=keep) as worker:
+            yield Better(worker)
+
+    with mock.patch("proctor.runs.tasks.confined_workers", return_value=forging):
+        run_task(tmp_path, write(tmp_path, TABULAR), *SMALL)
+    name, words = failed_step(judge(tmp_path))
+    assert name == "probe"
+    assert "trained twice by the judge, it gives the same values" in words
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("while True: pass", r"took more than 4 seconds|killed by signal"),
+        ("print('x' * 3_000_000)", r"it printed more than"),
+        ("torch.zeros(2**36)", r"RuntimeError|memory"),
+    ],
+)
+def test_task_that_uses_too_much_is_ended(tmp_path: Path, code: str, expected: str) -> None:
+    source = TABULAR.replace("def data(params):", f"def data(params):\n    {code}").encode()
+    config = read_task(source, "task.py").configure({})
+    limits = TaskLimits(seconds=4.0, memory_bytes=2 * 2**30)
+    with (
+        pytest.raises(TaskError, match=expected),
+        confined_workers(limits=limits, quoting=True)(source, config, keep=DATA) as worker,
+    ):
+        worker.ask("data", {})
