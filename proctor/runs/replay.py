@@ -258,6 +258,7 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "comparison.run_ended": lambda body: (
         f"{body['policy']}, {body['condition']}, seed {body['seed']}: {body['problem'] or 'judged'}"
     ),
+    "comparison.ended": "every cell is done",
     "audit.started": "of run {run}",
     "audit.step_completed": "step {step} {name}: {status}. {summary}",
     "decision.reviewed": "entry {index}: {mark}. {note}",
