@@ -9,7 +9,7 @@ import torch
 from integration_runs import assert_alike, assert_verified, epochs_of, run_ids
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 pytestmark = pytest.mark.foreign
 lightning = pytest.importorskip("lightning.pytorch")
@@ -230,3 +230,23 @@ def test_batch_size_is_changed_where_the_loader_is_made_again(tmp_path: Path) ->
     sizes = [each.measured["settings"]["batch_size"] for each in epochs_of(tmp_path, run_id)]
     assert sizes[0] == 50
     assert set(model.sizes) == set(sizes)
+
+
+class Divided(Mlp):
+    def train_dataloader(self) -> Any:
+        data = TensorDataset(X[:800], Y[:800])
+        sampler: Any = DistributedSampler(data, shuffle=False)  # Lightning's own shuffles
+        return DataLoader(data, batch_size=self.batch_size, sampler=sampler)
+
+
+def test_two_processes_make_one_run(tmp_path: Path) -> None:
+    callback = ProctorCallback(policy="nothing", home=tmp_path / "trainer")
+    settings = {"strategy": "ddp_fork", "devices": 2, "use_distributed_sampler": False}
+    fit(Divided(batch_size=25), callback, tmp_path, **settings)
+    [run_id] = run_ids(tmp_path / "trainer")
+    found = epochs_of(tmp_path / "trainer", run_id)
+    assert [each.measured["train"]["steps"] for each in found] == [16] * 3
+    assert found[0].measured["settings"]["batch_size"] == 50
+    for one, other in zip(found, own_loop(tmp_path / "own"), strict=True):
+        assert_alike(one.measured["gradients"], other.measured["gradients"], rel=1e-4)
+        assert_alike(one.reported["train"], other.reported["train"], rel=1e-5)
