@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -165,13 +165,14 @@ def _whole(digits: str) -> int:
 
 
 def confined_workers(
-    *, limits: TaskLimits | None = None, data_dir: Path | None = None, quoting: bool = False
+    *, limits: TaskLimits | None = None, data_dir: Path | None = None, own: bool = False
 ) -> OpenWorker:
-    """Return what opens confined workers; `data_dir` replaces the recorded data folder.
+    """Return what opens confined workers; `data_dir` replaces the configured data folder.
 
-    With `quoting`, errors say what the task's exceptions say: for the owner of the code.
+    With `own`, for the owner of the code, errors say what the task's exceptions say, and the
+    configured folder is read. A judge names the folder: a recorded one could be any of its own.
     """
-    return partial(_open, limits=limits or TaskLimits(), data_dir=data_dir, quoting=quoting)
+    return partial(_open, limits=limits or TaskLimits(), data_dir=data_dir, own=own)
 
 
 @contextmanager
@@ -182,8 +183,15 @@ def _open(
     keep: tuple[str, ...],
     limits: TaskLimits,
     data_dir: Path | None,
-    quoting: bool,
+    own: bool,
 ) -> Iterator[Worker]:
+    if data_dir is not None and keep in (DATA, TEST) and "data_dir" in config.params:
+        config = replace(config, params={**config.params, "data_dir": str(data_dir)})
+    elif config.params.get("data_dir") is not None and keep in (DATA, TEST) and not own:
+        raise JudgeError(
+            "the task reads files, and the judge reads no folder that a run names: give your copy "
+            "of its data folder with --data-dir"
+        )
     with HeldFolder("proctor-task-") as held, undumpable():
         folder = held.path
         (folder / "cwd").mkdir()
@@ -191,7 +199,7 @@ def _open(
         request = {
             "config": config.to_dict(),
             "keep": keep,
-            "readable": [str(place) for place in _readable(config, keep, data_dir)],
+            "readable": [str(place) for place in _readable(config, keep)],
             "limits": {
                 "cpu_seconds": int(min(limits.seconds * config.threads, _MOST_SECONDS)) + 1,
                 "memory_bytes": min(limits.memory_bytes, 2**46),
@@ -200,7 +208,7 @@ def _open(
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         process = _start(folder, variables=_variables(folder, config))
         try:
-            yield ConfinedTask(process, config, limits=limits, quoting=quoting)
+            yield ConfinedTask(process, config, limits=limits, quoting=own)
         finally:
             end_group(process)
             process.wait()
@@ -237,12 +245,12 @@ def _variables(folder: Path, config: TaskConfig) -> dict[str, str]:
     }
 
 
-def _readable(config: TaskConfig, keep: tuple[str, ...], data_dir: Path | None) -> list[Path]:
+def _readable(config: TaskConfig, keep: tuple[str, ...]) -> list[Path]:
     """Return what of the data folder a worker may read: only the test's reads `test` in it."""
     named = config.params.get("data_dir")
     if keep not in (DATA, TEST) or not isinstance(named, str):
         return []
-    folder = Path(named) if data_dir is None else data_dir
+    folder = Path(named)
     if not folder.is_dir():
         raise TaskError(f"data_dir {folder} is not a folder")
     if keep == TEST:

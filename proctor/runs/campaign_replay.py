@@ -11,6 +11,7 @@ I/O: reads the home; trains.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -179,19 +180,20 @@ def redo_run(
         folded(events), calls, Told(records.told.get(run_id), records.advised.get(run_id, ""))
     )
     comparison = reexecute(
-        events, policy, on_epoch=on_epoch, config=config, task=_task_again(home, events[0])
+        events, policy, on_epoch=on_epoch, config=config, task=_task_again(home, events[0], config)
     )
     found = (*policy.differences(), *records.made_up.get(run_id, ()))
     return RunAgain(comparison, calls.count if calls else 0, found)
 
 
-def _task_again(home: Home, started: Any) -> TaskAgain | None:
+def _task_again(home: Home, started: Any, judge: JudgeConfig | None) -> TaskAgain | None:
     """Return what a task's run is trained again from, None for another run."""
     config = started.config if isinstance(started, Run.Started) else {}
     task = config.get("task")
     if not isinstance(task, str):
         return None
-    return TaskAgain(home.blobs.get(task), confined_workers(quoting=True))
+    folder = None if judge is None or judge.data_dir is None else Path(judge.data_dir)
+    return TaskAgain(home.blobs.get(task), confined_workers(data_dir=folder, own=True))
 
 
 def redo_campaign(

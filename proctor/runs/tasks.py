@@ -54,7 +54,7 @@ def run_task(
     text = read_task_file(path)
     if text.sha256 != config.task:
         raise TaskError(f"{path} was changed while the command started; run it again")
-    open_worker = confined_workers(quoting=True)
+    open_worker = confined_workers(own=True)
     data = load_task_data(text.source, config, open_worker)
     run_id = uuid4()
     prepared = make_policy(run_id, Told())

@@ -209,6 +209,11 @@ def test_data_folder_of_the_test_part_is_closed_to_data(tmp_path: Path, part: st
     settings = (*SMALL, f"data_dir={tmp_path / 'files'}")
     if part == "train":
         assert run_task(tmp_path, write(tmp_path, source), *settings)["state"] == "completed"
+        done = call_here(["judge"], home=tmp_path)  # the folder could be any of the judge's own
+        assert "give your copy of its data folder with --data-dir" in done.stderr
+        (tmp_path / "files").rename(tmp_path / "mine")
+        verdict = judge(tmp_path, "--data-dir", str(tmp_path / "mine"))
+        assert statuses(verdict) <= {"passed", "violations"}
     else:
         assert "Error" in refused(tmp_path, source, *settings)
 
@@ -264,6 +269,6 @@ def test_task_that_uses_too_much_is_ended(tmp_path: Path, code: str, expected: s
     limits = TaskLimits(seconds=4.0, memory_bytes=2 * 2**30)
     with (
         pytest.raises(TaskError, match=expected),
-        confined_workers(limits=limits, quoting=True)(source, config, keep=DATA) as worker,
+        confined_workers(limits=limits, own=True)(source, config, keep=DATA) as worker,
     ):
         worker.ask("data", {})
