@@ -62,7 +62,8 @@ test-tools: setup .venv-tools/.installed
 	tests/tools/install.sh .venv-tools $(VENV)
 	touch $@
 
-# Lightning and the Hugging Face Trainer under watch (docs/how-to/watch-lightning-and-transformers.md).
+# Lightning and the Hugging Face Trainer under watch (docs/how-to/watch-lightning-and-transformers.md),
+# and the environment of Gymnasium (docs/how-to/train-an-agent.md).
 test-integrations: setup .venv-integrations/.installed
 	.venv-integrations/bin/python -m pytest -m foreign tests/integrations
 

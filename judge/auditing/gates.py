@@ -243,7 +243,7 @@ class Gates:
         self.replay = replay_run(entries, config=self.config)
         if not self.replay.watched:
             self.environment = describe_environment(self.replay.config)
-        self.coverage = _project_coverage(entries, self.replay)
+        self.coverage = project_coverage(entries, self.replay)
         epochs = self.replay.epochs
         started = self.replay.started
         rules = self.replay.rules
@@ -555,7 +555,7 @@ def _fault_of(started: VerifiedEntry) -> Fault | None:
         return None
 
 
-def _project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Coverage:
+def project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Coverage:
     """Build the tables of this run alone, in memory, and perform the checks of coverage."""
     run_id = str(replay.run.id)
     try:

@@ -1,0 +1,39 @@
+"""The process score of a run without its audit: nothing is retrained, and no model is loaded.
+
+It is the score that an audit would give. An audit looks at more first, and may give none.
+
+I/O: none; it computes in memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from judge.auditing.coverage import Violation
+from judge.auditing.defensibility import find_excessive, find_indefensible
+from judge.auditing.gates import project_coverage
+from judge.auditing.replay import replay_run
+from judge.auditing.scores import process_score
+from judge.config import JudgeConfig
+from ledger.verification.verified_entries import VerifiedEntry
+
+
+@dataclass(frozen=True)
+class Process:
+    """How a run met its obligations."""
+
+    score: float
+    obligations: int
+    violations: tuple[Violation, ...]
+
+
+def measure_process(entries: Sequence[VerifiedEntry]) -> Process:
+    """Return how a run met its obligations, from all of its entries; raises StepError."""
+    replay = replay_run(entries, config=JudgeConfig())
+    coverage = project_coverage(entries, replay)
+    violations = (
+        *coverage.violations,
+        *find_indefensible(replay.run, replay.settings_at),
+        *find_excessive(replay),
+    )
+    obligations = coverage.obligations(violations)
+    return Process(process_score(len(violations), obligations), obligations, violations)

@@ -1,0 +1,260 @@
+"""The process that trains the episodes of one environment, and asks it for decisions.
+
+It has torch's global settings to itself, and is kept between episodes. Both sides write one JSON
+object in a line, in turn: an episode or an answer comes in; a situation, the end or an error goes
+out. An episode that is left, because another one begins or nobody is there any more, is closed as
+interrupted.
+
+Trust: whoever started the process. Answers are hostile until policies.answers has read them.
+I/O: standard input and output; a recorded episode appends to the home's ledger.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+from uuid import UUID
+
+from aggregates.decisions import Observation
+from aggregates.errors import AggregateError
+from aggregates.registry import REGISTRY
+from aggregates.run import Run
+from aggregates.spec import ModelSpec
+from judge.auditing.events import recorded_fields
+from judge.auditing.process import measure_process
+from judge.auditing.reexecution import MemoryBlobs
+from judge.errors import JudgeError
+from ledger.application import LedgerApplication
+from ledger.errors import LedgerError
+from ledger.mapper import LedgerMapper
+from ledger.verification.verified_entries import VerifiedEntry
+from monitor.config import RunConfig
+from monitor.datasets import Splits
+from monitor.errors import MonitorError
+from monitor.loop import prepare, train
+from policies.deciding.outside import OutsidePolicy, observation_json
+from policies.errors import AnswerError
+from proctor.environment.choices import CHOICES, answers
+from proctor.environment.numbers import numbers_of
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.runs.training import Attempt, Prepared, Watching, train_run
+
+MOST_LOSS = 20.0  # nats; a loss above it, or that is not finite, counts as this one
+_KEPT = 4  # data sets
+_FORESEEN = (AggregateError, JudgeError, LedgerError, MonitorError, OSError, ProctorError)
+
+
+class _LeftError(BaseException):
+    """The episode is left; `command` is what came instead of an answer, None for the end."""
+
+    def __init__(self, command: dict[str, Any] | None = None) -> None:
+        super().__init__("the agent has left the episode")
+        self.command = command
+
+
+def main() -> None:
+    """Serve episodes until standard input ends."""
+    answers_to = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the agent, which then closes us
+    signal.signal(signal.SIGTERM, _leave)
+    with suppress(_LeftError, BrokenPipeError):
+        Worker(sys.stdin.buffer, answers_to).serve()
+    os._exit(0)  # nothing is left to be written, and unloading torch takes long
+
+
+def _leave(*_: object) -> NoReturn:
+    raise _LeftError
+
+
+class Worker:
+    """Trains one episode after another."""
+
+    def __init__(self, commands: BinaryIO, answers_to: BinaryIO) -> None:
+        self._commands = commands
+        self._answers_to = answers_to
+        self._data: dict[str, Splits] = {}
+        self._episode: dict[str, Any] = {}
+        self._accuracy = 0.0
+
+    def serve(self) -> None:
+        """Train the episodes that are asked for, until there are no more commands."""
+        command = self._read()
+        while command is not None:
+            try:
+                self._episode = command
+                self._send(self._trained())
+            except _LeftError as left:
+                command = left.command
+                continue
+            except _FORESEEN as error:
+                self._send({"error": f"{error}" or type(error).__name__})
+            command = self._read()
+
+    def _trained(self) -> dict[str, Any]:
+        """Train the episode to its end, and return what is said of it."""
+        config = RunConfig.from_dict(self._episode["config"])
+        policy = OutsidePolicy("agent", self._ask, told=self._episode["policy"])
+        splits = self._load(config)
+        if self._episode["record"] is None:
+            log = LedgerApplication.in_memory(REGISTRY)
+            run = train(
+                config,
+                policy,
+                log=log,
+                blobs=MemoryBlobs(),
+                splits=splits,
+                on_epoch=self._on_epoch,
+            )
+            events = list(log.events.get(run.id))
+        else:
+            home = Home(Path(self._episode["record"]))
+            with home.open_log() as log:
+                run = train_run(
+                    home,
+                    log,
+                    Attempt(config),
+                    make_policy=lambda _run, _told: Prepared(policy),
+                    splits=splits,
+                    watching=Watching(
+                        on_start=lambda _run, _config: None,
+                        on_epoch=self._on_epoch,
+                        on_step=lambda _epoch, _done, _steps: None,
+                        say=lambda _text: None,
+                    ),
+                )
+                events = list(log.events.get(run.id))
+        assert isinstance(run.spec, ModelSpec)
+        settings = run.settings or {
+            key: config.to_dict()[key] for key in ("lr", "batch_size", "accumulation", "clip_norm")
+        }
+        return {
+            "end": run.end_reason,
+            "run": str(run.id),
+            "digest": digest(events),
+            "val_accuracy": self._accuracy,
+            "process": measure_process(_entries(events, run.id)).score
+            if self._episode["process"]
+            else 0.0,
+            "numbers": numbers_of(
+                history=run.history,
+                due=(),
+                settings=settings,
+                spec=run.spec,
+                epochs=config.epochs,
+            ),
+            **_latest(run.history, run.decisions),
+        }
+
+    def _load(self, config: RunConfig) -> Splits:
+        key = replace(config, seed=0).hash
+        if key not in self._data:
+            if len(self._data) == _KEPT:
+                del self._data[next(iter(self._data))]
+            self._data[key] = prepare(config)
+        return self._data[key]
+
+    def _on_epoch(self, _: Run, measured: dict[str, Any]) -> None:
+        self._accuracy = measured["validation"]["accuracy"]
+
+    def _ask(self, seen: Observation) -> Any:
+        """Return the agent's answer; raises AnswerError if it is none."""
+        assert isinstance(seen.spec, ModelSpec)
+        possible = answers(seen)
+        self._send(
+            {
+                "due": {rule: seen.evaluations[rule].side for rule in seen.due},
+                "mask": [each is not None for each in possible],
+                "numbers": numbers_of(
+                    history=seen.history,
+                    due=(seen.evaluations[rule] for rule in seen.due),
+                    settings=seen.settings.to_dict(),
+                    spec=seen.spec,
+                    epochs=self._episode["config"]["epochs"],
+                ),
+                "observation": observation_json(seen) if self._episode["words"] else None,
+                **_latest(seen.history, seen.decisions),
+            }
+        )
+        command = self._read()
+        if command is None or "config" in command:
+            raise _LeftError(command)
+        if "problem" in command:
+            raise AnswerError(str(command["problem"]))
+        if "choice" not in command:
+            return command["answer"]
+        number = command["choice"]
+        if not 0 <= number < len(CHOICES) or (chosen := possible[number]) is None:
+            what = CHOICES[number].name if 0 <= number < len(CHOICES) else "unknown"
+            raise AnswerError(f"choice {number} ({what}) does not fit the situation")
+        return {"decisions": chosen}
+
+    def _read(self) -> dict[str, Any] | None:
+        line = self._commands.readline()
+        command: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
+        return command
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._answers_to.write(json.dumps(message, allow_nan=False).encode() + b"\n")
+        self._answers_to.flush()
+
+
+def _latest(history: Any, decisions: Any) -> dict[str, Any]:
+    """Return the loss of the latest epoch, and what became of the answer before."""
+    loss = history[-1].val_loss
+    last = [each for each in decisions if each.epoch == decisions[-1].epoch]
+    return {
+        "epoch": history[-1].epoch,
+        "val_loss": loss if loss < MOST_LOSS else MOST_LOSS,  # NaN too
+        "answered": bool(last) and all(each.source == "policy" for each in last),
+        "outcomes": [each.outcome or "deferred" for each in last],
+    }
+
+
+def digest(events: Iterable[Any]) -> str:
+    """Return the SHA-256 of what an episode's events say.
+
+    Times, the machine, the label and the files of a recorded run are left out, so that the same
+    seed and the same actions give the same digest.
+    """
+    found = hashlib.sha256()
+    for event in events:
+        fields = recorded_fields(event)
+        match event:
+            case Run.Started():
+                del fields["environment"], fields["checkpoint"]
+            case Run.EpochMeasured():
+                told = fields["reported"].items()
+                fields["reported"] = {key: value for key, value in told if key != "seconds"}
+            case Run.Ended():
+                del fields["deliverables"]
+        told = [REGISTRY.for_class(type(event)).name, fields]
+        found.update(json.dumps(told, sort_keys=True).encode() + b"\n")
+    return found.hexdigest()
+
+
+def _entries(events: Iterable[Any], run_id: UUID) -> list[VerifiedEntry]:
+    """Return the events of this process as the judge reads them; nobody else wrote them."""
+    mapper = LedgerMapper(REGISTRY)
+    stored = [mapper.to_stored_event(event) for event in events]
+    return [
+        VerifiedEntry(
+            index=index,
+            time_ns=index,
+            stream_id=run_id,
+            stream_version=each.originator_version,
+            name=each.topic,
+            body=each.state,
+            author=None,
+            previous=b"",
+            entry_hash=b"",
+        )
+        for index, each in enumerate(stored)
+    ]
