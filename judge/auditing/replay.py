@@ -224,6 +224,8 @@ def _check_level(started: Any, level: str, spec: Spec) -> None:
     if level == REPEATABLE and "task" in started.config:
         if not isinstance(spec, WatchedModel):
             raise StepError("a task's run cannot start from a model of ours")
+        if started.parent_run is not None or started.campaign is not None:
+            raise StepError("a task's run belongs to no campaign and restarts no run")
         return
     if level == REPEATABLE:
         if not isinstance(spec, ModelSpec):

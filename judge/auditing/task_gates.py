@@ -147,8 +147,6 @@ class TaskGates(Gates):
                 f"the model does not follow from the recorded decisions: {problems[0]}",
                 problems=capped(problems),
             )
-        if replay.started.parent_run is not None:
-            raise StepError("a task's run restarts from no other run, but a parent is recorded")
         inputs = {
             name: tensor
             for name, tensor in {**self.data.parts, **self.data.fresh}.items()

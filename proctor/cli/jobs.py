@@ -325,6 +325,8 @@ def _print_report(report: AuditReport) -> None:
     print_violations(violation.to_dict() for violation in report.violations)
     if off := report.config.get("disabled"):
         console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
+    for what in report.step("probe").evidence.get("unchecked", ()):
+        console.print(f"[yellow]not checked[/]: {words(what)}")
     scores = report.scores
     told = report.step("scores").evidence
     axis = "exercised"
