@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # optimizers import it: once here, not in each of the forked processes
 from frontdoor import answer, call_here
 from judge_cases import events_of
 from torch import distributed, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-import proctor
 from aggregates.run import Run
+from proctor.runs.watching import watch  # imported before the processes fork
 
 X = torch.randn(500, 20, generator=torch.Generator().manual_seed(0))
 Y = (X @ torch.randn(20, 3, generator=torch.Generator().manual_seed(1))).argmax(dim=1)
@@ -38,7 +39,7 @@ def train(home: Path, rank: int, size: int, *, crash: bool = False) -> None:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
     said = []
-    with proctor.watch(
+    with watch(
         model, optimizer, name="together", batch_size=40 // size, train_examples=400, home=home
     ) as run:
         for epoch in run.epochs(EPOCHS):
