@@ -107,6 +107,8 @@ def as_nobody(action: Callable[[], int]) -> int:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_reader_who_may_not_enter_the_keys_reads(honest: Path, tmp_path: Path) -> None:
     home = Path(shutil.copytree(honest, tmp_path / "home"))
+    for command in COMMANDS:  # so that all is imported: nobody may not enter Python's own folder
+        assert call_here(command, home=home).returncode == 0, command
     for parent in (home, *tmp_path.parents, tmp_path):
         if parent.owner() == "root" and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
