@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -198,3 +199,20 @@ def test_agents_process_never_loads_torch() -> None:
         "assert 'torch' not in sys.modules\n"  # leaves the environment open: its process ends
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
+
+
+def test_agent_of_the_guide_plays_and_is_judged(tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs/how-to/train-an-agent.md"
+    (code,) = re.findall(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert found.stdout.count("episode ") == 3
+    warnings.simplefilter("default")
+    verdict = answer(call_here(["judge", "latest", "--json"], home=tmp_path / "episodes"))
+    assert not verdict["hard_fail"]
