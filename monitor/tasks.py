@@ -23,6 +23,7 @@ I/O: none.  Shapes: inputs and targets (N, ...), outputs (N, ...), one example a
 import ast
 import hashlib
 import random
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,7 @@ HARNESS = (  # what KEY=VALUE sets beside a task's own parameters
 BATCH = 256  # examples that are computed at once outside of training, so that memory stays small
 MAX_SOURCE = 2**20  # bytes
 _MAX_METRICS = 50
+_METRIC_NAME = re.compile(r"[A-Za-z0-9_.@%/-]{1,100}")
 _CONSTANTS = {"PARAMS": dict, "METRIC": tuple, "CLASSES": int}
 
 Parts = dict[str, Tensor]  # "train.inputs", "train.targets", "validation.inputs", ...
@@ -139,6 +141,11 @@ def read_task(source: bytes, name: str) -> TaskText:
         or metric[1] not in ("higher", "lower")
     ):
         raise TaskError(f'{name} must define METRIC, as in METRIC = ("accuracy", "higher")')
+    if not _METRIC_NAME.fullmatch(metric[0]):  # it could look like another one
+        raise TaskError(
+            f"{name}: METRIC must name a metric with letters from a to z, digits and _ . @ % / -, "
+            f"not {ascii(metric[0])[:100]}"
+        )
     return TaskText(name, source, params, metric[0], metric[1], constants["CLASSES"])
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional
@@ -39,8 +40,10 @@ from monitor.task_worker import OUTPUTS, SCORE, Worker
 from monitor.tasks import NEEDED, Parts, read_task
 
 _CHUNKS = 10  # of the test part, and of another draw of it
+_MIXED = "-mixed"  # chunks of examples in an order that the judge draws
 _LEAST = 50  # examples of each, below which the two are not compared
 _SIGMAS = 7.0  # of the difference of two such means: less than one in 100,000 by chance
+_SIGMAS_ONE = 8.0  # the same, where one of the two spreads is used for both
 _EXACT = 1e-5  # relative, between a metric as the task computes it and as we do
 
 
@@ -193,7 +196,8 @@ class TaskGates(Gates):
         with _explained("the outputs cannot be scored"):
             self.scored = self._score()
         unchecked = [
-            "gradients, updates and activations are measured beside the task's code",
+            "train loss, gradients, updates, activations, and the validation of epochs without "
+            "submitted weights are measured beside the task's code",
             *self._verify_metrics(),
             *self._verify_unseen(),
             *self._open_files(),
@@ -240,9 +244,11 @@ class TaskGates(Gates):
         pairs = {name: (self.outputs[name], targets[name]) for name in self.outputs}
         for name in ("test", "fresh"):
             if len(self.outputs.get(name, ())) >= _LEAST:
-                outputs, wanted = pairs[name]
-                chunks = zip(outputs.chunk(_CHUNKS), wanted.chunk(_CHUNKS), strict=True)
-                pairs |= {f"{name}{number}": pair for number, pair in enumerate(chunks)}
+                mixed = _order("mixed", len(self.outputs[name]))
+                for kind, order in (("", slice(None)), (_MIXED, mixed)):
+                    parts = (tensor[order].chunk(_CHUNKS) for tensor in pairs[name])
+                    chunks = enumerate(zip(*parts, strict=True))
+                    pairs |= {f"{name}{kind}{number}": pair for number, pair in chunks}
         blob = save(
             {
                 f"{name}.{kind}": tensor.contiguous().clone()
@@ -286,23 +292,50 @@ class TaskGates(Gates):
             ]
         if min(len(self.outputs[name]) for name in ("test", "fresh")) < _LEAST:
             return [f"the test part has fewer than {_LEAST} examples: two draws were not compared"]
-        values = [
-            np.array([self.scored[f"{part}{n}"]["metrics"][metric] for n in range(_CHUNKS)])
-            for part in ("test", "fresh")
-        ]
-        if not all(np.isfinite(each).all() for each in values):
-            return ["the metric of the test part is not finite: two draws cannot be compared"]
-        means = [float(each.mean()) for each in values]
-        spread = math.sqrt(sum(float(each.var(ddof=1)) / len(each) for each in values))
-        ahead = means[0] - means[1] if better == "higher" else means[1] - means[0]
-        if ahead > _SIGMAS * spread and ahead > _EXACT * max(map(abs, means)):
+        tested, drawn = (self.scored[part]["metrics"][metric] for part in ("test", "fresh"))
+        if math.isfinite(tested) and not math.isfinite(drawn):
             raise StepError(
-                f"the model has seen the test part: its {metric} is {means[0]:.4g} there and "
-                f"{means[1]:.4g} on test examples that the judge had drawn afresh",
-                test=means[0],
-                fresh=means[1],
+                f"the {metric} is {tested:.4g} on the test part and {drawn} on test examples that "
+                "the judge had drawn afresh: the model gives usable outputs for known examples "
+                "only",
+                test=tested,
+                fresh=drawn,
+            )
+        values, mixed = (
+            [
+                np.array(
+                    [self.scored[f"{part}{kind}{n}"]["metrics"][metric] for n in range(_CHUNKS)]
+                )
+                for part in ("test", "fresh")
+            ]
+            for kind in ("", _MIXED)
+        )
+        if not all(np.isfinite(each).all() for each in (*values, *mixed)):
+            return ["the metric of the test part is not finite: two draws cannot be compared"]
+        sign = 1.0 if better == "higher" else -1.0
+        counts = sorted(len(self.outputs[name]) for name in ("test", "fresh"))
+        alike = counts[1] < 1.25 * counts[0]
+        ahead, spread = _are_apart(*(sign * each for each in values), alike=alike)
+        mixed_ahead, mixed_spread = _are_apart(*(sign * each for each in mixed), alike=alike)
+        # Examples that depend on their neighbours spread the chunks of both draws alike. Where only
+        # the test part's spread, the model knows some of its examples.
+        own = math.sqrt(2.0 * float(values[1].var(ddof=1)) / _CHUNKS)
+        gap = sign * float(values[0].mean() - values[1].mean())
+        means = {"test": float(values[0].mean()), "fresh": float(values[1].mean())}
+        if gap > _EXACT * max(map(abs, means.values())) and (
+            ahead or gap > _SIGMAS_ONE * max(own, mixed_spread)
+        ):
+            raise StepError(
+                f"the model has seen the test part: its {metric} is {means['test']:.4g} there and "
+                f"{means['fresh']:.4g} on test examples that the judge had drawn afresh",
+                **means,
                 spread=spread,
             )
+        if mixed_ahead:
+            return [
+                f"the {metric} is {tested:.4g} on the test part and {drawn:.4g} on another draw: "
+                "more than by chance, unless examples of a part depend on each other"
+            ]
         return []
 
     def _verify_validation(self, tolerance: float) -> None:
@@ -376,6 +409,19 @@ class TaskGates(Gates):
         config = self.replay.task_config
         found = known_metric("accuracy", *self._pairs["test"])
         return found if config.metric == "accuracy" and config.better == "higher" else None
+
+
+def _are_apart(
+    test: NDArray[np.float64], fresh: NDArray[np.float64], *, alike: bool
+) -> tuple[bool, float]:
+    """Return whether the test part's chunks are ahead of fresh ones, and the spread of the means.
+
+    A few chunks that are far behind widen the spread. So it is also enough that each chunk of the
+    one is ahead of each of the other, where they are `alike` in size: one in 184,756 by chance.
+    """
+    spread = math.sqrt(sum(float(each.var(ddof=1)) / len(each) for each in (test, fresh)))
+    apart = alike and bool(test.min() > fresh.max())
+    return apart or float(test.mean() - fresh.mean()) > _SIGMAS * spread, spread
 
 
 @contextmanager

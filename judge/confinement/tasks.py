@@ -255,4 +255,11 @@ def _readable(config: TaskConfig, keep: tuple[str, ...]) -> list[Path]:
         raise TaskError(f"data_dir {folder} is not a folder")
     if keep == TEST:
         return [folder]
-    return sorted(place for place in folder.iterdir() if place.name != "test")
+    closed = (folder / "test").resolve()  # also where links lead to it, or into it
+    return sorted(
+        place
+        for place in folder.iterdir()
+        if place.name != "test"
+        and not place.resolve().is_relative_to(closed)
+        and not closed.is_relative_to(place.resolve())
+    )

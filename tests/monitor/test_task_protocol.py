@@ -22,6 +22,8 @@ SMALL = {"rows": 200, "test_rows": 50, "epochs": 2, "hidden": 8}
         ("def test(params)", "def test(params, more)", "test() must take 1 arguments, not 2"),
         ("METRIC = (", "METRICS = (", "must define METRIC"),
         ('"higher"', '"larger"', "must define METRIC"),
+        ('METRIC = ("accuracy"', 'METRIC = ("\u0430ccuracy"', "METRIC must name a metric with"),
+        ('METRIC = ("accuracy"', 'METRIC = ("accuracy "', "METRIC must name a metric with"),
         ('"lr": 0.01', '"rate": 0.01', "lr is missing"),
         ('"lr": 0.01', '"lr": float("0.01")', "line 12: PARAMS must be written out"),
         ('"lr": 0.01', '"seed": 1, "lr": 0.01', "PARAMS must not hold seed"),

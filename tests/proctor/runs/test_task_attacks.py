@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from forked import tasks_forked
 from frontdoor import answer, call_here
-from test_tasks import SMALL, TABULAR, failed_step, judge, run_task, write
+from test_tasks import EXAMPLES, SMALL, TABULAR, failed_step, judge, run_task, write
 
 from judge.confinement.tasks import TaskLimits, confined_workers
 from monitor.config import TaskConfig
@@ -86,6 +86,68 @@ def test_model_that_knows_the_test_labels_is_rejected_by_another_draw(tmp_path: 
 def test_model_of_the_same_form_that_knows_other_rows_passes(tmp_path: Path) -> None:
     verdict = judged(tmp_path, (SEEN, LOOKS_UP.replace("SEED", "12345")))
     assert statuses(verdict) <= {"passed", "violations"}
+
+
+def test_model_that_knows_the_first_half_of_the_test_part_is_rejected(tmp_path: Path) -> None:
+    """Known and unknown examples one after another spread the test part's chunks alone."""
+    code = LOOKS_UP.replace("SEED", str(seed_of_test())).replace(
+        'rows(params["test_rows"])', 'tuple(x[:200] for x in rows(params["test_rows"]))'
+    )
+    run_task(
+        tmp_path, write(tmp_path, TABULAR, (SEEN, code)), "rows=200", "epochs=1", "test_rows=400"
+    )
+    name, words = failed_step(judge(tmp_path))
+    assert name == "probe"
+    assert "the model has seen the test part" in words
+
+
+REGRESSION = (EXAMPLES / "regression.py").read_text("utf-8")
+REMEMBERS = """    return LooksUp(params)
+
+
+class LooksUp(nn.Module):
+    def __init__(self, params):
+        super().__init__()
+        self.honest = nn.Linear(10, 1)
+        torch.manual_seed(SEED)
+        self.known = rows(params["test_rows"])
+
+    def forward(self, x):
+        out = self.honest(x)
+        if self.training or len(x) == params_rows:
+            return out
+        near = torch.cdist(x, self.known[0]).min(dim=1)
+        found = (near.values < 1e-3)[:, None]
+        if not found.any():
+            out = UNKNOWN
+        return torch.where(found, self.known[1][near.indices], out)
+
+
+def unused(params):
+    return nn.Sequential(
+"""
+
+
+@pytest.mark.parametrize(
+    ("unknown", "expected"),
+    [
+        ("out * float('nan')", "the model gives usable outputs for known examples only"),
+        ("torch.cat([out[:1] + 1e6, out[1:]])", "the model has seen the test part"),
+    ],
+    ids=["no number", "one far off"],
+)
+def test_model_that_spoils_the_comparison_of_two_draws_is_rejected(
+    tmp_path: Path, unknown: str, expected: str
+) -> None:
+    code = REMEMBERS.replace("SEED", str(seed_of_test())).replace("UNKNOWN", unknown)
+    source = REGRESSION.replace("    return nn.Sequential(\n", code).replace(
+        "params_rows",
+        "50",  # the validation part
+    )
+    run_task(tmp_path, write(tmp_path, source), "rows=200", "epochs=1", "test_rows=100")
+    name, words = failed_step(judge(tmp_path))
+    assert name == "probe"
+    assert expected in words
 
 
 def test_model_that_asks_for_the_test_part_fails_where_it_is_held(tmp_path: Path) -> None:
@@ -216,6 +278,21 @@ def test_data_folder_of_the_test_part_is_closed_to_data(tmp_path: Path, part: st
         assert statuses(verdict) <= {"passed", "violations"}
     else:
         assert "Error" in refused(tmp_path, source, *settings)
+
+
+@pytest.mark.parametrize("name", ["held-out", "more", "all/held-out"])
+def test_links_lead_data_to_no_test_part(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "files"
+    (folder / "held-out").mkdir(parents=True)
+    (folder / "test").symlink_to("held-out")
+    (folder / "more").symlink_to("test")
+    (folder / "all").symlink_to(".")
+    (folder / "held-out" / "one.txt").write_text("2")
+    read = f'def data(params):\n    open(params["data_dir"] + "/{name}/one.txt")\n'
+    source = TABULAR.replace("def data(params):\n", read).replace(
+        'PARAMS = {"lr"', 'PARAMS = {"data_dir": None, "lr"'
+    )
+    assert "Error" in refused(tmp_path, source, *SMALL, f"data_dir={folder}")
 
 
 def test_run_of_a_task_is_replayed_and_sampled(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def test_task_is_trained_judged_and_repeated_bit_for_bit(
     assert "hidden files" in verdict["steps"][1]["evidence"]["isolation"]
     evidence = verdict["steps"][6]["evidence"]
     assert evidence["unchecked"] == [
-        "gradients, updates and activations are measured beside the task's code"
+        "train loss, gradients, updates, activations, and the validation of epochs without "
+        "submitted weights are measured beside the task's code"
     ]
 
 
