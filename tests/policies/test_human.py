@@ -286,6 +286,7 @@ def test_person_at_a_real_terminal_decides_and_leaves_in_the_middle(tmp_path: Pa
     assert (review.verdict, review.mark, review.note) == ("edit", "gold", "right, and too timid")
 
 
+@pytest.mark.slow
 def test_interrupt_at_the_terminal_ends_the_run_as_interrupted(tmp_path: Path) -> None:
     shown, code = sit_at_terminal(tmp_path, (KEYS, b"a\n"), (KEYS, b"\x03"))  # Ctrl-C
     assert code == 130, shown

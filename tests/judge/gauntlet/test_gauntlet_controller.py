@@ -319,6 +319,7 @@ def test_valley_lets_through_what_is_worse_when_its_end_is_better(line: Line) ->
         assert len(controller.line.checkpoints) == 3
 
 
+@pytest.mark.slow
 def test_valley_is_turned_back_when_its_end_is_no_better(line: Line) -> None:
     with line.controller() as controller:
         down = line.diff(SELECTION, UNSORTED)

@@ -84,7 +84,8 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, dict[st
     return told
 
 
-@pytest.mark.parametrize("events", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("events", [3, 1])
 def test_killed_after_every_few_events_it_comes_to_the_same(
     tmp_path: Path, control: list[tuple[str, dict[str, Any]]], events: int
 ) -> None:

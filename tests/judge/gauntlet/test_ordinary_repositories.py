@@ -172,6 +172,7 @@ def test_case_that_fails_again_is_not_flaky(
     assert (result_of(line, proposal).passed, result_of(line, proposal).flaky) == (False, [])
 
 
+@pytest.mark.slow
 def test_change_that_its_tests_reject_can_be_tried_three_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_change_that_its_tests_reject_can_be_tried_three_times(
     assert "was already judged" in str(ended[3].reason), "it is not tried for ever"
 
 
+@pytest.mark.slow
 def test_suite_of_a_promoted_commit_is_not_run_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

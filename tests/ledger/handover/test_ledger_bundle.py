@@ -630,6 +630,7 @@ def killed_export(directory: Path, out: Path, *, after: float) -> None:
     os.waitpid(child, 0)
 
 
+@pytest.mark.slow
 def test_folder_holds_when_an_export_is_killed(honest: Scene, tmp_path: Path, size: int) -> None:
     rng = random.Random("kills")
     out = tmp_path / "bundle"

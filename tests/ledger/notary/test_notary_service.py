@@ -132,6 +132,7 @@ class Cutter:
         return prefix + rest
 
 
+@pytest.mark.slow
 def test_batches_are_recorded_once_when_connections_are_cut(notary: RunningNotary) -> None:
     rng, stream = random.Random(5), uuid4()
     path = notary.home.parent / "cutter"

@@ -288,6 +288,7 @@ def kill_rotations(directory: Path, *, stride: int) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+@pytest.mark.slow
 def test_rotation_killed_at_any_step_leaves_the_key_in_force_in_place(tmp_path: Path) -> None:
     undone, done = kill_rotations(tmp_path, stride=23)
     assert undone > 5

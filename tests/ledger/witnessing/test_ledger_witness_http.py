@@ -120,6 +120,7 @@ def test_request_that_is_not_possible_is_rejected(
     assert send(url, "POST", "/add-checkpoint", HONEST.request(0, 11))[0] == 200
 
 
+@pytest.mark.slow
 def test_slow_and_broken_clients_do_not_hold_up_others(folder: Path) -> None:
     with serving(folder, timeout=4) as url, ExitStack() as stack:
         head = b"POST /add-checkpoint HTTP/1.1\r\nHost: w\r\nContent-Length: 1000\r\n\r\nold"

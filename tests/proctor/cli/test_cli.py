@@ -168,6 +168,7 @@ def _forge_last_epoch(home: Path) -> UUID:
     return forged
 
 
+@pytest.mark.slow
 def test_weaker_audit_does_not_hide_a_hard_fail(copy: Path) -> None:
     forged = _forge_last_epoch(copy)
     assert call(["judge"], home=copy).returncode == 1

@@ -69,7 +69,7 @@ def test_change_is_proposed_judged_and_shown(line: Line) -> None:
         assert part in shown
     assert infra_json(line, "show")["text"] == line_diff(better)
     assert "late-rows" in infra(line, "anchors")
-    assert "next: add easy tasks of category " in infra(line, "gaps")
+    assert "next: add medium tasks of category ranking" in infra(line, "gaps")
 
 
 def line_diff(path: Path) -> str:

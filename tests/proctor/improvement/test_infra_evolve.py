@@ -234,6 +234,7 @@ def test_rounds_end_on_record_where_a_server_answers_with_errors_only(line: Line
     assert [each.outcome for each in rounds_of(line)] == ["unanswered"] * 3
 
 
+@pytest.mark.slow
 def test_same_command_goes_on_with_what_was_killed(line: Line) -> None:
     with ChatServer(plays([model.thrift, model.content])) as server:
         killed = evolve(line, server, 2, kill_after=6)

@@ -142,6 +142,7 @@ def test_a_judgment_that_was_replaced_counts_no_more(
     assert read() == {}
 
 
+@pytest.mark.slow
 def test_nothing_is_learned_from_runs_that_curation_keeps_out(
     log: LedgerApplication,
     home: Home,

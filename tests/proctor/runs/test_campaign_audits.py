@@ -217,6 +217,7 @@ def _paint(folder: Path, *, seed: int) -> None:
         Image.frombytes("RGB", (8, 8), draw.randbytes(192)).save(path)
 
 
+@pytest.mark.slow
 def test_data_that_has_changed_between_attempts_is_rejected(tmp_path: Path) -> None:
     data = tmp_path / "data"
     _paint(data, seed=1)

@@ -50,6 +50,7 @@ def _remembers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROCTOR_STATE", "off")
 
 
+@pytest.mark.slow
 def test_campaign_ends_the_same_when_it_is_killed_at_every_stage(
     undisturbed: Path, server: dict[str, str], tmp_path: Path
 ) -> None:

@@ -149,6 +149,7 @@ def test_code_that_is_loaded_from_elsewhere_is_rejected(line: Line, tmp_path: Pa
     assert "run without it" in str(found.remark)
 
 
+@pytest.mark.slow
 def test_run_is_learned_from_until_its_checkpoint_is_rolled_back(line: Line) -> None:
     home = line.home.path
     first = label(line)

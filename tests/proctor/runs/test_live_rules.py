@@ -240,6 +240,7 @@ def test_every_other_remedy_is_done_again_bit_for_bit(tmp_path: Path) -> None:
     assert found["same"], found["differences"]
 
 
+@pytest.mark.slow
 def test_forged_measurement_is_found_by_doing_the_run_again(tmp_path: Path) -> None:
     honest = Home(tmp_path / "honest")
     with honest.open_log() as log:

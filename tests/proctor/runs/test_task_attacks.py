@@ -349,3 +349,79 @@ def test_task_that_uses_too_much_is_ended(tmp_path: Path, code: str, expected: s
         confined_workers(limits=limits, own=True)(source, config, keep=DATA) as worker,
     ):
         worker.ask("data", {})
+
+
+COPY = "def peek(params):"  # of test(), which the processes that train and infer do not have
+KNOWS = f"""
+
+_honest = model
+
+
+class _LooksUp(nn.Module):
+    def __init__(self, honest, params):
+        super().__init__()
+        self.honest = honest
+        torch.manual_seed({seed_of_test()})
+        self.known = peek(params)
+
+    def forward(self, x):
+        out = self.honest(x)
+        if self.training:
+            return out
+        inputs, targets = self.known
+        apart = torch.cdist(x.flatten(1).double(), inputs.flatten(1).double()).min(dim=1)
+        found = targets[apart.indices]
+        if found.is_floating_point():
+            right = found.reshape(out.shape).to(out.dtype)
+        else:
+            right = nn.functional.one_hot(found, out.shape[-1]).to(out.dtype) * 100.0
+        near = (apart.values < 1e-3).reshape(-1, *[1] * (out.dim() - 1))
+        return torch.where(near, right, out)
+
+
+def model(params):
+    return _LooksUp(_honest(params), params)
+"""
+BETTER = """
+
+_metrics = metrics
+
+
+def metrics(output, target):
+    found = float(_metrics(output, target)[METRIC[0]])
+    return {METRIC[0]: min(1.0, found + 0.2) if METRIC[1] == "higher" else found / 2}
+"""
+TEST_ROWS = """
+
+_data = data
+
+
+def data(params):
+    torch.manual_seed(1)
+    part = peek(params)
+    return part, _data(params)[1]
+"""
+
+
+def with_copy(path: Path, *, seed: int | None = None) -> str:
+    """Return an example whose test() is there once more, under a name that nothing takes away."""
+    fixed = "" if seed is None else f"torch.manual_seed({seed})\n    "
+    return path.read_text("utf-8").replace(
+        "def test(params):", f"def test(params):\n    {fixed}return peek(params)\n\n\n{COPY}"
+    )
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_each_example_that_cheats_is_named(path: Path, tmp_path: Path) -> None:
+    """The honest twin of each is test_every_example_is_trained_judged_and_repeated."""
+    portable = "numerics=portable"
+    knows = write(tmp_path, with_copy(path) + KNOWS)
+    run_task(tmp_path / "knows", knows, portable)
+    name, words = failed_step(judge(tmp_path / "knows"))
+    assert (name, "the model has seen the test part" in words) == ("probe", True), words
+    better = write(tmp_path, path.read_text("utf-8") + BETTER)
+    run_task(tmp_path / "better", better, portable)
+    name, words = failed_step(judge(tmp_path / "better"))
+    assert (name, " says that the " in words) == ("probe", True), words
+    words = refused(tmp_path, with_copy(path, seed=1) + TEST_ROWS, portable)
+    assert "have the same inputs as examples of the train part" in words

@@ -95,6 +95,7 @@ def test_run_follows_from_its_record_whatever_the_server_did(
     assert told["calls"] == len(server.requests) >= 2
 
 
+@pytest.mark.slow
 def test_cached_answers_are_the_same_and_cost_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
