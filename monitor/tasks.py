@@ -115,8 +115,9 @@ def read_task(source: bytes, name: str) -> TaskText:
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     missing = [each for each in FUNCTIONS if each not in found and each not in OPTIONAL]
     if missing:
+        lacks = ", ".join(f"{each}()" for each in missing)
         raise TaskError(
-            f"{name} defines no function {missing[0]}(); a task needs "
+            f"{name} defines no function {lacks}; a task needs "
             f"{', '.join(each for each in FUNCTIONS if each not in OPTIONAL)}"
         )
     for each, count in FUNCTIONS.items():

@@ -46,7 +46,7 @@ def open_bundle(line: str, *, public_key: bytes) -> dict[str, Any]:
         raise MalformedError("the line is not a Sigstore bundle with a DSSE envelope") from e
     kind, payload = open_envelope(json.dumps(envelope), public_key=public_key)
     if kind != IN_TOTO or line != _line(envelope, public_key):
-        raise MalformedError("the line is not written as this program writes bundles")
+        raise MalformedError("the line was altered: this program writes bundles otherwise")
     statement: dict[str, Any] = json.loads(payload)
     return statement
 

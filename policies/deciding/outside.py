@@ -40,6 +40,7 @@ GROUP = "proctor.policies"  # of entry points
 SECONDS = 60.0  # for one answer
 MOST = 2**20  # bytes of an answer
 _MAX_REASON = 600  # characters
+_MAX_NAME = 200  # characters
 _SECRETS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "API_KEY")
 
 
@@ -109,7 +110,8 @@ def outside_policy(name: str) -> OutsidePolicy | None:
 def process_policy(command: Sequence[str], *, seconds: float = SECONDS) -> OutsidePolicy:
     """Return the policy that a program decides; each answer may take `seconds`."""
     process = _Process(list(command), seconds)
-    return OutsidePolicy("process", process.ask, told={"command": list(command)})
+    name = f"{PROCESS}{shlex.join(command)}"[:_MAX_NAME]
+    return OutsidePolicy(name, process.ask, told={"command": list(command)})
 
 
 def known_entry_points() -> tuple[str, ...]:
@@ -148,7 +150,7 @@ def _of_class(name: str, kind: Any) -> OutsidePolicy:
     def answer(observation: Observation) -> Any:
         return {"decisions": [_plain(each) for each in policy.decide(observation)]}
 
-    return OutsidePolicy("class", answer, told={"class": name, "sha256": _source_hash(kind)})
+    return OutsidePolicy(name, answer, told={"class": name, "sha256": _source_hash(kind)})
 
 
 def _plain(said: Any) -> Any:

@@ -48,6 +48,8 @@ def compare(
     """Begin a comparison, carry it on, or show what it found."""
     if twice := [each for each, times in Counter(policies).items() if times > 1]:
         raise ProctorError(f"--policy {twice[0]} is given twice")
+    if len(policies) < 2:
+        raise ProctorError("a comparison needs two policies: give --policy at least twice")
     choices = tuple(
         PolicyChoice.read(each, sets if each in (OPENAI, MIXED) else ()) for each in policies
     )
@@ -152,6 +154,7 @@ def _print(table: Sequence[Standing]) -> None:
             "wins/ties",
             "process score",
             "difference",
+            "exercised",
         ),
         [
             (
@@ -163,6 +166,7 @@ def _print(table: Sequence[Standing]) -> None:
                 cell(None) if each.wins is None else f"{each.wins}/{each.ties}",
                 f"{each.process:.3f}",
                 _between(each.process_gain, each.process_low, each.process_high),
+                f"{each.exercised} of {each.cells}",
             )
             for each in table
         ],

@@ -21,6 +21,7 @@ class Standing:
     accuracy: float  # mean test accuracy
     process: float  # mean process score
     firings: float  # mean number
+    exercised: int  # runs whose process score was put to the test
     gain: float | None  # mean difference in test accuracy; None for the first policy
     low: float | None  # ends of its interval
     high: float | None
@@ -70,6 +71,7 @@ def _standing(
         accuracy=fmean(map(_accuracy, own.values())),
         process=fmean(map(_process, own.values())),
         firings=fmean(row["firings"] or 0 for row in own.values()),
+        exercised=sum(bool(row["exercised"]) for row in own.values()),
         gain=fmean(gains) if compared and gains else None,
         low=low,
         high=high,

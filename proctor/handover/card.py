@@ -94,7 +94,7 @@ which is its name |
 Get the ledger's vkey from its owner by another channel than this folder. Then:
 
 ```sh
-proctor verify . --vkey owner.vkey
+proctor verify . --vkey ../owner.vkey
 model_signing verify key model --signature model.sig --public_key publisher.pem
 ```
 
@@ -119,7 +119,7 @@ def readme(evidence: Evidence, files: Iterable[str]) -> str:
         run=evidence.run,
         verdict=evidence.verdict,
         level=_text(evidence.level),
-        names=", ".join(f"`{_text(name)}`" for name in sorted(files)),
+        names=", ".join(f"`{name}`" for name in sorted(files)),
         origin=head.origin,
         size=head.size,
         root=head.root.hex(),
@@ -161,7 +161,7 @@ def _training(evidence: Evidence, start: Mapping[str, Any]) -> list[tuple[object
 def _scores(evidence: Evidence) -> list[tuple[object, object]]:
     scored = evidence.says("audit.scored")
     done, epochs = evidence.retrained
-    exercised = "" if scored.get("process_axis_exercised") else " (no rule put it to the test)"
+    exercised = "" if scored.get("process_axis_exercised") else f" ({evidence.unexercised})"
     return [
         ("test accuracy", _number(scored.get("test_accuracy"))),
         ("validation accuracy", _number(scored.get("validation_accuracy"))),

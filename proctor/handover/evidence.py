@@ -253,7 +253,22 @@ class Evidence:
             said.append(f"the judge retrained {done} of {epochs} epochs")
         if found:
             said.append(f"violations: {len(found)}")
+        said += [f"not checked: {each}" for each in self._unchecked]
         return [*said, *steps]
+
+    @property
+    def unexercised(self) -> str:
+        """Why the process score says little, as the judge found it."""
+        shown = {step.get("name"): step.get("evidence") or {} for step in self.steps}
+        why = shown.get("scores", {}).get("unexercised")
+        return f"unexercised: {why}" if isinstance(why, str) else "unexercised"
+
+    @property
+    def _unchecked(self) -> list[str]:
+        """What the judge of a task could not check."""
+        shown = {step.get("name"): step.get("evidence") or {} for step in self.steps}
+        found = shown.get("probe", {}).get("unchecked")
+        return [str(each) for each in found] if isinstance(found, list) else []
 
     @property
     def verdict(self) -> str:

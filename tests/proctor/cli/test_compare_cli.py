@@ -31,6 +31,7 @@ def row(policy: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:
         "test_accuracy": accuracy,
         "process_score": 1.0,
         "firings": 2,
+        "exercised": True,
         "problem": None,
         **more,
     }
@@ -73,6 +74,7 @@ def test_policies_that_cannot_be_compared_are_named(tmp_path: Path) -> None:
     for policies, words in (
         (["--policy", "nothing", "--policy", "nothing"], "nothing is given twice"),
         (["--policy", "nothing", "--policy", "oracle"], "unknown policy 'oracle'"),
+        (["--policy", "nothing"], "needs two policies"),
     ):
         done = call_here(["compare", *policies], home=tmp_path)
         assert done.returncode == 2
