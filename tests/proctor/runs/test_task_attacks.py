@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from forked import tasks_forked
 from frontdoor import answer, call_here
-from test_tasks import EXAMPLES, SMALL, TABULAR, failed_step, judge, run_task, write
+from test_tasks import EXAMPLES, PORTABLE, SMALL, TABULAR, failed_step, judge, run_task, write
 
 from judge.confinement.tasks import TaskLimits, confined_workers
 from monitor.config import TaskConfig
@@ -354,10 +354,7 @@ def test_task_that_uses_too_much_is_ended(tmp_path: Path, code: str, expected: s
 COPY = "def peek(params):"  # of test(), which the processes that train and infer do not have
 KNOWS = f"""
 
-_honest = model
-
-
-class _LooksUp(nn.Module):
+class LooksUp(nn.Module):
     def __init__(self, honest, params):
         super().__init__()
         self.honest = honest
@@ -380,26 +377,20 @@ class _LooksUp(nn.Module):
 
 
 def model(params):
-    return _LooksUp(_honest(params), params)
+    return LooksUp(honest(params), params)
 """
 BETTER = """
 
-_metrics = metrics
-
-
 def metrics(output, target):
-    found = float(_metrics(output, target)[METRIC[0]])
+    found = float(plain(output, target)[METRIC[0]])
     return {METRIC[0]: min(1.0, found + 0.2) if METRIC[1] == "higher" else found / 2}
 """
 TEST_ROWS = """
 
-_data = data
-
-
 def data(params):
     torch.manual_seed(1)
     part = peek(params)
-    return part, _data(params)[1]
+    return part, own(params)[1]
 """
 
 
@@ -414,14 +405,18 @@ def with_copy(path: Path, *, seed: int | None = None) -> str:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_each_example_that_cheats_is_named(path: Path, tmp_path: Path) -> None:
     """The honest twin of each is test_every_example_is_trained_judged_and_repeated."""
-    portable = "numerics=portable"
-    knows = write(tmp_path, with_copy(path) + KNOWS)
-    run_task(tmp_path / "knows", knows, portable)
-    name, words = failed_step(judge(tmp_path / "knows"))
+    source = with_copy(path)
+    assert "def model(params):" in source
+    knows = write(tmp_path, source.replace("def model(params):", "def honest(params):") + KNOWS)
+    # After one epoch no honest model is as good as one that knows the answers.
+    run_task(tmp_path / "knows", knows, "epochs=1", PORTABLE)
+    name, words = failed_step(judge(tmp_path / "knows", portable=True))
     assert (name, "the model has seen the test part" in words) == ("probe", True), words
-    better = write(tmp_path, path.read_text("utf-8") + BETTER)
-    run_task(tmp_path / "better", better, portable)
-    name, words = failed_step(judge(tmp_path / "better"))
+    plain = path.read_text("utf-8").replace("def metrics(", "def plain(")
+    better = write(tmp_path, plain + BETTER)
+    run_task(tmp_path / "better", better, PORTABLE)
+    name, words = failed_step(judge(tmp_path / "better", portable=True))
     assert (name, " says that the " in words) == ("probe", True), words
-    words = refused(tmp_path, with_copy(path, seed=1) + TEST_ROWS, portable)
+    source = with_copy(path, seed=1).replace("def data(params):", "def own(params):")
+    words = refused(tmp_path, source + TEST_ROWS)
     assert "have the same inputs as examples of the train part" in words
