@@ -22,6 +22,10 @@ class Cell(NamedTuple):
     condition: str
     seed: int
 
+    def __str__(self) -> str:
+        """Name the place for people."""
+        return f"policy {self.policy}, condition {self.condition}, seed {self.seed}"
+
 
 class Comparison(Aggregate):
     """The runs of a comparison, rebuilt from its events."""
@@ -104,9 +108,9 @@ class Comparison(Aggregate):
         """Open a comparison; each policy has a name of its own."""
         names = [str(each["name"]) for each in policies]
         if not policies or not conditions or not seeds:
-            raise InvariantError("a comparison needs a policy, a condition and a seed at least")
+            raise InvariantError("a comparison must have a policy, a condition and a seed")
         if len(set(names)) != len(names) or len(set(seeds)) != len(seeds):
-            raise InvariantError("a comparison names each policy and each seed once")
+            raise InvariantError("a comparison must name each policy and each seed only once")
         return cls._create(
             event_class=cls.Started,
             id=cls.id_of(policies, conditions, seeds, name),
@@ -136,9 +140,9 @@ class Comparison(Aggregate):
         """Close a cell with the audit of its run, or with what went wrong."""
         self._check_open(cell)
         if cell not in self.runs:
-            raise InvariantError(f"{cell} has no run")
+            raise InvariantError(f"{cell}: no run has started")
         if audit is None and problem is None:
-            raise InvariantError(f"{cell} has no audit: say why")
+            raise InvariantError(f"{cell}: give an audit, or the problem that left it without one")
         self.trigger_event(
             self.RunEnded, **cell._asdict(), run=self.runs[cell], audit=audit, problem=problem
         )
@@ -151,6 +155,6 @@ class Comparison(Aggregate):
 
     def _check_open(self, cell: Cell) -> None:
         if cell not in self.cells:
-            raise InvariantError(f"{cell} does not belong to this comparison")
+            raise InvariantError(f"{cell}: this is not part of the comparison")
         if cell in self.done:
-            raise InvariantError(f"{cell} is already done")
+            raise InvariantError(f"{cell}: this part is finished")

@@ -21,14 +21,13 @@ from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.blobs import Blobs
-from ledger.errors import LedgerError
 from monitor.answering import Policy, answer_rules
 from monitor.computing import computing_as
 from monitor.config import RunConfig
 from monitor.datasets import Reading, Split, Splits, load_splits
 from monitor.diagnostics import EpochWatch
 from monitor.environment import describe_environment
-from monitor.errors import ConfigurationError, MonitorError
+from monitor.errors import ConfigurationError
 from monitor.provocations import put_into
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
@@ -97,7 +96,7 @@ def train(
         if fault is not None:
             run.provoke()
         session = MonitorSession(run, log=log, blobs=blobs, splits=splits)
-        try:
+        with session.closing():
             reason = _train_epochs(
                 session, state, splits, policy, on_epoch=on_epoch, on_step=on_step
             )
@@ -107,13 +106,6 @@ def train(
                     submission_dir, run, blobs, config, saved=session.saved
                 )
             session.end(reason, deliverables=deliverables)
-        except BaseException as error:
-            session.abort(error)
-            if isinstance(error, MonitorError | LedgerError) or not isinstance(error, Exception):
-                raise
-            raise MonitorError(
-                f"run {run.id} failed in epoch {run.epoch}: {type(error).__name__}: {error}"
-            ) from error
         return run
 
 

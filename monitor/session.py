@@ -21,8 +21,10 @@ from aggregates.decisions import Decision, Settings, parse_decision
 from aggregates.run import Run
 from aggregates.spec import Spec
 from ledger.blobs import Blobs
+from ledger.errors import LedgerError
 from monitor.datasets import Split, Splits
 from monitor.diagnostics import EpochWatch
+from monitor.errors import MonitorError
 from monitor.model import ResidualCNN
 from monitor.probe import probe_batch, probe_model
 from monitor.weights import dump_weights
@@ -94,6 +96,20 @@ class Session:
         """Close the run."""
         self.run.end(reason, detail=detail, deliverables=deliverables)
         self._save()
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Close the run where the block raises; other errors than ours become MonitorError."""
+        try:
+            yield
+        except BaseException as error:
+            self.abort(error)
+            if isinstance(error, MonitorError | LedgerError) or not isinstance(error, Exception):
+                raise
+            raise MonitorError(
+                f"run {self.run.id} failed in epoch {self.run.epoch}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def abort(self, error: BaseException) -> None:
         """Close the run because of `error`, unless it is closed or the log is out of reach."""

@@ -29,12 +29,12 @@ from aggregates.run import Run
 from aggregates.spec import Spec, WatchedModel, apply_edit
 from aggregates.weights import verify_canonical
 from ledger.blobs import Blobs
-from ledger.errors import LedgerError
 from monitor.answering import Policy, answer_rules
 from monitor.computing import computing_as
 from monitor.config import TaskConfig
 from monitor.environment import describe_environment
-from monitor.errors import ConfigurationError, MonitorError, TaskError
+from monitor.errors import ConfigurationError, TaskError
+from monitor.loop import OnEpoch
 from monitor.session import Log, SavedWeights, Session
 from monitor.submission import write_task_submission
 from monitor.task_worker import DATA, TEST, TRAIN, TaskWorker, Worker
@@ -43,8 +43,6 @@ from monitor.watching import waived_without
 
 OpenWorker = Callable[..., AbstractContextManager[Worker]]
 """Opens a worker: open_worker(source, config, keep=NAMES); it may read data if it keeps data()."""
-
-OnEpoch = Callable[[Run, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,7 @@ def train_task(
         state = _TaskState(config, worker, settings, spec, data.sizes["train"])
         session = TaskSession(run, log=log, blobs=blobs)
         last = config.epochs - 1 if until_epoch is None else until_epoch
-        try:
+        with session.closing():
             reason = _train_epochs(session, state, policy, last=last, on_epoch=on_epoch)
             deliverables = None
             if submission_dir is not None:
@@ -243,13 +241,6 @@ def train_task(
                     submission_dir, run, blobs, config, source, saved=session.saved
                 )
             session.end(reason, deliverables=deliverables)
-        except BaseException as error:
-            session.abort(error)
-            if isinstance(error, MonitorError | LedgerError) or not isinstance(error, Exception):
-                raise
-            raise MonitorError(
-                f"run {run.id} failed in epoch {run.epoch}: {type(error).__name__}: {error}"
-            ) from error
         return run
 
 

@@ -36,21 +36,21 @@ def test_comparison_ends_when_each_cell_is_done() -> None:
 def test_cell_that_was_cut_off_is_given_another_run_until_it_is_done() -> None:
     comparison = begun()
     cell = Cell("nothing", "hot", 1)
-    with pytest.raises(InvariantError, match="has no run"):
+    with pytest.raises(InvariantError, match="no run has started"):
         comparison.finish(cell, audit="a", problem=None)
     comparison.allot(cell, "one")
     with pytest.raises(InvariantError, match="already belongs"):
         comparison.allot(cell, "one")
     comparison.allot(cell, "two")
-    with pytest.raises(InvariantError, match="say why"):
+    with pytest.raises(InvariantError, match="give an audit"):
         comparison.finish(cell, audit=None, problem=None)
     comparison.finish(cell, audit=None, problem="it failed")
     assert comparison.runs[cell] == "two"
-    with pytest.raises(InvariantError, match="already done"):
+    with pytest.raises(InvariantError, match="is finished"):
         comparison.allot(cell, "three")
-    with pytest.raises(InvariantError, match="already done"):
+    with pytest.raises(InvariantError, match="is finished"):
         comparison.finish(cell, audit="a", problem=None)
-    with pytest.raises(InvariantError, match="does not belong"):
+    with pytest.raises(InvariantError, match="not part of"):
         comparison.allot(Cell("random", "hot", 1), "four")
 
 
