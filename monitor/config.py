@@ -89,13 +89,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
-        check_fields(self, ConfigurationError)
-        if len(set(self.waived)) != len(self.waived):
-            raise ConfigurationError(f"waived must be different rules, not {self.waived!r}")
-        if self.batch_size > self.max_batch_size:
-            raise ConfigurationError(
-                f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
-            )
+        _check(self)
         if self.numerics == PORTABLE and (self.threads != 1 or self.device != "cpu"):
             raise ConfigurationError(
                 "portable numerics need threads = 1 and device = cpu, "
@@ -109,18 +103,8 @@ class RunConfig:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "RunConfig":
         """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
-        waived = value.get("waived", ())
-        if not isinstance(waived, list | tuple):
-            raise ConfigurationError(
-                f"waived must be a list of rules, as in 'waived=[\"R2\"]', not {waived!r}"
-            )
         one_thread = {"threads": 1} if value.get("numerics") == PORTABLE else {}
-        return build(
-            cls,
-            {**one_thread, **value, "waived": tuple(waived)},
-            error=ConfigurationError,
-            suggest=True,
-        )
+        return build(cls, _read({**one_thread, **value}), error=ConfigurationError, suggest=True)
 
     @classmethod
     def from_toml(cls, path: Path) -> "RunConfig":
@@ -142,7 +126,7 @@ class RunConfig:
         A provocation is there only where there is one, and numerics only where they are not fast:
         configurations that were recorded before these keys existed keep their hash.
         """
-        plain = {**asdict(self), "waived": list(self.waived)}
+        plain = _plain(self)
         if self.numerics == FAST:
             del plain["numerics"]
         if self.provocation is None:
@@ -205,21 +189,16 @@ class WatchConfig:
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
-        check_fields(self, ConfigurationError)
-        if len(set(self.waived)) != len(self.waived):
-            raise ConfigurationError(f"waived must be different rules, not {self.waived!r}")
+        _check(self)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "WatchConfig":
         """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
-        waived = value.get("waived", ())
-        if not isinstance(waived, list | tuple):
-            raise ConfigurationError(f"waived must be a list of rules, not {waived!r}")
-        return build(cls, {**value, "waived": tuple(waived)}, error=ConfigurationError)
+        return build(cls, _read(value), error=ConfigurationError)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them."""
-        return {**asdict(self), "waived": list(self.waived)}
+        return _plain(self)
 
     @property
     def hash(self) -> str:
@@ -260,13 +239,7 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         """Refuse a value that is not allowed, by its name."""
-        check_fields(self, ConfigurationError)
-        if len(set(self.waived)) != len(self.waived):
-            raise ConfigurationError(f"waived must be different rules, not {self.waived!r}")
-        if self.batch_size > self.max_batch_size:
-            raise ConfigurationError(
-                f"batch_size {self.batch_size} is above max_batch_size {self.max_batch_size}"
-            )
+        _check(self)
         if self.numerics == PORTABLE and self.threads != 1:
             raise ConfigurationError(
                 f"portable numerics need threads = 1, not threads = {self.threads}"
@@ -275,16 +248,11 @@ class TaskConfig:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "TaskConfig":
         """Build a configuration; raises ConfigurationError naming the key and what is allowed."""
-        waived = value.get("waived", ())
-        if not isinstance(waived, list | tuple):
-            raise ConfigurationError(f"waived must be a list of rules, not {waived!r}")
-        return build(
-            cls, {**value, "waived": tuple(waived)}, error=ConfigurationError, suggest=True
-        )
+        return build(cls, _read(value), error=ConfigurationError, suggest=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them."""
-        return {**asdict(self), "waived": list(self.waived)}
+        return _plain(self)
 
     @property
     def hash(self) -> str:
@@ -298,6 +266,31 @@ class TaskConfig:
 
 
 AnyConfig = RunConfig | WatchConfig | TaskConfig
+
+
+def _check(config: AnyConfig) -> None:
+    """Raise ConfigurationError for what no configuration may say."""
+    check_fields(config, ConfigurationError)
+    if len(set(config.waived)) != len(config.waived):
+        raise ConfigurationError(f"waived must be different rules, not {config.waived!r}")
+    if not isinstance(config, WatchConfig) and config.batch_size > config.max_batch_size:
+        raise ConfigurationError(
+            f"batch_size {config.batch_size} is above max_batch_size {config.max_batch_size}"
+        )
+
+
+def _read(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a configuration that was written down: a list becomes a tuple."""
+    waived = value.get("waived", ())
+    if not isinstance(waived, list | tuple):
+        raise ConfigurationError(
+            f"waived must be a list of rules, as in 'waived=[\"R2\"]', not {waived!r}"
+        )
+    return {**value, "waived": tuple(waived)}
+
+
+def _plain(config: AnyConfig) -> dict[str, Any]:
+    return {**asdict(config), "waived": list(config.waived)}
 
 
 def config_of(value: Mapping[str, Any]) -> AnyConfig:

@@ -39,7 +39,7 @@ from monitor.session import Log, SavedWeights, Session
 from monitor.submission import write_task_submission
 from monitor.task_worker import DATA, TEST, TRAIN, TaskWorker, Worker
 from monitor.tasks import Parts, example_hashes, fingerprint, shared_examples
-from monitor.watching import waived_without
+from monitor.watched_model import waived_without
 
 OpenWorker = Callable[..., AbstractContextManager[Worker]]
 """Opens a worker: open_worker(source, config, keep=NAMES); it may read data if it keeps data()."""

@@ -35,7 +35,7 @@ from monitor.loop import epoch_order
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
 from monitor.tasks import Parts, TaskCode, output_of, seed_everything
-from monitor.watching import WatchedState, describe_model
+from monitor.watched_model import WatchedState, describe_model
 from monitor.weights import dump_weights, load_weights
 
 DATA, TEST = ("data",), ("test",)  # what each purpose keeps of the file

@@ -1,9 +1,7 @@
 """A training whose loop belongs to somebody else, under watch.
 
 Hooks see the live model, so gradients, updates and activations are measured; losses and accuracies
-are what the loop reports. A decision is carried out as far as the loop allows: learning rate,
-clipping, stop, starting weights, another activation, and the batch size where the loop can change
-it. The rules whose remedies cannot be carried out are waived when the run starts.
+are what the loop reports. What decisions change is in monitor/watched_model.py.
 
 Source: docs/reference/python.md.
 I/O: appends to the log that was passed in.  Units: epochs from 0, learning rates per step.
@@ -12,244 +10,24 @@ Not covered: activations of compiled models; optimizers whose step takes a closu
 
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from aggregates.canonical import digest
-from aggregates.decisions import Decision, Settings
-from aggregates.errors import RemedyRefused, SpecError
-from aggregates.outcomes import Changes, derive_outcome
-from aggregates.playbook import DIRECTIONS
-from aggregates.rules import RULES
-from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
 from monitor.answering import Policy, answer_rules
-from monitor.config import TaskConfig, WatchConfig
 from monitor.diagnostics import EpochWatch
 from monitor.errors import WatchError
-from monitor.processes import Processes
-from monitor.remedies import is_finite
 from monitor.schedule import learning_rate
 from monitor.session import Session
+from monitor.watched_model import WatchedState, check_trainable, optimized_by, shapes_of
 
-SetBatchSize = Callable[[int], object]  # tells the loop to use batches of so many examples
-
-_ACTIVATIONS: Mapping[type[nn.Module], str] = {
-    nn.GELU: "gelu",
-    nn.LeakyReLU: "leaky_relu",
-    nn.ReLU: "relu",
-}
-_MODULES = {kind: module for module, kind in _ACTIVATIONS.items()}
-_RATE = ("decrease_lr", "increase_lr", "warm_up_lr", "cycle_lr")
-_BATCHES = ("increase_batch_size", "decrease_batch_size")
-_COMPILED = "_orig_mod"  # the name by which a compiled model has the original
 _ALIKE = 1e-3  # relative difference of gradient norms that processes with one model may have
 _RATIOS = 8  # update ratios of an epoch, or more: each look copies all weights
 _UNKNOWN_STEPS = 160  # of the first epoch, for how often an update is looked at
-
-
-def describe_model(
-    model: nn.Module | None,
-    *,
-    batches: bool,
-    classes: int | None,
-    compiled: bool = False,
-    accumulates: bool = False,
-) -> WatchedModel:
-    """Return what a run records of a model, and which remedies can be carried out on it.
-
-    Without a model, the loop can only be stopped. Raises WatchError.
-    """
-    swappable = [] if model is None or compiled else list(_swappable(model))[:MAX_BLOCKS]
-    shapes = _shapes(model)
-    return _described(
-        model="none" if model is None else type(model).__qualname__[:500],
-        parameters=sum(math.prod(shape) for shape in shapes.values()),
-        sha256=digest(shapes),
-        activations=tuple(
-            WatchedActivation(name, _ACTIVATIONS[type(module)]) for name, module in swappable
-        ),
-        offers=(
-            *(() if model is None else _RATE),
-            *(_BATCHES if batches else ()),
-            *(("accumulate_gradients",) if accumulates else ()),
-            "stop",
-            *(("swap_activation",) if swappable else ()),
-        ),
-        classes=classes,
-    )
-
-
-def is_compiled(model: nn.Module) -> bool:
-    """Return whether torch.compile() has made the model, or any part of it."""
-    return any(
-        _COMPILED in each._modules or getattr(each, "_compiled_call_impl", None) is not None
-        for each in model.modules()
-    )
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model that torch.compile() or DistributedDataParallel was given; others as is."""
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
-    return inner._modules.get(_COMPILED) or inner
-
-
-def check_trainable(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raise WatchError if the optimizer has nothing of the model to train."""
-    trainable = {id(each) for each in model.parameters() if each.requires_grad}
-    if not trainable:
-        raise WatchError("the model has no trainable parameter")
-    if any(hasattr(each, "placements") for each in model.parameters()):
-        raise WatchError("a model whose parameters are divided (FSDP2) cannot be watched")
-    if not trainable & {id(each) for each in _parameters(optimizer)}:
-        raise WatchError(
-            "the optimizer updates no trainable parameter of the model; make it from "
-            "model.parameters()"
-        )
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _described(**values: Any) -> WatchedModel:
-    try:
-        return WatchedModel(**values)
-    except SpecError as error:
-        raise WatchError(str(error)) from error
-
-
-def _shapes(model: nn.Module | None) -> dict[str, list[int]]:
-    named = () if model is None else model.named_parameters()
-    return {name: list(parameter.shape) for name, parameter in named}
-
-
-def waived_without(spec: WatchedModel) -> tuple[str, ...]:
-    """Return the rules with a side that no offered remedy answers."""
-    return tuple(
-        rule
-        for rule in RULES
-        if not all(set(offered) & {*spec.offers} for offered in DIRECTIONS[rule].values())
-    )
-
-
-def _swappable(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for name, module in model.named_modules():
-        if name and type(module) in _ACTIVATIONS:
-            yield name, module
-
-
-class WatchedState:
-    """Model, optimizer and settings of a watched loop, as decisions change them."""
-
-    def __init__(
-        self,
-        config: WatchConfig | TaskConfig,
-        model: nn.Module | None,
-        optimizer: torch.optim.Optimizer | None,
-        *,
-        spec: WatchedModel,
-        set_batch_size: SetBatchSize | None,
-        train_examples: int | None = None,
-        processes: Processes | None = None,
-    ) -> None:
-        self.config = config
-        self.train_examples = train_examples or 0  # 0: nobody said
-        self.settings = Settings(
-            lr=float(config.lr),
-            batch_size=config.batch_size,
-            accumulation=config.accumulation,
-            clip_norm=None if config.clip_norm is None else float(config.clip_norm),
-        )
-        self._model = model
-        self._optimizer = optimizer
-        self._spec = spec
-        self._set_batch_size = set_batch_size
-        self.processes = processes or Processes()  # which train it together
-        self._start = {} if model is None else _copy(model)
-
-    @property
-    def spec(self) -> Spec:
-        """The model as it is now."""
-        return self._spec
-
-    @property
-    def described(self) -> WatchedModel:
-        """The model as it is now, which is a watched one."""
-        return self._spec
-
-    def execute(self, decision: Decision, *, epoch: int) -> Changes:
-        """Carry a decision out after `epoch`; raises RemedyRefused if that cannot be."""
-        fresh = bool(decision.params.get("reinitialise", False))
-        needs_weights = decision.direction != "stop" and not fresh
-        if self._model is not None and needs_weights and not is_finite(self._model):
-            raise RemedyRefused(
-                "the weights are not finite, and only the starting weights bring them back"
-            )
-        outcome = derive_outcome(
-            decision,
-            settings=self.settings,
-            spec=self._spec,
-            epoch=epoch,
-            max_batch_size=self.config.max_batch_size,
-            train_examples=self.train_examples,
-        )
-        if decision.edit is not None:
-            self.become(apply_edit(self._spec, decision.edit))
-        elif outcome.settings.batch_size != self.settings.batch_size:
-            self._resize(outcome.settings.batch_size)
-        self.settings = outcome.settings
-        if fresh:
-            self._begin_again()
-        return outcome.changes
-
-    def become(self, spec: WatchedModel) -> None:
-        """Change the activations to those of another specification of the same model."""
-        assert self._model is not None, "nothing is offered without a model"
-        for before, after in zip(self._spec.activations, spec.activations, strict=True):
-            if before.kind != after.kind:
-                now = self._model.get_submodule(before.name)
-                new = _MODULES[after.kind]().train(now.training)
-                self._model.set_submodule(before.name, new)
-        self._spec = spec
-
-    def _resize(self, size: int) -> None:
-        assert self._set_batch_size is not None, "it is not offered without"
-        count = self.processes.size
-        if size % count:
-            raise RemedyRefused(f"batches of {size} cannot be divided over {count} processes")
-        reason = None
-        try:
-            self._set_batch_size(size // count)
-        except Exception as error:
-            reason = f"the loop cannot use batches of {size}: {type(error).__name__}: {error}"
-        reasons = [each for each in self.processes.gather_json(reason) if each is not None]
-        if reasons:
-            if reason is None:  # it was another process that could not
-                self._set_batch_size(self.settings.batch_size // count)
-            raise RemedyRefused(reasons[0])
-
-    def _begin_again(self) -> None:
-        """Put the starting weights back, and empty the optimizer's memory."""
-        assert self._model is not None, "it is not offered without"
-        with torch.no_grad():
-            for name, value in (*self._model.named_parameters(), *self._model.named_buffers()):
-                if name in self._start:
-                    value.copy_(self._start[name])
-                    self.processes.agree_on(value)
-        if self._optimizer is not None:
-            self._optimizer.state = defaultdict(dict)
-
-
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of all parameters and buffers, in main memory."""
-    found = (*model.named_parameters(), *model.named_buffers())
-    return {name: value.detach().to("cpu", copy=True) for name, value in found}
 
 
 class WatchedRun:
@@ -469,14 +247,14 @@ class WatchedRun:
 
     @property
     def _optimized(self) -> list[Tensor]:
-        return [] if self._optimizer is None else _parameters(self._optimizer)
+        return [] if self._optimizer is None else optimized_by(self._optimizer)
 
     def _check_model(self) -> None:
         """Refuse to go on with another model than the one that the run has recorded."""
         if self._model is None or self._optimizer is None:
             return
         check_trainable(self._model, self._optimizer)
-        if digest(_shapes(self._model)) != self._state.described.sha256:
+        if digest(shapes_of(self._model)) != self._state.described.sha256:
             raise WatchError(
                 "the model has other parameters than when watch() began; watch it as another run"
             )

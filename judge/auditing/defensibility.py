@@ -13,7 +13,7 @@ from judge.auditing.coverage import Violation
 from judge.auditing.effects import find_excesses, last_side
 
 if TYPE_CHECKING:
-    from judge.auditing.replay import Replay
+    from judge.auditing.replayed import Replay
 
 # With true citations and no rule cited twice in one epoch, an epoch cannot hold more decisions than
 # rules that fired: padding needs no other test.

@@ -21,7 +21,7 @@ from aggregates.spec import Spec, WatchedModel
 from monitor.schedule import learning_rate
 
 if TYPE_CHECKING:
-    from judge.auditing.replay import Replay
+    from judge.auditing.replayed import Replay
 
 # A schedule's mean lags behind its target. The mildest schedule of the playbook is a cycle between
 # a third of the rate and the rate: over any number of epochs, its mean is at least 1.38 times below

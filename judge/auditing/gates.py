@@ -27,7 +27,8 @@ from judge.auditing.labels import label_problem
 from judge.auditing.limits import verify_limits
 from judge.auditing.record import RunRecord
 from judge.auditing.reexecution import Retraining, reexecute
-from judge.auditing.replay import Replay, SavedWeights, replay_run
+from judge.auditing.replay import replay_run
+from judge.auditing.replayed import Replay, SavedWeights
 from judge.auditing.report import capped
 from judge.auditing.submission import (
     Submission,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aggregates.errors import WeightsError
 from judge.auditing.limits import judges_reading
-from judge.auditing.replay import Replay, SavedWeights
+from judge.auditing.replayed import Replay, SavedWeights
 from judge.auditing.report import capped
 from judge.compare import differences
 from judge.config import JudgeConfig

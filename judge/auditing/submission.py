@@ -23,7 +23,7 @@ from aggregates.campaign import MODE
 from aggregates.errors import WeightsError
 from aggregates.spec import ModelSpec
 from aggregates.weights import verify_canonical
-from judge.auditing.replay import Replay, SavedWeights
+from judge.auditing.replayed import Replay, SavedWeights
 from judge.auditing.report import capped
 from judge.compare import differences
 from judge.config import JudgeConfig

@@ -23,9 +23,8 @@ from monitor.errors import WatchError
 from monitor.processes import Processes
 from monitor.session import Session
 from monitor.shared_policy import Nowhere, SharedPolicy
-from monitor.watching import (
+from monitor.watched_model import (
     SetBatchSize,
-    WatchedRun,
     WatchedState,
     check_trainable,
     describe_model,
@@ -33,6 +32,7 @@ from monitor.watching import (
     unwrapped,
     waived_without,
 )
+from monitor.watching import WatchedRun
 from proctor.home import Home
 from proctor.runs.labels import find_label, record_installed
 from proctor.runs.policies import PolicyChoice, make_policies

@@ -24,7 +24,7 @@ from judge.auditing.coverage import Coverage, Violation
 from judge.auditing.defensibility import find_excessive, find_indefensible
 from judge.auditing.gates import Gates
 from judge.auditing.record import read_record
-from judge.auditing.replay import initial_settings
+from judge.auditing.replay_start import initial_settings
 from judge.auditing.scores import process_score
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication

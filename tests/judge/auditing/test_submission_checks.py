@@ -21,7 +21,8 @@ from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.defensibility import find_indefensible, repeated_words
 from judge.auditing.record import read_record
-from judge.auditing.replay import Replay, replay_run
+from judge.auditing.replay import replay_run
+from judge.auditing.replayed import Replay
 from judge.auditing.report import AuditReport, capped, recordable
 from judge.auditing.scores import accuracy_score, process_score, rank
 from judge.auditing.submission import (
