@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test test-slow test-dispatch test-foreign test-tools test-integrations study-decider bench lint lock setup clean
+.PHONY: demo test docs test-slow test-dispatch test-foreign test-tools test-integrations study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -71,6 +71,17 @@ test-integrations: setup .venv-integrations/.installed
 	tests/integrations/install.sh .venv-integrations $(VENV)
 	touch $@
 
+# The documentation as a web site with a search, in build/docs.
+docs: .venv-docs/.installed
+	.venv-docs/bin/sphinx-build --quiet --fail-on-warning --keep-going -c docs . build/docs
+	@echo "open build/docs/index.html"
+
+.venv-docs/.installed: docs/requirements.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	echo '*' > .venv-docs/.gitignore
+	.venv-docs/bin/python -m pip install --quiet --requirement docs/requirements.txt
+	touch $@
+
 bench: setup
 	$(BIN)/proctor bench ledger
 
@@ -94,4 +105,4 @@ lock:
 	uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev --no-annotate --no-header --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .venv-foreign .venv-tools .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
