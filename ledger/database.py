@@ -8,13 +8,15 @@ import errno
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from typing import Any, TypeVar
 
 from ledger.errors import ConflictError, StorageError
 from ledger.files import new_name, publish_exclusively
+from ledger.store import EntryColumns
 
 __all__ = [
     "APPLICATION_ID",
@@ -45,6 +47,9 @@ _SCHEMA = (
     "CREATE TABLE tree_heads (size INTEGER PRIMARY KEY, note TEXT NOT NULL,"
     " edge BLOB NOT NULL) STRICT",
 )
+
+_INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+_T = TypeVar("_T")
 
 _REMEDIES = {
     "SQLITE_FULL": "Nothing of this batch was written; free some space and append again",
@@ -147,6 +152,20 @@ class Database(SQLiteFile):
                 f"{self.path}: the file was replaced by another one; nothing was written, "
                 "open the ledger again"
             )
+
+    def run(self, work: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T:
+        """Do some work in a transaction, once."""
+        with self.transaction(write=write) as c:
+            return work(c)
+
+    def stamp(self, rows: Any) -> tuple[int, int]:
+        """Return what changes with every commit: by others, then by this connection."""
+        (others,) = rows.execute("PRAGMA data_version").fetchone()
+        return others, self._connection.total_changes
+
+    def add_entries(self, rows: Any, entries: Sequence[EntryColumns]) -> None:
+        """Insert entries."""
+        rows.executemany(_INSERT_ENTRY, entries)
 
     def meta(self, key: str) -> str:
         """Return a row of the meta table."""

@@ -8,7 +8,6 @@ Trust: requests are hostile; what is refused raises LedgerError and has changed 
 I/O: the ledger's directory.  Units: bytes; notification ids from 1.
 """
 
-import json
 import shutil
 import struct
 from collections.abc import Sequence
@@ -52,8 +51,8 @@ from ledger.notary.rules import User
 from ledger.notary.state import NotaryState
 from ledger.notary.wire import MAX_EVENTS
 from ledger.paths import LedgerPaths
+from ledger.recorder import STREAM_DOWN, STREAM_UP, SignedRecorder, select_entries
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import ENTRIES, STREAM_DOWN, STREAM_UP, SignedSQLiteRecorder
 from ledger.verification.authority import authority_stream
 from ledger.verification.verified_entries import parse_entry
 
@@ -90,7 +89,7 @@ class Desk:
             raise ReadOnlyError(f"{paths.key}: a notary needs the private key")
         self.origin, self.vkey = database.meta("origin"), database.meta("vkey")
         self._database = database
-        self._recorder = SignedSQLiteRecorder(database, signer=signer, registry=registry)
+        self._recorder = SignedRecorder(database, signer=signer, registry=registry)
         self._reading = Database(paths.database)
         self._state = NotaryState(paths.directory / "notary.sqlite")
         self._blobs = BlobStore(paths.blobs)
@@ -199,13 +198,15 @@ class Desk:
             request.stream,
             -1 if request.gt is None else request.gt,
             2**63 - 1 if request.lte is None else request.lte,
-            -1 if request.limit is None else request.limit,
+            2**63 - 1 if request.limit is None else request.limit,
         )
         return self._page(STREAM_DOWN if request.desc else STREAM_UP, parameters)
 
     def _notifications(self, request: Notifications) -> bytes:
-        topics = json.dumps(request.topics) if request.topics else None
-        return self._page(ENTRIES, (request.first, request.last, topics, request.limit))
+        topics = request.topics or ()
+        return self._page(
+            select_entries(len(topics)), (request.first, request.last, *topics, request.limit)
+        )
 
     def _page(self, statement: str, parameters: tuple[object, ...]) -> bytes:
         """Answer with as many entries as fit, and tell whether there are more."""

@@ -5,7 +5,6 @@ Trust: what a verifier would refuse to read is refused here, by the verifier's o
 I/O: a connection that is in a transaction.  Units: nanoseconds.
 """
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from ledger.errors import AuthorityError, ConflictError, VerificationError
 from ledger.recording.clocks import Clocks, Reading
 from ledger.recording.newest import Newest
 from ledger.recording.opening import Signer
+from ledger.store import Rows, Store
 from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import parse_entry
 
@@ -25,7 +25,6 @@ __all__ = ["Batch", "Event"]
 Event = tuple[bytes, int, str, bytes, Author | None]
 """stream id, stream version, name, body, author: a plain tuple, for there are many."""
 
-_INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 _INSERT_HEAD = "INSERT INTO tree_heads VALUES (?, ?, ?)"
 _LAST_VERSION = "SELECT MAX(stream_version) FROM entries WHERE stream_id = ?"
 _NO_EVENTS = -1  # in place of a stream's last version
@@ -35,7 +34,8 @@ _NO_EVENTS = -1  # in place of a stream's last version
 class Batch:
     """What one transaction appends; `newest` is the ledger's end, before and then after it."""
 
-    connection: sqlite3.Connection
+    store: Store
+    rows: Rows  # the store's, in the transaction
     newest: Newest
     versions: dict[bytes, int]  # known last versions of streams; added to
     signer: Signer
@@ -99,11 +99,11 @@ class Batch:
             for index, (stream, version, name, body, author) in enumerate(events, before.tree.size)
         ]
         authority = self._authorised(events, [row[4] for row in rows])
-        self.connection.executemany(_INSERT_ENTRY, rows)
+        self.store.add_entries(self.rows, rows)
         tree = before.tree.copy()
         tree.extend(chain.hashes)
         note = self.signer.tree_head(size=tree.size, root=tree.root(), vkey=authority.vkey)
-        self.connection.execute(_INSERT_HEAD, (tree.size, note, b"".join(tree.edge)))
+        self.rows.execute(_INSERT_HEAD, (tree.size, note, b"".join(tree.edge)))
         self.versions.update(versions)
         self.newest = Newest(
             authority=authority,
@@ -135,7 +135,7 @@ class Batch:
         known = self.versions.get(stream)
         if known is not None:
             return known
-        (last,) = self.connection.execute(_LAST_VERSION, (stream,)).fetchone()
+        (last,) = self.rows.execute(_LAST_VERSION, (stream,)).fetchone()
         return _NO_EVENTS if last is None else int(last)
 
     def _authorised(self, events: Sequence[Event], entries: Sequence[bytes]) -> Authority:

@@ -7,17 +7,17 @@ I/O: reads through a connection that is in a transaction.
 """
 
 import base64
-import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ledger.entries import NO_PREVIOUS, entry_hash
 from ledger.errors import ConsistencyError, VerificationError
+from ledger.store import Rows
 from ledger.tree import Tree
 from ledger.verification.authority import Authority
 from ledger.verification.verified_entries import parse_entry
 
-__all__ = ["Newest", "read_authority", "read_newest"]
+__all__ = ["Newest", "has_end", "read_authority", "read_newest"]
 
 _HEAD = "SELECT size, note, edge FROM tree_heads ORDER BY size DESC LIMIT 1"
 _LAST = "SELECT idx, entry FROM entries ORDER BY idx DESC LIMIT 1"
@@ -38,7 +38,7 @@ class Newest:
     time_ns: int = 0  # the last entry's
 
 
-def read_newest(c: sqlite3.Connection, *, path: Path, known: Newest) -> Newest:
+def read_newest(c: Rows, *, path: Path, known: Newest) -> Newest:
     """Return the ledger's end as it is now, continuing from an end that was seen before.
 
     Raises ConsistencyError for an end that does not fit together or does not continue the one
@@ -56,14 +56,12 @@ def read_newest(c: sqlite3.Connection, *, path: Path, known: Newest) -> Newest:
             "verify the ledger to find what was changed",
             index=size,
         )
-    if known.tree.size:
-        row = c.execute(_ENTRY, (known.tree.size - 1,)).fetchone()
-        if row is None or entry_hash(row[0]) != known.previous:
-            raise ConsistencyError(
-                f"{path}: the ledger does not continue its earlier {known.tree.size} entries; "
-                "nothing was appended, restore the file from a copy",
-                index=min(size, known.tree.size - 1),
-            )
+    if not has_end(c, known):
+        raise ConsistencyError(
+            f"{path}: the ledger does not continue its earlier {known.tree.size} entries; "
+            "nothing was appended, restore the file from a copy",
+            index=min(size, known.tree.size - 1),
+        )
     newest = replace(known, tree=tree)
     if last is not None:
         entry = parse_entry(last[1], index=last[0])
@@ -74,8 +72,16 @@ def read_newest(c: sqlite3.Connection, *, path: Path, known: Newest) -> Newest:
     return replace(newest, authority=authority, authority_version=version)
 
 
+def has_end(c: Rows, end: Newest) -> bool:
+    """Tell whether the ledger is this one, or continues it."""
+    if not end.tree.size:
+        return True
+    row = c.execute(_ENTRY, (end.tree.size - 1,)).fetchone()
+    return row is not None and entry_hash(row[0]) == end.previous
+
+
 def read_authority(
-    c: sqlite3.Connection, authority: Authority, *, after: int, path: Path
+    c: Rows, authority: Authority, *, after: int, path: Path
 ) -> tuple[Authority, int]:
     """Return what stands now, and its stream's last version, having seen it up to a version."""
     rows = c.execute(_AUTHORITY, (authority.stream_id.bytes, after)).fetchall()

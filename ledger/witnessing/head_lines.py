@@ -5,10 +5,10 @@ Trust: a line is hostile; it may not spoil a note that held without it.
 I/O: a connection that is in a transaction that writes.
 """
 
-import sqlite3
 from collections.abc import Sequence
 
 from ledger.errors import AuthorityError, EncodingError, ForbiddenError, VerificationError
+from ledger.store import Rows
 from ledger.verification.authority import Authority
 from ledger.verification.verified_notes import COSIGNATURE, open_tree_head, parse_note, parse_vkey
 from ledger.witnessing.cosignatures import cosigned_at
@@ -19,7 +19,7 @@ _MAX_LINE = 400  # characters; 16 of them fit into a notary's answer
 
 
 def add_line(
-    c: sqlite3.Connection,
+    c: Rows,
     size: int,
     line: str,
     *,

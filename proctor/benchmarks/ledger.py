@@ -26,8 +26,8 @@ from eventsourcing.persistence import ApplicationRecorder, StoredEvent
 from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore
 
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.memory import Memory
 from ledger.verification.reader import VerificationReport, check_ledger, check_new
 from proctor.benchmarks.timing import timed
@@ -141,7 +141,7 @@ def _appending(scratch: Path, *, events: int) -> _Contest:
         try:
             database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
             with closing(database):
-                recorder = SignedSQLiteRecorder(database, signer=signer)
+                recorder = SignedRecorder(database, signer=signer)
                 return _rate(len(given), lambda: _insert(recorder, given, batch=batch))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -202,7 +202,7 @@ def _verifying(scratch: Path, *, events: int) -> _Contest:
 def _written(directory: Path, *, events: int, batch: int, start: int = 0) -> Path:
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
-        recorder = SignedSQLiteRecorder(database, signer=signer)
+        recorder = SignedRecorder(database, signer=signer)
         for at in range(start, start + events, 10_000):  # not all in memory at once
             count = min(10_000, start + events - at)
             _insert(recorder, _events(count, start=at), batch=batch)

@@ -25,8 +25,8 @@ from eventsourcing.persistence import StoredEvent
 from aggregates.transcript import Transcript
 from ledger.bodies import decode_body
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from proctor.benchmarks.timing import Timed, timed
 from proctor.errors import ProctorError
@@ -103,7 +103,7 @@ def write(directory: Path, pattern: list[VerifiedEntry], *, events: int, again: 
     """Append so many events like these."""
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
-        recorder = SignedSQLiteRecorder(database, signer=signer)
+        recorder = SignedRecorder(database, signer=signer)
         batch: list[StoredEvent] = []
         for number, event in enumerate(repeated(pattern, again=again), start=1):
             batch.append(event)

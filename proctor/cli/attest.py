@@ -19,8 +19,8 @@ from ledger.keys import create_publisher_key, load_publisher_key
 from ledger.mapper import readable_body
 from ledger.notes import public_bytes, publisher_vkey
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import has_key
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.authority import AUTHORITY_EVENTS, Authority
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.rotations import vkeys_along
@@ -197,7 +197,7 @@ def _publisher(
             f"{path}: this key is not granted; `proctor keys grant {_ROLE} {beside}{who}` grants it"
         )
     with home.open_log() as log:
-        if not isinstance(log.recorder, SignedSQLiteRecorder):
+        if not isinstance(log.recorder, SignedRecorder):
             raise ProctorError("a notary keeps this ledger; attest there, without PROCTOR_NOTARY")
         log.recorder.grant_key(vkey, role=_ROLE)
     return key, vkey, True

@@ -19,7 +19,7 @@ from ledger.files import create_exclusively
 from ledger.handover.envelope import public_pem
 from ledger.keys import create_publisher_key, load_or_create_key
 from ledger.notes import public_bytes, publisher_vkey, vkey
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.authority import Authority, KeyRecord
 from ledger.verification.verified_notes import COSIGNATURE, ECDSA, ED25519, parse_vkey
 from ledger.witnessing.cosignatures import cosignature_vkey
@@ -154,13 +154,13 @@ def rotate(home: Home) -> Output:
 
 
 @contextmanager
-def _opened(home: Home) -> Iterator[tuple[SignedSQLiteRecorder, Authority]]:
+def _opened(home: Home) -> Iterator[tuple[SignedRecorder, Authority]]:
     """Give the recorder, in this process: a notary's ledger is its own user's to rule."""
     home.require_ledger()
     with open_remembered(home.ledger) as ledger:
         authority = ledger.authority
     with home.open_log() as log:
-        if not isinstance(log.recorder, SignedSQLiteRecorder):
+        if not isinstance(log.recorder, SignedRecorder):
             raise ProctorError(
                 "a notary keeps this ledger; let its own user do this, without PROCTOR_NOTARY"
             )

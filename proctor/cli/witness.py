@@ -17,7 +17,7 @@ import typer
 
 from ledger.errors import MalformedError, SignatureError
 from ledger.notary.remote import RemoteRecorder
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_notes import COSIGNATURE, ED25519, parse_tree_head
 from ledger.witnessing.client import (
@@ -240,7 +240,7 @@ def store_lines(home: Home, lines: Iterable[Cosigned]) -> None:
     """Put verified cosignature lines to their tree heads; all of the storing is here."""
     with home.open_log() as log:
         recorder = log.recorder
-        assert isinstance(recorder, SignedSQLiteRecorder | RemoteRecorder)
+        assert isinstance(recorder, SignedRecorder | RemoteRecorder)
         for each in lines:
             recorder.add_signature_line(each.size, each.line)
 

@@ -27,7 +27,7 @@ from ledger.keys import load_key
 from ledger.mapper import EventRegistry
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.memory import Memory
 from ledger.verification.reader import check_ledger, open_verified, read_tree_head
 from ledger.verification.verified_notes import parse_tree_head
@@ -135,16 +135,16 @@ class Scene:
 
 
 @contextmanager
-def recorder(directory: Path) -> Iterator[SignedSQLiteRecorder]:
+def recorder(directory: Path) -> Iterator[SignedRecorder]:
     with LedgerApplication.open(directory, EventRegistry()) as app:
-        assert isinstance(app.recorder, SignedSQLiteRecorder)
+        assert isinstance(app.recorder, SignedRecorder)
         yield app.recorder
 
 
 class Writer:
     """Appends test events to five streams."""
 
-    def __init__(self, into: SignedSQLiteRecorder, streams: Sequence[UUID] = STREAMS) -> None:
+    def __init__(self, into: SignedRecorder, streams: Sequence[UUID] = STREAMS) -> None:
         self.recorder = into
         self.versions = {stream: len(into.select_events(stream)) for stream in streams}
 
@@ -165,7 +165,7 @@ class Writer:
         self.recorder.insert_events(events, author=author)
 
 
-def cosign(into: SignedSQLiteRecorder, *, seconds: int, names: Sequence[str]) -> str:
+def cosign(into: SignedRecorder, *, seconds: int, names: Sequence[str]) -> str:
     """Let witnesses sign the newest tree head; return the note with their lines."""
     note = into.tree_head()
     assert note is not None

@@ -20,8 +20,8 @@ from ledger.bodies import encode_body
 from ledger.entries import AuthorKey, entry_hash
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.tree import Tree
 from ledger.verification.authority import authority_stream
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature
@@ -361,7 +361,7 @@ def append_at(scene: Scene, clock: Iterator[int]) -> None:
     database, signer = open_ledger(LedgerPaths(scene.ledger), passphrase=None)
     with closing(database):
         steady = count(0, 1_000_000)  # ns
-        into = SignedSQLiteRecorder(
+        into = SignedRecorder(
             database, signer=signer, clock=clock.__next__, steady_clock=steady.__next__
         )
         with suppress(StopIteration):

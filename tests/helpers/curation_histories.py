@@ -35,7 +35,7 @@ from ledger.blobs import BlobStore
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.reader import open_verified
 from projections.projector import project, projected, read_position
 
@@ -95,7 +95,7 @@ class Scene:
         self.ledger = self.folder / "ledger"
         self.log = LedgerApplication.open(self.ledger, REGISTRY)
         self.blobs = BlobStore(LedgerPaths(self.ledger).blobs)
-        assert isinstance(self.log.recorder, SignedSQLiteRecorder)
+        assert isinstance(self.log.recorder, SignedRecorder)
         if self.operated:
             self.log.recorder.grant_key(vkey("ada", public_bytes(OPERATOR)), role="operator")
         self.author = AuthorKey("operator", OPERATOR)

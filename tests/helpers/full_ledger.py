@@ -25,7 +25,7 @@ from aggregates.registry import REGISTRY
 from aggregates.review import Review
 from ledger.application import LedgerApplication
 from ledger.notes import vkey
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 
 
 def write_some_of_everything(directory: Path) -> None:
@@ -144,7 +144,7 @@ def write_some_of_everything(directory: Path) -> None:
         assert taken.checkpoint is not None
         line.roll_back(taken.checkpoint, "it was worse after all")
         log.save(waiting, line)
-        assert isinstance(log.recorder, SignedSQLiteRecorder)
+        assert isinstance(log.recorder, SignedRecorder)
         log.recorder.grant_key(vkey("judge", bytes(32)), role="judge")
         comparison = Comparison.start(
             policies=[{"name": "synthetic"}], conditions={"hot": {"lr": 3.0}}, seeds=[0]
@@ -180,7 +180,7 @@ def add_what_can_go_wrong(directory: Path) -> None:
         assert culprit.checkpoint is not None
         made = synthetic_run(log, dead=range(5), checkpoint=culprit.checkpoint)
         synthetic_run(log, epochs=2, parent_run=str(made.id))
-        assert isinstance(log.recorder, SignedSQLiteRecorder)
+        assert isinstance(log.recorder, SignedRecorder)
         size = log.recorder.max_notification_id()
         assert size is not None
         sealed = Export.seal(

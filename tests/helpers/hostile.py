@@ -33,8 +33,8 @@ from ledger.notary.remote import RemoteRecorder
 from ledger.notary.remote_blobs import RemoteBlobs
 from ledger.notary.wire import MAX_FRAME, Frame, pack_frame, parse_frame
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.authority import authority_stream
 
 _PTRACE_ATTACH, _PIDFD_GETFD = 16, 438
@@ -281,14 +281,14 @@ def grant(directory: str, key: str, role: str) -> int:
     """Grant a key: for the notary's own user."""
     database, signer = open_ledger(LedgerPaths(Path(directory)), passphrase=None)
     with contextlib.closing(database):
-        return SignedSQLiteRecorder(database, signer=signer).grant_key(key, role=role)
+        return SignedRecorder(database, signer=signer).grant_key(key, role=role)
 
 
 def rotate(directory: str) -> str:
     """Rotate the ledger's key: for the notary's own user."""
     database, signer = open_ledger(LedgerPaths(Path(directory)), passphrase=None)
     with contextlib.closing(database):
-        return SignedSQLiteRecorder(database, signer=signer).rotate_key()
+        return SignedRecorder(database, signer=signer).rotate_key()
 
 
 def cosign(path: str) -> list[str]:

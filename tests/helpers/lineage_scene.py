@@ -25,7 +25,7 @@ from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.tree import Tree
 from ledger.verification.proofs import leaf_hash
 
@@ -77,7 +77,7 @@ def make_lineage_scene(folder: Path) -> LineageScene:
     operator, judge = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (7, 8))
     with LedgerApplication.open(scene.ledger, REGISTRY) as log:
         recorder = log.recorder
-        assert isinstance(recorder, SignedSQLiteRecorder)
+        assert isinstance(recorder, SignedRecorder)
         recorder.grant_key(vkey("ada", public_bytes(operator)), role="operator")
         by_operator = AuthorKey("operator", operator)
         recorder.grant_key(vkey("judge", public_bytes(judge)), role="judge", author=by_operator)

@@ -11,18 +11,18 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.verify import EntryRow, HeadRow
 
 LEDGER_SIZE = 600  # entries
 
 
 @contextmanager
-def open_recorder(directory: Path) -> Iterator[SignedSQLiteRecorder]:
+def open_recorder(directory: Path) -> Iterator[SignedRecorder]:
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
-        yield SignedSQLiteRecorder(database, signer=signer)
+        yield SignedRecorder(database, signer=signer)
 
 
 def write_ledger(directory: Path, *, size: int) -> None:

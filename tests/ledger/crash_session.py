@@ -22,7 +22,7 @@ from ledger.errors import LedgerError
 from ledger.handover.bundle import export_bundle
 from ledger.mapper import EventRegistry
 from ledger.paths import LedgerPaths
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.memory import Memory
 from ledger.verification.reader import check_ledger
 from ledger.verification.verified_notes import parse_tree_head
@@ -44,7 +44,7 @@ def say(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-def cosign(recorder: SignedSQLiteRecorder) -> int:
+def cosign(recorder: SignedRecorder) -> int:
     """Add a witness's line to the newest tree head, and return its size."""
     note = recorder.tree_head()
     if note is None:
@@ -69,7 +69,7 @@ class Session:
             say(f"error {type(e).__name__}: {e}")
             self.app = LedgerApplication.open(self.directory, EventRegistry())
         # A setting of the connection: reach for the recorder's own.
-        connection = self.app.recorder._database._connection  # type: ignore[attr-defined]
+        connection = self.app.recorder._store._connection  # type: ignore[attr-defined]
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
 
     def close(self) -> None:
@@ -89,12 +89,12 @@ class Session:
 
     def rotate(self) -> None:
         if self.app is not None:
-            assert isinstance(self.app.recorder, SignedSQLiteRecorder)
+            assert isinstance(self.app.recorder, SignedRecorder)
             say(f"rotation {self.app.recorder.rotate_key()}")
 
     def cosign(self) -> None:
         if self.app is not None:
-            assert isinstance(self.app.recorder, SignedSQLiteRecorder)
+            assert isinstance(self.app.recorder, SignedRecorder)
             say(f"cosigned {cosign(self.app.recorder)}")
 
     def verify(self) -> None:

@@ -20,7 +20,7 @@ from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
 from ledger.mapper import EventRegistry
 from ledger.paths import LedgerPaths
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 
 
 def write(directory: Path, acknowledged: Path, seed: str) -> None:
@@ -30,7 +30,7 @@ def write(directory: Path, acknowledged: Path, seed: str) -> None:
     out = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     version = 0
     with LedgerApplication.open(directory, EventRegistry()) as app:
-        assert isinstance(app.recorder, SignedSQLiteRecorder)
+        assert isinstance(app.recorder, SignedRecorder)
         while True:
             if rng.random() < 0.1:
                 digest = blobs.put(rng.randbytes(rng.choice((10, 100_000))))

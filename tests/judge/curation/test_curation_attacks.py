@@ -32,7 +32,7 @@ from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.errors import AuthorityError
 from ledger.notes import public_bytes, vkey
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.reader import open_verified
 
 JUDGE = Ed25519PrivateKey.from_private_bytes(bytes([6]) * 32)
@@ -110,13 +110,13 @@ class Grounds:
 
     def head(self) -> str:
         """Return the ledger's newest tree head."""
-        assert isinstance(self.scene.log.recorder, SignedSQLiteRecorder)
+        assert isinstance(self.scene.log.recorder, SignedRecorder)
         return str(self.scene.log.recorder.tree_head())
 
 
 def judged_scene(folder: Path) -> Scene:
     scene = Scene(folder)
-    assert isinstance(scene.log.recorder, SignedSQLiteRecorder)
+    assert isinstance(scene.log.recorder, SignedRecorder)
     judge = vkey("judge", public_bytes(JUDGE))
     scene.log.recorder.grant_key(judge, role="judge", author=scene.author)
     for origin in (("data", DATA[0]), ("model", "playbook")):
@@ -466,7 +466,7 @@ def test_checkpoint_on_record_in_anothers_stream_is_rejected(tmp_path: Path) -> 
 
 def test_operator_whom_a_judge_lets_in_is_rejected(grounds: Grounds) -> None:
     recorder = grounds.scene.log.recorder
-    assert isinstance(recorder, SignedSQLiteRecorder)
+    assert isinstance(recorder, SignedRecorder)
     mine = vkey("mine", public_bytes(Ed25519PrivateKey.generate()))
     with pytest.raises(AuthorityError, match="must be signed by operator"):
         recorder.grant_key(mine, role="operator", author=BY_JUDGE)

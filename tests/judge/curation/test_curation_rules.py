@@ -20,7 +20,7 @@ from ledger.bodies import encode_body
 from ledger.entries import Author
 from ledger.errors import BlobError
 from ledger.notes import public_bytes, vkey
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 
@@ -143,7 +143,7 @@ def test_own_data_and_policy_need_no_admission_until_an_operator_has_a_key(tmp_p
         scene.audit(run)
     asked = "SELECT run_id FROM curated_runs WHERE let_in"
     assert scene.tables().ask(asked) == [{"run_id": own}]
-    assert isinstance(scene.log.recorder, SignedSQLiteRecorder)
+    assert isinstance(scene.log.recorder, SignedRecorder)
     scene.log.recorder.grant_key(vkey("ada", public_bytes(OPERATOR)), role="operator")
     assert scene.tables().ask(asked) == []
 

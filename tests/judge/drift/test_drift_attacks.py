@@ -28,7 +28,7 @@ from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.errors import AuthorityError
 from ledger.notes import public_bytes, vkey
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from proctor.sample.drift_tasks import maker_of
 from projections.projector import projected
 from projections.source import open_source
@@ -242,7 +242,7 @@ def test_failed_audit_that_nobody_takes_back_is_rejected(
 ) -> None:
     """Production is what a judge says of it, where there is one."""
     chain, key = synthetic_line(log), Ed25519PrivateKey.generate()
-    assert isinstance(log.recorder, SignedSQLiteRecorder)
+    assert isinstance(log.recorder, SignedRecorder)
     log.recorder.grant_key(vkey("judge", public_bytes(key)), role="judge")
 
     def by_judge(audit: Audit) -> None:

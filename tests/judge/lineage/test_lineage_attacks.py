@@ -41,7 +41,7 @@ from ledger.entries import AuthorKey
 from ledger.handover.proof_files import write_proofs
 from ledger.mapper import decode_body
 from ledger.notes import public_bytes, vkey
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.reader import VerifiedLedger, open_verified
 from ledger.verification.verified_entries import VerifiedEntry
 
@@ -188,7 +188,7 @@ def judge_too_little(made: Grounds) -> None:
     late = made.run("decided on after its audit")
     made.decide(late)
     made.examples["decided on after its audit"] = f"{late.id}/{len(late.decisions)}"
-    assert isinstance(made.log.recorder, SignedSQLiteRecorder)
+    assert isinstance(made.log.recorder, SignedRecorder)
     name = "decided on while it was judged"
     late = made.run(name, judged=False)
     head = str(made.log.recorder.tree_head())
@@ -215,7 +215,7 @@ def judge_too_little(made: Grounds) -> None:
 
 def make_up_checkpoints(made: Grounds) -> None:
     log, line = made.log, made.line
-    assert isinstance(log.recorder, SignedSQLiteRecorder)
+    assert isinstance(log.recorder, SignedRecorder)
     lost = vkey("bob", public_bytes(LOST))
     by_operator = AuthorKey("operator", OPERATOR)
     log.recorder.grant_key(lost, role="operator", author=by_operator)

@@ -46,8 +46,8 @@ from ledger.notary.service import listening, only_notary
 from ledger.notary.wire import MAX_FRAME, pack_frame, parse_frame
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.reader import check_ledger, open_verified
 from ledger.verification.verified_notes import parse_note
 from ledger.witnessing.cosignatures import cosignature_vkey, open_cosignature, sign_cosignature
@@ -470,7 +470,7 @@ def grant(notary: RunningNotary, vkey: str, role: str) -> None:
     """As the notary's own user does, while the notary runs."""
     database, signer = open_ledger(LedgerPaths(notary.ledger), passphrase=None)
     with contextlib.closing(database):
-        SignedSQLiteRecorder(database, signer=signer).grant_key(vkey, role=role)
+        SignedRecorder(database, signer=signer).grant_key(vkey, role=role)
 
 
 def test_flood_of_lines_is_rejected_and_honest_cosigners_find_room(

@@ -12,8 +12,8 @@ from eventsourcing.persistence import StoredEvent
 from ledger.bodies import decode_body, encode_body
 from ledger.errors import ConflictError
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.authority import Authority
 from ledger.verification.reader import check_ledger, open_verified
 
@@ -39,10 +39,10 @@ class Machine:
 @contextmanager
 def recorder_on(
     directory: Path, machine: Machine, *, steady: bool = True
-) -> Iterator[SignedSQLiteRecorder]:
+) -> Iterator[SignedRecorder]:
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
-        yield SignedSQLiteRecorder(
+        yield SignedRecorder(
             database,
             signer=signer,
             clock=lambda: machine.clock,
@@ -50,7 +50,7 @@ def recorder_on(
         )
 
 
-def append(recorder: SignedSQLiteRecorder, *, count: int = 1) -> list[int]:
+def append(recorder: SignedRecorder, *, count: int = 1) -> list[int]:
     stream = uuid4()
     events = [StoredEvent(stream, v + 1, "test.event", b"") for v in range(count)]
     return list(recorder.insert_events(events))

@@ -76,7 +76,7 @@ def test_full_database_is_explained_and_survived(tmp_path: Path) -> None:
     with LedgerApplication.open(tmp_path, EventRegistry()) as app:
         event = StoredEvent(uuid4(), 1, "test.event", bytes(60_000))
         # The largest size is a setting of the connection, so reach for the recorder's own.
-        connection = app.recorder._database._connection  # type: ignore[attr-defined]
+        connection = app.recorder._store._connection  # type: ignore[attr-defined]
         connection.execute("PRAGMA max_page_count = 10")
         with pytest.raises(StorageError, match=r"ledger\.sqlite: .*full.* free some space"):
             app.recorder.insert_events([event])

@@ -18,32 +18,33 @@ from eventsourcing.utils import Environment
 
 from ledger.errors import ConflictError, EncodingError, StorageError, UnsupportedError
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import LedgerFactory, SignedSQLiteRecorder
+from ledger.sqlite import LedgerFactory
 from ledger.verification.reader import open_verified
 
 if TYPE_CHECKING:
-    _Contract = persistence.ApplicationRecorderTestCase[SignedSQLiteRecorder]
+    _Contract = persistence.ApplicationRecorderTestCase[SignedRecorder]
 else:
     _Contract = persistence.ApplicationRecorderTestCase
 
 
-class TestSignedSQLiteRecorder(_Contract, TestCase):
+class TestSignedRecorder(_Contract, TestCase):
     """Unmodified but for the way in which a recorder is made."""
 
-    def create_recorder(self) -> SignedSQLiteRecorder:
+    def create_recorder(self) -> SignedRecorder:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         database, signer = open_ledger(LedgerPaths(Path(folder.name)), passphrase=None)
         self.addCleanup(database.close)
-        return SignedSQLiteRecorder(database, signer=signer)
+        return SignedRecorder(database, signer=signer)
 
 
 def test_module_offers_exactly_one_factory(tmp_path: Path) -> None:
     env = {"PERSISTENCE_MODULE": "ledger.sqlite", "LEDGER_DIRECTORY": str(tmp_path)}
     factory = InfrastructureFactory.construct(Environment(env=env))
     assert type(factory) is LedgerFactory
-    assert type(factory.application_recorder()) is SignedSQLiteRecorder
+    assert type(factory.application_recorder()) is SignedRecorder
     factory.close()
     with pytest.raises(StorageError, match="set LEDGER_DIRECTORY"):
         LedgerFactory(env={})
@@ -70,7 +71,7 @@ def test_what_would_live_outside_of_the_links_is_refused(tmp_path: Path) -> None
 def test_clock_that_runs_backwards_repeats_the_last_time(tmp_path: Path) -> None:
     times = iter([100, 50, 200])
     database, signer = open_ledger(LedgerPaths(tmp_path), passphrase=None)
-    recorder = SignedSQLiteRecorder(database, signer=signer, clock=lambda: next(times))
+    recorder = SignedRecorder(database, signer=signer, clock=lambda: next(times))
     for _ in range(3):
         recorder.insert_events([StoredEvent(uuid4(), 1, "test.event", b"")])
     database.close()

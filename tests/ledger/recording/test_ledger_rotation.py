@@ -31,7 +31,8 @@ from ledger.keys import load_key
 from ledger.mapper import EventRegistry
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
-from ledger.sqlite import LedgerFactory, SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
+from ledger.sqlite import LedgerFactory
 from ledger.verification.authority import Authority
 from ledger.verification.reader import check_ledger, open_verified
 from ledger.witnessing.cosignatures import cosignature_vkey, sign_cosignature
@@ -46,7 +47,7 @@ def vkey_of(key: AuthorKey) -> str:
     return vkey(ORIGIN, public_bytes(key.key))
 
 
-def open_recorder(directory: Path) -> tuple[LedgerFactory, SignedSQLiteRecorder]:
+def open_recorder(directory: Path) -> tuple[LedgerFactory, SignedRecorder]:
     factory = LedgerFactory({"LEDGER_DIRECTORY": str(directory)})
     return factory, factory.application_recorder()
 
@@ -55,7 +56,7 @@ def event(version: int = 1, *, stream: UUID | None = None, body: bytes = b"") ->
     return StoredEvent(stream or uuid4(), version, "test.event", body)
 
 
-def granted(directory: Path) -> tuple[LedgerFactory, SignedSQLiteRecorder]:
+def granted(directory: Path) -> tuple[LedgerFactory, SignedRecorder]:
     factory, recorder = open_recorder(directory)
     assert recorder.grant_key(vkey_of(OPERATOR), role="operator") == 1
     assert recorder.grant_key(vkey_of(JUDGE), role="judge", author=OPERATOR) == 2
@@ -99,7 +100,7 @@ def test_statement_of_another_ledger_is_rejected(tmp_path: Path) -> None:
     second.close()
 
 
-Refused = Callable[[SignedSQLiteRecorder], object]
+Refused = Callable[[SignedRecorder], object]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_rotation_hands_over_and_the_ledger_keeps_its_identity(tmp_path: Path) -
 
 def test_rotated_key_keeps_its_passphrase(tmp_path: Path) -> None:
     with LedgerApplication.open(tmp_path, EventRegistry(), passphrase=b"secret") as app:
-        assert isinstance(app.recorder, SignedSQLiteRecorder)
+        assert isinstance(app.recorder, SignedRecorder)
         app.recorder.rotate_key()
     assert b"ENCRYPTED" in LedgerPaths(tmp_path).key.read_bytes()
     with pytest.raises(KeyFileError, match="needs a passphrase"):

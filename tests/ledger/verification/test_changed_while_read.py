@@ -13,8 +13,8 @@ from eventsourcing.persistence import StoredEvent
 
 from ledger.errors import ConsistencyError
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.reader import open_verified
 
 SIZES = (1, 30, 3_000, 6_000, 60_000)  # up to 3,000, SQLite has every page in its own memory
@@ -22,12 +22,12 @@ SEEN = 60_000  # from where it has not
 
 
 @contextmanager
-def written(directory: Path, size: int) -> Iterator[SignedSQLiteRecorder]:
+def written(directory: Path, size: int) -> Iterator[SignedRecorder]:
     """Write a ledger, and hold it open: its newest entries are in the write-ahead log."""
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     rng = random.Random(size)
     with closing(database):
-        recorder = SignedSQLiteRecorder(database, signer=signer)
+        recorder = SignedRecorder(database, signer=signer)
         for first in range(0, size, 500):
             recorder.insert_events(
                 [
@@ -70,7 +70,7 @@ def test_entry_that_is_changed_after_it_was_verified_is_rejected(
     log = paths.database.with_name(f"{paths.database.name}-wal")
     with written(directory, size) as recorder:
         if closed:
-            recorder._database.close()
+            recorder._store.close()
         with open_verified(directory) as ledger:
             for path in (paths.database, log):
                 if path.exists() and path.stat().st_size:
@@ -105,7 +105,7 @@ def test_tree_head_that_is_changed_after_it_was_verified_is_rejected(tmp_path: P
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
         database._connection.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
-        recorder = SignedSQLiteRecorder(database, signer=signer)
+        recorder = SignedRecorder(database, signer=signer)
         for version in range(2, 12_000):
             recorder.insert_events(
                 [

@@ -21,8 +21,8 @@ from ledger.errors import ConsistencyError, ContradictionError, MemoryFileError,
 from ledger.keys import load_key
 from ledger.notes import public_bytes, vkey
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.reader import (
     VerificationReport,
@@ -49,10 +49,10 @@ both = pytest.mark.parametrize("check", [whole, news])
 
 
 @contextmanager
-def recording(directory: Path) -> Iterator[SignedSQLiteRecorder]:
+def recording(directory: Path) -> Iterator[SignedRecorder]:
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
-        yield SignedSQLiteRecorder(database, signer=signer)
+        yield SignedRecorder(database, signer=signer)
 
 
 def append(directory: Path, *, count: int, body: bytes = b"body", first: int = 0) -> None:

@@ -13,8 +13,8 @@ from eventsourcing.persistence import StoredEvent
 from threat_scene import make_scene
 
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification import parallel
 from ledger.verification.parallel import verify_whole
 from ledger.verification.reader import read_vkey
@@ -30,7 +30,7 @@ def jump_backwards(paths: LedgerPaths) -> None:
     database, signer = open_ledger(paths, passphrase=None)
     clock = time.time_ns()
     with closing(database):
-        recorder = SignedSQLiteRecorder(
+        recorder = SignedRecorder(
             database, signer=signer, clock=lambda: clock, steady_clock=lambda: 0
         )
         recorder.insert_events([StoredEvent(uuid4(), 1, "test.event", b"")])

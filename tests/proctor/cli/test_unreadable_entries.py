@@ -16,8 +16,8 @@ from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
 from ledger.bodies import encode_body
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.reader import open_verified
 from proctor.home import Home
 from proctor.runs.verdicts import read_standings
@@ -64,11 +64,11 @@ SAME = (
 
 
 @contextmanager
-def recorder(home: Path) -> Iterator[SignedSQLiteRecorder]:
+def recorder(home: Path) -> Iterator[SignedRecorder]:
     """Append as somebody whose recorder asks nothing."""
     database, signer = open_ledger(LedgerPaths(home / "ledger"), passphrase=None)
     with closing(database):
-        yield SignedSQLiteRecorder(database, signer=signer)
+        yield SignedRecorder(database, signer=signer)
 
 
 def append(home: Path, name: str, body: bytes, *, stream: UUID | None = None, at: int = 1) -> None:

@@ -15,18 +15,18 @@ from eventsourcing.persistence import StoredEvent
 from frontdoor import answer, call_here
 
 from ledger.paths import LedgerPaths
+from ledger.recorder import SignedRecorder
 from ledger.recording.opening import open_ledger
-from ledger.sqlite import SignedSQLiteRecorder
 from ledger.verification.reader import open_verified
 from ledger.witnessing.cosignatures import sign_cosignature
 from ledger.witnessing.evidence import open_evidence
 
 
 @contextmanager
-def recorder_of(home: Path) -> Iterator[SignedSQLiteRecorder]:
+def recorder_of(home: Path) -> Iterator[SignedRecorder]:
     database, signer = open_ledger(LedgerPaths(home / "ledger"), passphrase=None)
     with closing(database):
-        yield SignedSQLiteRecorder(database, signer=signer)
+        yield SignedRecorder(database, signer=signer)
 
 
 def append(home: Path, *, first: int, last: int, state: bytes = b"\x80") -> None:

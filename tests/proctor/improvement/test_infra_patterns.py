@@ -28,7 +28,7 @@ from aggregates.run import Run
 from ledger.application import LedgerApplication
 from ledger.entries import AuthorKey
 from ledger.notes import public_bytes, vkey
-from ledger.sqlite import SignedSQLiteRecorder
+from ledger.recorder import SignedRecorder
 from policies.proposing.tuner import Pattern
 from proctor.home import Home
 from proctor.improvement.patterns import LineHistory
@@ -56,7 +56,7 @@ def line(log: LedgerApplication) -> Line:
 def learned(log: LedgerApplication, line: Line) -> Callable[..., Run]:
     """Make a run that curation lets in: labelled, of admitted origins, judged."""
     operator = Ed25519PrivateKey.generate()
-    assert isinstance(log.recorder, SignedSQLiteRecorder)
+    assert isinstance(log.recorder, SignedRecorder)
     log.recorder.grant_key(vkey("ada", public_bytes(operator)), role="operator")
     corpus = Corpus.open()
     for kind, name in (("data", "00" * 32), ("model", "synthetic"), ("model", "small")):

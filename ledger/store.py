@@ -1,0 +1,60 @@
+"""What the recorder needs of a database: SQLite's (database.py) or PostgreSQL's.
+
+Statements are written once, in the SQL that both understand, with `?` for each parameter.
+
+I/O: none here.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+__all__ = ["EntryColumns", "Fetched", "Rows", "Store"]
+
+EntryColumns = tuple[int, bytes, int, str, bytes]
+"""idx, stream_id, stream_version, name, entry."""
+_T = TypeVar("_T")
+
+
+class Fetched(Protocol):
+    """The rows that a statement has found."""
+
+    def fetchone(self) -> Any:
+        """Return the next row, or None."""
+
+    def fetchall(self) -> list[Any]:
+        """Return the rows that are left."""
+
+
+class Rows(Protocol):
+    """A connection that is in a transaction."""
+
+    def execute(self, statement: str, parameters: tuple[Any, ...] = ..., /) -> Fetched:
+        """Carry out one statement."""
+
+
+class Store(Protocol):
+    """A ledger's database; its errors are StorageError and ConflictError."""
+
+    @property
+    def path(self) -> Path:
+        """The file that error messages name: the database, or the one that says where it is."""
+
+    def meta(self, key: str) -> str:
+        """Return a row of the meta table."""
+
+    def transaction(self, *, write: bool) -> AbstractContextManager[Rows]:
+        """Run a block all or nothing; a writer keeps other writers out from its first line."""
+
+    def run(self, work: Callable[[Rows], _T], *, write: bool) -> _T:
+        """Do some work in a transaction. A server's may be repeated, if the connection was lost."""
+
+    def stamp(self, rows: Rows) -> object:
+        """Return what is different after each append, whoever appends."""
+
+    def add_entries(self, rows: Rows, entries: Sequence[EntryColumns]) -> None:
+        """Insert entries."""
+
+    def close(self) -> None:
+        """Close the connection; a second time does nothing."""
