@@ -25,6 +25,7 @@ __all__ = [
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "httpcore2": ("httpcore2", "llm"),
     "httpx2": ("httpx2", "llm"),
+    "jinja2": ("Jinja2", "report"),
     "mlflow": ("MLflow", "mlflow"),
     "openai": ("openai", "llm"),
     "pyarrow": ("pyarrow", "arrow"),
@@ -33,6 +34,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "tensorboardX": ("tensorboardX", "tensorboard"),
     "torch": ("PyTorch", "train"),
     "torchvision": ("torchvision", "train"),
+    "vl_convert": ("vl-convert", "report"),
     "waitress": ("waitress", "witness"),
 }
 _HOUSE = Path(__file__).resolve().parents[2]  # the folder of all our packages

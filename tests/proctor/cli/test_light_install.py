@@ -227,7 +227,10 @@ def test_extras_bring_exactly_the_packages_that_messages_name() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     named = {
-        re.split(r"[<>=\[]", requirement)[0].removesuffix("-skinny"): extra
+        re.split(r"[<>=\[]", requirement)[0]
+        .removesuffix("-skinny")
+        .removesuffix("-python")
+        .replace("-", "_"): extra
         for extra, requirements in extras.items()
         if extra
         not in ("all", "dev", "gym", "lightning", "transformers")  # no command needs the last three

@@ -1,0 +1,1 @@
+"""HTML pages: templates, one stylesheet, charts. The reports and the live view share them."""

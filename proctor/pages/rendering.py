@@ -1,0 +1,102 @@
+"""Pages from templates, in which every value is shown as text.
+
+Trust: what a page shows is hostile. jinja2 escapes each value; only charts, which this package
+draws, are markup. The policy in a page that stands alone allows no script and no request.
+I/O: reads its own templates.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from proctor.output.terminal import plain, visible
+
+__all__ = ["STYLESHEET", "embedded_json", "page_policy", "render", "stylesheet"]
+
+_FOLDER = Path(__file__).parent
+STYLESHEET = _FOLDER / "style.css"
+_IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028"}
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """Return the page that a template of `templates/` makes of these values."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def stylesheet() -> str:
+    """Return the stylesheet of all pages."""
+    return STYLESHEET.read_text(encoding="utf-8")
+
+
+@cache
+def page_policy() -> str:
+    """Return the Content-Security-Policy of a page that stands alone: its own style only."""
+    digest = hashlib.sha256(f"\n{stylesheet()}".encode()).digest()
+    style = base64.b64encode(digest).decode()
+    return f"default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
+
+
+def embedded_json(value: Any) -> Markup:
+    """Return JSON that can stand within a script element: nothing in it ends the element."""
+    text = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return Markup("".join(_IN_SCRIPT.get(c, c) for c in text))  # noqa: S704 - escaped just here
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": number,
+        "percent": percent,
+        "seen": seen,
+        "spoken": spoken,
+        "when": when,
+    }
+    return made
+
+
+def seen(value: Any) -> str:
+    """Return a value as text in which control characters are written out; a dash for none."""
+    return "—" if value is None else visible(str(value))
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """Return a number in some significant digits; a dash for none."""
+    if isinstance(value, float):
+        shown = f"{value:.{digits}g}"
+        return shown if "e" not in shown or abs(value) < 1e-3 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return seen(value)
+
+
+def percent(value: float | None) -> str:
+    """Return a share in percent; a dash for none."""
+    return "—" if value is None else f"{value:.1%}"
+
+
+def spoken(value: Any) -> str:
+    """Return a name of the records in words: decrease_lr becomes decrease lr."""
+    return seen(value).replace("_", " ")
+
+
+def when(value: Any) -> str:
+    """Return a moment in UTC to the second; a dash for none."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return "—" if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
