@@ -3,7 +3,7 @@
 I/O: none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -28,6 +28,13 @@ GATES = 7  # steps 1 to 7 fail hard
 REVISION = 3  # of the judge's checks; higher where an audit notices more than those before
 NOT_POSSIBLE = "not_possible"  # at the level of evidence that the run has
 STATUSES = ("failed", NOT_POSSIBLE, "not_run", "passed", "violations")
+
+
+def unchecked(steps: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what the judge of a task says that it could not check, from the audit's steps."""
+    shown = next((step.get("evidence") for step in steps if step.get("name") == "probe"), None)
+    found = shown.get("unchecked") if isinstance(shown, Mapping) else None
+    return [str(each) for each in found] if isinstance(found, list | tuple) else []
 
 
 class Audit(Aggregate):

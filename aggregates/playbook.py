@@ -6,7 +6,7 @@ The text for people and models is policies/prompts/playbook.md.
 I/O: none.  Units: learning rates per step, batch sizes in examples, epochs from 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -106,6 +106,22 @@ DIRECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
 FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {"R1": (3.0, 10.0), "R2": (2.0, 2.0), "R7": (10.0, 10.0)}
 )
+
+
+def unanswered_sides(rule: str, offers: Collection[str]) -> tuple[str, ...]:
+    """Return the sides of a rule for which `offers` has no remedy."""
+    return tuple(side for side, able in DIRECTIONS.get(rule, {}).items() if not {*able} & {*offers})
+
+
+def why_waived(waived: Iterable[str], offers: Collection[str] | None) -> dict[str, str]:
+    """Return why each rule is waived; `offers` are a loop's remedies, None where it has all."""
+    reasons = {}
+    for rule in waived:
+        sides = () if offers is None else unanswered_sides(rule, offers)
+        reasons[rule] = "by the configuration"
+        if sides:
+            reasons[rule] = f"no remedy for {' or '.join(sides)} can be carried out in this loop"
+    return reasons
 
 
 def rises(direction: str, side: str | None) -> bool:

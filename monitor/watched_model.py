@@ -20,7 +20,7 @@ from aggregates.canonical import digest
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import RemedyRefused, SpecError
 from aggregates.outcomes import Changes, derive_outcome
-from aggregates.playbook import DIRECTIONS
+from aggregates.playbook import unanswered_sides
 from aggregates.rules import RULES
 from aggregates.spec import MAX_BLOCKS, Spec, WatchedActivation, WatchedModel, apply_edit
 from monitor.config import TaskConfig, WatchConfig
@@ -121,11 +121,7 @@ def shapes_of(model: nn.Module | None) -> dict[str, list[int]]:
 
 def waived_without(spec: WatchedModel) -> tuple[str, ...]:
     """Return the rules with a side that no offered remedy answers."""
-    return tuple(
-        rule
-        for rule in RULES
-        if not all(set(offered) & {*spec.offers} for offered in DIRECTIONS[rule].values())
-    )
+    return tuple(rule for rule in RULES if unanswered_sides(rule, spec.offers))
 
 
 def _swappable(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

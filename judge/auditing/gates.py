@@ -16,9 +16,10 @@ from uuid import UUID
 import duckdb
 
 from aggregates.errors import SpecError
+from aggregates.playbook import why_waived
 from aggregates.provocations import Fault
 from aggregates.run import OWN_ENDS, Run
-from aggregates.spec import ModelSpec
+from aggregates.spec import ModelSpec, WatchedModel
 from judge.auditing import own_model
 from judge.auditing.coverage import Coverage, add_effects, create_inputs, measure_coverage
 from judge.auditing.effects import find_effects
@@ -252,6 +253,9 @@ class Gates:
             self._verify_probes()
         if self.config.checks("rules_profile"):
             self._verify_newest_rules(rules)
+        spec = self.replay.spec
+        offers = spec.offers if isinstance(spec, WatchedModel) else None
+        waived = why_waived(self.replay.run.waived, offers)
         problem = label_problem(
             started.checkpoint,
             started.environment.get("code_sha256"),
@@ -277,6 +281,7 @@ class Gates:
                 "epochs": epochs,
                 "end": self.replay.run.end_reason,
                 "level": self.replay.run.level,
+                **({"waived": waived} if waived else {}),
             },
         )
 

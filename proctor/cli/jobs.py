@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from aggregates.audit import unchecked
 from aggregates.campaign import Campaign
 from aggregates.run import Run
 from judge.auditing.audit import audit_record, refuse
@@ -55,7 +56,7 @@ from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
-from proctor.runs.story import print_violations, read_story, tell_story
+from proctor.runs.story import print_violations, print_waived, read_story, tell_story
 from proctor.runs.tasks import run_task
 from proctor.runs.training import Attempt, train_run
 
@@ -325,7 +326,8 @@ def _print_report(report: AuditReport) -> None:
     print_violations(violation.to_dict() for violation in report.violations)
     if off := report.config.get("disabled"):
         console.print(f"[yellow]checks switched off: {', '.join(off)}[/]")
-    for what in report.step("probe").evidence.get("unchecked", ()):
+    print_waived(report.step("ledger").evidence.get("waived", {}))
+    for what in unchecked(asdict(step) for step in report.steps):
         console.print(f"[yellow]not checked[/]: {words(what)}")
     scores = report.scores
     told = report.step("scores").evidence

@@ -32,8 +32,11 @@ _MARKS = re.compile(r"([\\`*_{}\[\]<>#|!&~])")
 def model_card(evidence: Evidence) -> str:
     """Return the model card, in Markdown with the header that model hubs read."""
     start = evidence.says("run.started")
-    data = start.get("data")
-    data = data if isinstance(data, dict) else {}
+    data, spec = (
+        {**found} if isinstance(found := start.get(name), dict) else {} for name in ("data", "spec")
+    )
+    if not data.get("classes"):  # a task and a watched loop name none, but may say how many
+        data["classes"] = spec.get("classes")
     return "\n".join(
         [
             "---",
@@ -51,6 +54,7 @@ def model_card(evidence: Evidence) -> str:
             *(f"- {_text(each)}" for each in _reservations(evidence)),
             "",
             *_section("Training", _training(evidence, start)),
+            *_section("Model at the start", _flat(spec)),
             *_section("Data", _flat(data)),
             *_section("Scores", _scores(evidence)),
             "## Decisions",
@@ -140,7 +144,6 @@ def _training(evidence: Evidence, start: Mapping[str, Any]) -> list[tuple[object
         ("ended as", evidence.says("run.ended").get("reason")),
         ("decided by", policy.get("name") if isinstance(policy, dict) else None),
         ("rules", (start.get("rules") or {}).get("profile")),
-        ("specification at the start", start.get("spec")),
         *(
             (
                 "weights",
@@ -222,5 +225,14 @@ def _text(value: object) -> str:
     """Return a value as text on one line, in which no character is Markdown's."""
     if value is None:
         return "none"
-    joined = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return _MARKS.sub(r"\\\1", " ".join(joined.split()))
+    return _MARKS.sub(r"\\\1", " ".join(_said(value).split()))
+
+
+def _said(value: object) -> str:
+    """Return a value in words; parts of a list that have several values are set apart by `;`."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_said(inner)}" for name, inner in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        nested = any(isinstance(each, Mapping | list | tuple) for each in value)
+        return ("; " if nested else ", ").join(map(_said, value)) or "none"
+    return str(value)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from aggregates.audit import GATES, STEPS
+from aggregates.audit import GATES, STEPS, unchecked
 from aggregates.run import REPEATABLE
 from ledger.errors import MalformedError, SignatureError
 from ledger.handover.proof_files import ProvedEntry
@@ -253,7 +253,7 @@ class Evidence:
             said.append(f"the judge retrained {done} of {epochs} epochs")
         if found:
             said.append(f"violations: {len(found)}")
-        said += [f"not checked: {each}" for each in self._unchecked]
+        said += [f"not checked: {each}" for each in unchecked(self.steps)]
         return [*said, *steps]
 
     @property
@@ -262,13 +262,6 @@ class Evidence:
         shown = {step.get("name"): step.get("evidence") or {} for step in self.steps}
         why = shown.get("scores", {}).get("unexercised")
         return f"unexercised: {why}" if isinstance(why, str) else "unexercised"
-
-    @property
-    def _unchecked(self) -> list[str]:
-        """What the judge of a task could not check."""
-        shown = {step.get("name"): step.get("evidence") or {} for step in self.steps}
-        found = shown.get("probe", {}).get("unchecked")
-        return [str(each) for each in found] if isinstance(found, list) else []
 
     @property
     def verdict(self) -> str:

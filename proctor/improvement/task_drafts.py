@@ -20,6 +20,9 @@ from uuid import UUID
 import msgspec
 
 from aggregates.decisions import Observation
+from aggregates.run import Run
+from aggregates.spec import WatchedModel, spec_of
+from judge.auditing.events import decode_events
 from judge.config import JudgeConfig
 from judge.errors import StepError
 from judge.gauntlet.controller import Controller
@@ -116,6 +119,12 @@ def from_folders(controller: Controller, before: Path, after: Path, wish: Wish, 
 def from_run(controller: Controller, home: Home, run: str, wish: Wish, into: Path) -> Task:
     """Draft a task from a verified run: its situations, and what the rules say of each."""
     recording = read_recording(home, run)
+    (started,) = decode_events(recording.entries[:1])
+    if isinstance(started, Run.Started) and isinstance(spec_of(started.spec), WatchedModel):
+        raise TaskError(
+            f"run {recording.run_id} trained a model of its owner; a task of the reference set can "
+            "be made only from a run of the built-in network: `proctor run` without --task"
+        )
     held = open_session(home).query(_HELD, (str(recording.run_id),)).rows
     if not held or not held[0][0]:
         raise TaskError(

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import duckdb
 
+from aggregates.audit import unchecked
 from ledger.verification.reader import VerifiedLedger
 from proctor.errors import ProctorError
 from proctor.home import find_run
@@ -34,7 +35,9 @@ JOIN run_starts AS r ON r.run_id = c.run_id
 JOIN run_ends AS e ON e.run_id = c.run_id
 WHERE c.run_id = ?
 """
-_STEPS = "SELECT step, name, status FROM audit_steps WHERE audit_id = ? AND idx < ? ORDER BY step"
+_STEPS = """
+SELECT step, name, status, evidence FROM audit_steps WHERE audit_id = ? AND idx < ? ORDER BY step
+"""
 _VIOLATIONS = "SELECT kind, rule, epoch, emitter FROM violations WHERE run_id = ? ORDER BY place"
 
 
@@ -47,7 +50,9 @@ def verdict_statement(ledger: VerifiedLedger, name: str) -> tuple[UUID, bytes]:
             raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")
         (told,) = found
         index, files = told.pop("idx"), json.loads(told.pop("deliverables"))
-        told["steps"] = _rows(tables, _STEPS, told["audit"], index)
+        steps = _rows(tables, _STEPS, told["audit"], index)
+        shown = [{**step, "evidence": json.loads(step.pop("evidence"))} for step in steps]
+        told["steps"], told["unchecked"] = steps, unchecked(shown)
         told["violations"] = _rows(tables, _VIOLATIONS, str(run))
     if not files:
         raise ProctorError(f"run {run} handed in no files that a statement could be about")

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 from rich.text import Text
 
+from aggregates.playbook import why_waived
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
 from proctor.errors import ProctorError
@@ -48,6 +49,11 @@ _PARTS = {  # part of the story -> what its rows belong to, and the query for th
         "run",
         "SELECT epoch, rule, fired, side, streak, waived, outcome FROM rule_heatmap "
         "WHERE run_id = ? ORDER BY precedence, epoch",
+    ),
+    "waived": (
+        "run",
+        "SELECT w.rule, TRY_CAST(s.spec -> '$.offers' AS VARCHAR[]) AS offers "
+        "FROM run_waived AS w JOIN run_starts AS s ON s.run_id = w.run_id WHERE w.run_id = ?",
     ),
     "decisions": (
         "run",
@@ -99,7 +105,10 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         (summary,) = summaries
         keys = {"run": str(run), "audit": str(summary["audit_id"])}
         parts = {part: _records(connection, sql, keys[of]) for part, (of, sql) in _PARTS.items()}
-    return {"summary": summary, **parts}
+    waived: dict[str, str] = {}
+    for row in parts["waived"]:
+        waived |= why_waived([row["rule"]], row["offers"])
+    return {"summary": summary, **parts, "waived": waived}
 
 
 def _records(connection: duckdb.DuckDBPyConnection, sql: str, key: str) -> list[dict[str, Any]]:
@@ -131,6 +140,7 @@ def tell_story(story: dict[str, Any]) -> None:
         if any(row["val_accuracy"] is not None for row in story["epochs"]):
             _plot(story["epochs"], "accuracy")
     _print_heatmap(story["rules"])
+    print_waived(story["waived"])
     if story["decisions"]:
         print_table(
             ("", "epoch", "by", "cites", "decision", "outcome", "why"),
@@ -233,6 +243,13 @@ def _print_other_audits(audits: Iterable[Mapping[str, Any]]) -> None:
             f"newer audit {audit['audit_id'][:8]} does not count: {verdict}; {signed}, retrained "
             f"{told_share(audit['retrained'] or 0.0)}. {why}"
         )
+
+
+def print_waived(reasons: Mapping[str, str]) -> None:
+    """Print which rules are advisory in a run, and why; those of one reason are on one line."""
+    for why in dict.fromkeys(reasons.values()):
+        rules = ", ".join(rule for rule, reason in reasons.items() if reason == why)
+        console.print(f"[yellow]waived[/] {words(rules)}: {words(why)}")
 
 
 def print_violations(violations: Iterable[Mapping[str, Any]]) -> None:

@@ -103,6 +103,7 @@ def test_folder_is_verified_and_says_what_the_ledger_says(home: Path, folder: Pa
     card = (folder / "model" / "README.md").read_text()
     assert told["run"] in card
     assert "R1" in card
+    assert "| blocks | width 8, residual True, norm batch, activation relu" in card
     plain = call_here(["verify", folder], home=home)
     assert "verdict PASSED, evidence level repeatable" in plain.stdout
     assert "give the owner's with --vkey" in " ".join(plain.stderr.split())

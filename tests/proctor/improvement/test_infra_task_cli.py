@@ -8,6 +8,7 @@ from chat_server import ChatServer, Reply, decide
 from frontdoor import call_here
 from gauntlet_lines import SELECTION, Line
 
+import proctor
 from judge.gauntlet.errors import CandidateError, GauntletError
 from judge.gauntlet.tasks.reference_set import load
 from policies.errors import PolicyError
@@ -147,10 +148,15 @@ def test_tasks_from_folders_and_from_a_run_are_admitted_and_carried(
     assert "1 hidden case fails without the change" in task(line, *new)
 
     home = line.home.path
+    seen = ("from-run", "latest", "--name", "moments")
+    with proctor.watch(None, None, name="own loop", batch_size=1, home=home) as run:
+        for _ in run.epochs(1):
+            run.step(1.0)
+            run.validate(loss=1.0)
+    assert "trained a model of its owner" in task(line, *seen, code=2)
     small = ["train_examples=200", "val_examples=100", "test_examples=100", "channels=8", "width=8"]
     done = call_here(["run", "lr=3.0", "warm_up_epochs=0", "epochs=2", *small], home=home)
     assert done.returncode == 0, done.stderr
-    seen = ("from-run", "latest", "--name", "moments")
     assert "is not verified" in task(line, *seen, code=2)
     assert call_here(["judge"], home=home).returncode == 0
     assert "drafted moments" in task(line, *seen)

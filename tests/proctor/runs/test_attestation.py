@@ -60,6 +60,7 @@ def test_verdict_is_a_statement_about_the_files_that_were_handed_in(
     assert (told["run"], told["verdict"]) == (first_run(home), "held")
     assert (told["process_score"], told["violations"]) == (0.5, [PADDED])
     assert [step["step"] for step in told["steps"]] == list(range(1, 12))
+    assert told["unchecked"] == []
     entries = json.loads(call_here(["log", "--json"], home=home).stdout)
     assert entries[told["entry"]["index"]]["event"] == "audit.scored"
 

@@ -1,5 +1,6 @@
 """A task, model and data of somebody else, from its file to the verdict."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 from forked import tasks_forked
 from frontdoor import answer, call, call_here
+
+from ledger.handover.envelope import payload_of
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "tasks"
 TABULAR = (EXAMPLES / "tabular.py").read_text("utf-8")
@@ -56,7 +59,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
 
 
 def test_task_is_trained_judged_and_repeated_bit_for_bit(
-    honest: tuple[Path, dict[str, Any]],
+    honest: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     home, run = honest
     assert run["state"] == "completed"
@@ -71,6 +74,16 @@ def test_task_is_trained_judged_and_repeated_bit_for_bit(
         "train loss, gradients, updates, activations, and the validation of epochs without "
         "submitted weights are measured beside the task's code"
     ]
+    out = tmp_path / "verdict.json"
+    done = call_here(["export", "--dsse", out, "--verdict", "latest"], home=home)
+    assert done.returncode == 0, done.stderr
+    stated = json.loads(payload_of(out.read_text()))["predicate"]
+    assert stated["unchecked"] == evidence["unchecked"]
+    done = call_here(["attest", "latest", "-o", tmp_path / "handed"], home=home)
+    assert done.returncode == 0, done.stderr
+    card = (tmp_path / "handed" / "model" / "README.md").read_text()
+    assert "| classes | 3 |" in card
+    assert "{" not in card
 
 
 def test_other_file_in_the_place_of_the_task_is_rejected(

@@ -80,6 +80,10 @@ def test_watched_run_is_recorded_and_judged_as_what_it_is(tmp_path: Path) -> Non
     ) as run:
         decided = train(model, run, 4)
     assert decided[0] == ["decrease_lr for R1: applied"]
+    for command in ("judge", "show"):
+        said = " ".join(call_here([command, run.id], home=tmp_path).stdout.split())
+        why = "no remedy for low or high can be carried out in this loop"
+        assert f"waived R2: {why} waived R4: no remedy for stalled" in said
     assert optimizer.param_groups[0]["lr"] == 0.01  # which belongs to the loop
     assert run.lr < 0.01
     verdict = answer(call_here(["judge", run.id, "--json"], home=tmp_path))
