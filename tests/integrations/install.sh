@@ -7,8 +7,12 @@ project=$2
 
 test -x "$to/bin/python" || "$project/bin/python" -m venv "$to"
 echo '*' > "$to/.gitignore"
-# torch and what it needs are the project's; what is installed here goes before them.
+# torch and what it needs are the project's, and the judge's processes import the project itself.
+# What is installed here goes before them.
 paths='import sys; print(*(path for path in sys.path if path.endswith("-packages")), sep="\n")'
 purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
-"$project/bin/python" -c "$paths" > "$("$to/bin/python" -c "$purelib")/project.pth"
+{
+    "$project/bin/python" -c "$paths"
+    (cd "$here/../.." && pwd)
+} > "$("$to/bin/python" -c "$purelib")/project.pth"
 "$to/bin/python" -m pip install --quiet --no-deps --requirement "$here/requirements.txt"
