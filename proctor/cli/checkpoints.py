@@ -53,7 +53,7 @@ CheckpointArgument = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", long=True)
 def list_(home: Home, as_of: AsOfOption = None) -> Output:
     """List checkpoints with the runs made under each."""
     found = _ask(open_session(home, as_of=as_of), _LISTED)
@@ -65,7 +65,7 @@ def list_(home: Home, as_of: AsOfOption = None) -> Output:
     return Output(found, tell)
 
 
-@app.command()
+@app.command(long=True)
 def show(
     home: Home,
     checkpoint: CheckpointArgument = "active",

@@ -11,6 +11,7 @@ I/O: prints to standard output.
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ import typer
 from proctor.cli.options import HOME, HomeOption, JsonOption
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
+from proctor.output.paging import paged
 from proctor.output.terminal import console, error_console, is_text, print_json, words
 
 __all__ = ["CommandGroup", "Output"]
@@ -65,18 +67,20 @@ class CommandGroup(typer.Typer):
             context_settings={"max_content_width": 100},
         )
 
-    def command(self, *names: Any, **settings: Any) -> Callable[[Command], Command]:
-        """Register a command as Typer does."""
+    def command(
+        self, *names: Any, long: bool = False, **settings: Any
+    ) -> Callable[[Command], Command]:
+        """Register a command as Typer does; what a `long` one prints goes through a pager."""
         register = super().command(*names, **settings)
 
         def add(function: Command) -> Command:
-            register(_answering(function))
+            register(_answering(function, long=long))
             return function
 
         return add
 
 
-def _answering(command: Callable[..., Any]) -> Callable[..., None]:
+def _answering(command: Callable[..., Any], *, long: bool) -> Callable[..., None]:
     """Return the function that Typer calls: it runs the command and prints its Output."""
     signature = inspect.signature(command, eval_str=True)
     own = dict(signature.parameters)
@@ -94,9 +98,10 @@ def _answering(command: Callable[..., Any]) -> Callable[..., None]:
             arguments[_JSON] = as_json
         done = command(**arguments)
         code = EXIT_HELD
-        for output in (done,) if isinstance(done, Output) else done or ():
-            output.print(as_json=as_json)
-            code = EXIT_FOUND if output.found else code
+        with paged() if long else nullcontext():
+            for output in (done,) if isinstance(done, Output) else done or ():
+                output.print(as_json=as_json)
+                code = EXIT_FOUND if output.found else code
         raise typer.Exit(code)
 
     parameters = [_keyword(p.name, p.annotation, p.default) for p in (*own.values(), *options)]

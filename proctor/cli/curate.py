@@ -190,7 +190,7 @@ def export(
     return Output(told, lambda: _tell_export(told), found=empty)
 
 
-@app.command("list")
+@app.command("list", long=True)
 def list_(home: Home) -> Output:
     """List the sealed exports, and how many examples of each are recalled."""
     with _opened(home, None) as tables:
@@ -268,7 +268,7 @@ def verify(
     return Output(told, lambda: print_table(("", ""), told.items()), found=bool(found))
 
 
-@app.command()
+@app.command(long=True)
 def why(home: Home, run: RunArgument = "latest") -> Output:
     """Say whether a run is training data, only a failure, or excluded; exit code 1 unless data."""
     with _opened(home, None) as tables:

@@ -156,7 +156,7 @@ def status(
     return Output(told, lambda: tell_line(told))
 
 
-@app.command()
+@app.command(long=True)
 def show(
     where: LineOptions,
     proposal: ProposalArgument = "latest",

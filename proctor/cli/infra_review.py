@@ -102,7 +102,7 @@ class Signing:
         return sign(payload, read_private_key(self.key))
 
 
-@app.command()
+@app.command(long=True)
 def review(where: LineOptions) -> Iterator[Output]:
     """Show what waits for an operator: alarms, and proposals with their diffs."""
     with where.open() as controller:

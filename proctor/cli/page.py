@@ -23,6 +23,9 @@ most take `--json`, which prints one JSON document to standard output. Progress 
 standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are remembered; `off`),
 `PROCTOR_NOTARY` (a notary's socket), `PROCTOR_KEY_PASSPHRASE`.
 
+At a terminal, long answers go through a pager: `PROCTOR_PAGER`, else `PAGER`, else `less`. With
+`PROCTOR_PAGER=cat` there is none. `NO_COLOR=1` prints without colours.
+
 | exit code | meaning |
 |---|---|
 | 0 | success: no check failed |

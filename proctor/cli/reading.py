@@ -19,7 +19,7 @@ from proctor.runs.process import start_as_recorded
 app = CommandGroup()
 
 
-@app.command()
+@app.command(long=True)
 def show(home: Home, run: RunArgument = "latest") -> Output:
     """Show a run: curves, rules, decisions, verdict."""
     from proctor.runs.story import read_story, tell_story  # noqa: PLC0415 - loads DuckDB
@@ -30,7 +30,7 @@ def show(home: Home, run: RunArgument = "latest") -> Output:
     return Output(story, lambda: tell_story(story))
 
 
-@app.command()
+@app.command(long=True)
 def replay(
     home: Home,
     run: Annotated[
@@ -71,7 +71,7 @@ def replay(
     return Output(state, lambda: print_table(("", ""), state.items(), title=title))
 
 
-@app.command()
+@app.command(long=True)
 def log(
     home: Home,
     start: Annotated[int, typer.Option("--start", min=0, max=MOST, help="First index.")] = 0,

@@ -17,6 +17,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.answers import Form, form_of, print_answer, write_answer
 from proctor.output.files import appearing
+from proctor.output.paging import paged
 from proctor.output.sql_shell import shell
 from proctor.remembering import bring_up_to_date, memory, open_session, seals
 from projections.cache import CatchUp, catch_up
@@ -70,7 +71,8 @@ def sql(
     if query is None:
         raise typer.Exit(shell(session, form=chosen))
     if output is None:
-        print_answer(session, query, form=chosen)
+        with paged():
+            print_answer(session, query, form=chosen)
         return None
     with appearing(output, home) as file:
         rows = write_answer(session, query, form=chosen, target=file)

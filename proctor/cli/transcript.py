@@ -45,7 +45,7 @@ _COLUMNS = {  # of the table -> of a call
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-@app.command()
+@app.command(long=True)
 def transcript(
     home: Home,
     run: RunArgument = "latest",
