@@ -16,6 +16,7 @@ from aggregates.declared import build, check, check_fields, one_of
 from aggregates.errors import DecisionError, SpecError
 from aggregates.playbook import (
     ARCHITECTURE_DIRECTIONS,
+    DEFER,
     DIRECTIONS,
     EVENT_TYPES,
     FACTORS,
@@ -30,6 +31,7 @@ from aggregates.signals import EpochSignals
 from aggregates.spec import Edit, Spec
 
 MAX_JUSTIFICATION = 4_000  # characters
+_MAX_REASON = 600  # characters
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,18 @@ class Said:
 
     decision: Decision
     source: str = "policy"
+
+
+def unanswered(rule: str, reason: str | None) -> Said:
+    """Return what is recorded of a due rule that has no usable answer: the driver's deferral."""
+    words = f"no usable answer: {reason}"[:_MAX_REASON]
+    return Said(Decision.of((rule,), DEFER, {}, words), source="driver")
+
+
+def printable(text: str) -> str:
+    """Return text that can be recorded: what cannot be printed is a space."""
+    text = text.encode("utf-8", "replace").decode()
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 @dataclass(frozen=True)

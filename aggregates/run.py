@@ -36,6 +36,14 @@ WEIGHTS_KINDS = ("best", "last")
 REPEATABLE, MEASURED, REPORTED = LEVELS = ("repeatable", "measured", "reported")
 
 
+def verify_source(source: str, decision: Decision) -> None:
+    """Raise InvariantError unless a decision can have come from this source."""
+    if source not in SOURCES:
+        raise InvariantError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
+    if source == "driver" and decision.acts:
+        raise InvariantError("the driver may only answer with no action")
+
+
 class Run(Aggregate):
     """One training, rebuilt from its events."""
 
@@ -343,10 +351,7 @@ class Run(Aggregate):
         self._check_open()
         if self.epoch not in self.evaluations:
             raise InvariantError("a decision must follow the evaluation of the rules")
-        if source not in SOURCES:
-            raise InvariantError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
-        if source == "driver" and decision.acts:
-            raise InvariantError("the driver may only answer with no action")
+        verify_source(source, decision)
         if self.weights.get("last", (-1, ""))[0] == self.epoch:
             raise InvariantError(f"epoch {self.epoch} is closed: its weights are saved")
         self._check_settled()

@@ -4,15 +4,23 @@ Source: docs/reference/decisions.md.
 Trust: a policy may raise, or return anything.  I/O: appends to the session's log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from aggregates.decisions import Decision, Observation, Said, Settings
-from aggregates.errors import AggregateError, RemedyRefused, SpecError
+from aggregates.decisions import (
+    Decision,
+    Observation,
+    Said,
+    Settings,
+    parse_decision,
+    printable,
+    unanswered,
+)
+from aggregates.errors import DecisionError, RemedyRefused, SpecError
 from aggregates.outcomes import Changes
 from aggregates.rules import PRECEDENCE
-from aggregates.run import Run
+from aggregates.run import Run, verify_source
 from aggregates.spec import Spec, apply_edit
 from monitor.config import AnyConfig
 from monitor.errors import PolicyError
@@ -64,12 +72,13 @@ def answer_rules(session: Session, state: Trained, policy: Policy) -> str:
         return "completed"
     restarts = state.config.edits == "restart"
     outcome = "completed"
-    decisions = _ask(policy, _observe(run, state, due), structural_last=restarts)
+    decisions = ask(policy, _observe(run, state, due))
+    if restarts:
+        # Nothing may follow a scheduled restart. The one for the rule that goes first is the last;
+        # the order is otherwise the policy's, also when it is said again.
+        decisions.sort(key=_place_before_restart)
     for number, answer in enumerate(decisions, start=1):
-        try:
-            said = session.decide(answer.decision, source=answer.source)
-        except AggregateError as error:
-            raise PolicyError(f"policy {policy.name}: {error}") from error
+        said = session.decide(answer.decision, source=answer.source)
         if not said.acts:
             continue
         if false := run.falsely_cited(said):
@@ -113,27 +122,57 @@ def _observe(run: Run, state: Trained, due: tuple[str, ...]) -> Observation:
     )
 
 
-def _ask(policy: Policy, observation: Observation, *, structural_last: bool) -> list[Said]:
+def ask(policy: Policy, observation: Observation) -> list[Said]:
     """Return the policy's decisions, each as it was said and by whom.
 
-    Nothing may follow a scheduled restart, so where structural edits restart the run they come
-    last, the one for the rule that goes first at the very end; the order is otherwise the policy's.
-    What was recorded in this order keeps it when it is said again.
+    What is no decision, or none of its form, is not carried out: the driver defers the due rules
+    that are left without an answer, and says why. Raises PolicyError where the policy raised.
     """
+    due, said, problems = observation.due, list[Said](), dict[str, str]()
     try:
-        answers = list(islice(policy.decide(observation), _MOST_DECISIONS + 1))
+        answer = policy.decide(observation)
+        listed = isinstance(answer, Sequence | Iterator)  # a policy may yield its decisions
+        answers = list(islice(answer, _MOST_DECISIONS + 1)) if listed else []
+    except PolicyError:
+        raise
     except Exception as error:
         raise PolicyError(f"policy {policy.name} raised {type(error).__name__}: {error}") from error
-    if len(answers) > _MOST_DECISIONS:
-        raise PolicyError(
-            f"policy {policy.name} answered with more than {_MOST_DECISIONS} decisions at once"
-        )
-    said = [Said(answer) if isinstance(answer, Decision) else answer for answer in answers]
-    if any(not isinstance(each, Said) or not isinstance(each.decision, Decision) for each in said):
-        raise PolicyError(f"policy {policy.name} returned something that is not a decision")
-    if structural_last:
-        said.sort(key=_place_before_restart)
-    return said
+    if not listed:
+        problems = dict.fromkeys(due, "the answer is no list of decisions")
+    elif len(answers) > _MOST_DECISIONS:
+        answers, why = [], f"the answer has more than {_MOST_DECISIONS} decisions"
+        problems = dict.fromkeys(due, why)
+    for each in answers:
+        try:
+            said.append(_read(each))
+        except Exception as error:  # an answer may hold anything, and what fails is not known
+            about = [rule for rule in due if _cites(each, rule)] or due
+            problems = {**dict.fromkeys(about, str(error)), **problems}
+    answered = {rule for each in said for rule in each.decision.cites}
+    return [
+        *said,
+        *(
+            unanswered(rule, printable(problems[rule]))
+            for rule in due
+            if rule in problems and rule not in answered
+        ),
+    ]
+
+
+def _read(answer: object) -> Said:
+    said = Said(answer) if isinstance(answer, Decision) else answer
+    if not isinstance(said, Said) or not isinstance(said.decision, Decision):
+        raise DecisionError(f"it is not a decision, but of the type {type(answer).__name__}")
+    decision = parse_decision(said.decision.to_dict())
+    verify_source(said.source, decision)
+    return Said(decision, said.source)
+
+
+def _cites(answer: object, rule: str) -> bool:
+    cites = getattr(getattr(answer, "decision", answer), "cites", None)
+    return isinstance(cites, list | tuple) and any(
+        type(each) is str and each == rule for each in cites
+    )
 
 
 def _place_before_restart(said: Said) -> int:

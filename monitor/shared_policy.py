@@ -6,18 +6,14 @@ has measured and what its policy says, and so carry out the same decisions.
 I/O: torch.distributed's default group.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from aggregates.decisions import Decision, Observation, Said, parse_decision
 from aggregates.run import Run
-from monitor.answering import Policy
+from monitor.answering import Policy, ask
 from monitor.errors import PolicyError
 from monitor.processes import Processes
-
-_MOST = 100  # decisions of one answer that are passed on; more are an error anyway
 
 
 class SharedPolicy:
@@ -42,19 +38,16 @@ class SharedPolicy:
             if "error" in heard:
                 raise PolicyError(heard["error"])
             return [Said(parse_decision(said), source) for said, source in heard["said"]]
-        answers: list[Decision | Said] = []
         told: dict[str, Any] = {"error": f"policy {self.name} gave no decisions"}
         try:
-            answers = list(islice(self._policy.decide(observation), _MOST))
-            said = [Said(each) if isinstance(each, Decision) else each for each in answers]
-            plain = [(each.decision.to_dict(), each.source) for each in said]
-            told = json.loads(json.dumps({"said": plain}))
-        except Exception as error:
-            told = {"error": f"policy {self.name} raised {type(error).__name__}: {error}"}
+            said = ask(self._policy, observation)
+            told = {"said": [(each.decision.to_dict(), each.source) for each in said]}
+        except PolicyError as error:
+            told = {"error": str(error)}
             raise
         finally:
             self._processes.of_first(told)
-        return answers
+        return said
 
 
 class Nowhere:

@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from aggregates.campaign import MODE
-from aggregates.decisions import Decision, Observation, Said
-from aggregates.playbook import DEFER
+from aggregates.decisions import Decision, Observation, Said, unanswered
 from ledger.blobs import Blobs
 from policies.answers import decision_schema, exported_schema, read_answer
 from policies.asking.ask import Asked, Asker, Client, find_rung
@@ -27,7 +26,6 @@ from policies.hindsight import NO_HINDSIGHT
 __all__ = ["LanguageModelPolicy", "find_rung"]
 
 _ASKED_AGAIN = ("unusable", "usable", "truncated")  # what a model can do better when told
-_MAX_REASON = 600  # characters
 _Read = tuple[list[Decision], dict[str, str]]
 
 
@@ -72,7 +70,7 @@ class LanguageModelPolicy:
         for rule in voted:
             ballot = self._ensemble.decide(rule, observation)
             said.append(
-                Said(ballot.decision) if ballot.decision else _silence(rule, ballot.problem)
+                Said(ballot.decision) if ballot.decision else unanswered(rule, ballot.problem)
             )
         if others := tuple(rule for rule in due if rule not in voted):
             said += self._ask_until_usable(replace(observation, due=others))
@@ -98,7 +96,7 @@ class LanguageModelPolicy:
             if asked.outcome not in _ASKED_AGAIN:
                 break
         kind = "unusable" if asked.outcome == "usable" else asked.outcome
-        return said + [_silence(rule, f"{kind}: {open_rules[rule]}") for rule in observation.due]
+        return said + [unanswered(rule, f"{kind}: {open_rules[rule]}") for rule in observation.due]
 
     def _ballot(self, observation: Observation, /, *, agent: str, voter: int) -> Ballot:
         """Ask one voter about one rule, once."""
@@ -147,8 +145,3 @@ def _joined(problems: Mapping[str, str]) -> str | None:
     for rule, problem in problems.items():
         rules.setdefault(problem, []).append(rule)
     return "; ".join(f"{', '.join(names)}: {text}" for text, names in rules.items()) or None
-
-
-def _silence(rule: str, reason: str | None) -> Said:
-    words = f"no usable answer: {reason}"[:_MAX_REASON]
-    return Said(Decision.of((rule,), DEFER, {}, words), source="driver")

@@ -28,8 +28,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from aggregates.decisions import Decision, Observation, Said
-from aggregates.playbook import DEFER
+from aggregates.decisions import Decision, Observation, Said, printable, unanswered
 from aggregates.situation import describe_observation
 from ledger.strict_json import JSONError, read_json
 from policies.answers import exported_schema, read_answer
@@ -39,7 +38,6 @@ PROCESS = "exec:"
 GROUP = "proctor.policies"  # of entry points
 SECONDS = 60.0  # for one answer
 MOST = 2**20  # bytes of an answer
-_MAX_REASON = 600  # characters
 _MAX_NAME = 200  # characters
 _SECRETS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "API_KEY")
 
@@ -68,14 +66,8 @@ class OutsidePolicy:
             decisions, problems = [], dict.fromkeys(observation.due, what)
         return [
             *map(Said, decisions),
-            *(_silence(rule, problem) for rule, problem in problems.items()),
+            *(unanswered(rule, printable(problem)) for rule, problem in problems.items()),
         ]
-
-
-def _silence(rule: str, reason: str) -> Said:
-    text = f"no usable answer: {reason}".encode("utf-8", "replace").decode()
-    words = "".join(each if each.isprintable() else " " for each in text)[:_MAX_REASON]
-    return Said(Decision.of((rule,), DEFER, {}, words), source="driver")
 
 
 def outside_policy(name: str) -> OutsidePolicy | None:
