@@ -108,7 +108,7 @@ def in_watched_loop(answer: Any, *, lr: float = 0.1) -> Run:
     run = WatchedRun(session, state, Answers(answer), model=model, optimizer=optimizer)
     for _ in run.epochs(2):
         loss = model(torch.ones(4, 2)).square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]  # has no types
+        loss.backward()
         run.step(loss)
         run.validate(loss=math.nan)
     run.close()
@@ -187,7 +187,7 @@ def or_any(*usual: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def decisions(draw: st.DrawFn) -> Any:
-    direction = draw(st.sampled_from(sorted(REMEDIES)) | VALUES)
+    direction = draw(or_any(*sorted(REMEDIES)))
     remedy = REMEDIES.get(direction) if type(direction) is str else None
     names = remedy.needs if remedy is not None and draw(st.booleans()) else (*PARAMETER_TYPES, 1)
     kind = remedy.event_type if remedy is not None else draw(or_any(*EVENT_TYPES))
