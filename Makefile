@@ -63,12 +63,18 @@ test-tools: setup .venv-tools/.installed
 	touch $@
 
 # Lightning and the Hugging Face Trainer under watch (docs/how-to/watch-lightning-and-transformers.md),
-# and the environment of Gymnasium (docs/how-to/train-an-agent.md).
-test-integrations: setup .venv-integrations/.installed
+# and the environments: Gymnasium's (docs/how-to/train-an-agent.md), and those of inspect_ai and
+# verifiers (docs/how-to/evaluate-a-language-model.md). verifiers needs an older openai.
+test-integrations: setup .venv-integrations/.installed .venv-verifiers/.installed
 	.venv-integrations/bin/python -m pytest -m foreign tests/integrations
+	.venv-verifiers/bin/python -m pytest -m foreign tests/integrations/test_verifiers.py
 
 .venv-integrations/.installed: tests/integrations/install.sh tests/integrations/requirements.txt
-	tests/integrations/install.sh .venv-integrations $(VENV)
+	tests/integrations/install.sh .venv-integrations $(VENV) tests/integrations/requirements.txt
+	touch $@
+
+.venv-verifiers/.installed: tests/integrations/install.sh tests/integrations/requirements-verifiers.txt
+	tests/integrations/install.sh .venv-verifiers $(VENV) tests/integrations/requirements-verifiers.txt
 	touch $@
 
 # The documentation as a web site with a search, in build/docs.
@@ -105,4 +111,4 @@ lock:
 	uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev --no-annotate --no-header --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-integrations .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build

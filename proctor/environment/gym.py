@@ -18,11 +18,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ledger.strict_json import JSONError, read_json
-from monitor.config import RunConfig
 from monitor.dispatch import PORTABLE
 from proctor.environment.choices import CHOICES
 from proctor.environment.numbers import BOUNDS, arrays
-from proctor.environment.trainer import Trainer
+from proctor.environment.trainer import Trainer, episode_config
 from proctor.errors import ProctorError
 
 __all__ = ["ID", "TrainingEnv"]
@@ -31,21 +30,6 @@ ID = "proctor/Training-v0"
 ACTIONS = ("choices", "decisions")
 REWARDS = ("val_loss", "accuracy", "process")
 MAX_TEXT = 2**16  # characters of an answer
-# A training of about half a second that begins with far too large a learning rate.
-DEFAULTS: Mapping[str, Any] = {
-    "train_examples": 320,
-    "val_examples": 128,
-    "test_examples": 128,
-    "epochs": 12,
-    "batch_size": 32,
-    "lr": 5.0,
-    "warm_up_epochs": 0,
-    "channels": 8,
-    "blocks": 1,
-    "width": 8,
-    "stem_stride": 4,
-    "threads": 1,
-}
 _SEEDS = 2**31
 
 Seen = dict[str, NDArray[np.float32]]
@@ -58,7 +42,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
     a text or a map {"decisions": [...]}, in the form that policies of other authors answer in.
     reward: `val_loss`, `accuracy` or `process`, or several of them with their weights.
     record: a home, in whose ledger each episode becomes a run.
-    settings: of the configuration of a run, instead of DEFAULTS.
+    settings: of the configuration of a run, instead of those of episode_config().
 
     Raises ConfigurationError or ProctorError naming what is wrong.
     """
@@ -84,8 +68,8 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
             )
         self._actions = actions
         self._record = None if record is None else os.path.abspath(record)  # noqa: PTH100
-        self._settings = {**DEFAULTS, **settings}
-        config = self._config({})
+        self._settings = settings
+        config = episode_config(settings)
         self._trainer = Trainer(portable=config.numerics == PORTABLE)
         self._now: dict[str, Any] | None = None  # what the process said last
         self.render_mode = render_mode
@@ -109,7 +93,7 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(_SEEDS))
         self._now = None
-        config = self._config({"seed": self._settings.get("seed", drawn), **(options or {})})
+        config = episode_config({"seed": drawn, **self._settings, **(options or {})})
         self._now = self._trainer.begin(
             {
                 "config": config.to_dict(),
@@ -143,14 +127,6 @@ class TrainingEnv(gymnasium.Env):  # type: ignore[misc, type-arg, unused-ignore]
         """End the process; an episode that has not ended is left."""
         self._now = None
         self._trainer.close()
-
-    def _config(self, settings: Mapping[str, Any]) -> RunConfig:
-        config = RunConfig.from_dict({**self._settings, **settings})
-        if config.edits != "live":
-            raise ProctorError(
-                'an episode is one run: edits must be "live", not "restart", which begins another'
-            )
-        return config
 
     def _message(self, action: Any) -> dict[str, Any]:
         """Return an action as the process takes it; what is no answer is recorded as none."""

@@ -14,15 +14,41 @@ from contextlib import suppress
 from typing import Any
 
 from monitor.code import HOUSE
+from monitor.config import RunConfig
 from monitor.dispatch import PORTABLE_VARIABLES, environment_with
 from proctor.errors import ProctorError
 
+# A training of about half a second that begins with far too large a learning rate.
+DEFAULTS: Mapping[str, Any] = {
+    "train_examples": 320,
+    "val_examples": 128,
+    "test_examples": 128,
+    "epochs": 12,
+    "batch_size": 32,
+    "lr": 5.0,
+    "warm_up_epochs": 0,
+    "channels": 8,
+    "blocks": 1,
+    "width": 8,
+    "stem_stride": 4,
+    "threads": 1,
+}
 _PATIENCE = 5.0  # for a process to end by itself
 # -P: nothing is imported from the current folder. The packages may lie in no site folder.
 _CODE = (
     f"import sys; sys.path.append({str(HOUSE)!r}); "
     "from proctor.environment.worker import main; main()"
 )
+
+
+def episode_config(settings: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration of an episode, DEFAULTS where the settings name nothing else."""
+    config = RunConfig.from_dict({**DEFAULTS, **settings})
+    if config.edits != "live":
+        raise ProctorError(
+            'an episode is one run: edits must be "live", not "restart", which begins another'
+        )
+    return config
 
 
 class Trainer:

@@ -5,6 +5,9 @@ object in a line, in turn: an episode or an answer comes in; a situation, the en
 out. An episode that is left, because another one begins or nobody is there any more, is closed as
 interrupted.
 
+An episode with a `model` is decided by the language model policy of `proctor run`. Its requests go
+out in place of situations: the other side sends them on and returns what came of them.
+
 Trust: whoever started the process. Answers are hostile until policies.answers has read them.
 I/O: standard input and output; a recorded episode appends to the home's ledger.
 """
@@ -14,7 +17,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,22 +36,36 @@ from judge.errors import JudgeError
 from ledger.application import LedgerApplication
 from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
+from ledger.notary.remote import RemoteRecorder
+from ledger.recorder import SignedRecorder
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.errors import MonitorError
 from monitor.loop import prepare, train
+from policies.asking.completion import Completion, read_body
+from policies.asking.settings import ModelSettings
 from policies.deciding.outside import OutsidePolicy, observation_json
-from policies.errors import AnswerError
+from policies.errors import AnswerError, PolicyError
 from proctor.environment.choices import CHOICES, answers
 from proctor.environment.numbers import numbers_of
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.runs.training import Attempt, Prepared, Watching, train_run
+from proctor.runs.policies import model_policy
+from proctor.runs.training import Attempt, Prepared, Told, Watching, train_run
+from proctor.runs.transcript_log import Tally, TranscriptLog
 
 MOST_LOSS = 20.0  # nats; a loss above it, or that is not finite, counts as this one
 _KEPT = 4  # data sets
-_FORESEEN = (AggregateError, JudgeError, LedgerError, MonitorError, OSError, ProctorError)
+_FORESEEN = (
+    AggregateError,
+    JudgeError,
+    LedgerError,
+    MonitorError,
+    OSError,
+    PolicyError,
+    ProctorError,
+)
 
 
 class _LeftError(BaseException):
@@ -101,48 +118,33 @@ class Worker:
     def _trained(self) -> dict[str, Any]:
         """Train the episode to its end, and return what is said of it."""
         config = RunConfig.from_dict(self._episode["config"])
-        policy = OutsidePolicy("agent", self._ask, told=self._episode["policy"])
         splits = self._load(config)
         if self._episode["record"] is None:
             log = LedgerApplication.in_memory(REGISTRY)
             run = train(
                 config,
-                policy,
+                self._agent(),
                 log=log,
                 blobs=MemoryBlobs(),
                 splits=splits,
                 on_epoch=self._on_epoch,
             )
-            events = list(log.events.get(run.id))
+            events, recorded = list(log.events.get(run.id)), dict[str, Any]()
         else:
-            home = Home(Path(self._episode["record"]))
-            with home.open_log() as log:
-                run = train_run(
-                    home,
-                    log,
-                    Attempt(config),
-                    make_policy=lambda _run, _told: Prepared(policy),
-                    splits=splits,
-                    watching=Watching(
-                        on_start=lambda _run, _config: None,
-                        on_epoch=self._on_epoch,
-                        on_step=lambda _epoch, _done, _steps: None,
-                        say=lambda _text: None,
-                    ),
-                )
-                events = list(log.events.get(run.id))
+            run, events, recorded = self._recorded(config, splits)
         assert isinstance(run.spec, ModelSpec)
         settings = run.settings or {
             key: config.to_dict()[key] for key in ("lr", "batch_size", "accumulation", "clip_norm")
         }
+        process = {"process": 0.0}
+        if self._episode["process"]:
+            found = measure_process(_entries(events, run.id))
+            process = {"process": found.score, "obligations": found.obligations}
         return {
             "end": run.end_reason,
             "run": str(run.id),
             "digest": digest(events),
             "val_accuracy": self._accuracy,
-            "process": measure_process(_entries(events, run.id)).score
-            if self._episode["process"]
-            else 0.0,
             "numbers": numbers_of(
                 history=run.history,
                 due=(),
@@ -150,8 +152,56 @@ class Worker:
                 spec=run.spec,
                 epochs=config.epochs,
             ),
+            **process,
+            **recorded,
             **_latest(run.history, run.decisions),
         }
+
+    def _recorded(self, config: RunConfig, splits: Splits) -> tuple[Run, list[Any], dict[str, Any]]:
+        """Train in a home; return the run, its events, and what else its ledger says."""
+        home = Home(Path(self._episode["record"]))
+        with home.open_log() as log:
+            transcript: TranscriptLog | None = None
+
+            def prepared(run_id: UUID, told: Told) -> Prepared:
+                nonlocal transcript
+                if "model" not in self._episode:
+                    return Prepared(self._agent())
+                transcript = TranscriptLog(log, run_id)
+                policy = model_policy(
+                    ModelSettings.from_dict(self._episode["model"]),
+                    client=_Elsewhere(self._exchange, run_id, self._episode["endpoint"]),
+                    log=transcript,
+                    blobs=home.blobs,
+                    answers=None,
+                    told=told,
+                )
+                return Prepared(policy, transcript)
+
+            run = train_run(
+                home,
+                log,
+                Attempt(config),
+                make_policy=prepared,
+                splits=splits,
+                watching=Watching(
+                    on_start=lambda _run, _config: None,
+                    on_epoch=self._on_epoch,
+                    on_step=lambda _epoch, _done, _steps: None,
+                    say=lambda _text: None,
+                ),
+            )
+            assert isinstance(log.recorder, RemoteRecorder | SignedRecorder)
+            tally = Tally() if transcript is None else transcript.tally
+            recorded = {
+                "tree_head": log.recorder.tree_head(),
+                "requests": tally.calls,
+                "usable": tally.usable,
+            }
+            return run, list(log.events.get(run.id)), recorded
+
+    def _agent(self) -> OutsidePolicy:
+        return OutsidePolicy("agent", self._ask, told=self._episode["policy"])
 
     def _load(self, config: RunConfig) -> Splits:
         key = replace(config, seed=0).hash
@@ -168,7 +218,7 @@ class Worker:
         """Return the agent's answer; raises AnswerError if it is none."""
         assert isinstance(seen.spec, ModelSpec)
         possible = answers(seen)
-        self._send(
+        command = self._exchange(
             {
                 "due": {rule: seen.evaluations[rule].side for rule in seen.due},
                 "mask": [each is not None for each in possible],
@@ -183,9 +233,6 @@ class Worker:
                 **_latest(seen.history, seen.decisions),
             }
         )
-        command = self._read()
-        if command is None or "config" in command:
-            raise _LeftError(command)
         if "problem" in command:
             raise AnswerError(str(command["problem"]))
         if "choice" not in command:
@@ -196,6 +243,14 @@ class Worker:
             raise AnswerError(f"choice {number} ({what}) does not fit the situation")
         return {"decisions": chosen}
 
+    def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Say something that is to be answered, and return the answer."""
+        self._send(message)
+        command = self._read()
+        if command is None or "config" in command:
+            raise _LeftError(command)
+        return command
+
     def _read(self) -> dict[str, Any] | None:
         line = self._commands.readline()
         command: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
@@ -204,6 +259,27 @@ class Worker:
     def _send(self, message: Mapping[str, Any]) -> None:
         self._answers_to.write(json.dumps(message, allow_nan=False).encode() + b"\n")
         self._answers_to.flush()
+
+
+class _Elsewhere:
+    """A language model that the other process asks."""
+
+    def __init__(
+        self,
+        exchange: Callable[[Mapping[str, Any]], dict[str, Any]],
+        run_id: UUID,
+        endpoint: str,
+    ) -> None:
+        self.endpoint = endpoint
+        self._exchange = exchange
+        self._run_id = run_id
+
+    def ask(self, request: bytes, /) -> Completion:
+        """Return what came of a request."""
+        said = self._exchange({"run": str(self._run_id), "request": json.loads(request)})
+        if "outcome" in said:
+            return Completion(said["outcome"], problem=said["problem"])
+        return read_body(said["body"].encode(), status=None)
 
 
 def _latest(history: Any, decisions: Any) -> dict[str, Any]:

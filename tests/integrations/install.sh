@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs Lightning and the Hugging Face Trainer into the folder $1, beside the environment $2.
+# Installs the packages that the file $3 names into the folder $1, beside the environment $2.
 set -eu
 here=$(dirname "$0")
 to=$1
 project=$2
+requirements=$3
 
 test -x "$to/bin/python" || "$project/bin/python" -m venv "$to"
 echo '*' > "$to/.gitignore"
@@ -15,4 +16,4 @@ purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
     "$project/bin/python" -c "$paths"
     (cd "$here/../.." && pwd)
 } > "$("$to/bin/python" -c "$purelib")/project.pth"
-"$to/bin/python" -m pip install --quiet --no-deps --requirement "$here/requirements.txt"
+"$to/bin/python" -m pip install --quiet --no-deps --requirement "$requirements"

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from chat_server import completion
 from frontdoor import answer, call_here
 from tiny_training import STUCK, tiny_config
 
+from ledger.verification.verified_notes import parse_tree_head
 from proctor.environment.choices import CHOICES
 from proctor.environment.numbers import BOUNDS, arrays
 from proctor.environment.worker import Worker
@@ -21,6 +23,10 @@ def episode(record: Path | None, **more: Any) -> dict[str, Any]:
     told = {"environment": "proctor/Training-v0", "actions": "choices"}
     record_to = None if record is None else str(record)
     return {"config": config, "record": record_to, "policy": told, "words": False} | more
+
+
+def answered(text: str) -> dict[str, Any]:
+    return {"body": json.dumps(completion(text))}
 
 
 def talk(*said: dict[str, Any]) -> list[dict[str, Any]]:
@@ -73,3 +79,32 @@ def test_worker_trains_an_episode_step_by_step_and_records_it(tmp_path: Path) ->
     ]
     *_, unrecorded = talk(episode(None, process=False), *actions)
     assert unrecorded["digest"] == end["digest"]
+
+
+def test_worker_asks_the_other_side_as_a_model_is_asked(tmp_path: Path) -> None:
+    late = {"outcome": "timeout", "problem": "no answer within 1 seconds"}
+    asking = {"model": "scripted", "rung": "prompt", "temperature": None, "max_tokens": 300}
+    told = episode(tmp_path, process=True, model=asking, endpoint="frame")
+    raised = {
+        "event_type": "hyperparameter_change",
+        "cites": ["R1"],
+        "direction": "increase_lr",
+        "params": {"lr": 1e-6},
+        "justification": "R1 is low.",
+    }
+    act = answered(json.dumps({"decisions": [raised]}))
+    asked = talk(told, answered("Well {"), answered("No."), late, act)
+    end = asked.pop()
+    assert {each["run"] for each in asked} == {end["run"]}
+    assert set(asked[0]["request"]) == {"model", "messages", "max_tokens"}
+    assert [
+        "# Your last answer" in each["request"]["messages"][-1]["content"] for each in asked
+    ] == [*(False, True, False, False)]
+    assert (end["requests"], end["usable"], end["obligations"]) == (4, 1, 1)
+    assert end["process"] == 0.0  # acted on when the run was over
+    sql = "SELECT outcome, model, endpoint FROM calls ORDER BY idx"
+    found = answer(call_here(["sql", sql, "--format", "json"], home=tmp_path))
+    assert [list(each.values()) for each in found] == [
+        [outcome, "scripted", "frame"] for outcome in ("unusable", "unusable", "timeout", "usable")
+    ]
+    assert parse_tree_head(end["tree_head"]).size > 0
