@@ -26,12 +26,14 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 
 if TYPE_CHECKING:
+    from projections.cache import CatchUp
     from projections.reading import Session
     from projections.seals import Seals
 
 STATE = "PROCTOR_STATE"
 _UNREADABLE = "SELECT COUNT(*), MIN(idx) FROM unreadable"
 _SILENT = 1.0  # s that a command waits before it says so
+_PATIENCE = 600.0  # s that it waits then: a large ledger's tables take minutes
 
 
 def memory() -> Memory | None:
@@ -106,10 +108,9 @@ def warn_unreadable(count: int, first: int) -> None:
     )
 
 
-def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
-    """Bring the projection up to date with a ledger that holds; return how many entries it has."""
+def bring_up_to_date(home: Home, *, unverified: bool = False) -> "CatchUp":
+    """Bring the projection up to date with a ledger that holds; wait for others who do so."""
     from projections.cache import catch_up  # noqa: PLC0415 - loads DuckDB
-    from projections.database_file import WAIT  # noqa: PLC0415 - likewise
     from projections.errors import AheadError, BusyError  # noqa: PLC0415 - likewise
 
     home.require_ledger()
@@ -120,9 +121,7 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
             state, vkey = ledger.state, ledger.vkey
     while True:
         try:
-            return catch_up(
-                home.projection, home.ledger, wait=wait, seals=seals(), verified=state
-            ).position
+            return catch_up(home.projection, home.ledger, wait=wait, seals=seals(), verified=state)
         except AheadError:  # another command has verified more meanwhile
             assert state is not None
             state = verify_since(home.ledger, vkey=vkey, state=state)
@@ -130,17 +129,21 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> int:
             if wait != _SILENT:
                 raise
             print(f"waiting: another process uses {home.projection}", file=sys.stderr)
-            wait = WAIT
+            wait = _PATIENCE
 
 
 def open_session(home: Home, *, as_of: int | None = None, unverified: bool = False) -> "Session":
     """Bring the projection up to date and give it for questions, as of an index that there is."""
     from projections.reading import Session  # noqa: PLC0415 - loads DuckDB
 
-    position = bring_up_to_date(home, unverified=unverified)
-    if as_of is not None and as_of >= position:
-        raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {position - 1}")
-    [(count, first)] = Session(home.projection, seals=seals()).query(_UNREADABLE).rows
+    done = bring_up_to_date(home, unverified=unverified)
+    if as_of is not None and as_of >= done.position:
+        raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {done.position - 1}")
+    now, then = (
+        Session(home.projection, as_of=each, seals=seals(), copy=done.copy)
+        for each in (None, as_of)
+    )
+    [(count, first)] = now.query(_UNREADABLE).rows
     if count:
         warn_unreadable(count, first)
-    return Session(home.projection, as_of=as_of, seals=seals())
+    return then

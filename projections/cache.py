@@ -9,7 +9,7 @@ I/O: the DuckDB file, its neighbours .lock, .new, .old and .wal; reads the ledge
 
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import duckdb
@@ -18,7 +18,14 @@ from ledger.errors import ConsistencyError, LedgerError
 from ledger.files import open_regular
 from ledger.verification.states import State
 from projections.bulk import apply_new
-from projections.database_file import WAIT, connected, is_duckdb, locked, private_folder
+from projections.database_file import (
+    WAIT,
+    PrivateCopy,
+    connected,
+    is_duckdb,
+    locked,
+    stamp_of,
+)
 from projections.errors import AheadError, ProjectionError, TableError
 from projections.projector import create_documented, read_position, schema_hash
 from projections.seals import Seals, sealed_copy
@@ -35,6 +42,8 @@ class CatchUp:
     applied: int  # entries
     position: int  # index of the next entry
     note: str | None = None  # why the file was built anew, where it was not asked for
+    # With seals: the tables as they are now, whatever others do to the file.
+    copy: PrivateCopy | None = field(default=None, compare=False, repr=False)
 
 
 class _StaleError(Exception):
@@ -83,18 +92,16 @@ def _caught_up(database: Path, work: "_Work") -> CatchUp:
 
 def _sealed(database: Path, work: "_Work", seals: Seals) -> CatchUp:
     """Work on a private copy of the file, for others may change the file itself at any time."""
-    with private_folder(seals.folder) as folder:
-        private = folder / "tables.duckdb"
-        why = _copied_sealed(database, private, seals)
-        if why is not None:
-            private.unlink(missing_ok=True)
-        done = _caught_up(private, work)
-        if why is None and done.note is None and not done.applied:
-            return done
+    copy = PrivateCopy(seals.folder)
+    why = _copied_sealed(database, copy.path, seals)
+    if why is not None:
+        copy.path.unlink(missing_ok=True)
+    done = replace(_caught_up(copy.path, work), copy=copy)
+    if why is not None or done.note is not None or done.applied:
         try:
             new = database.with_name(f"{database.name}.new")
             new.unlink(missing_ok=True)
-            with private.open("rb") as source, new.open("xb") as target:
+            with copy.path.open("rb") as source, new.open("xb") as target:
                 seal = sealed_copy(source, target)
             if why and database.exists():
                 _discard(database, keep=True)
@@ -103,7 +110,8 @@ def _sealed(database: Path, work: "_Work", seals: Seals) -> CatchUp:
         except OSError as e:
             raise ProjectionError(f"{database}: cannot be written: {e.strerror}") from e
         seals.keep(database, seal)
-        return done if not why else replace(done, note=f"rebuilt: {why}")
+    copy.stamp = stamp_of(database)
+    return done if not why else replace(done, note=f"rebuilt: {why}")
 
 
 def _copied_sealed(database: Path, private: Path, seals: Seals) -> str | None:

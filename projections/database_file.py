@@ -10,15 +10,26 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import duckdb
 
 from projections.errors import BusyError, ProjectionError
 
-__all__ = ["CONFIG", "WAIT", "connected", "is_duckdb", "locked", "pause", "private_folder"]
+__all__ = [
+    "CONFIG",
+    "WAIT",
+    "PrivateCopy",
+    "connected",
+    "is_duckdb",
+    "locked",
+    "pause",
+    "private_folder",
+    "stamp_of",
+]
 
 WAIT = 10.0  # for other processes, in all
 _PAUSE = 0.05  # between two attempts
@@ -96,6 +107,28 @@ def private_folder(beside: Path | None) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class PrivateCopy:
+    """A copy of the DuckDB file that only this user can reach, removed when nobody holds it."""
+
+    def __init__(self, beside: Path | None) -> None:
+        self.stamp: tuple[int, ...] = ()  # of the file that it is a copy of
+        with ExitStack() as stack:
+            self.path = stack.enter_context(private_folder(beside)) / "tables.duckdb"
+            weakref.finalize(self, stack.pop_all().close)
+
+
+def stamp_of(database: Path) -> tuple[int, ...]:
+    """Return what changes with a file, nothing where there is none.
+
+    If somebody forges it, the earlier copy is used.
+    """
+    try:
+        found = database.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def pause(database: Path, deadline: float) -> None:

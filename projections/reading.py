@@ -8,9 +8,8 @@ I/O: reads the DuckDB file, for no longer than one answer takes.  Units: seconds
 import os
 import shutil
 import time
-import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -21,11 +20,12 @@ from ledger.files import open_regular
 from projections.database_file import (
     CONFIG,
     WAIT,
+    PrivateCopy,
     connected,
     is_duckdb,
     locked,
     pause,
-    private_folder,
+    stamp_of,
 )
 from projections.errors import ProjectionError, QueryError
 from projections.seals import Seals, sealed_copy
@@ -60,7 +60,7 @@ class Session:
     """Runs queries one after the other; the file is free between them, and variables stay set.
 
     With `seals`, queries run on a private copy of the file, which must match its seal. A new copy
-    is made when the file has changed since.
+    is made when the file has changed since. `copy` is the one that catch_up() has made.
     """
 
     def __init__(
@@ -70,11 +70,12 @@ class Session:
         as_of: int | None = None,
         wait: float = WAIT,
         seals: Seals | None = None,
+        copy: PrivateCopy | None = None,
     ) -> None:
         self._database = database
         self._wait = wait
         self._seals = seals
-        self._copy: tuple[tuple[int, ...], ExitStack, Path] | None = None
+        self._copy = copy
         self._variables: dict[str, Any] = {} if as_of is None else {AS_OF: as_of}
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> QueryResult:
@@ -103,9 +104,12 @@ class Session:
     @contextmanager
     def _asked(self, sql: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.StatementType]]:
         """Hold the file open for one question; what goes wrong meanwhile is a QueryError."""
-        _require(self._database)
         deadline = time.monotonic() + self._wait
-        database = self._database if self._seals is None else self._private(self._seals, deadline)
+        if self._seals is None:
+            database = self._database
+            _require(database)
+        else:
+            database = self._private(self._seals, deadline)
         try:
             with connected(database, deadline, read_only=True) as connection:
                 kind = _kind(connection, sql)
@@ -118,27 +122,24 @@ class Session:
             raise QueryError(str(e)) from e  # all but the first: there is no such Python value
 
     def _private(self, seals: Seals, deadline: float) -> Path:
-        """Return a copy that nobody else can change, of a file that matches its seal."""
-        with locked(self._database, deadline, shared=True):
-            stamp = _stamp(self._database)
-            if self._copy is not None and self._copy[0] == stamp:
-                return self._copy[2]
-            with ExitStack() as stack:
-                copy = stack.enter_context(private_folder(seals.folder)) / "tables.duckdb"
-                copy_sealed(self._database, copy, seals)
-                stamp = stamp if stamp == _stamp(self._database) else ()
-                if self._copy is not None:
-                    self._copy[1].close()
-                kept = stack.pop_all()
-                weakref.finalize(self, kept.close)
-                self._copy = (stamp, kept, copy)
-        return copy
+        """Return a copy that nobody else can change, of a file that matches its seal.
 
-
-def _stamp(database: Path) -> tuple[int, ...]:
-    """Return what changes with a file; if somebody forges it, the earlier copy is used."""
-    found = database.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        While others hold the file, or have put one with another seal in its place, an earlier copy
+        is as good as it was.
+        """
+        try:
+            with locked(self._database, deadline, shared=True):
+                _require(self._database)
+                stamp = stamp_of(self._database)
+                if self._copy is None or self._copy.stamp != stamp:
+                    copy = PrivateCopy(seals.folder)
+                    copy_sealed(self._database, copy.path, seals)
+                    copy.stamp = stamp if stamp == stamp_of(self._database) else ()
+                    self._copy = copy
+        except ProjectionError:
+            if self._copy is None:
+                raise
+        return self._copy.path
 
 
 def copy_sealed(database: Path, target: Path, seals: Seals) -> None:
@@ -198,26 +199,23 @@ def statements(sql: str) -> list[str]:
 
 
 def snapshot(
-    database: Path, target: BinaryIO, *, wait: float = WAIT, seals: Seals | None = None
+    database: Path, target: BinaryIO, *, wait: float = WAIT, copy: PrivateCopy | None = None
 ) -> None:
     """Copy the DuckDB file as it is between two changes; raises as query() does.
+
+    `copy` is what catch_up() has made of it, which nobody else holds.
 
     DuckDB 2.0 and later read all of the copy. DuckDB 1.3 to 1.5 read all but the four views whose
     correlated subqueries they cannot plan (docs/how-to/query.md).
     """
-    with private_folder(None if seals is None else seals.folder) as folder:
-        copy = folder / "tables.duckdb"
-        if seals is None:
-            with copy.open("xb") as file:
-                _copy(database, file, wait=wait)
-        else:
-            _require(database)
-            with locked(database, time.monotonic() + wait, shared=True):
-                copy_sealed(database, copy, seals)
-        portable = folder / "portable.duckdb"
-        _write_portable(copy, portable)
-        with portable.open("rb") as file:
-            shutil.copyfileobj(file, target)
+    if copy is None:
+        copy = PrivateCopy(None)
+        with copy.path.open("xb") as file:
+            _copy(database, file, wait=wait)
+    portable = copy.path.with_name("portable.duckdb")
+    _write_portable(copy.path, portable)
+    with portable.open("rb") as file:
+        shutil.copyfileobj(file, target)
 
 
 def _write_portable(database: Path, target: Path) -> None:

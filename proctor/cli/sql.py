@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -59,9 +60,9 @@ def sql(
     if copy is not None:
         if (query, form, output, as_of) != (None, None, None, None):
             raise ProctorError("--snapshot copies the whole file and runs no query; give it alone")
-        bring_up_to_date(home, unverified=unverified)
+        done = bring_up_to_date(home, unverified=unverified)
         with appearing(copy, home) as file:
-            snapshot(home.projection, file, seals=seals())
+            snapshot(home.projection, file, copy=done.copy)
             size = file.tell()
         return Output({"snapshot": copy, "bytes": size}, f"wrote {size:,} bytes to {copy}")
     chosen = form_of(form, output, as_json=as_json)
@@ -116,7 +117,8 @@ def look(home: Home, known: Memory, position: int | None) -> CatchUp | None:
     if report.size == position:
         return None
     try:
-        return catch_up(home.projection, directory, seals=seals(), verified=report.state)
+        done = catch_up(home.projection, directory, seals=seals(), verified=report.state)
+        return replace(done, copy=None)  # which nobody asks
     except AheadError:  # another command has verified more: so does the next look
         return None
     except BusyError:  # somebody asks for long; next time

@@ -17,7 +17,7 @@ from ledger.verification.reader import open_verified
 from proctor.home import Home
 from projections.cache import catch_up
 from projections.errors import AheadError, ProjectionError
-from projections.reading import Session
+from projections.reading import Session, query, snapshot
 from projections.seals import Seals
 
 SCORES = "SELECT accuracy_score, process_score FROM audit_scores"
@@ -130,6 +130,21 @@ def test_session_asks_what_matches_its_seal(home: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "state").glob(".tables-*")) == []
 
 
+def test_session_answers_when_others_rebuild_or_remove_the_file(home: Path, tmp_path: Path) -> None:
+    database, ours, theirs = home / "projections.duckdb", Seals(None), Seals(None)
+    done = catch_up(database, home / "ledger", seals=ours)
+    session = Session(database, seals=ours, copy=done.copy)
+    honest = session.query(SCORES)
+    catch_up(database, home / "ledger", seals=theirs)  # who knows nothing of our seal
+    assert session.query(SCORES) == honest
+    assert Session(database, seals=ours, copy=done.copy).query(SCORES) == honest
+    database.unlink()
+    assert session.query(SCORES) == honest
+    with (tmp_path / "copy.duckdb").open("xb") as file:
+        snapshot(database, file, copy=done.copy)
+    assert query(tmp_path / "copy.duckdb", SCORES) == honest
+
+
 def test_seal_that_somebody_else_wrote_is_rejected(home: Path, tmp_path: Path) -> None:
     database, state = home / "projections.duckdb", tmp_path / "state"
     catch_up(database, home / "ledger", seals=Seals(state))
@@ -153,8 +168,9 @@ def test_file_that_is_too_long_is_not_read(home: Path, tmp_path: Path, sealed: b
         for seal in (tmp_path / "state").glob("*.tables"):
             seal.unlink()
     os.truncate(database, 2**43)  # 8 TiB
+    assert session.query(SCORES) == honest  # from its copy
     with pytest.raises(ProjectionError, match="changed after it had been written"):
-        session.query(SCORES)
+        Session(database, seals=seals).query(SCORES)
     done = catch_up(database, home / "ledger", seals=seals)
     assert done.note is not None
     assert Session(database, seals=seals).query(SCORES) == honest
