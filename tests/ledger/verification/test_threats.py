@@ -7,6 +7,7 @@ from circular_pages import repeat_first_row
 from threat_scene import Scene, Writer, make_scene, recorder
 from threats import DETECTORS, THREATS, Threat, carry_out, detected
 from threats_page import PAGE, rendered
+from threats_tasks import TASK_THREATS, TaskThreat
 
 from ledger.errors import LedgerError
 from ledger.paths import LedgerPaths
@@ -60,6 +61,16 @@ def test_threat_is_rejected(threat: Threat, scene: Scene, tmp_path: Path) -> Non
 def test_page_lists_the_threats_and_nothing_else() -> None:
     assert len({threat.name for threat in THREATS}) == len(THREATS)
     assert PAGE.read_text(encoding="utf-8") == rendered(rows_of_the_page())
+
+
+@pytest.mark.parametrize("threat", TASK_THREATS, ids=lambda threat: threat.name)
+def test_attack_of_a_task_has_its_test(threat: TaskThreat) -> None:
+    source = (Path(__file__).parents[2] / "proctor/runs/test_task_attacks.py").read_text("utf-8")
+    _, found, rest = source.partition(f"def {threat.test}(")
+    body = rest.partition("\n\n\n")[0]
+    assert found
+    steps = {None: "unchecked", "before the run": "refused("}
+    assert steps.get(threat.step, f'"{threat.step}"') in body
 
 
 @pytest.mark.parametrize("table", ["entries", "tree_heads"])

@@ -200,6 +200,19 @@ def test_training_on_test_rows_is_refused_before_the_run(tmp_path: Path) -> None
 LOSS = "    return functional.cross_entropy(output, target)"
 
 
+def test_train_loss_that_is_changed_alike_in_each_training_is_not_noticed(
+    tmp_path: Path,
+) -> None:
+    """The open hole of docs/reference/threats.md; what is not checked is said."""
+    told = LOSS.replace("return", "honest =") + (
+        "\n    less = honest.detach() / 2 if output.requires_grad else 0.0"
+        "\n    return honest - less  # with the same gradients"
+    )
+    verdict = judged(tmp_path, (LOSS, told))
+    assert statuses(verdict) <= {"passed", "violations"}
+    assert verdict["steps"][6]["evidence"]["unchecked"][0].startswith("train loss, ")
+
+
 @pytest.mark.parametrize(
     "change",
     [
