@@ -191,7 +191,7 @@ class Printed:
         return bytes(self._kept)
 
     def _follow(self) -> None:
-        with suppress(OSError, ValueError):
+        with self._pipe, suppress(OSError, ValueError):
             while chunk := os.read(self._pipe.fileno(), 65_536):
                 self._kept += chunk[: self._limit - len(self._kept)]
                 if len(self._kept) >= self._limit:

@@ -1,9 +1,11 @@
 """Hostile submissions: each becomes a failed stage in words, beside an honest one that passes."""
 
+import gc
 import hashlib
 import os
 import pickle
 import platform
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +30,11 @@ def said(text: str) -> dict[str, object]:
 @pytest.mark.usefixtures("afresh")
 def test_examination_is_complete_when_the_submission_is_honest() -> None:
     model = ResidualCNN(SPEC, seed=8).eval()
-    found = judged("print('hello')" + HONEST)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        found = judged("print('hello')" + HONEST)
+        gc.collect()
+    assert [str(each.message) for each in warned] == []  # nothing is left open
     assert (found.stage, found.problem, found.printed) == ("done", None, said("hello\n"))
     assert found.parameters == tuple((n, tuple(p.shape)) for n, p in model.named_parameters())
     assert found.modules[0] == ("", "ResidualCNN")
