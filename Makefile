@@ -106,9 +106,20 @@ $(STAMP): requirements.lock pyproject.toml
 		--config-settings editable_mode=compat --editable .
 	touch $@
 
-# Resolves the ranges of pyproject.toml to exact versions, for every platform.
-lock:
-	uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev --no-annotate --no-header --output-file requirements.lock pyproject.toml
+# Resolves the ranges of pyproject.toml to exact versions, for every platform: what `setup` installs,
+# and with the same versions what the extras add that are not in `all` (only a user installs these).
+# Not with them: inspect and verifiers, which need an older fsspec and an older openai.
+COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header
+EXTRAS  := gym lightning mlflow tensorboard transformers
+lock: .venv-lock/bin/uv
+	$(COMPILE) --extra all --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra all $(EXTRAS:%=--extra %) --constraints requirements.lock \
+		--output-file requirements-extras.lock pyproject.toml
+
+.venv-lock/bin/uv:
+	$(PYTHON) -m venv .venv-lock
+	echo '*' > .venv-lock/.gitignore
+	.venv-lock/bin/python -m pip install --quiet uv==0.13.9
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-integrations .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-integrations .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
