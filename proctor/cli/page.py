@@ -1,14 +1,12 @@
 """Writes docs/reference/cli.md from the command line's own help: `python -m proctor.cli.page`."""
 
 import argparse
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
+from typer.testing import CliRunner
 
 from proctor.cli.lazy import load
 from proctor.cli.main import app
@@ -54,15 +52,10 @@ def command_names() -> list[str]:
 def write_reference(page: Path) -> None:
     """Write the page."""
     parts = [_HEAD]
+    runner = CliRunner(env={"COLUMNS": "100"})
     for name in ("", *command_names()):
         arguments = [*name.split(), "--help"]
-        shown = subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, "-m", "proctor", *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "COLUMNS": "100"},
-        ).stdout
+        shown = runner.invoke(app, arguments, prog_name="proctor", terminal_width=98).stdout
         title = f"\n## {name}\n" if name else ""
         parts.append(f"{title}\n```text\n$ proctor {' '.join(arguments)}\n{shown.strip()}\n```\n")
     page.write_text("".join(parts), encoding="utf-8")

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from frontdoor import call, call_here
+from frontdoor import call
 
 from aggregates.playbook import DIRECTIONS, REMEDIES
 from aggregates.registry import REGISTRY
@@ -94,23 +94,19 @@ def test_decisions_page_lists_every_direction_and_side() -> None:
             assert shown[rule, side].strip() == ", ".join(directions)
 
 
-def test_cli_page_shows_the_help_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    text, names = page("cli.md"), command_names()
-    assert {"verify", "keys rotate", "witness ask", "notary", "bench ledger"} <= set(names)
-    assert re.findall("^## (.*)$", text, re.M) == names
-    assert text.count("```text\n$ proctor ") == 1 + len(names)
-    for name in ("", *names):
-        arguments = [*name.split(), "--help"]
-        shown = call_here(arguments, home=Path(".proctor")).stdout
-        assert f"```text\n$ proctor {' '.join(arguments)}\n{shown.strip()}\n```" in text, name
-    assert call(["verify", "--help"], home=None).stdout.strip() in text
-
-
-@pytest.mark.slow  # every command is asked in an interpreter of its own
 def test_cli_page_is_what_its_writer_writes(tmp_path: Path) -> None:
     write_reference(tmp_path / "cli.md")
-    assert (tmp_path / "cli.md").read_text() == page("cli.md")
+    text, names = page("cli.md"), command_names()
+    assert (tmp_path / "cli.md").read_text() == text
+    assert {"verify", "keys rotate", "witness ask", "notary", "bench ledger"} <= set(names)
+    assert re.findall("^## (.*)$", text, re.M) == names
+
+
+def test_cli_page_shows_the_help_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for command in ("verify", "attest", "checkpoints"):
+        shown = call([command, "--help"], home=None).stdout.strip()
+        assert f"```text\n$ proctor {command} --help\n{shown}\n```" in page("cli.md"), command
 
 
 def test_python_page_is_what_its_writer_writes() -> None:
