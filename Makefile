@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test docs test-slow test-dispatch test-foreign test-tools test-integrations study-decider bench lint lock setup clean
+.PHONY: demo test docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -24,6 +24,19 @@ test: setup lint
 # The exhaustive suites (mutations, crashes, many writers): run them when the ledger changes.
 test-slow: setup
 	$(BIN)/pytest -n 2 -m slow
+
+# Ledgers on a PostgreSQL server, which the tests start (docs/how-to/use-postgresql.md): what they do
+# on their own, and the suites and attacks of the ledger's files once more, on the server. It takes
+# about ten minutes, of which SECONDS for the producers that are killed.
+SECONDS ?= 60
+POSTGRES_SUITES := $(addprefix tests/ledger/recording/test_, concurrency.py ledger_clock.py \
+	ledger_recorder.py ledger_rotation.py) $(addprefix tests/ledger/verification/test_, \
+	exhaustive_mutations.py ledger_attacks.py ledger_authority.py ledger_memory.py \
+	ledger_mutations.py threats.py)
+test-postgres: setup
+	$(BIN)/python tests/helpers/postgres_server.py
+	PRODUCERS_SECONDS=$(SECONDS) $(BIN)/pytest -m "slow or not slow" tests/ledger/postgres
+	$(BIN)/pytest --store postgres $(POSTGRES_SUITES)
 
 # Everything that trains, under each dispatch setting: run it when the training or its measurements
 # change. It takes about eight minutes a setting; tests/proctor/runs/test_dispatch.py is the part of it

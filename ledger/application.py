@@ -1,9 +1,10 @@
 """Event-sourced applications over a ledger, or over plain memory.
 
 Source: eventsourcing 9.5, application.py.
-I/O: the ledger's directory, or a notary's socket; none in memory.
+I/O: the ledger's directory, its server, or a notary's socket; none in memory.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
@@ -14,6 +15,7 @@ from eventsourcing.utils import Environment, EnvType
 
 from ledger.mapper import EventRegistry, LedgerMapper
 from ledger.notary.remote import RemoteFactory
+from ledger.paths import LedgerPaths, is_served
 from ledger.sqlite import LedgerFactory
 
 __all__ = ["LedgerApplication"]
@@ -28,16 +30,25 @@ class LedgerApplication(Application[UUID]):
 
     @classmethod
     def open(
-        cls, directory: Path, registry: EventRegistry, *, passphrase: bytes | None = None
+        cls,
+        directory: Path,
+        registry: EventRegistry,
+        *,
+        passphrase: bytes | None = None,
+        server: Mapping[str, str] | None = None,
     ) -> Self:
         """Open the ledger in a directory, beginning it if there is none.
 
-        Without its private key the ledger is read-only. Raises StorageError or KeyFileError.
+        With the POSTGRES_ settings of a `server`, a new ledger has its entries there. Without its
+        private key the ledger is read-only. Raises StorageError or KeyFileError.
         """
+        served = server is not None or is_served(LedgerPaths(directory))
         env = {
-            "PERSISTENCE_MODULE": "ledger.sqlite",
+            "PERSISTENCE_MODULE": "ledger.postgres" if served else "ledger.sqlite",
             LedgerFactory.LEDGER_DIRECTORY: str(directory),
         }
+        settings = server or {}
+        env |= {name: settings[name] for name in settings if name.startswith("POSTGRES_")}
         if passphrase is not None:
             env[LedgerFactory.LEDGER_KEY_PASSPHRASE] = passphrase.decode(errors="surrogateescape")
         return cls(registry, env=env)

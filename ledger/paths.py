@@ -4,10 +4,13 @@ Source: docs/reference/ledger-format.md, "Files".
 I/O: none.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MAX_VKEY", "LedgerPaths"]
+from ledger.errors import StorageError
+
+__all__ = ["MAX_VKEY", "LedgerPaths", "is_served"]
 
 MAX_VKEY = 10_000  # bytes of a file with a vkey, which has some 100
 
@@ -22,6 +25,16 @@ class LedgerPaths:
     def database(self) -> Path:
         """Entries and tree heads."""
         return self.directory / "ledger.sqlite"
+
+    @property
+    def server(self) -> Path:
+        """In place of the database: where the server is that has entries and tree heads."""
+        return self.directory / "ledger.postgres"
+
+    @property
+    def exist(self) -> bool:
+        """Whether a ledger is here."""
+        return self.database.exists() or self.server.exists()
 
     @property
     def vkey(self) -> Path:
@@ -42,3 +55,15 @@ class LedgerPaths:
     def blobs(self) -> Path:
         """What is too large for an entry, by SHA-256."""
         return self.directory / "blobs"
+
+
+def is_served(paths: LedgerPaths) -> bool:
+    """Tell whether the ledger is on a server; raise StorageError if there are two ledgers."""
+    if not os.path.lexists(paths.server):
+        return False
+    if os.path.lexists(paths.database):
+        raise StorageError(
+            f"{paths.directory}: there is a ledger in {paths.database.name}, and "
+            f"{paths.server.name} names another; move one of the two files away"
+        )
+    return True

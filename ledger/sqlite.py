@@ -8,6 +8,7 @@ I/O: the ledger's directory.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eventsourcing.utils import Environment, EnvType
 
@@ -16,6 +17,9 @@ from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
 from ledger.recording import recorders
 from ledger.recording.opening import open_ledger
+
+if TYPE_CHECKING:
+    from ledger.postgres_store import ServerSettings
 
 __all__ = ["LedgerFactory"]
 
@@ -35,10 +39,16 @@ class LedgerFactory(recorders.EventsOnlyFactory):
         if not directory:
             raise StorageError(f"set {self.LEDGER_DIRECTORY} to the ledger's directory")
         passphrase = self.env.get(self.LEDGER_KEY_PASSPHRASE)
+        paths = LedgerPaths(Path(directory))
         self._store, self._signer = open_ledger(
-            LedgerPaths(Path(directory)),
+            paths,
             passphrase=None if passphrase is None else passphrase.encode(errors="surrogateescape"),
+            server=self._server(paths),
         )
+
+    def _server(self, _: LedgerPaths) -> "ServerSettings | None":
+        """Return where a new ledger is to be, if not in the directory."""
+        return None
 
     def application_recorder(self) -> SignedRecorder:
         """Construct the recorder."""

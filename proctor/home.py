@@ -7,6 +7,9 @@
     tuning/*.lock         held by the process that tunes a model's advice
     comparing/*.lock      held by the process that carries out a comparison
 
+With PERSISTENCE_MODULE=ledger.postgres a new ledger is begun on the server that POSTGRES_DBNAME and
+its like name; ledger/ledger.postgres remembers it.
+
 With PROCTOR_NOTARY a notary keeps ledger and blobs, and ledger/ is a copy of its ledger, brought up
 to date whenever it is looked at.
 
@@ -19,7 +22,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +74,27 @@ class Home:
         path = self.path / "ledger"
         if self._notary is not None:
             refresh_mirror(self._recorder, path)
+        elif self._server is not None:
+            self._join(LedgerPaths(path))
         return path
+
+    @cached_property
+    def _server(self) -> Mapping[str, str] | None:
+        """The environment, if it names a server for the ledger."""
+        return os.environ if os.environ.get("PERSISTENCE_MODULE") == "ledger.postgres" else None
+
+    def _join(self, paths: LedgerPaths) -> None:
+        """Have a new home read the ledger that is on the server already."""
+        if paths.server.exists():
+            return
+        if paths.database.exists():
+            raise ProctorError(
+                f"{paths.database}: this home has its ledger in a file, and PERSISTENCE_MODULE "
+                "names a server; choose another home, or unset it"
+            )
+        from ledger.postgres_store import join_server  # noqa: PLC0415 - psycopg is an extra
+
+        join_server(paths.server, os.environ)
 
     @property
     def writable(self) -> bool:
@@ -109,7 +132,7 @@ class Home:
 
     def require_ledger(self) -> None:
         """Raise ProctorError if there is no ledger to read."""
-        if not LedgerPaths(self.ledger).database.exists():
+        if not LedgerPaths(self.ledger).exist:
             raise ProctorError(
                 f"there is no ledger in {self.path}; `proctor run` or `proctor demo` makes one, "
                 "--home names another place"
@@ -135,7 +158,9 @@ class Home:
 
         if self._notary is not None:
             return LedgerApplication.connect(self._notary, REGISTRY)
-        return LedgerApplication.open(self.ledger, REGISTRY, passphrase=passphrase())
+        return LedgerApplication.open(
+            self.ledger, REGISTRY, passphrase=passphrase(), server=self._server
+        )
 
     @contextmanager
     def running(self, run_id: UUID) -> Iterator[None]:
@@ -175,10 +200,11 @@ class Home:
             pass
 
     def _close_crashed(self, log: "LedgerApplication") -> None:
+        shared = self._notary is not None or LedgerPaths(self.path / "ledger").server.exists()
         for run_id in open_runs(log):
             lock = self._lock(run_id)
-            if _is_held(lock) or (self._notary is not None and not lock.exists()):
-                continue  # it goes on; or it is another home's, which shares the notary
+            if _is_held(lock) or (shared and not lock.exists()):
+                continue  # it goes on; or it is another home's, which shares the ledger
             run = _readable_run(log, run_id)
             if run is None:
                 continue

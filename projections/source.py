@@ -6,17 +6,15 @@ with the entry before it, and the caller compares the last hash. So later change
 I/O: reads the ledger's database, as of one moment, and never writes to it.
 """
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ledger.database import explained
 from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError
 from ledger.paths import LedgerPaths
 from ledger.verification.marks import PREVIOUS
-from ledger.verification.snapshots import snapshot
+from ledger.verification.snapshots import Snapshot, snapshot
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
 __all__ = ["END", "LedgerSource", "open_source"]
@@ -30,8 +28,8 @@ Page = Sequence[tuple[int, bytes]]
 class LedgerSource:
     """An open ledger; for use inside of open_source() only."""
 
-    def __init__(self, connection: sqlite3.Connection, directory: Path, *, linked: bool) -> None:
-        self._connection = connection
+    def __init__(self, stored: Snapshot, directory: Path, *, linked: bool) -> None:
+        self._stored = stored
         self.directory = directory
         self.linked = linked  # compare each entry with its predecessor's hash
 
@@ -42,8 +40,8 @@ class LedgerSource:
 
     def size(self) -> int:
         """Return how many entries there are."""
-        with explained(LedgerPaths(self.directory).database):
-            (last,) = self._connection.execute("SELECT MAX(idx) FROM entries").fetchone()
+        with self._stored.explained():
+            (last,) = self._stored.one("SELECT MAX(idx) FROM entries")
         return 0 if last is None else int(last) + 1
 
     def entries(
@@ -71,11 +69,8 @@ class LedgerSource:
 
     def _page(self, start: int, *, limit: int) -> list[tuple[int, bytes]]:
         page, size = [], 0
-        with explained(LedgerPaths(self.directory).database):
-            for index, entry in self._connection.execute(
-                "SELECT idx, entry FROM entries WHERE idx >= ? ORDER BY idx LIMIT ?",
-                (start, limit),
-            ):
+        with self._stored.explained():
+            for index, entry in self._stored.page(start, limit=limit):
                 page.append((index, entry))
                 size += len(entry) if isinstance(entry, bytes) else 0
                 if size >= _PAGE_BYTES:
@@ -86,8 +81,8 @@ class LedgerSource:
 @contextmanager
 def open_source(directory: Path, *, linked: bool = False) -> Iterator[LedgerSource]:
     """Open the ledger in a directory for reading; raises StorageError if there is none."""
-    with snapshot(LedgerPaths(directory).database) as connection:
-        yield LedgerSource(connection, directory, linked=linked)
+    with snapshot(LedgerPaths(directory)) as stored:
+        yield LedgerSource(stored, directory, linked=linked)
 
 
 def _linked(page: Page, after: bytes | None) -> bytes:

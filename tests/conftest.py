@@ -54,6 +54,15 @@ _TESTS = Path(__file__).parent
 _CHEAP = ("ledger", "policies", "aggregates")  # the other files of these folders are short
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--store",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="Where tests of the ledger begin ledgers: in files, or on a server of their own.",
+    )
+
+
 def pytest_unconfigure() -> None:
     """Release what outlives the interpreter's modules, or DuckDB prints "nanobind: leaked".
 

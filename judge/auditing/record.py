@@ -4,9 +4,7 @@ Trust: the ledger is hostile until read_record() returns; vkey and kept head are
 I/O: reads the ledger.
 """
 
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
@@ -14,10 +12,11 @@ from uuid import UUID
 from judge.auditing.labels import CHECKPOINTS
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, StorageError
 from ledger.mapper import decode_body
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerifiedLedger, open_verified
+from ledger.verification.snapshots import snapshot
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
 _START = "run.started"
@@ -161,10 +160,9 @@ def _parent_of(started: VerifiedEntry) -> UUID | None:
 
 def _read_unverified(directory: Path) -> list[VerifiedEntry]:
     """Read what is stored, for studying what is found where verification is switched off."""
-    uri = f"{LedgerPaths(directory).database.resolve().as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            rows = connection.execute("SELECT idx, entry FROM entries ORDER BY idx").fetchall()
-    except sqlite3.Error as error:
+        with snapshot(LedgerPaths(directory)) as stored, stored.explained():
+            rows = list(stored.entries_from_top())
+    except StorageError as error:
         raise JudgeError(f"{directory}: the ledger cannot be read: {error}") from error
-    return [parse_entry(entry, index=index) for index, entry in rows]
+    return [parse_entry(row[4], index=row[0]) for row in rows]

@@ -50,7 +50,7 @@ from ledger.notary.messages import (
 from ledger.notary.rules import User
 from ledger.notary.state import NotaryState
 from ledger.notary.wire import MAX_EVENTS
-from ledger.paths import LedgerPaths
+from ledger.paths import LedgerPaths, is_served
 from ledger.recorder import STREAM_DOWN, STREAM_UP, SignedRecorder, select_entries
 from ledger.recording.opening import open_ledger
 from ledger.verification.authority import authority_stream
@@ -84,6 +84,11 @@ class Desk:
     ) -> None:
         """Open a ledger; with a registry, take only events that its readers can read."""
         database, signer = open_ledger(paths, passphrase=passphrase)
+        if is_served(paths):
+            database.close()
+            raise StorageError(
+                f"{paths.server}: this ledger is on a server; a notary keeps its own in a file"
+            )
         if signer is None:
             database.close()
             raise ReadOnlyError(f"{paths.key}: a notary needs the private key")

@@ -37,7 +37,7 @@ def refresh_mirror(recorder: RemoteRecorder, directory: Path) -> None:
     with explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
         if not paths.vkey.exists():
-            if paths.database.exists() or paths.key.exists():
+            if paths.exist or paths.key.exists():
                 raise KeyFileError(
                     f"{directory}: a different ledger is being started there; choose another home"
                 )

@@ -7,6 +7,7 @@ I/O: everything in the ledger's directory but blobs.
 
 import secrets
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -16,9 +17,13 @@ from ledger.errors import KeyFileError, StorageError
 from ledger.files import create_exclusively, read_text, replace_durably, sync_folder
 from ledger.keys import load_key, load_or_create_key
 from ledger.notes import NoteKey, public_bytes, vkey
-from ledger.paths import MAX_VKEY, LedgerPaths
+from ledger.paths import MAX_VKEY, LedgerPaths, is_served
 from ledger.recording.newest import read_authority
+from ledger.store import Rows, Store
 from ledger.verification.authority import Authority
+
+if TYPE_CHECKING:
+    from ledger.postgres_store import ServerSettings
 
 __all__ = ["Signer", "has_key", "open_ledger"]
 
@@ -30,8 +35,11 @@ class Signer:
     rotation() are called inside of a transaction that writes.
     """
 
-    def __init__(self, paths: LedgerPaths, *, origin: str, passphrase: bytes | None) -> None:
+    def __init__(
+        self, paths: LedgerPaths, *, origin: str, passphrase: bytes | None, ledger: str
+    ) -> None:
         self.origin = origin
+        self._ledger = ledger  # the name of its file
         self._paths = paths
         self._passphrase = passphrase
         self._keys: dict[str, tuple[Ed25519PrivateKey, NoteKey]] = {}  # by vkey
@@ -57,7 +65,7 @@ class Signer:
         self.finish_rotation(vkey)
         if vkey not in self._keys:
             raise KeyFileError(
-                f"{self._paths.key}: this key is not in force in {self._paths.database.name}; "
+                f"{self._paths.key}: this key is not in force in {self._ledger}; "
                 "put the right key there, or move this one away to open the ledger read-only"
             )
 
@@ -91,27 +99,70 @@ class Signer:
         return signing.vkey
 
 
-def open_ledger(paths: LedgerPaths, *, passphrase: bytes | None) -> tuple[Database, Signer | None]:
+def open_ledger(
+    paths: LedgerPaths, *, passphrase: bytes | None, server: "ServerSettings | None" = None
+) -> tuple[Store, Signer | None]:
     """Open or begin the ledger in a directory; without its private key there is no signer.
 
-    Raises StorageError or KeyFileError; then nothing is left open.
+    A `server` has its entries and tree heads, if this is said the first time. Raises StorageError
+    or KeyFileError; then nothing is left open.
     """
     with explained(paths.directory):
         had_vkey = paths.vkey.exists()  # asked first: it comes into being last
+        on_server = is_served(paths)
+        if server is not None and paths.database.exists():
+            raise StorageError(
+                f"{paths.database}: this ledger is in a file; choose another folder for one on a "
+                "server, or unset PERSISTENCE_MODULE"
+            )
+    make = _in_file if server is None and not on_server else _on_server
+    store = make(paths, server, had_vkey, passphrase)
+    try:
+        return store, _signer(paths, store, passphrase=passphrase)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _in_file(
+    paths: LedgerPaths, _: "ServerSettings | None", had_vkey: bool, passphrase: bytes | None
+) -> Store:
+    with explained(paths.directory):
         begun = paths.database.exists()
     if not begun:
-        if had_vkey:
-            raise StorageError(
-                f"{paths.database}: ledger not found, although {paths.vkey.name} exists; restore "
-                f"the ledger from a copy, or remove {paths.vkey.name} to start a new one"
-            )
-        _begin(paths, passphrase=passphrase)
-    database = Database(paths.database)
+        _check_new(paths, paths.database, had_vkey=had_vkey)
+        create_database(paths.database, meta=_begun(paths, passphrase=passphrase))
+    return Database(paths.database)
+
+
+def _on_server(
+    paths: LedgerPaths,
+    server: "ServerSettings | None",
+    had_vkey: bool,
+    passphrase: bytes | None,
+) -> Store:
+    from ledger.postgres_store import on_server  # noqa: PLC0415 - psycopg is an extra
+
+    store = on_server(paths.server, given=server)
     try:
-        return database, _signer(paths, database, passphrase=passphrase)
+        if not store.begun():
+            _check_new(paths, f"{paths.server}: {store.settings}", had_vkey=had_vkey)
+            store.create(meta=_begun(paths, passphrase=passphrase))
+        with explained(paths.directory):
+            paths.directory.mkdir(parents=True, exist_ok=True)
+        store.settings.keep(paths.server)
     except BaseException:
-        database.close()
+        store.close()
         raise
+    return store
+
+
+def _check_new(paths: LedgerPaths, place: object, *, had_vkey: bool) -> None:
+    if had_vkey:
+        raise StorageError(
+            f"{place}: ledger not found, although {paths.vkey.name} exists; restore "
+            f"the ledger from a copy, or remove {paths.vkey.name} to start a new one"
+        )
 
 
 def has_key(paths: LedgerPaths) -> bool:
@@ -123,38 +174,39 @@ def has_key(paths: LedgerPaths) -> bool:
             return False
 
 
-def _begin(paths: LedgerPaths, *, passphrase: bytes | None) -> None:
+def _begun(paths: LedgerPaths, *, passphrase: bytes | None) -> dict[str, str]:
+    """Make the folder and the key, and return the identity of a new ledger."""
     with explained(paths.directory):
         paths.directory.mkdir(parents=True, exist_ok=True)
         with suppress(PermissionError):  # who may not read a folder cannot sync it
             sync_folder(paths.directory.parent)
     key = load_or_create_key(paths.key, passphrase=passphrase)
     origin = f"proctor.local/{secrets.token_hex(16)}"
-    create_database(
-        paths.database, meta={"origin": origin, "vkey": vkey(origin, public_bytes(key))}
-    )
+    return {"origin": origin, "vkey": vkey(origin, public_bytes(key))}
 
 
-def _signer(paths: LedgerPaths, database: Database, *, passphrase: bytes | None) -> Signer | None:
-    own_vkey = database.meta("vkey")
+def _signer(paths: LedgerPaths, store: Store, *, passphrase: bytes | None) -> Signer | None:
+    own_vkey = store.meta("vkey")
     stated = None
     with explained(paths.vkey), suppress(FileNotFoundError):
         stated = read_text(paths.vkey, most=MAX_VKEY)
     if stated is not None and stated.strip() != own_vkey:
         raise KeyFileError(
-            f"{paths.vkey}: this is not the key of {paths.database.name}; one of the two files "
+            f"{paths.vkey}: this is not the key of {store.path.name}; one of the two files "
             "was replaced, restore it from a copy"
         )
     if not has_key(paths):
         return None
-    signer = Signer(paths, origin=database.meta("origin"), passphrase=passphrase)
+    signer = Signer(
+        paths, origin=store.meta("origin"), passphrase=passphrase, ledger=store.path.name
+    )
     begun_with = Authority(own_vkey)
-    with database.transaction(write=False) as c:
-        authority, _ = read_authority(c, begun_with, after=-1, path=paths.database)
-    if not signer.holds(authority.vkey):  # a rotation is going on, or was interrupted
-        with database.transaction(write=True) as c:
-            authority, _ = read_authority(c, begun_with, after=-1, path=paths.database)
-            signer.take_up(authority.vkey)
+
+    def in_force(rows: Rows) -> str:
+        return read_authority(rows, begun_with, after=-1, path=store.path)[0].vkey
+
+    if not signer.holds(store.run(in_force, write=False)):  # a rotation is going on, or was cut off
+        store.run(lambda rows: signer.take_up(in_force(rows)), write=True)
     if stated is None:
         with explained(paths.vkey):
             create_exclusively(paths.vkey, f"{own_vkey}\n".encode(), mode=0o644)

@@ -25,21 +25,13 @@ import msgspec
 
 from ledger.errors import VerificationError
 from ledger.verification.authority import authority_stream
-from ledger.verification.snapshots import (
-    connected,
-    entries_after,
-    entries_from_top,
-    file_of,
-    heads_after,
-    heads_from_top,
-    in_bulk,
-)
+from ledger.verification.snapshots import Snapshot, SQLiteSnapshot, connected
 from ledger.verification.states import Signatures, State, decides_keys
 from ledger.verification.vectorized import MismatchError, Segment, Versions, verify_segment
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 from ledger.verification.verified_notes import TreeHead
 
-__all__ = ["first_version_out_of_step", "verify_new", "verify_whole", "work"]
+__all__ = ["verify_new", "verify_whole", "work"]
 
 _WORTH_A_PROCESS = 75_000  # entries; starting one takes the time of as many
 _SIGNATURE = 40  # checking one takes the time of as many entries
@@ -47,9 +39,9 @@ _HEAD_BY_SIZE = "SELECT size, edge FROM tree_heads WHERE size >= ? ORDER BY size
 _HEAD_BY_COUNT = "SELECT size, edge FROM tree_heads ORDER BY size LIMIT 1 OFFSET ?"
 _HEADS = "SELECT COUNT(*) FROM (SELECT 1 FROM tree_heads WHERE size <= ? LIMIT ?)"
 _AROUND_VERSION = """
-    SELECT (SELECT stream_version FROM entries WHERE stream_id = ?1 AND stream_version < ?2
+    SELECT (SELECT stream_version FROM entries WHERE stream_id = ? AND stream_version < ?
             ORDER BY stream_version DESC LIMIT 1),
-           (SELECT idx FROM entries WHERE stream_id = ?1 AND stream_version >= ?2
+           (SELECT idx FROM entries WHERE stream_id = ? AND stream_version >= ?
             ORDER BY stream_version LIMIT 1)"""
 _KEY_ENTRIES = "SELECT entry FROM entries WHERE stream_id = ? ORDER BY stream_version LIMIT ?"
 _MOST_KEY_ENTRIES = 1_000  # with more of them, one process has to do
@@ -58,13 +50,6 @@ import sys
 sys.path[:] = sys.argv[1:]
 from ledger.verification.parallel import work
 sys.exit(work())"""
-_FIRST_VERSION_OUT_OF_STEP = """
-    SELECT idx FROM (
-        SELECT idx, stream_version, LAG(stream_version)
-            OVER (PARTITION BY stream_id ORDER BY idx) AS before
-        FROM entries NOT INDEXED)
-    WHERE CASE WHEN before IS NULL THEN stream_version > 1 ELSE stream_version <> before + 1 END
-    ORDER BY idx LIMIT 1"""
 _KeyEntries = Sequence[tuple[bytes, VerifiedEntry]]
 
 
@@ -79,11 +64,11 @@ class _Task:
     kept_heads: tuple[TreeHead, ...]
     signatures: Signatures
 
-    def do(self, connection: sqlite3.Connection) -> Segment:
-        with in_bulk(connection), _uncollected():
+    def do(self, stored: Snapshot) -> Segment:
+        with stored.in_bulk(), _uncollected():
             return verify_segment(
-                entries_from_top(connection, skip=self.start.size, limit=self.limit),
-                heads_from_top(connection, skip=self.skipped_heads),
+                stored.entries_from_top(skip=self.start.size, limit=self.limit),
+                stored.heads_from_top(skip=self.skipped_heads),
                 vkey=self.vkey,
                 start=self.start,
                 kept_heads=self.kept_heads,
@@ -94,7 +79,7 @@ class _Task:
 
 
 def verify_whole(
-    connection: sqlite3.Connection,
+    stored: Snapshot,
     *,
     vkey: str,
     kept_heads: Sequence[TreeHead] = (),
@@ -106,7 +91,7 @@ def verify_whole(
     Raises MismatchError, VerificationError or sqlite3.Error: ask verify.py then.
     """
     try:
-        starts = _starts(connection, vkey=vkey, signatures=signatures, processes=processes)
+        starts = _starts(stored, vkey=vkey, signatures=signatures, processes=processes)
     except (TypeError, ValueError, OSError) as e:  # a claim of another type
         raise MismatchError from e
     ends = [start.size for start, _ in starts[1:]]
@@ -121,15 +106,15 @@ def verify_whole(
         )
         for (start, skipped), end in zip(starts, [*ends, None], strict=True)
     ]
-    with _working(tasks[1:], path=file_of(connection)) as workers:
-        segments = [tasks[0].do(connection)]
+    with _working(tasks[1:], path=stored.file) as workers:
+        segments = [tasks[0].do(stored)]
         segments += [_result(worker) for worker in workers]
     heads = 0
     for (one, other), task in zip(pairwise(segments), tasks[1:], strict=True):
         heads += one.heads
         if one.end != other.start or heads != task.skipped_heads:
             raise MismatchError
-    _check_versions(connection, [each.versions for each in segments])
+    _check_versions(stored, [each.versions for each in segments])
     return replace(
         segments[-1],
         entry_marks=[mark for each in segments for mark in each.entry_marks],
@@ -138,17 +123,17 @@ def verify_whole(
 
 
 def verify_new(
-    connection: sqlite3.Connection, *, vkey: str, start: State, signatures: Signatures = "all"
+    stored: Snapshot, *, vkey: str, start: State, signatures: Signatures = "all"
 ) -> Segment:
     """Return what the entries after a state come to; those before it are not read.
 
     Whether a stream's first new version follows its last old one is asked of the columns of
     old entries. Raises MismatchError, VerificationError or sqlite3.Error.
     """
-    with in_bulk(connection), _uncollected():
+    with stored.in_bulk(), _uncollected():
         segment = verify_segment(
-            entries_after(connection, start.size),
-            heads_after(connection, start.size),
+            stored.entries_after(start.size),
+            stored.heads_after(start.size),
             vkey=vkey,
             start=start,
             signatures=signatures,
@@ -157,19 +142,13 @@ def verify_new(
         raise MismatchError
     known = Versions()
     for stream, first in segment.versions.first.items():
-        before, index = connection.execute(_AROUND_VERSION, (stream, first)).fetchone()
+        before, index = stored.one(_AROUND_VERSION, (stream, first) * 2)
         if type(index) is not int or index < start.size:
             raise MismatchError
         if type(before) is int:
             known.last[stream] = before
     segment.versions.follow(known)
     return segment
-
-
-def first_version_out_of_step(connection: sqlite3.Connection) -> int | None:
-    """Return the first entry that is not the next of its stream, by columns that hold, or None."""
-    row = connection.execute(_FIRST_VERSION_OUT_OF_STEP).fetchone()
-    return None if row is None else row[0]
 
 
 @contextmanager
@@ -185,9 +164,9 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _check_versions(connection: sqlite3.Connection, parts: Sequence[Versions]) -> None:
+def _check_versions(stored: Snapshot, parts: Sequence[Versions]) -> None:
     if any(part.overflowed for part in parts):
-        if first_version_out_of_step(connection) is not None:
+        if stored.first_version_out_of_step() is not None:
             raise MismatchError
         return
     known = Versions()
@@ -196,7 +175,7 @@ def _check_versions(connection: sqlite3.Connection, parts: Sequence[Versions]) -
 
 
 def _starts(
-    connection: sqlite3.Connection, *, vkey: str, signatures: Signatures, processes: int
+    stored: Snapshot, *, vkey: str, signatures: Signatures, processes: int
 ) -> list[tuple[State, int]]:
     """Return where segments begin and how many tree heads lie before, as the file claims it.
 
@@ -204,8 +183,11 @@ def _starts(
     a limit, by what the file can hold.
     """
     starts = [(State(), 0)]
+    if not isinstance(stored, SQLiteSnapshot):
+        return starts  # one server answers all processes
+    connection = stored.connection
     (size,) = connection.execute("SELECT IFNULL(MAX(size), 0) FROM tree_heads").fetchone()
-    if not sys.executable or not _WORTH_A_PROCESS < size <= _most_entries(file_of(connection)):
+    if not sys.executable or not _WORTH_A_PROCESS < size <= _most_entries(stored.file):
         return starts
     stream = authority_stream(vkey.partition("+")[0])
     key_entries = [
@@ -251,11 +233,14 @@ def _claimed(
 
 
 @contextmanager
-def _working(tasks: Sequence[_Task], *, path: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
+def _working(
+    tasks: Sequence[_Task], *, path: Path | None
+) -> Iterator[list["subprocess.Popen[bytes]"]]:
     """Yield processes that do these tasks, and end them in any case."""
     with ExitStack() as stack:
         workers = []
         for task in tasks:
+            assert path is not None  # where there is no file, there is one task
             try:
                 # Not by multiprocessing, whose children would import the caller's program anew.
                 worker = subprocess.Popen(  # noqa: S603  (this program's own words)
@@ -288,8 +273,9 @@ def work() -> int:
     """Do the task on standard input; the other end of verify_whole()."""
     path, task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=tuple[bytes, _Task])
     try:
-        with connected(Path(os.fsdecode(path))) as connection:
-            found = task.do(connection)
+        file = Path(os.fsdecode(path))
+        with connected(file) as connection:
+            found = task.do(SQLiteSnapshot(file, connection))
     except (MismatchError, VerificationError, sqlite3.Error):
         return 1
     sys.stdout.buffer.write(msgspec.msgpack.encode(found))

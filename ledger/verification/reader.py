@@ -30,13 +30,8 @@ from ledger.paths import MAX_VKEY, LedgerPaths
 from ledger.verification.authority import Authority
 from ledger.verification.marks import Mark, joined, marked_entries, marked_notes
 from ledger.verification.memory import Memory, Remembered
-from ledger.verification.parallel import first_version_out_of_step, verify_new, verify_whole
-from ledger.verification.snapshots import (
-    entries_after,
-    entries_from_top,
-    heads_from_top,
-    snapshot,
-)
+from ledger.verification.parallel import verify_new, verify_whole
+from ledger.verification.snapshots import Snapshot, snapshot
 from ledger.verification.states import Signatures, State, root_of
 from ledger.verification.vectorized import MismatchError
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
@@ -57,7 +52,6 @@ __all__ = [
 ]
 
 _Row = TypeVar("_Row", EntryRow, HeadRow)
-_NEWEST_HEAD = "SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1"
 
 
 @dataclass(frozen=True)
@@ -127,8 +121,7 @@ class VerifiedLedger:
     vkey: str
     authority: Authority
     state: State
-    _path: Path
-    _connection: sqlite3.Connection
+    _stored: Snapshot
     _entry_marks: Sequence[Mark]
     _head_marks: Sequence[Mark] | None
 
@@ -143,12 +136,12 @@ class VerifiedLedger:
 
     def raw_entries(self, *, start: int = 0) -> Iterator[bytes]:
         """Yield the same entries as they are stored and hashed; raises as entries() does."""
-        return marked_entries(self._stored, self._entry_marks, start=start)
+        return marked_entries(self._entries, self._entry_marks, start=start)
 
-    def _stored(self, first: int) -> Iterator[bytes]:
+    def _entries(self, first: int) -> Iterator[bytes]:
         if self._head_marks is None:  # looked up: what is found is compared with its mark
-            return (row[4] for row in self._rows(entries_after, size=first))
-        return (row[4] for row in self._rows(entries_from_top, skip=first))
+            return (row[4] for row in self._rows(self._stored.entries_after, size=first))
+        return (row[4] for row in self._rows(self._stored.entries_from_top, skip=first))
 
     def head_notes(self) -> Iterator[str]:
         """Yield the tree heads' notes in the order of their sizes.
@@ -157,13 +150,16 @@ class VerifiedLedger:
         as entries() does. Not for a ledger from open_continued(), which reads new ones only.
         """
         assert self._head_marks is not None
-        return marked_notes((row[1] for row in self._rows(heads_from_top)), self._head_marks)
+        rows = self._rows(self._stored.heads_from_top)
+        return marked_notes((row[1] for row in rows), self._head_marks)
 
     def _rows(self, select: Callable[..., Iterator[_Row]], **arguments: int) -> Iterator[_Row]:
-        with explained(self._path):
-            rows = select(self._connection, **arguments)
+        with self._stored.explained():
+            rows = select(**arguments)
         while True:
-            with explained(self._path):  # around each step, so as not to explain a caller's errors
+            with (
+                self._stored.explained()
+            ):  # around each step, so as not to explain a caller's errors
                 row = next(rows, None)
             if row is None:
                 return
@@ -187,11 +183,11 @@ def open_verified(
     """
     paths = LedgerPaths(directory)
     key = read_vkey(paths.vkey) if vkey is None else vkey.strip()
-    with snapshot(paths.database) as connection:
+    with snapshot(paths) as stored:
         kept_heads = () if kept_head is None else (kept_head,)
         verification = Verification(vkey=key, kept_heads=kept_heads, signatures=signatures)
-        held = _verify(connection, verification, path=paths.database)
-        yield _opened(held, key, paths, connection)
+        held = _verify(stored, verification)
+        yield _opened(held, key, stored)
 
 
 @contextmanager
@@ -209,14 +205,12 @@ def open_continued(
     recalled = memory.recall(key.partition("+")[0])
     if recalled is not None and recalled.vkey != key:
         raise SignatureError("the ledger's first key is not the remembered one")
-    with snapshot(paths.database) as connection:
+    with snapshot(paths) as stored:
         held = None
         if recalled is not None and recalled.authentic:
             marks = memory.recall_marks(recalled)
             if marks is not None:
-                held = _verify_new(
-                    connection, recalled, path=paths.database, signatures="newest", marks=marks
-                )
+                held = _verify_new(stored, recalled, signatures="newest", marks=marks)
         if held is None:
             verification = Verification(
                 vkey=key,
@@ -224,25 +218,22 @@ def open_continued(
                 remembered=recalled.note if recalled and recalled.authentic else None,
                 signatures="newest",
             )
-            held = _verify(connection, verification, path=paths.database)
+            held = _verify(stored, verification)
         known = held.head_marks is None  # all but what is new
         if not (known and recalled is not None and held.state == recalled.state):
             with suppress(StorageError, MemoryFileError):  # then it is verified again next time
                 _is_kept(memory, key, held, after=recalled)
-        yield _opened(held, key, paths, connection)
+        yield _opened(held, key, stored)
 
 
-def _opened(
-    held: Verified, key: str, paths: LedgerPaths, connection: sqlite3.Connection
-) -> VerifiedLedger:
+def _opened(held: Verified, key: str, stored: Snapshot) -> VerifiedLedger:
     return VerifiedLedger(
         held.state.size,
         held.head,
         key,
         held.authority,
         held.state,
-        paths.database,
-        connection,
+        stored,
         held.entry_marks,
         held.head_marks,
     )
@@ -283,17 +274,17 @@ def check_ledger(
         try:
             if recalled and recalled.vkey != key:
                 raise SignatureError("the ledger's first key is not the remembered one")
-            with snapshot(paths.database) as connection:
+            with snapshot(paths) as stored:
                 verification = Verification(
                     vkey=key,
                     kept_heads=(*given, *claimed),
                     remembered=recalled.note if recalled and own else None,
                     signatures=signatures,
                 )
-                shown = _newest_note(connection, path=paths.database)
-                held = _verify(connection, verification, path=paths.database, processes=processes)
+                shown = _newest_note(stored)
+                held = _verify(stored, verification, processes=processes)
                 if read is not None:
-                    read(_opened(held, key, paths, connection))
+                    read(_opened(held, key, stored))
         except VerificationError as e:
             return VerificationReport.failed(e, verification, shown=shown)
         if _is_kept(memory, key, held, after=recalled):
@@ -314,10 +305,8 @@ def check_new(
     recalled = memory.recall(key.partition("+")[0])
     if recalled is not None and recalled.vkey == key and recalled.authentic:
         marks = memory.recall_marks(recalled)
-        with snapshot(paths.database) as connection:
-            held = _verify_new(
-                connection, recalled, path=paths.database, signatures=signatures, marks=marks
-            )
+        with snapshot(paths) as stored:
+            held = _verify_new(stored, recalled, signatures=signatures, marks=marks)
         if held is not None and _is_kept(memory, key, held, after=recalled):
             return VerificationReport.passed(held, unread=recalled.state.size)
     return check_ledger(directory, vkey=key, signatures=signatures, memory=memory)
@@ -328,10 +317,9 @@ def verify_since(directory: Path, *, vkey: str, state: State) -> State:
 
     Raises ConsistencyError for one that does not continue it.
     """
-    path = LedgerPaths(directory).database
-    with snapshot(path) as connection, explained(path):
+    with snapshot(LedgerPaths(directory)) as stored, stored.explained():
         try:
-            return verify_new(connection, vkey=vkey, start=state, signatures="newest").end
+            return verify_new(stored, vkey=vkey, start=state, signatures="newest").end
         except (MismatchError, VerificationError, sqlite3.Error) as e:
             raise ConsistencyError(
                 f"the ledger does not continue as it was verified up to entry {state.size - 1}; "
@@ -341,15 +329,14 @@ def verify_since(directory: Path, *, vkey: str, state: State) -> State:
 
 def read_tree_head(directory: Path) -> str | None:
     """Return the newest tree head's note, unverified, for keeping; None in an empty ledger."""
-    path = LedgerPaths(directory).database
-    with snapshot(path) as connection:
-        return _newest_note(connection, path=path)
+    with snapshot(LedgerPaths(directory)) as stored:
+        return _newest_note(stored)
 
 
-def _newest_note(connection: sqlite3.Connection, *, path: Path) -> str | None:
-    with explained(path):
-        row = connection.execute(_NEWEST_HEAD).fetchone()
-    return None if row is None else str(row[0])
+def _newest_note(stored: Snapshot) -> str | None:
+    with stored.explained():
+        note = stored.newest_note()
+    return None if note is None else str(note)
 
 
 def read_vkey(path: Path) -> str:
@@ -370,10 +357,9 @@ def _is_kept(memory: Memory | None, vkey: str, held: Verified, *, after: Remembe
 
 
 def _verify_new(
-    connection: sqlite3.Connection,
+    stored: Snapshot,
     recalled: Remembered,
     *,
-    path: Path,
     signatures: Signatures,
     marks: Sequence[Mark] | None,
 ) -> Verified | None:
@@ -382,11 +368,11 @@ def _verify_new(
     `marks` are those of the entries that are remembered; without them none are returned.
     """
     start = recalled.state
-    with explained(path):
+    with stored.explained():
         try:
-            _check_meta(connection, path=path, vkey=recalled.vkey)
-            note = _newest_note(connection, path=path) or ""
-            new = verify_new(connection, vkey=recalled.vkey, start=start, signatures=signatures)
+            _check_meta(stored, vkey=recalled.vkey)
+            note = _newest_note(stored) or ""
+            new = verify_new(stored, vkey=recalled.vkey, start=start, signatures=signatures)
             vkey = new.authority.ledger_vkey_at(new.end.size)
             head = new.head or open_tree_head(note, vkey=vkey)  # without news, the remembered one
         except (MismatchError, VerificationError, sqlite3.Error):
@@ -397,21 +383,18 @@ def _verify_new(
     return Verified(new.end, head, new.authority, every, head_marks=None)
 
 
-def _check_meta(connection: sqlite3.Connection, *, path: Path, vkey: str) -> None:
-    rows = connection.execute("SELECT key, value FROM meta NOT INDEXED LIMIT 3").fetchall()
-    if sorted(rows, key=repr) != [("origin", vkey.partition("+")[0]), ("vkey", vkey)]:
-        raise SignatureError(f"{path}: the ledger's public key is not the one given")
+def _check_meta(stored: Snapshot, *, vkey: str) -> None:
+    if sorted(stored.meta(), key=repr) != [("origin", vkey.partition("+")[0]), ("vkey", vkey)]:
+        raise SignatureError(f"{stored.path}: the ledger's public key is not the one given")
 
 
-def _verify(
-    connection: sqlite3.Connection, verification: Verification, *, path: Path, processes: int = 1
-) -> Verified:
+def _verify(stored: Snapshot, verification: Verification, *, processes: int = 1) -> Verified:
     vkey = verification.vkey
-    with explained(path):
-        _check_meta(connection, path=path, vkey=vkey)
+    with stored.explained():
+        _check_meta(stored, vkey=vkey)
         try:
             whole = verify_whole(
-                connection,
+                stored,
                 vkey=vkey,
                 kept_heads=verification.kept_heads,
                 signatures=verification.signatures,
@@ -422,9 +405,9 @@ def _verify(
             )
         except (MismatchError, VerificationError, sqlite3.Error):
             pass  # one entry after the other, it will be told what is wrong, and where
-        verification.run(entries_from_top(connection), heads_from_top(connection))
+        verification.run(stored.entries_from_top(), stored.heads_from_top())
         # Here and not there, because it takes memory or a sort: the columns are verified by now.
-        bad = first_version_out_of_step(connection)
+        bad = stored.first_version_out_of_step()
     if bad is not None:
         raise ConsistencyError(f"entry {bad} is not the next version of its stream", index=bad)
     return Verified(

@@ -1,4 +1,4 @@
-"""One moment of a ledger's file, for reading, without ever writing to it.
+"""One moment of a ledger, for reading, without ever writing to it.
 
 Source: docs/reference/ledger-format.md, "Database".
 Trust: the file is hostile; what is read here was not verified.
@@ -8,24 +8,18 @@ I/O: reads the database; where its folder cannot be written, works on a copy.
 import shutil
 import sqlite3
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from ledger.database import check_file, check_schema, explained
 from ledger.errors import StorageError
+from ledger.paths import LedgerPaths, is_served
 from ledger.verification.verify import EntryRow, HeadRow
 
-__all__ = [
-    "connected",
-    "entries_after",
-    "entries_from_top",
-    "file_of",
-    "heads_after",
-    "heads_from_top",
-    "in_bulk",
-    "snapshot",
-]
+__all__ = ["SQLiteSnapshot", "Snapshot", "connected", "snapshot"]
 
 _SPARE = 256 << 20  # bytes of the disk that a copy leaves
 _MAX_VALUE = 1_000_000  # bytes of one column; ten times what the format allows
@@ -40,33 +34,154 @@ _HEADS = "SELECT size, note, edge FROM tree_heads ORDER BY size LIMIT -1 OFFSET 
 _ENTRIES_AFTER = """
     SELECT idx, stream_id, stream_version, name, CASE WHEN length(entry) <= 65535 THEN entry END
     FROM entries WHERE idx >= ? ORDER BY idx"""
+_PAGE = "SELECT idx, entry FROM entries WHERE idx >= ? ORDER BY idx LIMIT ?"
+_META = "SELECT key, value FROM meta NOT INDEXED LIMIT 3"
+_FIRST_VERSION_OUT_OF_STEP = """
+    SELECT idx FROM (
+        SELECT idx, stream_version, LAG(stream_version)
+            OVER (PARTITION BY stream_id ORDER BY idx) AS before
+        FROM entries NOT INDEXED)
+    WHERE CASE WHEN before IS NULL THEN stream_version > 1 ELSE stream_version <> before + 1 END
+    ORDER BY idx LIMIT 1"""
 _HEADS_AFTER = "SELECT size, note, edge FROM tree_heads WHERE size > ? ORDER BY size"
 
 
-def entries_from_top(
-    connection: sqlite3.Connection, *, skip: int = 0, limit: int = -1
-) -> Iterator[EntryRow]:
-    """Yield rows of entries in their order, having walked over those that are skipped."""
-    return connection.execute(_ENTRIES, (limit, skip))
+class Snapshot(ABC):
+    """One moment of a ledger's tables, in an SQLite file or on a PostgreSQL server.
+
+    Rows are what is stored, of any type and in any number. Errors of the database are its own
+    while rows are iterated; `explained()` makes StorageError of them.
+    """
+
+    path: Path  # the file that error messages name
+    file: Path | None  # an SQLite file, which further processes can open
+
+    @abstractmethod
+    def explained(self) -> AbstractContextManager[None]:
+        """Turn errors of the database into StorageError."""
+
+    @abstractmethod
+    def entries_from_top(self, *, skip: int = 0, limit: int = -1) -> Iterator[EntryRow]:
+        """Yield rows of entries in their order, having walked over those that are skipped."""
+
+    @abstractmethod
+    def heads_from_top(self, *, skip: int = 0) -> Iterator[HeadRow]:
+        """Yield rows of tree heads in their order, having walked over those that are skipped."""
+
+    @abstractmethod
+    def entries_after(self, size: int) -> Iterator[EntryRow]:
+        """Yield rows of entries from this index on, which is looked up: rows may hide from it."""
+
+    @abstractmethod
+    def heads_after(self, size: int) -> Iterator[HeadRow]:
+        """Yield rows of tree heads beyond this size, which is looked up: rows may hide from it."""
+
+    @abstractmethod
+    def page(self, start: int, *, limit: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the indexes and bytes of entries from an index on."""
+
+    @abstractmethod
+    def newest_note(self) -> Any:
+        """Return the newest tree head's note, or None."""
+
+    @abstractmethod
+    def one(self, statement: str, parameters: tuple[Any, ...] = ()) -> Any:
+        """Return the first row that a statement finds, or None."""
+
+    @abstractmethod
+    def meta(self) -> list[tuple[Any, ...]]:
+        """Return the rows of the meta table, or the first three of more."""
+
+    @abstractmethod
+    def first_version_out_of_step(self) -> Any:
+        """Return the first entry that is not the next of its stream, by columns that hold."""
+
+    @contextmanager
+    def in_bulk(self) -> Iterator[None]:
+        """Let rows come faster, if the database can."""
+        yield
 
 
-def heads_from_top(connection: sqlite3.Connection, *, skip: int = 0) -> Iterator[HeadRow]:
-    """Yield rows of tree heads in their order, having walked over those that are skipped."""
-    return connection.execute(_HEADS, (skip,))
+class SQLiteSnapshot(Snapshot):
+    """An SQLite file in a read transaction."""
 
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.connection = connection
 
-def entries_after(connection: sqlite3.Connection, size: int) -> Iterator[EntryRow]:
-    """Yield rows of entries from this index on, which is looked up: rows may hide from it."""
-    return connection.execute(_ENTRIES_AFTER, (size,))
+    @property
+    def file(self) -> Path:  # type: ignore[override]  # read-only
+        """The file that is read, which may be a copy."""
+        return Path(self.connection.execute("PRAGMA database_list").fetchone()[2])
 
+    def explained(self) -> AbstractContextManager[None]:
+        """Turn errors of SQLite into StorageError."""
+        return explained(self.path)
 
-def heads_after(connection: sqlite3.Connection, size: int) -> Iterator[HeadRow]:
-    """Yield rows of tree heads beyond this size, which is looked up: rows may hide from it."""
-    return connection.execute(_HEADS_AFTER, (size,))
+    def entries_from_top(self, *, skip: int = 0, limit: int = -1) -> Iterator[EntryRow]:
+        """Yield rows of entries in their order, having walked over those that are skipped."""
+        return self.connection.execute(_ENTRIES, (limit, skip))
+
+    def heads_from_top(self, *, skip: int = 0) -> Iterator[HeadRow]:
+        """Yield rows of tree heads in their order, having walked over those that are skipped."""
+        return self.connection.execute(_HEADS, (skip,))
+
+    def entries_after(self, size: int) -> Iterator[EntryRow]:
+        """Yield rows of entries from this index on, which is looked up: rows may hide from it."""
+        return self.connection.execute(_ENTRIES_AFTER, (size,))
+
+    def heads_after(self, size: int) -> Iterator[HeadRow]:
+        """Yield rows of tree heads beyond this size, which is looked up: rows may hide from it."""
+        return self.connection.execute(_HEADS_AFTER, (size,))
+
+    def page(self, start: int, *, limit: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the indexes and bytes of entries from an index on."""
+        return self.connection.execute(_PAGE, (start, limit))
+
+    def newest_note(self) -> Any:
+        """Return the newest tree head's note, or None."""
+        row = self.one("SELECT note FROM tree_heads ORDER BY size DESC LIMIT 1")
+        return None if row is None else row[0]
+
+    def one(self, statement: str, parameters: tuple[Any, ...] = ()) -> Any:
+        """Return the first row that a statement finds, or None."""
+        return self.connection.execute(statement, parameters).fetchone()
+
+    def meta(self) -> list[tuple[Any, ...]]:
+        """Return the rows of the meta table, or the first three of more."""
+        return self.connection.execute(_META).fetchall()
+
+    def first_version_out_of_step(self) -> Any:
+        """Return the first entry that is not the next of its stream, by columns that hold."""
+        row = self.one(_FIRST_VERSION_OUT_OF_STEP)
+        return None if row is None else row[0]
+
+    @contextmanager
+    def in_bulk(self) -> Iterator[None]:
+        """Let rows come faster: text is decoded in C, and refused there if it is not UTF-8."""
+        self.connection.text_factory = str
+        self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_IN_BULK)
+        try:
+            yield
+        finally:
+            _take_everything(self.connection)
 
 
 @contextmanager
-def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+def snapshot(paths: LedgerPaths) -> Iterator[Snapshot]:
+    """Yield what is stored, as of one moment."""
+    if is_served(paths):
+        from ledger.verification.server_snapshots import server_snapshot  # noqa: PLC0415 - an extra
+
+        with server_snapshot(paths) as stored:
+            yield stored
+        return
+    with _file_snapshot(paths.database) as connection:
+        yield SQLiteSnapshot(paths.database, connection)
+
+
+@contextmanager
+def _file_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
     """Yield a connection inside of a read transaction."""
     with ExitStack() as stack:
         try:
@@ -96,22 +211,6 @@ def _copy(path: Path, folder: Path) -> None:
             )
         for part in parts:
             shutil.copyfile(part, folder / part.name)
-
-
-@contextmanager
-def in_bulk(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let rows come faster: text is decoded in C, and refused there if it is not UTF-8."""
-    connection.text_factory = str
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_IN_BULK)
-    try:
-        yield
-    finally:
-        _take_everything(connection)
-
-
-def file_of(connection: sqlite3.Connection) -> Path:
-    """Return the file that a snapshot was taken of, which may be a copy."""
-    return Path(connection.execute("PRAGMA database_list").fetchone()[2])
 
 
 @contextmanager

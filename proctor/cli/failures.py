@@ -28,6 +28,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "jinja2": ("Jinja2", "report"),
     "mlflow": ("MLflow", "mlflow"),
     "openai": ("openai", "llm"),
+    "psycopg": ("psycopg", "postgres"),
     "pyarrow": ("pyarrow", "arrow"),
     "safetensors": ("safetensors", "train"),
     "scipy": ("SciPy", "train"),

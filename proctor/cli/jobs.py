@@ -211,7 +211,7 @@ def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool, tune: bool
             "to be recorded: its rules say who may append what"
         )
     paths = LedgerPaths(home.ledger)
-    if paths.database.exists() and paths.vkey.exists():
+    if paths.exist and paths.vkey.exists():
         with open_remembered(home.ledger):
             pass  # it has been verified
 

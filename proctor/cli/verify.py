@@ -58,6 +58,7 @@ app = CommandGroup()
 
 _PROOF = "c2sp.org/tlog-proof@v1\n"
 _DATABASE = b"SQLite format 3\0"
+_STORES = {each.name for each in (LedgerPaths(Path()).database, LedgerPaths(Path()).server)}
 _EVIDENCE = "ledger/evidence/v1\n"
 
 
@@ -98,8 +99,8 @@ def verify(
     The newest tree head of each ledger is remembered: a ledger that is later shown shorter, or
     with another history, fails.
     """
-    if target is not None and target.name == LedgerPaths(target).database.name:
-        target = target.parent  # the database's folder is what is verified
+    if target is not None and target.name in _STORES:
+        target = target.parent  # the folder is what is verified
     place = home if target is None else target
     if place.is_file():
         if head or keep or new or evidence:
@@ -209,7 +210,7 @@ class _Bundle:
 def _check_one_ledger(place: Path) -> None:
     """Refuse a folder in which an honest ledger may hide another, which would be used."""
     homes = (place, place / "ledger")
-    if is_bundle(place) + sum(LedgerPaths(each).database.exists() for each in homes) > 1:
+    if is_bundle(place) + sum(LedgerPaths(each).exist for each in homes) > 1:
         raise ProctorError(f"{place} holds more than one ledger; name the one you mean")
 
 
@@ -221,7 +222,7 @@ def _ledger_in_home(place: Path) -> Path:
 
 def _ledger_in(place: Path) -> Path:
     """Return the ledger's folder in a home, or the folder itself if it is one."""
-    if LedgerPaths(place).database.exists():
+    if LedgerPaths(place).exist:
         return place
     return _ledger_in_home(place)
 
@@ -399,9 +400,7 @@ def _evidence(check: _Ledger | _Bundle, *, kept: str, newest: str) -> Contradict
 def _is_handover(place: Path) -> bool:
     from proctor.handover.folder import is_handover  # noqa: PLC0415 - few need it
 
-    held = is_bundle(place) or any(
-        LedgerPaths(each).database.exists() for each in (place, place / "ledger")
-    )
+    held = is_bundle(place) or any(LedgerPaths(each).exist for each in (place, place / "ledger"))
     return not held and is_handover(place)
 
 

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from contextlib import closing
 from pathlib import Path
 
+from stores import Tables, copy_ledger, database_path, on_server, tables_of
 from threat_scene import Scene
 
 from ledger.errors import LedgerError, VerificationError
@@ -111,7 +112,7 @@ class DatabaseFile(Target):
         shutil.copytree(
             self.scene.ledger, self.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("b*")
         )
-        self.path = LedgerPaths(self.folder).database
+        self.path = database_path(self.folder)
         self.original = self.path.read_bytes()
         self.donor = LedgerPaths(self.scene.earlier).database.read_bytes()
 
@@ -124,6 +125,9 @@ class DatabaseFile(Target):
         )
         if not held.ok:
             raise VerificationError(str(held.error), index=held.index)
+        return self.stored()
+
+    def stored(self) -> list[bytes]:
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as c:
             rows = c.execute("SELECT entry FROM entries NOT INDEXED ORDER BY idx").fetchall()
         return [entry for (entry,) in rows]
@@ -171,34 +175,55 @@ class WriteAheadLog(DatabaseFile):
 
 
 class Rows(DatabaseFile):
-    """Rows of the three tables, changed through SQLite."""
+    """Rows of the three tables, changed in SQL."""
 
     signatures: Signatures = "all"
 
     def prepare(self) -> None:
-        super().prepare()
-        with closing(sqlite3.connect(self.path)) as c:
+        if on_server():
+            self.folder.rmdir()
+            copy_ledger(self.scene.ledger, self.folder, ignore=shutil.ignore_patterns("b*"))
+        else:
+            super().prepare()
+        with tables_of(self.folder) as c:
             self.entries = c.execute("SELECT * FROM entries ORDER BY idx").fetchall()
             self.heads = c.execute("SELECT * FROM tree_heads ORDER BY size").fetchall()
+            self.meta = c.execute("SELECT * FROM meta").fetchall()
         self.restore()
+
+    def stored(self) -> list[bytes]:
+        with tables_of(self.folder) as c:
+            return [
+                entry for (entry,) in c.execute("SELECT entry FROM entries ORDER BY idx").fetchall()
+            ]
+
+    def restore(self) -> None:
+        if not on_server():
+            super().restore()
+            return
+        honest = {"entries": self.entries, "tree_heads": self.heads, "meta": self.meta}
+        with tables_of(self.folder) as c:
+            for table, rows in honest.items():
+                marks = ", ".join("?" * len(rows[0]))
+                c.execute(f"DELETE FROM {table}")
+                c.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
     def mutate(self, rng: random.Random) -> tuple[str, int | None]:
         at = rng.randrange(len(self.entries))
         kind = rng.choice(
             ("entry", "entry", "entry", "column", "delete", "swap", "note", "edge", "meta")
         )
-        with closing(sqlite3.connect(self.path, isolation_level=None)) as c:
-            c.execute("PRAGMA synchronous = OFF")
+        with tables_of(self.folder) as c:
             touched = getattr(self, f"_{kind}")(c, at, rng)
         return kind, touched
 
-    def _entry(self, c: sqlite3.Connection, at: int, rng: random.Random) -> int | None:
+    def _entry(self, c: Tables, at: int, rng: random.Random) -> int | None:
         honest = self.entries[at][4]
         data, _ = garbled(honest, rng)
         c.execute("UPDATE entries SET entry = ? WHERE idx = ?", (data, at))
         return at if data != honest else None
 
-    def _column(self, c: sqlite3.Connection, at: int, rng: random.Random) -> int | None:
+    def _column(self, c: Tables, at: int, rng: random.Random) -> int | None:
         column, value = rng.choice(
             (
                 ("stream_id", rng.randbytes(16)),
@@ -209,30 +234,35 @@ class Rows(DatabaseFile):
         c.execute(f"UPDATE entries SET {column} = ? WHERE idx = ?", (value, at))
         return at
 
-    def _delete(self, c: sqlite3.Connection, at: int, rng: random.Random) -> int | None:
+    def _delete(self, c: Tables, at: int, rng: random.Random) -> int | None:
         c.execute("DELETE FROM entries WHERE idx = ?", (at,))
         return at
 
-    def _swap(self, c: sqlite3.Connection, at: int, rng: random.Random) -> int | None:
+    def _swap(self, c: Tables, at: int, rng: random.Random) -> int | None:
         other = rng.randrange(len(self.entries))
         for to, row in ((at, self.entries[other]), (other, self.entries[at])):
             c.execute("UPDATE entries SET entry = ? WHERE idx = ?", (row[4], to))
         return None if other == at else min(at, other)
 
-    def _note(self, c: sqlite3.Connection, at: int, rng: random.Random) -> None:
+    def _note(self, c: Tables, at: int, rng: random.Random) -> None:
         size, note, _ = rng.choice(self.heads)
         data, _ = garbled(note.encode(), rng)
-        c.execute("UPDATE tree_heads SET note = CAST(? AS TEXT) WHERE size = ?", (data, size))
+        c.execute("UPDATE tree_heads SET note = CAST(? AS TEXT) WHERE size = ?", (text(data), size))
 
-    def _edge(self, c: sqlite3.Connection, at: int, rng: random.Random) -> None:
+    def _edge(self, c: Tables, at: int, rng: random.Random) -> None:
         size, _, edge = rng.choice(self.heads)
         data, _ = garbled(edge, rng)
         c.execute("UPDATE tree_heads SET edge = ? WHERE size = ?", (data, size))
 
-    def _meta(self, c: sqlite3.Connection, at: int, rng: random.Random) -> None:
+    def _meta(self, c: Tables, at: int, rng: random.Random) -> None:
         key, value = rng.choice(c.execute("SELECT * FROM meta").fetchall())
         data, _ = garbled(value.encode(), rng)
-        c.execute("UPDATE meta SET value = CAST(? AS TEXT) WHERE key = ?", (data, key))
+        c.execute("UPDATE meta SET value = CAST(? AS TEXT) WHERE key = ?", (text(data), key))
+
+
+def text(data: bytes) -> bytes | str:
+    """Return bytes that a column of text can be made of: a server's take only UTF-8 without NUL."""
+    return data.decode(errors="replace").replace("\0", "?") if on_server() else data
 
 
 class TextFile(Target):

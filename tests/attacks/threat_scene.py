@@ -17,6 +17,7 @@ from uuid import UUID
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from signed_notes import sign_tree_head
+from stores import copy_ledger, database_path, on_server
 
 from ledger.application import LedgerApplication
 from ledger.blobs import BlobStore
@@ -58,7 +59,7 @@ class Scene:
 
     @property
     def database(self) -> Path:
-        return LedgerPaths(self.ledger).database
+        return database_path(self.ledger)
 
     @property
     def earlier(self) -> Path:
@@ -127,6 +128,8 @@ class Scene:
         for path in self.root.iterdir():
             if path.name in ("earlier", "fork", "other", "open", "open-other"):
                 (root / path.name).symlink_to(path)
+            elif LedgerPaths(path).exist:
+                copy_ledger(path, root / path.name)
             elif path.is_dir():
                 shutil.copytree(path, root / path.name)
             else:
@@ -180,6 +183,8 @@ def cosign(into: SignedRecorder, *, seconds: int, names: Sequence[str]) -> str:
 
 def copy_open(directory: Path, to: Path) -> None:
     """Copy the database with its log, as a kill would leave them."""
+    if on_server():
+        return
     to.mkdir()
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         shutil.copy(directory / name, to)
@@ -200,8 +205,8 @@ def make_scene(root: Path) -> Scene:
         digest = BlobStore(LedgerPaths(scene.ledger).blobs).put(b"weights " * 100)
         writer.batch(1, name=BLOB_NAMED, text=digest)
         cosign(into, seconds=COSIGNED_AT, names=list(WITNESSES))
-    shutil.copytree(scene.ledger, scene.earlier)
-    shutil.copytree(scene.ledger, scene.fork)
+    copy_ledger(scene.ledger, scene.earlier)
+    copy_ledger(scene.ledger, scene.fork)
     with recorder(scene.fork) as into:  # the same key tells another story
         writer = Writer(into)
         for count in (4, 8, 8, 8, 8):

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from signed_notes import sign_tree_head
+from stores import exchange_tables
 from threat_scene import STRANGER, Scene
 from threats import threat
 
@@ -378,13 +379,13 @@ _FORGOTTEN = "a memory does not protect against someone who can write it; keep a
 @threat("memory: deleted, and the ledger rolled back", target="memory", undetected=_FORGOTTEN)
 def memory_deleted(scene: Scene) -> None:
     remembered(scene).unlink()
-    shutil.copy(LedgerPaths(scene.earlier).database, scene.database)
+    exchange_tables(scene.earlier, scene.ledger)
 
 
 @threat("memory: rolled back together with the ledger", target="memory", undetected=_FORGOTTEN)
 def memory_rolled_back(scene: Scene) -> None:
     shutil.copy(only(scene.root / "memory-earlier", "*.json"), remembered(scene))
-    shutil.copy(LedgerPaths(scene.earlier).database, scene.database)
+    exchange_tables(scene.earlier, scene.ledger)
 
 
 @threat("blob: its content changed", target="blob")

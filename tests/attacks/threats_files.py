@@ -13,6 +13,7 @@ from uuid import UUID
 from circular_pages import repeat_first_row
 from loose_entries import Entry, decode_entry, encode_entry
 from signed_notes import sign_tree_head
+from stores import copy_ledger, exchange_tables, on_server, tables_of
 from threat_scene import STRANGER, WITNESSES, Scene
 from threats import threat
 
@@ -52,7 +53,7 @@ def row_of(entry: Entry) -> EntryRow:
 @contextmanager
 def tables(scene: Scene) -> Iterator[Tables]:
     """Give the rows to be changed, then put them in the place of those that are there."""
-    with closing(sqlite3.connect(scene.database)) as c, c:
+    with tables_of(scene.ledger) as c:
         found = Tables(
             c.execute("SELECT * FROM entries ORDER BY idx").fetchall(),
             c.execute("SELECT * FROM tree_heads ORDER BY size").fetchall(),
@@ -65,13 +66,13 @@ def tables(scene: Scene) -> Iterator[Tables]:
 
 
 def run(scene: Scene, *statements: str) -> None:
-    with closing(sqlite3.connect(scene.database)) as c, c:
+    with tables_of(scene.ledger) as c:
         for statement in statements:
             c.execute(statement)
 
 
 def rows_of(directory: Path) -> Tables:
-    with closing(sqlite3.connect(LedgerPaths(directory).database)) as c:
+    with tables_of(directory) as c:
         return Tables(
             c.execute("SELECT * FROM entries ORDER BY idx").fetchall(),
             c.execute("SELECT * FROM tree_heads ORDER BY size").fetchall(),
@@ -147,7 +148,8 @@ def trailing(scene: Scene) -> int:
 
 @threat("an entry of 20 MB")
 def oversized(scene: Scene) -> int:
-    run(scene, f"UPDATE entries SET entry = zeroblob(20000000) WHERE idx = {AT}")
+    with tables_of(scene.ledger) as c:
+        c.execute("UPDATE entries SET entry = ? WHERE idx = ?", (bytes(20_000_000), AT))
     return AT
 
 
@@ -284,18 +286,18 @@ def splice(scene: Scene) -> int:
 
 @threat("an old database restored")
 def put_back(scene: Scene) -> None:
-    shutil.copy(LedgerPaths(scene.earlier).database, scene.database)
+    exchange_tables(scene.earlier, scene.ledger)
 
 
 @threat("the database replaced by another ledger's")
 def exchange_database(scene: Scene) -> None:
-    shutil.copy(LedgerPaths(scene.other).database, scene.database)
+    exchange_tables(scene.other, scene.ledger)
 
 
 @threat("replaced by another ledger, with its vkey and private key")
 def exchange_all(scene: Scene) -> None:
     shutil.rmtree(scene.ledger)
-    shutil.copytree(scene.other, scene.ledger)
+    copy_ledger(scene.other, scene.ledger)
 
 
 @threat("the database deleted")
@@ -498,6 +500,14 @@ def add_table(scene: Scene) -> None:
 
 @threat("a trigger added that deletes what is appended")
 def add_trigger(scene: Scene) -> None:
+    if on_server():
+        run(
+            scene,
+            "CREATE OR REPLACE FUNCTION public.quiet() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN RETURN NULL; END'",
+            "CREATE TRIGGER quiet BEFORE INSERT ON entries EXECUTE FUNCTION public.quiet()",
+        )
+        return
     run(
         scene,
         "CREATE TRIGGER quiet AFTER INSERT ON entries BEGIN "
@@ -516,7 +526,10 @@ def add_view(scene: Scene) -> None:
 
 @threat("application id or schema version changed")
 def pragma(scene: Scene) -> None:
-    run(scene, "PRAGMA user_version = 2")
+    run(
+        scene,
+        "COMMENT ON TABLE meta IS 'version 2'" if on_server() else "PRAGMA user_version = 2",
+    )
 
 
 def page_of(scene: Scene, name: str) -> tuple[int, int]:
@@ -589,9 +602,10 @@ def half(scene: Scene) -> None:
 
 def lay_out_wal(scene: Scene) -> Path:
     """Put the ledger as it was on disk while its newest half was in the log only."""
+    log = scene.database.with_name("ledger.sqlite-wal")
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         shutil.copy(scene.root / "open" / name, scene.ledger / name)
-    return scene.database.with_name("ledger.sqlite-wal")
+    return log
 
 
 @threat("the write-ahead log deleted while it held the newest entries")
@@ -614,7 +628,8 @@ def wal_flipped(scene: Scene) -> None:
 
 @threat("another ledger's write-ahead log")
 def wal_exchanged(scene: Scene) -> None:
-    shutil.copy(scene.root / "open-other" / "ledger.sqlite-wal", lay_out_wal(scene))
+    log = lay_out_wal(scene)
+    shutil.copy(scene.root / "open-other" / log.name, log)
 
 
 @threat(
@@ -628,7 +643,7 @@ def shm(scene: Scene) -> None:
 
 @threat("a rollback journal added, which SQLite would replay")
 def hot_journal(scene: Scene) -> None:
-    path = scene.root / "ledger.sqlite"
+    path = scene.root / scene.database.name
     shutil.copy(LedgerPaths(scene.earlier).database, path)
     run(scene, "PRAGMA journal_mode = DELETE")
     with closing(sqlite3.connect(path, isolation_level=None)) as c:

@@ -1,6 +1,5 @@
 """Attacks by somebody who holds private keys: what signatures cannot stop, and what still does."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from loose_entries import Entry, decode_entry, encode_entry
 from signed_notes import sign_note, sign_tree_head
+from stores import exchange_tables
 from threat_scene import JUDGE, OPERATOR, REVIEWED, ROTATED, STRANGER, WITNESSES, Scene
 from threats import threat
 from threats_files import AT, Tables, row_of, rows_of, tables
@@ -101,7 +101,7 @@ def rewritten(scene: Scene) -> int:
 
 @threat("a fork: another continuation from an earlier tree head", by="key", vague=True)
 def fork(scene: Scene) -> int:
-    shutil.copy(LedgerPaths(scene.fork).database, scene.database)
+    exchange_tables(scene.fork, scene.ledger)
     return len(rows_of(scene.earlier).entries)
 
 

@@ -1,7 +1,6 @@
 """A ledger of some size, as rows, for tests that tamper with it."""
 
 import random
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from eventsourcing.persistence import StoredEvent
+from stores import begun_on_server, tables_of
 
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
@@ -48,6 +48,16 @@ def write_ledger(directory: Path, *, size: int) -> None:
             left -= len(batch)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def store(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Begin ledgers where the option says."""
+    if pytestconfig.getoption("--store") == "sqlite":
+        yield
+        return
+    with begun_on_server():
+        yield
+
+
 @pytest.fixture(scope="session")
 def ledger_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An honest ledger on disk, closed; copy it before you touch it."""
@@ -59,8 +69,7 @@ def ledger_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def ledger_rows(ledger_directory: Path) -> tuple[list[EntryRow], list[HeadRow], str]:
     """The same ledger as rows of entries, rows of tree heads, and vkey."""
-    paths = LedgerPaths(ledger_directory)
-    with closing(sqlite3.connect(paths.database)) as c:
+    with tables_of(ledger_directory) as c:
         entries = c.execute("SELECT * FROM entries ORDER BY idx").fetchall()
         heads = c.execute("SELECT * FROM tree_heads ORDER BY size").fetchall()
-    return entries, heads, paths.vkey.read_text()
+    return entries, heads, LedgerPaths(ledger_directory).vkey.read_text()

@@ -9,7 +9,10 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from stores import on_server
 
+from ledger.application import LedgerApplication
+from ledger.mapper import EventRegistry
 from ledger.verification.reader import open_verified
 from ledger.verification.verified_notes import parse_tree_head
 
@@ -83,6 +86,8 @@ def roots_of(leaves: list[bytes], sizes: set[int]) -> dict[int, bytes]:
 @pytest.mark.parametrize("events", [16_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_eight_writers_and_a_reader_lose_nothing(tmp_path: Path, events: int) -> None:
     directory = tmp_path / "ledger"
+    if on_server():  # where, only this process knows
+        LedgerApplication.open(directory, EventRegistry()).close()
     rng = random.Random(events)
     streams = [UUID(int=rng.getrandbits(128)) for _ in range(WRITERS)]
     writers = {

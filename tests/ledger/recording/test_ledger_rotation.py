@@ -3,10 +3,8 @@
 import os
 import shutil
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
+from stores import database_path, tables_of
 
 from ledger.application import LedgerApplication
 from ledger.bodies import encode_body
@@ -225,7 +224,7 @@ def test_key_that_was_rotated_out_is_rejected(tmp_path: Path) -> None:
     factory.close()
     shutil.copy(paths.key, tmp_path / "new.pem")
     shutil.copy(tmp_path / "old.pem", paths.key)
-    with pytest.raises(KeyFileError, match=r"this key is not in force in ledger\.sqlite"):
+    with pytest.raises(KeyFileError, match="this key is not in force in ledger"):
         open_recorder(tmp_path)
     shutil.copy(tmp_path / "new.pem", paths.key)
     open_recorder(tmp_path)[0].close()
@@ -316,7 +315,7 @@ def test_cosignature_is_added_once_and_the_note_still_holds(tmp_path: Path) -> N
     recorder.add_signature_line(2, line)
     later = sign_cosignature(text, name="test/witness", key=witness, seconds=6)
     recorder.add_signature_line(2, later)  # its first line says more
-    with closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c:
+    with tables_of(tmp_path) as c:
         (note,) = c.execute("SELECT note FROM tree_heads WHERE size = 2").fetchone()
     assert note == head + line
     forged = sign_cosignature("another\n", name="test/witness", key=witness, seconds=5)
@@ -354,7 +353,7 @@ def test_ledger_that_was_cut_under_an_open_recorder_is_rejected(tmp_path: Path) 
     stream = uuid4()
     for version in (1, 2, 3):
         recorder.insert_events([event(version, stream=stream)])
-    with closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c, c:
+    with tables_of(tmp_path) as c:
         c.execute("DELETE FROM entries WHERE idx = 2")
         c.execute("DELETE FROM tree_heads WHERE size = 3")
     with pytest.raises(ConsistencyError, match="does not continue its earlier 3 entries"):
@@ -365,11 +364,11 @@ def test_ledger_that_was_cut_under_an_open_recorder_is_rejected(tmp_path: Path) 
 def test_ledger_whose_file_was_exchanged_under_an_open_recorder_is_rejected(
     tmp_path: Path,
 ) -> None:
-    paths = LedgerPaths(tmp_path)
+    path = database_path(tmp_path)
     factory, recorder = open_recorder(tmp_path)
     recorder.insert_events([event()])
-    shutil.copy(paths.database, tmp_path / "copy")
-    (tmp_path / "copy").replace(paths.database)
+    shutil.copy(path, tmp_path / "copy")
+    (tmp_path / "copy").replace(path)
     with pytest.raises(StorageError, match="the file was replaced by another one"):
         recorder.insert_events([event()])
     factory.close()

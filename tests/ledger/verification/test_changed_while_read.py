@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from eventsourcing.persistence import StoredEvent
 
+from ledger.database import Database
 from ledger.errors import ConsistencyError
 from ledger.paths import LedgerPaths
 from ledger.recorder import SignedRecorder
@@ -104,6 +105,7 @@ def test_tree_head_that_is_changed_after_it_was_verified_is_rejected(tmp_path: P
         pass
     database, signer = open_ledger(LedgerPaths(directory), passphrase=None)
     with closing(database):
+        assert isinstance(database, Database)
         database._connection.execute("PRAGMA synchronous = OFF")  # no power cut is tested here
         recorder = SignedRecorder(database, signer=signer)
         for version in range(2, 12_000):

@@ -13,8 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from loose_entries import Entry, decode_entry, encode_entry
 from signed_notes import sign_note, sign_tree_head
+from stores import database_path, make_tables, tables_of
 
-from ledger.database import create_database
 from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, KeptHeadError, MalformedError, SignatureError
 from ledger.notes import public_bytes, vkey
@@ -282,8 +282,8 @@ def test_stream_with_a_version_out_of_step_is_rejected(
 def written(directory: Path, rows: list[EntryRow], heads: list[HeadRow]) -> Path:
     paths = LedgerPaths(directory)
     paths.vkey.write_text(VKEY)
-    create_database(paths.database, meta={"origin": ORIGIN, "vkey": VKEY})
-    with closing(sqlite3.connect(paths.database)) as c, c:
+    make_tables(directory, meta={"origin": ORIGIN, "vkey": VKEY})
+    with tables_of(directory) as c:
         c.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", rows)
         c.executemany("INSERT INTO tree_heads VALUES (?, ?, ?)", heads)
     return directory
@@ -306,7 +306,7 @@ def test_row_beyond_either_end_is_rejected(tmp_path: Path, index: int, size: int
     rows, heads = forge([b"a", b"b", b"c"])
     written(tmp_path, rows[:size], heads[:size])
     assert check_ledger(tmp_path).ok
-    with closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c, c:
+    with tables_of(tmp_path) as c:
         foreign = (index, UUID(int=2).bytes, 1, "test.event", rows[0][4])
         c.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", foreign)
     report = check_ledger(tmp_path)
@@ -324,7 +324,7 @@ def test_tree_head_beyond_either_end_is_rejected(tmp_path: Path, head_size: int,
     rows, heads = forge([b"a", b"b", b"c"])
     written(tmp_path, rows[:size], heads[:size])
     assert check_ledger(tmp_path).ok
-    with closing(sqlite3.connect(LedgerPaths(tmp_path).database)) as c, c:
+    with tables_of(tmp_path) as c:
         c.execute("INSERT INTO tree_heads VALUES (?, ?, ?)", (head_size, heads[0][1], b""))
     report = check_ledger(tmp_path)
     assert (report.ok, report.error_type) == (False, "ConsistencyError")
@@ -335,7 +335,7 @@ def test_entries_cannot_be_hidden_by_a_tampered_inner_page(
     tmp_path: Path, ledger_directory: Path
 ) -> None:
     shutil.copytree(ledger_directory, tmp_path, dirs_exist_ok=True)
-    path = LedgerPaths(tmp_path).database
+    path = database_path(tmp_path)
     with closing(sqlite3.connect(path)) as c:
         c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page_size,) = c.execute("PRAGMA page_size").fetchone()

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eventsourcing.persistence import StoredEvent
 from signed_notes import sign_tree_head
+from stores import copy_ledger, tables_of
 
 from ledger.entries import AuthorKey
 from ledger.errors import ConsistencyError, ContradictionError, MemoryFileError, VerificationError
@@ -68,8 +68,7 @@ def origin_of(directory: Path) -> str:
 
 
 def copied(source: Path, target: Path) -> Path:
-    shutil.copytree(source, target)
-    return target
+    return copy_ledger(source, target)
 
 
 @pytest.fixture
@@ -104,8 +103,8 @@ def test_only_what_is_new_is_read_again(ledger: Path, memory: Memory) -> None:
     append(ledger, count=3)
     report = news(ledger, memory)
     assert (report.ok, report.size, report.unread) == (True, 8, 5)
-    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
-        c.execute("UPDATE entries SET entry = x'00' WHERE idx = 2")
+    with tables_of(ledger) as c:
+        c.execute("UPDATE entries SET entry = ? WHERE idx = 2", (b"\0",))
     append(ledger, count=1)
     assert news(ledger, memory).ok  # what was verified then is not looked at
     report = whole(ledger, memory)
@@ -169,7 +168,7 @@ def test_ledger_beside_the_remembered_head_is_rejected(
 @both
 def test_emptied_ledger_is_rejected(check: Check, ledger: Path, memory: Memory) -> None:
     assert whole(ledger, memory).ok
-    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+    with tables_of(ledger) as c:
         c.execute("DELETE FROM entries")
         c.execute("DELETE FROM tree_heads")
     report = check(ledger, memory)
@@ -181,14 +180,14 @@ def test_emptied_ledger_is_rejected(check: Check, ledger: Path, memory: Memory) 
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE entries SET entry = zeroblob(90) WHERE idx = 6",
+        "UPDATE entries SET entry = substr(entry, 2) WHERE idx = 6",
         "UPDATE entries SET name = 'test.other' WHERE idx = 6",
         "UPDATE entries SET stream_version = 70 WHERE idx = 6",
         "DELETE FROM entries WHERE idx = 6",
         "DELETE FROM entries WHERE idx = 7",
         "DELETE FROM tree_heads WHERE size = 8",
         "UPDATE tree_heads SET note = replace(note, '8', '9') WHERE size = 8",
-        "UPDATE tree_heads SET edge = zeroblob(32) WHERE size = 8",
+        "UPDATE tree_heads SET edge = substr(edge, 2) WHERE size = 8",
         "UPDATE tree_heads SET note = 'no note' WHERE size = 8",
         "UPDATE meta SET value = 'another' WHERE key = 'vkey'",
     ],
@@ -200,7 +199,7 @@ def test_tampering_after_the_remembered_head_is_rejected(
     assert whole(ledger, memory).ok
     append(ledger, count=3)
     honest = copied(ledger, ledger.with_name("honest"))
-    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+    with tables_of(ledger) as c:
         c.execute(statement)
     report = check(ledger, memory)
     assert not report.ok
@@ -213,10 +212,10 @@ def test_version_that_skips_after_the_remembered_head_is_rejected(
     check: Check, ledger: Path, memory: Memory
 ) -> None:
     assert whole(ledger, memory).ok
-    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+    with tables_of(ledger) as c:
         c.execute("UPDATE entries SET stream_version = 8 WHERE idx = 4")
     append(ledger, count=1, first=9)  # the recorder believes its columns
-    with closing(sqlite3.connect(LedgerPaths(ledger).database)) as c, c:
+    with tables_of(ledger) as c:
         c.execute("UPDATE entries SET stream_version = 5 WHERE idx = 4")
     report = check(ledger, memory)
     assert (report.ok, report.index) == (False, 5)
@@ -451,7 +450,7 @@ def test_key_that_others_can_read_is_rejected(ledger: Path, memory: Memory, mode
 
 def change_body(directory: Path, index: int) -> None:
     """Change a letter of an entry, past SQLite's own checks."""
-    with closing(sqlite3.connect(LedgerPaths(directory).database)) as c, c:
+    with tables_of(directory) as c:
         (entry,) = c.execute("SELECT entry FROM entries WHERE idx = ?", (index,)).fetchone()
         changed = entry.replace(b"body", b"lies")
         assert changed != entry

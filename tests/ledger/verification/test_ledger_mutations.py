@@ -1,18 +1,15 @@
 """Two thousand random mutations of stored events, each told with its index."""
 
 import random
-import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from loose_entries import Entry, decode_entry, encode_entry
+from stores import copy_ledger, tables_of
 
 from ledger.entries import entry_hash
 from ledger.errors import ConsistencyError, VerificationError
-from ledger.paths import LedgerPaths
 from ledger.verification.reader import check_ledger
 from ledger.verification.states import State
 from ledger.verification.vectorized import MismatchError, verify_segment
@@ -128,12 +125,12 @@ def test_mutation_of_the_file_is_rejected(
     mutate: Mutation, ledger_directory: Path, tmp_path: Path
 ) -> None:
     honest = tmp_path / "honest"
-    shutil.copytree(ledger_directory, honest)
+    copy_ledger(ledger_directory, honest)
     rng = random.Random(mutate.__name__)
     for trial in range(MUTATIONS_ON_DISK):
         directory = tmp_path / f"mutated-{trial}"
-        shutil.copytree(ledger_directory, directory)
-        with closing(sqlite3.connect(LedgerPaths(directory).database)) as c, c:
+        copy_ledger(ledger_directory, directory)
+        with tables_of(directory) as c:
             rows = c.execute("SELECT * FROM entries ORDER BY idx").fetchall()
             expected = mutate(rows, rng)
             c.execute("DELETE FROM entries")

@@ -49,7 +49,7 @@ def test_ledger_with_rotation_in_a_folder_that_is_no_text_is_divided_alike(
     key = read_vkey(LedgerPaths(directory).vkey)
     done: list[Segment] = []
     for processes in (1, 3):
-        with snapshot(LedgerPaths(directory).database) as connection:
+        with snapshot(LedgerPaths(directory)) as connection:
             done.append(verify_whole(connection, vkey=key, processes=processes))
     one, many = done
     assert one.start == State() != many.start

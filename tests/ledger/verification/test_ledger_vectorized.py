@@ -518,7 +518,7 @@ def test_ledger_is_divided_among_processes(
     directory = written(tmp_path / "ledger", sealed(HONEST))
     kept = sealed(HONEST, batch=5)[1]
     expected = one_by_one(sealed(HONEST)).state
-    with snapshot(LedgerPaths(directory).database) as connection:
+    with snapshot(LedgerPaths(directory)) as connection:
         last = verify_whole(connection, vkey=VKEY, signatures=signatures, processes=processes)
     assert last.end == expected
     assert (last.start.size > 0) == (processes > 1)
@@ -612,7 +612,7 @@ def test_versions_of_more_streams_than_fit_are_asked_of_the_database(
 ) -> None:
     monkeypatch.setattr(vectorized, "_MAX_STREAMS", 2)
     directory = written(tmp_path / "honest", sealed(HONEST))
-    with snapshot(LedgerPaths(directory).database) as connection:
+    with snapshot(LedgerPaths(directory)) as connection:
         assert verify_whole(connection, vkey=VKEY).versions.overflowed
     entries = [unsigned(data) for data in HONEST]
     entries[50] = entries[50][:25] + (99).to_bytes(8, "big") + entries[50][33:]

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from circular_pages import repeat_first_row
+from stores import database_path
 from threat_scene import Scene, Writer, make_scene, recorder
-from threats import DETECTORS, THREATS, Threat, carry_out, detected
+from threats import DETECTORS, THREATS, Threat, asked, carry_out, detected
 from threats_page import PAGE, rendered
 from threats_tasks import TASK_THREATS, TaskThreat
 
 from ledger.errors import LedgerError
-from ledger.paths import LedgerPaths
 from ledger.verification.reader import check_ledger
 
 # What is asked of each target when nothing is left out: all that matters is found by it.
@@ -41,7 +41,7 @@ def test_honest_ledger_is_accepted_by_every_detector(
     scene: Scene, target: str, tmp_path: Path
 ) -> None:
     copy = scene.copy(tmp_path / "copy")
-    for name, detector in DETECTORS[target].items():
+    for name, detector in asked(target).items():
         assert detected(detector, copy) is None, name
 
 
@@ -55,7 +55,10 @@ def test_threat_is_rejected(threat: Threat, scene: Scene, tmp_path: Path) -> Non
     else:
         assert found is not None
         assert threat.vague or outcome.index in (None, found.index)
-    assert outcome.row == rows_of_the_page()[threat.name]
+    cells = rows_of_the_page()[threat.name].removesuffix(" |").split(" | ")
+    if len(outcome.found) < len(cells) - 1:  # without the second verifier, which reads files only
+        del cells[1 + list(DETECTORS[threat.target]).index("second verifier")]
+    assert outcome.row == f"{' | '.join(cells)} |"
 
 
 def test_page_lists_the_threats_and_nothing_else() -> None:
@@ -79,7 +82,7 @@ def test_table_without_end_is_rejected(table: str, tmp_path: Path) -> None:
         Writer(into).batch(2)
         Writer(into).batch(1)
     assert check_ledger(tmp_path).ok
-    repeat_first_row(LedgerPaths(tmp_path).database, table)
+    repeat_first_row(database_path(tmp_path), table)
     assert check_ledger(tmp_path).error_type == "ConsistencyError"
     with recorder(tmp_path) as into, pytest.raises(LedgerError, match=r"damaged|do not match"):
         Writer(into).batch(1)

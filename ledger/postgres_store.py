@@ -1,0 +1,440 @@
+"""A ledger's tables on a PostgreSQL server: settings, schema, transactions, errors in plain words.
+
+Whoever appends holds an advisory lock from the first statement to the commit and takes the index
+from the newest tree head, so indexes have no gaps and appear in their order: a reader that follows
+them misses none. The keys of the tables refuse what is appended without that lock.
+
+Source: docs/reference/ledger-format.md, "PostgreSQL"; PostgreSQL 15, "Explicit Locking" and "COPY";
+libpq, "Connection Strings". Import it only where a ledger is on a server: it needs psycopg.
+Trust: as of a file, what is read is for a verifier to judge.
+I/O: the server; the file that names it.  Units: seconds.
+"""
+
+import hashlib
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from threading import Lock
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.pq import TransactionStatus
+
+from ledger.database import explained
+from ledger.errors import ConflictError, EncodingError, StorageError
+from ledger.files import create_exclusively, read_text
+from ledger.store import EntryColumns
+
+__all__ = [
+    "PostgresStore",
+    "ServerSettings",
+    "connect",
+    "explained_server",
+    "join_server",
+    "on_server",
+]
+
+_SCHEMA = "ledger"  # unless POSTGRES_SCHEMA names another
+_CONNECT_TIMEOUT = 10
+_LOCK_TIMEOUT = 30
+_STUCK = 10  # a client that is silent in a transaction, holding the lock, is cut off
+_PATIENCE = 30.0  # for a server that was lost to come back
+_PAUSE = 0.2
+_MAX_FILE = 10_000  # bytes of the file that names a server
+_PREFIX = "POSTGRES_"
+_OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+_T = TypeVar("_T")
+
+_TABLES = (
+    "CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL)",
+    "CREATE TABLE entries (idx bigint PRIMARY KEY, stream_id bytea NOT NULL,"
+    " stream_version bigint NOT NULL, name text NOT NULL, entry bytea NOT NULL,"
+    " UNIQUE (stream_id, stream_version))",
+    "CREATE TABLE tree_heads (size bigint PRIMARY KEY, note text NOT NULL, edge bytea NOT NULL)",
+    "COMMENT ON TABLE meta IS 'a ledger of Proctor, version 1'",
+)
+_MADE = [  # what _FOUND finds where these were made
+    "comment a ledger of Proctor, version 1",
+    "entries PRIMARY KEY (idx)",
+    "entries UNIQUE (stream_id, stream_version)",
+    "entries.entry bytea true",
+    "entries.idx bigint true",
+    "entries.name text true",
+    "entries.stream_id bytea true",
+    "entries.stream_version bigint true",
+    "meta PRIMARY KEY (key)",
+    "meta.key text true",
+    "meta.value text true",
+    "tree_heads PRIMARY KEY (size)",
+    "tree_heads.edge bytea true",
+    "tree_heads.note text true",
+    "tree_heads.size bigint true",
+]
+# Any other relation, column, constraint, trigger or rule of the schema adds a row. So do tables
+# that are not written to the server's log: a crash would empty them.
+_FOUND = """
+    WITH space AS (SELECT to_regnamespace(%s)::oid AS oid),
+    tables AS (SELECT c.* FROM pg_class c JOIN space ON c.relnamespace = space.oid
+               WHERE c.relkind NOT IN ('i', 't'))
+    SELECT t.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+        || ' ' || a.attnotnull
+        FROM tables t JOIN pg_attribute a ON a.attrelid = t.oid
+        WHERE a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL SELECT t.relname || ' ' || pg_get_constraintdef(k.oid)
+        FROM tables t JOIN pg_constraint k ON k.conrelid = t.oid WHERE k.contype <> 'n'
+    UNION ALL SELECT t.relname || ' is no plain table' FROM tables t
+        WHERE t.relkind <> 'r' OR t.relpersistence <> 'p' OR t.relrowsecurity OR t.relispartition
+    UNION ALL SELECT t.relname || ' trigger ' || g.tgname
+        FROM tables t JOIN pg_trigger g ON g.tgrelid = t.oid WHERE NOT g.tgisinternal
+    UNION ALL SELECT t.relname || ' rule ' || r.rulename
+        FROM tables t JOIN pg_rewrite r ON r.ev_class = t.oid
+    UNION ALL SELECT 'comment ' || coalesce(obj_description(t.oid, 'pg_class'), '')
+        FROM tables t WHERE t.relname = 'meta'"""
+
+_REMEDIES: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (errors.DiskFull, "Nothing of this batch was written; free some space on the server's disk"),
+    (
+        errors.LockNotAvailable,
+        f"Another process has held the ledger for {_LOCK_TIMEOUT} s; try again later",
+    ),
+    (errors.InsufficientPrivilege, "Let the owner of the database grant it to this user"),
+    (errors.ReadOnlySqlTransaction, "This is a standby, or read-only; connect to the primary"),
+    (errors.UndefinedTable, "Somebody has removed it; restore the database from a copy"),
+    (errors.DataCorrupted, "The database is damaged; restore it from a copy"),
+    (errors.IndexCorrupted, "The database is damaged; restore it from a copy"),
+)
+_CONNECT_REMEDIES = (  # parts of the server's and libpq's messages
+    ("password", "set POSTGRES_PASSWORD, or put the password into ~/.pgpass"),
+    ("authentication failed", "check POSTGRES_USER and the server's pg_hba.conf"),
+    ("database", "check POSTGRES_DBNAME, or make the database with createdb"),
+    ("role", "check POSTGRES_USER, or make the user with createuser"),
+    ("", "check that the server runs, POSTGRES_HOST and POSTGRES_PORT"),
+)
+_COPY_START = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
+_COPY_END = b"\xff\xff"
+_FIELDS = struct.Struct(">hiqi16siqi")  # five fields; idx, stream_id, stream_version, name's length
+
+
+class _LostError(StorageError):
+    """The connection is gone; what was being done may be done again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Where a ledger is: the eventsourcing library's settings, POSTGRES_ and these in capitals."""
+
+    dbname: str
+    host: str = ""  # empty: as libpq chooses, from PGHOST or its default
+    port: str = ""
+    user: str = ""
+    schema: str = _SCHEMA
+    password: str = field(default="", repr=False, compare=False)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Self | None:
+        """Return what these variables say, or None if they name no database."""
+        said = {each.name: env.get(_PREFIX + each.name.upper()) for each in fields(cls)}
+        return (
+            cls(**{name: value for name, value in said.items() if value})
+            if said["dbname"]
+            else None
+        )
+
+    @classmethod
+    def of_ledger(cls, path: Path, *, given: Self | None) -> Self:
+        """Return where the ledger is that this file names, or that is given, if there is no file.
+
+        The password is never in the file. Raises StorageError if the two are at odds.
+        """
+        try:
+            with explained(path):
+                lines = read_text(path, most=_MAX_FILE).splitlines()
+        except StorageError as e:
+            if not isinstance(e.__cause__, FileNotFoundError):
+                raise
+            if given is None:
+                raise StorageError("set POSTGRES_DBNAME to the ledger's database") from None
+            return given
+        said = dict(line.partition("=")[::2] for line in lines if line.strip())
+        stored = cls.from_env({name.strip(): value.strip() for name, value in said.items()})
+        if stored is None or not all(name.strip().startswith(_PREFIX) for name in said):
+            raise StorageError(
+                f"{path}: this file does not name a database; it has lines such as "
+                "POSTGRES_DBNAME=proctor"
+            )
+        if given is not None and given != stored:
+            raise StorageError(
+                f"{path}: this ledger is in {stored}, and the environment names {given}; unset "
+                "POSTGRES_DBNAME and the others, or edit the file if the database has moved"
+            )
+        password = (given.password if given else "") or os.environ.get("POSTGRES_PASSWORD", "")
+        return cls(**{**vars(stored), "password": password})
+
+    def keep(self, path: Path) -> None:
+        """Write the file that names this place, unless it is there."""
+        lines = [
+            f"{_PREFIX}{each.name.upper()}={getattr(self, each.name)}\n"
+            for each in fields(self)
+            if each.name != "password" and getattr(self, each.name)
+        ]
+        with explained(path):
+            create_exclusively(path, "".join(lines).encode(), mode=0o644)
+
+    def __str__(self) -> str:
+        where = f" at {self.host or 'localhost'}{self.port and ':'}{self.port}" if self.host else ""
+        return f"schema {self.schema!r} of the PostgreSQL database {self.dbname!r}{where}"
+
+
+class PostgresStore:
+    """One connection to a server, shared by the threads of this process.
+
+    A connection that is lost is made anew, and the transaction done again: a server that restarts
+    costs its clients the time that it takes.
+    """
+
+    def __init__(self, path: Path, settings: ServerSettings) -> None:
+        """Connect; `path` is the file that names the server, or will."""
+        self.path = path
+        self.settings = settings
+        self._lock = Lock()  # held through a transaction: threads take turns
+        self._closed = False
+        self._key = _lock_key(settings.schema)
+        self._connection = connect(path, settings)
+
+    def begun(self) -> bool:
+        """Tell whether there is a ledger; raise StorageError if there is something else."""
+        return self.run(lambda rows: _is_begun(rows, self.settings), write=False)
+
+    def create(self, *, meta: Mapping[str, str]) -> None:
+        """Make an empty ledger; if another process was faster, leave its own."""
+
+        def make(rows: "_Rows") -> None:  # alone: two that make the same table fail
+            if _is_begun(rows, self.settings):
+                return
+            name = sql.Identifier(self.settings.schema)
+            rows.connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+            for statement in _TABLES:
+                rows.execute(statement)
+            for item in meta.items():
+                rows.execute("INSERT INTO meta VALUES (?, ?)", item)
+
+        self.run(make, write=True)
+
+    def meta(self, key: str) -> str:
+        """Return a row of the meta table."""
+        row = self.run(
+            lambda rows: rows.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone(),
+            write=False,
+        )
+        if row is None:
+            raise StorageError(
+                f"{self.path}: the {key} is missing; restore the database from a copy"
+            )
+        return str(row[0])
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator["_Rows"]:
+        """Run a block all or nothing; a writer keeps other writers out from its first line."""
+        with self._lock, explained_server(self.path, lambda: self._connection):
+            if self._closed:
+                raise StorageError(f"{self.path}: the ledger is closed")
+            if self._connection.closed:
+                self._connection = connect(self.path, self.settings, again=True)
+            connection = self._connection
+            try:
+                if write:  # first of all: the snapshot of what follows must not be older
+                    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._key,))
+                else:
+                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                yield _Rows(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                _roll_back(connection)
+                raise
+
+    def run(self, work: Callable[["_Rows"], _T], *, write: bool) -> _T:
+        """Do some work in a transaction; again, on a new connection, whenever one was lost."""
+        until = None
+        while True:
+            try:
+                with self.transaction(write=write) as rows:
+                    return work(rows)
+            except _LostError as e:
+                until = until or time.monotonic() + _PATIENCE
+                if time.monotonic() >= until:
+                    raise StorageError(
+                        f"{e}; the server did not come back within {_PATIENCE:.0f} s. A batch that "
+                        "was being written is stored completely or not at all"
+                    ) from e
+                time.sleep(_PAUSE)
+
+    def stamp(self, rows: Any) -> object:
+        """Return the newest tree head, which is another after each append."""
+        found = rows.execute("SELECT size, note FROM tree_heads ORDER BY size DESC LIMIT 1")
+        return found.fetchone() or ()
+
+    def add_entries(self, rows: Any, entries: Sequence[EntryColumns]) -> None:
+        """Insert entries, in the binary form of COPY: a quarter of the time of as many INSERTs."""
+        with rows.connection.cursor().copy("COPY entries FROM STDIN (FORMAT BINARY)") as copy:
+            copy.write(_copied(entries))
+
+    def close(self) -> None:
+        """Close the connection; a second time does nothing."""
+        with self._lock:
+            self._closed = True
+            self._connection.close()
+
+
+class _Rows:
+    """A connection in a transaction, for statements with `?` where psycopg wants `%s`."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self.connection = connection
+
+    def execute(self, statement: str, parameters: tuple[Any, ...] = (), /) -> "psycopg.Cursor[Any]":
+        cursor = self.connection.cursor(binary=True)
+        return cursor.execute(statement.replace("?", "%s").encode(), parameters)
+
+
+def on_server(path: Path, *, given: ServerSettings | None) -> PostgresStore:
+    """Connect to the server that this file names, or that is given, if there is no such file."""
+    return PostgresStore(path, ServerSettings.of_ledger(path, given=given))
+
+
+def join_server(path: Path, env: Mapping[str, str]) -> None:
+    """Have a file name the server that the environment names, if there is a ledger on it."""
+    with closing(on_server(path, given=ServerSettings.from_env(env))) as store:
+        if store.begun():
+            with explained(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            store.settings.keep(path)
+
+
+def connect(
+    path: Path, settings: ServerSettings, *, again: bool = False
+) -> "psycopg.Connection[Any]":
+    """Connect to the server; raise StorageError, which says what to check."""
+    said = {key: value for key, value in vars(settings).items() if value and key != "schema"}
+    try:
+        connection = psycopg.connect(
+            **said,
+            autocommit=True,  # BEGIN is ours
+            client_encoding="UTF8",
+            connect_timeout=_CONNECT_TIMEOUT,
+            application_name="proctor",
+            keepalives_idle=30,
+        )
+    except psycopg.Error as e:
+        text = _plain(e)
+        remedy = next(remedy for part, remedy in _CONNECT_REMEDIES if part in text)
+        lost = _LostError if again else StorageError
+        raise lost(f"{path}: no connection to {settings}: {text}; {remedy}") from e
+    try:
+        with explained_server(path, lambda: connection):
+            _prepare(connection, path, settings)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: "psycopg.Connection[Any]", path: Path, settings: ServerSettings) -> None:
+    connection.execute(
+        sql.SQL(
+            "SET search_path = {}, pg_temp; SET lock_timeout = {}; "
+            "SET idle_in_transaction_session_timeout = {}"
+        ).format(sql.Identifier(settings.schema), f"{_LOCK_TIMEOUT}s", f"{_STUCK}s")
+    )
+    # An acknowledged batch is on the disk, whatever is the default here.
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'"
+    )
+    if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+        raise StorageError(
+            f"{path}: the database has the encoding {encoding}; make it with the encoding UTF8"
+        )
+
+
+def _is_begun(rows: _Rows, settings: ServerSettings) -> bool:
+    found = rows.connection.execute(_FOUND, (_quoted(settings.schema),)).fetchall()
+    if not found:
+        return False
+    if sorted(text for (text,) in found) != _MADE:
+        raise StorageError(
+            f"{settings} has tables, but not those of a ledger of this version; set "
+            "POSTGRES_SCHEMA to another name, or restore the database from a copy"
+        )
+    return True
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _lock_key(schema: str) -> int:
+    digest = hashlib.sha256(f"ledger/postgres/{schema}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _copied(entries: Sequence[EntryColumns]) -> bytes:
+    parts = [_COPY_START]
+    for index, stream, version, name, entry in entries:
+        text = name.encode()
+        parts += (
+            _FIELDS.pack(5, 8, index, 16, stream, 8, version, len(text)),
+            text,
+            len(entry).to_bytes(4, "big"),
+            entry,
+        )
+    parts.append(_COPY_END)
+    return b"".join(parts)
+
+
+def _roll_back(connection: "psycopg.Connection[Any]") -> None:
+    """End a transaction that failed; where that does not work either, end the connection."""
+    with suppress(psycopg.Error):
+        if connection.info.transaction_status in (
+            TransactionStatus.INTRANS,
+            TransactionStatus.INERROR,
+        ):
+            connection.execute("ROLLBACK")
+        if connection.info.transaction_status == TransactionStatus.IDLE:
+            return
+    connection.close()
+
+
+@contextmanager
+def explained_server(
+    path: Path, connection: Callable[[], "psycopg.Connection[Any]"]
+) -> Iterator[None]:
+    """Turn errors of the server into the ledger's own."""
+    try:
+        yield
+    except errors.UniqueViolation as e:
+        raise ConflictError(
+            f"{path}: another writer has appended to this stream ({_plain(e)}); load it again and "
+            "retry"
+        ) from e
+    except (errors.CharacterNotInRepertoire, errors.UntranslatableCharacter) as e:
+        raise EncodingError(f"PostgreSQL cannot store an event name with a NUL: {_plain(e)}") from e
+    except psycopg.Error as e:
+        if connection().closed:
+            raise _LostError(f"{path}: the connection to the server was lost: {_plain(e)}") from e
+        remedy = next(
+            (remedy for kind, remedy in _REMEDIES if isinstance(e, kind)),
+            "Check the server's log",
+        )
+        raise StorageError(f"{path}: {_plain(e)}. {remedy}") from e
+
+
+def _plain(error: psycopg.Error) -> str:
+    """Return a message as one line, without where it is in our statement."""
+    text = error.diag.message_primary or str(error)
+    return " ".join(text.split()).rpartition("FATAL: ")[2].strip().rstrip(".") or "no reason given"
