@@ -67,10 +67,13 @@ def write_proof(ledger: VerifiedLedger, index: int) -> str:
     return write_proofs(ledger, [index])
 
 
-def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
+def write_proofs(
+    ledger: VerifiedLedger, indexes: Collection[int], *, most: int = _MAX_PROOFS
+) -> str:
     """Return the files that prove these entries, one after the other, all under one tree head.
 
-    Which head that is, and what is raised: as in write_proof().
+    Which head that is, and what is raised: as in write_proof(). `most` is how many files the text
+    may hold, as in open_proofs().
     """
     wanted = sorted(set(indexes))
     for index in wanted:
@@ -102,7 +105,7 @@ def write_proofs(ledger: VerifiedLedger, indexes: Collection[int]) -> str:
         format_proof(note, index=index, proof=proof, extra=join_sized([found[index], *tail]))
         for index, proof in zip(wanted, proofs, strict=True)
     )
-    open_proofs(text, vkey=ledger.vkey)  # what is handed out holds
+    open_proofs(text, vkey=ledger.vkey, most=most)  # what is handed out holds
     return text
 
 
@@ -147,16 +150,16 @@ def open_proof(text: str, *, vkey: str) -> ProvedEntry:
     return ProvedEntry(entry=entry, head=head, rotations=rotations)
 
 
-def open_proofs(text: str, *, vkey: str) -> tuple[ProvedEntry, ...]:
+def open_proofs(text: str, *, vkey: str, most: int = _MAX_PROOFS) -> tuple[ProvedEntry, ...]:
     """Return the entries that several files, one after the other, prove to be in one tree.
 
     They are in ascending order, each once. Raises what open_proof() does, and ConsistencyError
     for entries that are out of order, or under several tree heads.
     """
     start = f"{_TITLE}\n"
-    parts = text.split(f"\n{start}", _MAX_PROOFS)
-    if not text.startswith(start) or len(parts) > _MAX_PROOFS:
-        raise MalformedError(f"the file must hold 1 to {_MAX_PROOFS} tlog-proofs")
+    parts = text.split(f"\n{start}", most)
+    if not text.startswith(start) or len(parts) > most:
+        raise MalformedError(f"the file must hold 1 to {most} tlog-proofs")
     files = [parts[0], *(start + part for part in parts[1:])]
     files = [f"{file}\n" for file in files[:-1]] + files[-1:]
     proved = tuple(open_proof(file, vkey=vkey) for file in files)

@@ -42,6 +42,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.reading",
         "Show a run: curves, rules, decisions, verdict.",
     ),
+    "report": (
+        "proctor.cli.report",
+        "Write a report as one HTML file, which needs no network and can be verified.",
+    ),
     "replay": (
         "proctor.cli.reading",
         "Print the events of a run or a campaign, or execute it again from its events.",

@@ -1,4 +1,4 @@
-"""`proctor verify`: a ledger, bundle, proof, lineage, evidence or model, as the target is.
+"""`proctor verify`: a ledger, bundle, report, proof, lineage, evidence or model, as the target is.
 
 Exit code 0: what was given holds, and no entry of it is suspect. 1: it does not, or some are.
 """
@@ -36,6 +36,7 @@ from ledger.witnessing.evidence import (
 )
 from ledger.witnessing.quorum import Quorum, WitnessedHeads, read_quorum, witnessed_heads
 from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_text, read_vkey_file
 from proctor.cli.options import HOME, HomeOption, MaxBlobBytesOption, VkeyOption
 from proctor.errors import ProctorError
@@ -67,7 +68,8 @@ def verify(
     target: Annotated[
         Path | None,
         typer.Argument(
-            help="Home, bundle, model of `attest`, proof, lineage or evidence; by default --home."
+            help="Home, bundle, model of `attest`, report, proof, lineage or evidence; by default "
+            "--home."
         ),
     ] = None,
     vkey: VkeyOption = None,
@@ -451,16 +453,21 @@ def _verify_handover(folder: Path, *, vkey: str | None, policy: Path | None) -> 
 
 def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
     with path.open("rb") as file:
-        if file.read(len(_DATABASE)) == _DATABASE:
-            name = LedgerPaths(path).database.name
-            raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
+        start = file.read(len(_DATABASE))
+    if start == _DATABASE:
+        name = LedgerPaths(path).database.name
+        raise ProctorError(f"{path} is a database; name its folder, where it is called {name}")
+    if start.startswith(b"<!DOCTYPE html>"):
+        return _verify_report(path, vkey=vkey, policy=policy)
     text = read_text(path)
     if text.startswith(_EVIDENCE):
         return _verify_evidence(text, path=path, vkey=read_vkey_file(vkey))
     from judge.lineage.files import TITLE, OpenedLineage, open_lineage  # noqa: PLC0415 - takes long
 
     if not text.startswith((_PROOF, TITLE)):
-        raise ProctorError(f"{path} is neither a tlog-proof, a lineage nor an evidence file")
+        raise ProctorError(
+            f"{path} is neither a report, a tlog-proof, a lineage nor an evidence file"
+        )
     key = read_vkey_file(vkey)
     if key is None:
         raise ProctorError(f"{path} is a proof, which needs the ledger's public key: give --vkey")
@@ -482,6 +489,53 @@ def _verify_file(path: Path, *, vkey: Path | None, policy: Path | None) -> Outpu
     if isinstance(opened, OpenedLineage):
         return _lineage_held(opened, witnessed)
     return _proof_held(opened, witnessed)
+
+
+def _verify_report(path: Path, *, vkey: Path | None, policy: Path | None) -> Output:
+    """Make a report again from its proved entries, and compare the two."""
+    key = read_vkey_file(vkey)
+    if key is None:
+        raise ProctorError(f"{path} is a report, which needs the ledger's public key: give --vkey")
+    require_extra("report")
+    from proctor.reports.checks import check_report  # noqa: PLC0415 - loads DuckDB, and an extra
+
+    quorum = None if policy is None else read_quorum(policy)
+    try:
+        checked = check_report(path, vkey=key)
+        if quorum is not None:
+            quorum.verify_log(key)
+            quorum.verify(checked.source.head.note)
+        _hold_against_memory(checked.source.proved[0])
+    except VerificationError as e:
+        return _refused(e)
+    source, subject = checked.source, checked.source.subject
+    about = (
+        f"{subject.kind} {subject.id}: {len(source.proved)} entries of {source.head.size} in "
+        f"{words(source.head.origin)}"
+    )
+
+    def tell() -> None:
+        if checked.altered:
+            console.print(
+                f"[red]altered[/]: the report is not what its proved entries say, {about}"
+            )
+        elif checked.unchecked:
+            console.print(f"[yellow]not checked[/]: {words(checked.unchecked)}; {about}")
+        else:
+            console.print(f"[green]held[/]: the whole report follows from {about}")
+        for each in checked.altered:
+            console.print(f"  {words(each)}")
+
+    told = {
+        "ok": checked.ok,
+        "kind": subject.kind,
+        "subject": subject.id,
+        "entries": len(source.proved),
+        "size": source.head.size,
+        "altered": checked.altered,
+        "unchecked": checked.unchecked,
+    }
+    return Output(told, tell, found=not checked.ok)
 
 
 def _lineage_held(opened: "OpenedLineage", witnessed: str) -> Output:

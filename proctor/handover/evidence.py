@@ -25,7 +25,7 @@ from ledger.verification.rotations import vkeys_along
 from ledger.verification.verified_entries import VerifiedEntry, verify_author
 from ledger.verification.verified_notes import ECDSA, ED25519, TreeHead, parse_vkey
 
-__all__ = ["Decision", "Evidence", "evidence_of", "pick"]
+__all__ = ["Decision", "Evidence", "evidence_of", "pick", "verify_authors"]
 
 _MAX_DECIDED = 600  # events of decisions that are proved; the first ones
 _DECIDED = (
@@ -99,6 +99,33 @@ def evidence_of(proved: Sequence[ProvedEntry], *, vkey: str) -> "Evidence":
     return evidence
 
 
+def verify_authors(entries: Iterable[VerifiedEntry], *, origin: str, vkeys: Sequence[str]) -> None:
+    """Raise VerificationError unless each signed entry is signed by a key that was granted.
+
+    `vkeys` are the ledger's own, oldest first.
+    """
+    stream = authority_stream(origin)
+    known = {_key_id(vkey, "ledger"): ("ledger", vkey) for vkey in vkeys}
+    for entry in entries:
+        author = entry.author
+        if author is not None:
+            role, vkey = known.get(author.key_id, ("", ""))
+            if role != author.role:
+                raise SignatureError(f"entry {entry.index} is signed by a key without a grant")
+            public_key = parse_vkey(vkey, type=ED25519).public_key
+            verify_author(entry, origin=origin, public_key=public_key)
+        if entry.name == "key.granted":
+            body = readable_body(entry.body) or {}
+            if (
+                entry.stream_id != stream
+                or author is None
+                or author.role not in ("ledger", "operator")
+            ):
+                raise SignatureError(f"entry {entry.index} grants a key without the right to")
+            role, vkey = str(body.get("role")), str(body.get("vkey"))
+            known[_key_id(vkey, role)] = (role, vkey)
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Entries of one ledger, in order, as of one tree head."""
@@ -108,27 +135,8 @@ class Evidence:
     entries: tuple[VerifiedEntry, ...]
 
     def verify(self) -> None:
-        """Raise VerificationError unless each signed entry is signed by a key that was granted."""
-        stream = authority_stream(self.head.origin)
-        known = {_key_id(vkey, "ledger"): ("ledger", vkey) for vkey in self.vkeys}
-        for entry in self.entries:
-            author = entry.author
-            if author is not None:
-                role, vkey = known.get(author.key_id, ("", ""))
-                if role != author.role:
-                    raise SignatureError(f"entry {entry.index} is signed by a key without a grant")
-                public_key = parse_vkey(vkey, type=ED25519).public_key
-                verify_author(entry, origin=self.head.origin, public_key=public_key)
-            if entry.name == "key.granted":
-                body = readable_body(entry.body) or {}
-                if (
-                    entry.stream_id != stream
-                    or author is None
-                    or author.role not in ("ledger", "operator")
-                ):
-                    raise SignatureError(f"entry {entry.index} grants a key without the right to")
-                role, vkey = str(body.get("role")), str(body.get("vkey"))
-                known[_key_id(vkey, role)] = (role, vkey)
+        """Raise VerificationError unless its authors are known and the events fit together."""
+        verify_authors(self.entries, origin=self.head.origin, vkeys=self.vkeys)
         for kind in ("run.started", "run.ended", "audit.started", "audit.scored", "key.granted"):
             self.last(kind)
         if {entry.stream_id for entry in self._all(*_OF_RUN, *_DECIDED)} != {self.run}:

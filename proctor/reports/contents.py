@@ -1,0 +1,158 @@
+"""What a report shows, as plain values: rows of the views, and nothing else.
+
+Source: projections/*.sql.
+Trust: the tables are built in memory from the entries that are given; what those say is hostile.
+I/O: none.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+
+from ledger.verification.verified_entries import VerifiedEntry
+from proctor.errors import ProctorError
+from proctor.output.terminal import as_records, plain
+from proctor.reports.subjects import Subject
+from projections.projector import projected
+
+__all__ = ["contents_of"]
+
+_FAMILY = """
+SELECT s.run_id, r.parent_run, s.state, s.epochs_planned, s.policy_name, s.verdict,
+    s.accuracy_score, s.process_score, r.started_idx
+FROM run_summary AS s JOIN runs AS r USING (run_id) ORDER BY r.started_idx"""
+_AUDITS = """
+SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, a.signed, a.retrained,
+    a.standing, a.scored_idx, s.complete
+FROM audits AS a
+LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_idx
+WHERE a.run_id = $id ORDER BY a.scored_idx"""
+_VIOLATIONS = (
+    "SELECT run_id, kind, rule, epoch, decision, emitter, detail, told, cause "
+    "FROM violation_causes {} ORDER BY run_id, place"
+)
+
+# What a report shows -> the query; $id is the subject. A row of the first is what it is about.
+_QUERIES: Mapping[str, Mapping[str, str]] = {
+    "run": {
+        "summary": "SELECT * FROM run_summary WHERE run_id = $id",
+        "run": "SELECT * FROM runs WHERE run_id = $id",
+        "epochs": "SELECT * EXCLUDE (run_id, reported) FROM epochs WHERE run_id = $id "
+        "ORDER BY epoch",
+        "rules": "SELECT h.epoch, h.rule, h.fired, h.side, h.streak, h.waived, h.outcome, e.value, "
+        "e.ema FROM rule_heatmap AS h JOIN rule_evaluations AS e USING (run_id, epoch, rule) "
+        "WHERE h.run_id = $id ORDER BY h.epoch, h.precedence",
+        "layers": "SELECT epoch, layer, place, grad_norm FROM layer_metrics WHERE run_id = $id "
+        "ORDER BY epoch, place",
+        "decisions": "SELECT o.* EXCLUDE (run_id), d.idx FROM decision_outcomes AS o "
+        "JOIN decisions AS d USING (run_id, number) WHERE o.run_id = $id ORDER BY number",
+        "effects": "SELECT decision, rule, epoch, worked FROM remedy_effects WHERE run_id = $id "
+        "ORDER BY decision, rule",
+        "provocations": "SELECT * EXCLUDE (run_id) FROM provocation_outcomes WHERE run_id = $id",
+        "audits": _AUDITS,
+        "verdict": "SELECT * FROM audits WHERE run_id = $id AND standing",
+        "steps": "SELECT t.step, t.name, t.status, t.summary, t.idx FROM audit_steps AS t "
+        "JOIN audits AS a USING (audit_id) WHERE a.run_id = $id AND a.standing ORDER BY t.step",
+        "violations": _VIOLATIONS.format("WHERE run_id = $id"),
+        "family": _FAMILY,
+        "calls": "SELECT * FROM call_summary WHERE run_id = $id",
+        "stages": "SELECT * EXCLUDE (subject, kind) FROM stage_use WHERE subject = $id "
+        "ORDER BY stage",
+    },
+    "campaign": {
+        "campaign": "SELECT * FROM campaigns WHERE campaign_id = $id",
+        "attempts": "SELECT * EXCLUDE (campaign_id) FROM campaign_progress WHERE campaign_id = $id "
+        "ORDER BY number, run_id",
+        "epochs": "SELECT e.run_id, a.number, e.epoch, e.val_loss, e.val_accuracy FROM epochs AS e "
+        "JOIN campaign_progress AS a USING (run_id) WHERE a.campaign_id = $id AND NOT a.abandoned "
+        "ORDER BY a.number, e.epoch",
+        "violations": _VIOLATIONS.format(""),
+        "feedback": "SELECT number, idx, feedback FROM feedback WHERE campaign_id = $id "
+        "ORDER BY number",
+        "advice": "SELECT number, version, advice FROM campaign_advice WHERE campaign_id = $id "
+        "ORDER BY number",
+        "calls": "SELECT * FROM call_summary ORDER BY run_id",
+    },
+    "comparison": {
+        "comparison": "SELECT s.*, e.idx AS ended_idx FROM comparison_starts AS s "
+        "LEFT JOIN comparison_ends AS e USING (comparison_id) WHERE s.comparison_id = $id",
+        "cells": "SELECT policy, condition, seed, run_id, problem, state, audit_id, test_accuracy, "
+        "process_score, exercised FROM comparison_cells WHERE comparison_id = $id "
+        "ORDER BY condition, seed, policy",
+        "means": "SELECT condition, policy, COUNT(*) AS cells, "
+        "AVG(test_accuracy) AS test_accuracy, STDDEV_SAMP(test_accuracy) AS deviation, "
+        "AVG(process_score) AS process_score, "
+        "COUNT(problem) AS failed FROM comparison_cells WHERE comparison_id = $id "
+        "GROUP BY ALL ORDER BY condition, policy",
+        "violations": _VIOLATIONS.format(""),
+        "calls": "SELECT * FROM call_summary ORDER BY run_id",
+    },
+    "line": {
+        "line": "SELECT * FROM line_starts WHERE line_id = $id",
+        "checkpoints": "SELECT s.* EXCLUDE (line_id), i.created_at, i.rolled_back_at "
+        "FROM checkpoint_standing AS s JOIN infra_checkpoints AS i USING (checkpoint_id) "
+        "WHERE s.line_id = $id ORDER BY s.idx",
+        "metrics": "SELECT * EXCLUDE (line_id) FROM checkpoint_metrics WHERE line_id = $id "
+        "ORDER BY idx",
+        "trends": "SELECT * EXCLUDE (line_id) FROM metric_trends WHERE line_id = $id "
+        "ORDER BY metric",
+        "proposals": "SELECT p.* EXCLUDE (line_id), s.tainted, s.taint_reasons, e.improvements, "
+        "e.regressions, e.reasons, e.level FROM infra_proposals AS p "
+        "LEFT JOIN proposal_standing AS s USING (proposal_id) "
+        "LEFT JOIN infra_evaluations AS e USING (proposal_id) "
+        "WHERE p.line_id = $id ORDER BY p.idx",
+        "halts": "SELECT * EXCLUDE (line_id, envelope) FROM line_halts WHERE line_id = $id "
+        "ORDER BY idx",
+        "alarms": "SELECT * EXCLUDE (line_id) FROM alarms WHERE line_id = $id ORDER BY idx",
+        "drift": "SELECT idx, checkpoint_id, task_set, success FROM drift_measurements "
+        "WHERE line_id = $id ORDER BY idx",
+        "production": "SELECT run_id, checkpoint_id, started_idx, deficit FROM production_charts "
+        "WHERE line_id = $id ORDER BY started_idx",
+        "valleys": "SELECT valley_id, idx, what, steps, reason FROM valleys WHERE line_id = $id "
+        "ORDER BY idx",
+        "bisections": "SELECT b.bisection_id, b.idx, b.good, b.suspects, e.culprit, e.posterior, "
+        "e.reason FROM bisections AS b LEFT JOIN bisection_ends AS e USING (bisection_id) "
+        "WHERE b.line_id = $id ORDER BY b.idx",
+        "runs": "SELECT run_id, checkpoint, idx, tainted, taint_reasons, eligible, why_not "
+        "FROM run_standing ORDER BY idx",
+    },
+}
+_INDEXES = ("idx", "_idx")  # columns end so that hold the index of an entry
+
+
+def contents_of(entries: Sequence[VerifiedEntry], subject: Subject) -> dict[str, Any]:
+    """Return everything that a report shows; raises ProctorError if its subject cannot be read."""
+    # Renumbered, because a projection accepts entries from 0 on without a gap only.
+    numbered = [replace(entry, index=place) for place, entry in enumerate(entries)]
+    with closing(projected(numbered, quarantine=True)) as tables:
+        found = {
+            name: _rows(tables, sql, subject, entries)
+            for name, sql in _QUERIES[subject.kind].items()
+        }
+        unreadable = [
+            entries[place].index
+            for (place,) in tables.execute("SELECT idx FROM unreadable").fetchall()
+        ]
+    first, *_ = found
+    if not found[first]:
+        raise ProctorError(f"{subject.kind} {subject.id} cannot be shown: its start cannot be read")
+    told: dict[str, Any] = plain(found)
+    return {**told, "unreadable": unreadable}
+
+
+def _rows(
+    tables: duckdb.DuckDBPyConnection,
+    sql: str,
+    subject: Subject,
+    entries: Sequence[VerifiedEntry],
+) -> list[dict[str, Any]]:
+    answer = tables.execute(sql, {"id": subject.id} if "$id" in sql else None)
+    rows = as_records([column[0] for column in answer.description or ()], answer.fetchall())
+    for row in rows:
+        for name, value in row.items():
+            if name.endswith(_INDEXES) and isinstance(value, int):
+                row[name] = entries[value].index
+    return rows

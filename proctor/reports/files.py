@@ -1,0 +1,248 @@
+"""A report as a file: what it shows, and the proofs of the entries from which all of that follows.
+
+The file holds the proofs (C2SP tlog-proof, one for each entry, under one signed tree head). Whoever
+has the ledger's public key makes the report again from the proved entries and compares the two.
+
+Trust: a file is hostile until open_report() returns; what it shows, until differences() has found
+none.
+I/O: read_source() reads a ledger.
+Not covered: what the ledger has that the report leaves out at the end of a stream, such as a later
+audit; only the ledger itself shows that.
+"""
+
+import base64
+import difflib
+import html
+import re
+import zlib
+from binascii import Error as Base64Error
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+from uuid import UUID
+
+from ledger.errors import InclusionError, MalformedError
+from ledger.handover.proof_files import ProvedEntry, open_proofs, write_proofs
+from ledger.strict_json import JSONError, read_json
+from ledger.verification.rotations import vkeys_along
+from ledger.verification.verified_entries import VerifiedEntry
+from ledger.verification.verified_notes import TreeHead
+from proctor import __version__
+from proctor.handover.evidence import verify_authors
+from proctor.home import Home
+from proctor.output.terminal import on_one_line
+from proctor.pages.rendering import embedded_json
+from proctor.remembering import open_remembered
+from proctor.reports.contents import contents_of
+from proctor.reports.subjects import KINDS, MOST_ENTRIES, Overview, Subject
+
+__all__ = ["DOCTYPE", "MAX_FILE", "Source", "differences", "open_report", "read_source"]
+
+DOCTYPE = "<!DOCTYPE html>"
+MAX_FILE = 64 << 20  # bytes
+_MAX_PROOFS = 256 << 20  # bytes, once they are unpacked
+_FORM = 1
+_JSON = re.compile(r'<script type="application/json" id="proctor-report">([^<]*)</script>')
+_PROOFS = re.compile(r'<script type="text/plain" id="proctor-proofs">([A-Za-z0-9+/=]*)</script>')
+_PLACE = re.compile(r'<(h1|h2|h3|figure)[^>]* id="([\w-]+)"')
+_TAG = re.compile(r"<[^>]*>")
+_LONGEST = 120  # characters that a message quotes
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a report is made from, and nothing else."""
+
+    subject: Subject
+    proved: tuple[ProvedEntry, ...]
+    packed: str  # the proofs, as the file holds them
+    vkey: str  # of the ledger, its first
+    made_by: Mapping[str, str]  # the versions that a file names, or ours
+
+    @property
+    def head(self) -> TreeHead:
+        """The signed tree head that everything is proved under."""
+        return self.proved[0].head
+
+    @property
+    def entries(self) -> list[VerifiedEntry]:
+        """The entries, in the ledger's order."""
+        return [each.entry for each in self.proved]
+
+    @cached_property
+    def contents(self) -> dict[str, Any]:
+        """What the report shows; raises ProctorError if its subject cannot be read."""
+        return contents_of(self.entries, self.subject)
+
+    @property
+    def embedded(self) -> dict[str, Any]:
+        """What the file holds as data."""
+        return {
+            "form": _FORM,
+            "kind": self.subject.kind,
+            "subject": self.subject.id,
+            "ledger": self.head.origin,
+            "entries": self.head.size,
+            "made_by": made_by(),
+            "contents": {name: _columns(part) for name, part in self.contents.items()},
+        }
+
+
+def made_by() -> dict[str, str]:
+    """Return the versions that decide what a page looks like."""
+    return {"proctor": __version__, "vl-convert-python": version("vl-convert-python")}
+
+
+def read_source(home: Home, name: str, *, vkey: str | None = None) -> Source:
+    """Return what a report about `name` is made from; raises VerificationError, ProctorError."""
+    with open_remembered(home.ledger, vkey=vkey, heads=True) as ledger:
+        overview = Overview.of(ledger.entries())
+        subject = overview.find(name)
+        chosen = overview.choose(ledger.entries(), subject, origin=ledger.authority.origin)
+        proofs = write_proofs(ledger, [entry.index for entry in chosen], most=MOST_ENTRIES)
+        owner = ledger.vkey
+    proved = open_proofs(proofs, vkey=owner, most=MOST_ENTRIES)
+    packed = base64.b64encode(zlib.compress(proofs.encode(), 9)).decode()
+    return Source(subject, proved, packed, owner, made_by())
+
+
+def open_report(text: str, *, vkey: str) -> Source:
+    """Return what a report file is made from, its proofs verified; raises VerificationError."""
+    shown, packed = _found(_JSON, text), _found(_PROOFS, text)
+    try:
+        embedded = read_json(shown, most=5_000_000)
+        unpack = zlib.decompressobj()
+        proofs = unpack.decompress(base64.b64decode(packed, validate=True), _MAX_PROOFS).decode()
+    except (JSONError, Base64Error, zlib.error, UnicodeDecodeError) as error:
+        raise MalformedError(f"the report's data cannot be read: {error}") from error
+    if unpack.unconsumed_tail or unpack.unused_data or not unpack.eof:
+        raise MalformedError("the report's proofs are cut off, or longer than a report needs")
+    proved = open_proofs(proofs, vkey=vkey, most=MOST_ENTRIES)
+    subject = _subject(embedded)
+    entries = [each.entry for each in proved]
+    verify_authors(
+        entries, origin=proved[0].head.origin, vkeys=vkeys_along(proved[0].rotations, vkey=vkey)
+    )
+    overview = Overview.of(entries)
+    if subject.id not in overview.subjects[subject.kind]:
+        raise InclusionError(f"no entry of {subject.kind} {subject.id} is proved")
+    chosen = overview.choose(entries, subject, origin=proved[0].head.origin)
+    if chosen != entries:
+        raise InclusionError("the report proves entries that it does not rest on")
+    overview.verify_whole(entries, subject)
+    return Source(subject, proved, packed, vkey, _versions(embedded.get("made_by")))
+
+
+def _found(form: re.Pattern[str], text: str) -> str:
+    parts = form.findall(text)
+    if len(parts) != 1:
+        raise MalformedError("the file is not a report: its data or its proofs are missing")
+    return str(parts[0])
+
+
+def _subject(embedded: Any) -> Subject:
+    known = isinstance(embedded, dict) and embedded.get("form") == _FORM
+    if not known or embedded.get("kind") not in KINDS:
+        raise MalformedError("the report has a form that this version does not know")
+    try:
+        return Subject(embedded["kind"], str(UUID(str(embedded.get("subject")))))
+    except ValueError as error:
+        raise MalformedError("the report does not name what it is about") from error
+
+
+def _versions(told: Any) -> dict[str, str]:
+    known = isinstance(told, dict) and len(told) <= 8
+    return {str(name)[:40]: str(number)[:40] for name, number in told.items()} if known else {}
+
+
+def differences(text: str, source: Source, page: str) -> Iterator[str]:
+    """Yield what of a report's text was altered; `page` is the report, made again from `source`."""
+    shown = read_json(_found(_JSON, text), most=5_000_000)
+    due = read_json(str(embedded_json(source.embedded)), most=5_000_000)
+    yield from _altered(_rows(shown), _rows(due), "")
+    yield from _altered_page(_without(text), _without(page))
+
+
+def _altered(shown: Any, due: Any, path: str) -> Iterator[str]:
+    if isinstance(shown, dict) and isinstance(due, dict):
+        for name in sorted({*shown, *due}):
+            where = f"{path}.{name}" if path else str(name)
+            if name not in shown:
+                yield f"data {where}: left out; the ledger has {_short(due[name])}"
+            elif name not in due:
+                yield f"data {where}: added"
+            else:
+                yield from _altered(shown[name], due[name], where)
+    elif isinstance(shown, list) and isinstance(due, list) and len(shown) == len(due):
+        for number, (one, other) in enumerate(zip(shown, due, strict=True)):
+            yield from _altered(one, other, f"{path}[{number}]")
+    elif shown != due or type(shown) is not type(due):
+        yield f"data {path}: the report has {_short(shown)}, the ledger {_short(due)}"
+
+
+def _altered_page(shown: Sequence[str], due: Sequence[str]) -> Iterator[str]:
+    sections = []
+    place = "head"
+    for line in due:
+        for _, name in _PLACE.findall(line):
+            place = name
+        sections.append(place)
+    matcher = difflib.SequenceMatcher(None, due, shown, autojunk=False)
+    for kind, start, end, first, last in matcher.get_opcodes():
+        if kind != "equal":
+            where = sections[min(start, len(sections) - 1)]
+            has, should = _words(shown[first:last]), _words(due[start:end])
+            if has == should:
+                yield f"page, {where}: what is not text, such as a chart or a style, was altered"
+            else:
+                has, should = _apart(has, should)
+                yield f"page, {where}: the page has {_short(has)}, and should have {_short(should)}"
+
+
+def _words(lines: Sequence[str]) -> str:
+    return " ".join(html.unescape(_TAG.sub(" ", "\n".join(lines))).split())
+
+
+def _apart(one: str, other: str) -> tuple[str, str]:
+    """Return two texts without most of what they begin with alike."""
+    alike = next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
+    start = max(0, alike - 40)
+    return one[start:], other[start:]
+
+
+def _without(text: str) -> list[str]:
+    """Return the lines of a page without its data, which are compared value by value."""
+    return _JSON.sub("", text).split("\n")
+
+
+def _short(value: Any) -> str:
+    text = on_one_line(value if isinstance(value, str) else str(value))
+    return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")
+
+
+def _columns(part: Any) -> Any:
+    """Return rows by columns: their names are written once."""
+    if not part or not isinstance(part[0], Mapping):
+        return part
+    names = list(part[0])
+    return {"columns": names, "rows": [[row[name] for name in names] for row in part]}
+
+
+def _rows(embedded: Any) -> Any:
+    """Return embedded data with its parts as rows again, as far as they are what they should be."""
+    if not isinstance(embedded, dict) or not isinstance(embedded.get("contents"), dict):
+        return embedded
+    parts = {}
+    for name, part in embedded["contents"].items():
+        parts[name] = part
+        if isinstance(part, dict) and set(part) == {"columns", "rows"}:
+            columns, rows = part["columns"], part["rows"]
+            fits = isinstance(columns, list) and isinstance(rows, list)
+            if fits and all(isinstance(row, list) and len(row) == len(columns) for row in rows):
+                parts[name] = [dict(zip(map(str, columns), row, strict=True)) for row in rows]
+    return {**embedded, "contents": parts}

@@ -1,0 +1,217 @@
+"""What a report is about, and the entries of the ledger that it rests on.
+
+The same entries are chosen from a ledger when a report is written, and from the report's own proofs
+when it is verified: what follows from them is the report.
+
+Trust: entries are verified, or proved; what they say is hostile.
+I/O: none.
+Not covered: entries that are left out at the end of a stream, such as a later audit.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from aggregates.improvement.evolution import Evolution
+from aggregates.registry import REGISTRY
+from aggregates.transcript import Transcript
+from ledger.errors import InclusionError
+from ledger.verification.authority import AUTHORITY_EVENTS, authority_stream
+from ledger.verification.verified_entries import VerifiedEntry
+from proctor.errors import ProctorError
+from proctor.home import find_named
+
+__all__ = ["KINDS", "MOST_ENTRIES", "Overview", "Subject"]
+
+KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `latest` looks for one
+MOST_ENTRIES = 20_000  # that a report rests on
+_BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
+_EDGES = ("run.started", "run.provoked", "run.restart_scheduled", "run.ended")
+_CURVES = (*_EDGES, "run.epoch_measured", "run.rules_evaluated")
+_READ = {  # what has to be read of them
+    *_BEGINNINGS,
+    "audit.started",
+    "bisection.opened",
+    "campaign.attempt_started",
+    "checkpoint.adopted",
+    "checkpoint.promoted",
+    "comparison.run_allotted",
+    "proposal.submitted",
+}
+_Wanted = dict[UUID, Collection[str] | None]  # by stream: names of events, None for all
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a report is about."""
+
+    kind: str
+    id: str
+
+
+@dataclass
+class Overview:
+    """How the streams of a ledger hang together."""
+
+    subjects: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    parents: dict[str, str | None] = field(default_factory=dict)  # of runs
+    labels: dict[str, str | None] = field(default_factory=dict)  # checkpoints of runs
+    audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
+    members: dict[str, list[str]] = field(default_factory=dict)  # runs of campaign or comparison
+    of_line: dict[str, list[UUID]] = field(default_factory=dict)  # proposals and bisections
+    checkpoints: dict[str, set[str]] = field(default_factory=dict)  # by line
+
+    @classmethod
+    def of(cls, entries: Iterable[VerifiedEntry]) -> "Overview":
+        """Return what entries tell; those that cannot be read tell nothing."""
+        found = cls()
+        for entry in entries:
+            if entry.name in _READ:
+                body = REGISTRY.readable(entry.name, entry.body)
+                if body is not None:
+                    found._add(entry, body)
+        return found
+
+    def _add(self, entry: VerifiedEntry, body: Mapping[str, Any]) -> None:
+        stream = str(entry.stream_id)
+        kind = _BEGINNINGS.get(entry.name)
+        if kind is not None and entry.stream_version == 1:
+            self.subjects[kind].append(stream)
+        if entry.name == "run.started":
+            self.parents[stream] = body.get("parent_run")
+            self.labels[stream] = body.get("checkpoint")
+        elif entry.name == "audit.started":
+            self.audits.setdefault(str(body.get("run")), []).append(entry.stream_id)
+        elif entry.name in ("campaign.attempt_started", "comparison.run_allotted"):
+            self.members.setdefault(stream, []).append(str(body.get("run")))
+        elif entry.name in ("proposal.submitted", "bisection.opened"):
+            self.of_line.setdefault(str(body.get("line")), []).append(entry.stream_id)
+        elif "checkpoint" in body:
+            self.checkpoints.setdefault(stream, set()).add(str(body["checkpoint"]))
+
+    def find(self, name: str) -> Subject:
+        """Return the subject that `name` means: an id, its start, or `latest`.
+
+        The latest is the newest run; in a ledger without runs the newest campaign, and so on.
+        """
+        if name == "latest":
+            for kind in KINDS:
+                if self.subjects[kind]:
+                    return Subject(kind, self.subjects[kind][-1])
+            raise ProctorError("the ledger has nothing to report; `proctor run` makes a run")
+        kinds = {each: kind for kind in KINDS for each in self.subjects[kind]}
+        found = find_named(
+            kinds, name, noun="run, campaign, comparison or line", see="`proctor log` lists them"
+        )
+        return Subject(kinds[found], found)
+
+    def family(self, run: str) -> list[str]:
+        """Return the runs that a run descends from, nearest first, and those that go on from it."""
+        found: list[str] = []
+        parent = self.parents.get(run)
+        while parent is not None and parent in self.parents and parent not in found:
+            found.append(parent)
+            parent = self.parents[parent]
+        reached = {run}
+        for each, its in self.parents.items():  # parents come before those who go on from them
+            if its in reached and each not in reached:
+                reached.add(each)
+                found.append(each)
+        return [each for each in found if each != run]
+
+    def choose(
+        self, entries: Iterable[VerifiedEntry], subject: Subject, *, origin: str
+    ) -> list[VerifiedEntry]:
+        """Return the entries that a report about a subject rests on; raises ProctorError."""
+        wanted = self._wanted(subject)
+        wanted[authority_stream(origin)] = tuple(AUTHORITY_EVENTS)
+        chosen = []
+        last: dict[UUID, VerifiedEntry] = {}  # of a stream: verdicts depend on its length
+        for entry in entries:
+            if entry.stream_id in wanted:
+                names = wanted[entry.stream_id]
+                if names is None or entry.name in names:
+                    chosen.append(entry)
+                    last.pop(entry.stream_id, None)
+                else:
+                    last[entry.stream_id] = entry
+        chosen = sorted([*chosen, *last.values()], key=lambda entry: entry.index)
+        if len(chosen) > MOST_ENTRIES:
+            raise ProctorError(
+                f"a report about {subject.kind} {subject.id} would rest on {len(chosen)} entries; "
+                f"the most is {MOST_ENTRIES}: report its runs one by one"
+            )
+        return chosen
+
+    def verify_whole(self, entries: Iterable[VerifiedEntry], subject: Subject) -> None:
+        """Raise InclusionError if entries are missing within a stream that is wanted as a whole."""
+        wanted = self._wanted(subject)
+        due: dict[UUID, int] = {}
+        for entry in entries:
+            if wanted.get(entry.stream_id, ()) is None:
+                version = due.get(entry.stream_id, 1)
+                if entry.stream_version != version:
+                    raise InclusionError(
+                        f"the report leaves out event {version} of {entry.stream_id}"
+                    )
+                due[entry.stream_id] = version + 1
+
+    def _wanted(self, subject: Subject) -> _Wanted:
+        wanted: _Wanted = {}
+        want: Callable[[str, _Wanted], None] = {
+            "run": self._want_run,
+            "campaign": self._want_campaign,
+            "comparison": self._want_comparison,
+            "line": self._want_line,
+        }[subject.kind]
+        want(subject.id, wanted)
+        return wanted
+
+    def _want_run(self, run: str, wanted: _Wanted) -> None:
+        for each in self.family(run):
+            self._want_verdict(each, wanted, _EDGES)
+        self._want_verdict(run, wanted, None)
+
+    def _want_campaign(self, campaign: str, wanted: _Wanted) -> None:
+        wanted[UUID(campaign)] = None
+        for run in self.members.get(campaign, ()):
+            self._want_verdict(run, wanted, _CURVES)
+
+    def _want_comparison(self, comparison: str, wanted: _Wanted) -> None:
+        wanted[UUID(comparison)] = None
+        for run in self.members.get(comparison, ()):
+            self._want_verdict(run, wanted, _EDGES)
+
+    def _want_line(self, line: str, wanted: _Wanted) -> None:
+        wanted[UUID(line)] = None
+        wanted[Evolution.id_of(UUID(line))] = None
+        for stream in self.of_line.get(line, ()):
+            wanted[stream] = None
+        checkpoints = self.checkpoints.get(line, set())
+        under = {run for run, label in self.labels.items() if label in checkpoints}
+        for run, parent in self.parents.items():
+            if parent in under:
+                under.add(run)
+        for campaign in self.subjects["campaign"]:
+            if under.intersection(self.members.get(campaign, ())):
+                wanted[UUID(campaign)] = None
+        for run in under:
+            self._want_verdict(run, wanted, _EDGES)
+
+    def _want_verdict(self, run: str, wanted: _Wanted, names: Collection[str] | None) -> None:
+        """Want a run, or some of its events, with all audits and calls of it."""
+        stream = _uuid(run)
+        if stream is None:
+            return
+        wanted[stream] = names
+        wanted[Transcript.id_of(stream)] = None
+        for audit in self.audits.get(run, ()):
+            wanted[audit] = None
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

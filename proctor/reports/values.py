@@ -1,0 +1,38 @@
+"""Values as pages show them: what is not what it should be is shown as the text that it is."""
+
+import json
+from typing import Any
+
+__all__ = ["duration", "indented", "object_of", "share", "tile"]
+
+
+def tile(title: str, value: str, kind: str, text: str) -> dict[str, str]:
+    """Return a figure that stands out; the kind is good, bad, warn or nothing."""
+    return {"title": title, "value": value, "kind": kind, "text": text}
+
+
+def object_of(text: Any) -> Any:
+    """Return the object or the list in a column of JSON; an empty object where there is none."""
+    try:
+        value = json.loads(text)
+    except (RecursionError, TypeError, ValueError):
+        return {}
+    return value if isinstance(value, dict | list) else {}
+
+
+def indented(text: Any) -> str:
+    """Return JSON for people."""
+    return json.dumps(object_of(text), indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def share(value: Any) -> str:
+    """Return a share in percent, or that it was not measured."""
+    return f"{value:.1%}" if isinstance(value, int | float) else "none"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
