@@ -51,6 +51,7 @@ _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 3], [1, 4])
 _VERSION = "5.20"  # of Vega-Lite
 _AXIS = 48  # pixels beside a plot: the epochs of charts lie below each other
 _STRIP = 32  # pixels above curves, for rules and decisions
+_LONGEST = 300  # characters of a text
 _LAYERS = 80  # of a heatmap
 _APART = 16  # pixels between two numbers of decisions
 _CONFIG: Mapping[str, Any] = {
@@ -112,8 +113,17 @@ def svg(chart: Chart, width: int = WIDE) -> str:
         **chart.specify(width),
     }
     return vl_convert.vegalite_to_svg(
-        json.dumps(specification), vl_version=_VERSION, allowed_base_urls=[]
+        json.dumps(_drawable(specification)), vl_version=_VERSION, allowed_base_urls=[]
     )
+
+
+def _drawable(value: Any) -> Any:
+    """Return a specification whose texts are short and printable: any other aborts the process."""
+    if isinstance(value, dict):
+        return {key: _drawable(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_drawable(inner) for inner in value]
+    return visible(value[:_LONGEST]) if isinstance(value, str) else value
 
 
 def png(chart: Chart) -> bytes:
@@ -463,7 +473,7 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
                 {"calculate": "datum.x - datum.wide / 2", "as": "from"},
                 {"calculate": "datum.x + datum.wide / 2", "as": "to"},
             ],
-            "mark": {"type": "bar"},
+            "mark": {"type": "bar", "clip": True},
             "encoding": {
                 "x": {**_axis((0, last), "epoch", width=width), "field": "from"},
                 "x2": {"field": "to"},
@@ -517,16 +527,20 @@ def _pooled(
     norms: Mapping[tuple[int, str], float], layers: Sequence[str], *, last: int, step: int
 ) -> list[dict[str, Any]]:
     """Return cells of some epochs each, with the geometric mean of what was measured in them."""
-    cells = []
-    for layer in layers:
-        for start in range(0, last + 1, step):
-            epochs = range(start, min(start + step, last + 1))
-            logs = [math.log(norms[epoch, layer]) for epoch in epochs if (epoch, layer) in norms]
-            if logs:
-                middle = (epochs[0] + epochs[-1]) / 2
-                norm = math.exp(sum(logs) / len(logs))
-                cells.append({"x": middle, "wide": len(epochs), "layer": layer, "norm": norm})
-    return cells
+    logs: dict[tuple[int, str], list[float]] = {}
+    for (epoch, layer), norm in norms.items():
+        logs.setdefault((epoch // step, layer), []).append(math.log(norm))
+    wide = min(step, last + 1)
+    return [
+        {
+            "x": number * step + (wide - 1) / 2,
+            "wide": wide,
+            "layer": layer,
+            "norm": math.exp(sum(found) / len(found)),
+        }
+        for (number, layer), found in logs.items()
+        if layer in layers
+    ]
 
 
 # ------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -68,6 +69,11 @@ def _environment() -> Environment:
         "when": when,
     }
     return made
+
+
+def _printable(value: Any) -> Any:
+    """Return each value of a page as text without control characters; markup is our own."""
+    return value if isinstance(value, Markup) else visible(str(value))
 
 
 def seen(value: Any) -> str:

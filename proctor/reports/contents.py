@@ -128,6 +128,7 @@ def contents_of(entries: Sequence[VerifiedEntry], subject: Subject) -> dict[str,
     # Renumbered, because a projection accepts entries from 0 on without a gap only.
     numbered = [replace(entry, index=place) for place, entry in enumerate(entries)]
     with closing(projected(numbered, quarantine=True)) as tables:
+        tables.execute("SET threads = 1")  # sums of floats depend on their order
         found = {
             name: _rows(tables, sql, subject, entries)
             for name, sql in _QUERIES[subject.kind].items()

@@ -1,0 +1,261 @@
+"""Reports: what they show follows from their proofs, and nothing in them runs."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from frontdoor import answer, call_here
+from hostile_pages import HOSTILE, Elements, write_hostile_ledger
+
+from ledger.errors import InclusionError, MalformedError, SignatureError
+from ledger.notes import public_bytes
+from ledger.notes import vkey as vkey_of
+from proctor.home import Home
+from proctor.pages import charts
+from proctor.pages.rendering import embedded_json, page_policy, stylesheet
+from proctor.remembering import open_remembered
+from proctor.reports.files import Source, differences, open_report, read_source
+from proctor.reports.pages import page_of
+from proctor.reports.subjects import KINDS, Overview
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A home whose ledger has a hostile text in every field."""
+    home = Home(tmp_path_factory.mktemp("reports"))
+    write_hostile_ledger(home.path / "ledger")
+    return home
+
+
+@pytest.fixture(scope="module")
+def subjects(home: Home) -> dict[str, list[str]]:
+    with open_remembered(home.ledger) as ledger:
+        return Overview.of(ledger.entries()).subjects
+
+
+@pytest.fixture(scope="module")
+def source(home: Home, subjects: dict[str, list[str]]) -> Source:
+    return read_source(home, subjects["run"][0])
+
+
+@pytest.fixture(scope="module")
+def page(source: Source) -> str:
+    return page_of(source)
+
+
+def test_hostile_texts_are_shown_as_text(page: str) -> None:
+    elements = Elements(page)
+    assert list(elements.active()) == []
+    assert elements.text.count("window.pwned=1") > 20
+    assert "49" not in re.findall(r"message\" (\S+) ", elements.text)  # no template ran
+    assert "\x1b" not in page
+    assert page.count("<script") == page.count("</script") == 2  # its data and its proofs
+
+
+def test_page_forbids_scripts_and_requests(page: str) -> None:
+    assert f'content="{page_policy()}"'.replace("'", "&#39;") in page
+    assert page_policy().startswith("default-src 'none'; style-src 'sha256-")
+    assert not re.search(r"https?:|//", page[: page.index("<style")])
+
+
+def test_every_chart_has_a_text_and_colours_for_dark_pages(page: str) -> None:
+    drawings = [one for tag, one in Elements(page).found if tag == "svg"]
+    assert len(drawings) == 10  # five charts, wide and narrow
+    for drawing in drawings:
+        assert drawing["role"] == "img"
+        assert len(drawing["aria-label"] or "") > 40
+    used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"', page)) - {"#000000"}
+    shades = {colour for colour in used if not re.search(rf'\[(fill|stroke)="{colour}"\]', page)}
+    assert shades == set()
+    assert all(f'="{colour}"]' in stylesheet() for colour in charts.COLOURS)
+
+
+def test_report_opens_with_the_key_and_needs_no_ledger(page: str, source: Source) -> None:
+    opened = open_report(page, vkey=source.vkey)
+    assert (opened.subject, opened.entries) == (source.subject, source.entries)
+
+
+def test_report_of_another_key_is_rejected(page: str, source: Source) -> None:
+    other = vkey_of(source.head.origin, public_bytes(Ed25519PrivateKey.generate()))
+    with pytest.raises(SignatureError):
+        open_report(page, vkey=other)
+
+
+def test_unaltered_report_has_no_differences(page: str, source: Source) -> None:
+    assert list(differences(page, source, page)) == []
+
+
+ALTERATIONS: dict[str, tuple[Callable[[str], str], str]] = {
+    "a score in a tile": (
+        lambda page: page.replace("<b>0.900</b>", "<b>0.999</b>"),
+        r"page, run: the page has '.*0\.999.*', and should have '.*0\.900.*'",
+    ),
+    "a score in the data": (
+        lambda page: re.sub(r'("rows":\[\["[^]]*?)0\.9,', r"\g<1>0.99,", page, count=1),
+        r"data contents\.\w+\[0\]\.accuracy_score: the report has '0\.99', the ledger '0\.9'",
+    ),
+    "a chart": (
+        lambda page: re.sub(r'(aria-label="Loss, .*?<path d="M)\d', r"\g<1>9", page, flags=re.S),
+        "page, chart-loss: what is not text, such as a chart or a style, was altered",
+    ),
+    "an added sentence": (
+        lambda page: page.replace('<h2 id="cost"', '<p>Excellent.</p>\n<h2 id="cost"'),
+        "page, .*: the page has 'Excellent.', and should have ''",
+    ),
+    "a removed violation": (
+        lambda page: re.sub(r"<h3>By the .*?</table>", "", page, flags=re.S),
+        "page, .*should have 'By ",
+    ),
+    "a script": (
+        lambda page: page.replace("</main>", "<script>1</script></main>"),
+        "page, .*the page has '1",
+    ),
+    "the policy": (
+        lambda page: page.replace("default-src &#39;none&#39;", "default-src *"),
+        "page, head: what is not text",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ALTERATIONS)
+def test_what_was_altered_is_named(what: str, page: str, source: Source) -> None:
+    alter, message = ALTERATIONS[what]
+    altered = alter(page)
+    assert altered != page
+    found = list(differences(altered, source, page))
+    assert any(re.match(message, each) for each in found), found
+
+
+def test_report_that_leaves_out_an_entry_is_rejected(home: Home, source: Source) -> None:
+    left_out = next(
+        at for at, each in enumerate(source.entries) if each.name == "run.decision_made"
+    )
+    entries = [each for at, each in enumerate(source.entries) if at != left_out]
+    with pytest.raises(InclusionError, match="leaves out event"):
+        Overview.of(entries).verify_whole(entries, source.subject)
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda page: page.replace('id="proctor-proofs">', 'id="proctor-proofs">AAAA'),
+        lambda page: page.replace('"kind":"run"', '"kind":"run/../x"'),
+        lambda page: page.replace('{"contents"', '{{"contents"'),
+        lambda page: page.replace('id="proctor-report"', 'id="other"'),
+        lambda page: "<!DOCTYPE html>",
+    ],
+)
+def test_what_is_no_report_is_malformed(
+    alter: Callable[[str], str], page: str, source: Source
+) -> None:
+    with pytest.raises(MalformedError):
+        open_report(alter(page), vkey=source.vkey)
+
+
+def test_embedded_data_cannot_end_its_element() -> None:
+    value = {"x": HOSTILE, "y": [float("nan"), float("inf"), None]}
+    text = str(embedded_json(value))
+    assert "<" not in text
+    assert json.loads(text) == {"x": HOSTILE, "y": ["NaN", "Infinity", None]}
+
+
+def test_command_says_what_is_missing(home: Home, tmp_path: Path) -> None:
+    for arguments, message in [
+        ([], "name a file: -o FILE.html for the page"),
+        (["--svg", tmp_path / "a.svg"], "name it with --chart"),
+        (["ffff", "-o", tmp_path / "a.html"], "no run, campaign, comparison or line begins with"),
+        ([tmp_path / "a.html", "-o", tmp_path / "b.html"], "give --vkey"),
+    ]:
+        done = call_here(["report", *arguments], home=home.path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr.replace("\n", " ")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------------------
+# All kinds, from one end to the other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_report_is_verified_offline(
+    kind: str, home: Home, subjects: dict[str, list[str]], tmp_path: Path
+) -> None:
+    vkey = home.ledger / "ledger.vkey"
+    out = tmp_path / "report.html"
+    made = answer(call_here(["report", subjects[kind][0], "-o", out, "--json"], home=home.path))
+    assert made["kind"] == kind
+    page = out.read_text()
+    assert list(Elements(page).active()) == []
+    elsewhere = tmp_path / "no-home"
+    held = call_here(["verify", out, "--vkey", vkey], home=elsewhere)
+    assert held.returncode == 0, held.stdout + held.stderr
+    assert held.stdout.startswith("held: the whole report follows from")
+    again = tmp_path / "again.html"
+    done = call_here(["report", out, "-o", again, "--vkey", vkey], home=elsewhere)
+    assert done.returncode == 0, done.stderr
+    assert again.read_text() == page
+    out.write_text(page.replace("<h1", "<h1 class=x", 1).replace('"entries":', '"entries":1', 1))
+    failed: dict[str, Any] = json.loads(
+        call_here(["verify", out, "--vkey", vkey, "--json"], home=elsewhere).stdout
+    )
+    assert not failed["ok"]
+    assert any(each.startswith("data entries: ") for each in failed["altered"])
+    older = re.sub(r'"proctor":"[^"]*"', '"proctor":"0.0.1"', page)
+    out.write_text(older)
+    other = call_here(["verify", out, "--vkey", vkey], home=elsewhere)
+    assert other.returncode == 1
+    assert "the page was made by other versions (proctor 0.0.1" in other.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_text_of_every_row_may_be_hostile(
+    kind: str, home: Home, subjects: dict[str, list[str]]
+) -> None:
+    source = read_source(home, subjects[kind][0])
+    source.__dict__["contents"] = _spoilt(source.contents)
+    elements = Elements(page_of(source))
+    assert list(elements.active()) == []
+    assert "window.pwned=1" in elements.text
+
+
+def _spoilt(value: Any, name: str = "") -> Any:
+    """Return rows in which every text is hostile, but for moments and for ids that join rows."""
+    if isinstance(value, dict):
+        return {key: _spoilt(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_spoilt(inner, name) for inner in value]
+    if not isinstance(value, str) or name.endswith(("_at", "time")):
+        return value
+    return f"{value} {HOSTILE}"
+
+
+@pytest.mark.slow
+def test_single_charts_are_files(
+    home: Home, subjects: dict[str, list[str]], tmp_path: Path
+) -> None:
+    svg, png = tmp_path / "loss.svg", tmp_path / "loss.png"
+    run = subjects["run"][0]
+    done = call_here(["report", run, "--chart", "loss", "--svg", svg, "--png", png], home=home.path)
+    assert done.returncode == 0, done.stderr
+    assert svg.read_text().startswith("<svg ")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    unknown = call_here(["report", run, "--chart", "x", "--svg", svg], home=home.path)
+    assert "it has: loss, accuracy, rules, lr, gradients" in unknown.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 0.0, -0.0, 2**62])
+def test_charts_take_any_number(value: float) -> None:
+    rows = [{"epoch": 0, "x": value}, {"epoch": 2**31 - 1, "x": 1.0}, {"epoch": 7, "x": "NaN"}]
+    charts.svg(charts.curves("x", "X", rows=rows, series={"x": "x"}))
+    layers = [
+        {"epoch": row["epoch"], "place": 0, "layer": "a", "grad_norm": row["x"]} for row in rows
+    ]
+    charts.svg(charts.layer_heatmap(layers), charts.NARROW)
+    charts.svg(charts.strip("s", "S", rows=rows, label="epoch", value="x", unit="", caption=""))
