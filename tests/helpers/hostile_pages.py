@@ -43,7 +43,7 @@ def write_hostile_ledger(directory: Path) -> None:
     """Write a ledger with every kind of event, in which every free text is hostile."""
     save = LedgerApplication.save
 
-    def save_hostile(self: LedgerApplication[Any], *aggregates: Any, **settings: Any) -> Any:
+    def save_hostile(self: LedgerApplication, *aggregates: Any, **settings: Any) -> Any:
         for aggregate in aggregates:
             for event in aggregate.pending_events:
                 for name, value in list(vars(event).items()):

@@ -164,12 +164,13 @@ def test_embedded_data_cannot_end_its_element() -> None:
 
 
 def test_command_says_what_is_missing(home: Home, tmp_path: Path) -> None:
-    for arguments, message in [
+    wrong: list[tuple[list[str | Path], str]] = [
         ([], "name a file: -o FILE.html for the page"),
         (["--svg", tmp_path / "a.svg"], "name it with --chart"),
         (["ffff", "-o", tmp_path / "a.html"], "no run, campaign, comparison or line begins with"),
         ([tmp_path / "a.html", "-o", tmp_path / "b.html"], "give --vkey"),
-    ]:
+    ]
+    for arguments, message in wrong:
         done = call_here(["report", *arguments], home=home.path)
         assert (done.returncode, done.stdout) == (2, "")
         assert message in done.stderr.replace("\n", " ")
@@ -252,7 +253,11 @@ def test_single_charts_are_files(
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, 0.0, -0.0, 2**62])
 def test_charts_take_any_number(value: float) -> None:
-    rows = [{"epoch": 0, "x": value}, {"epoch": 2**31 - 1, "x": 1.0}, {"epoch": 7, "x": "NaN"}]
+    rows: list[dict[str, Any]] = [
+        {"epoch": 0, "x": value},
+        {"epoch": 2**31 - 1, "x": 1.0},
+        {"epoch": 7, "x": "NaN"},
+    ]
     charts.svg(charts.curves("x", "X", rows=rows, series={"x": "x"}))
     layers = [
         {"epoch": row["epoch"], "place": 0, "layer": "a", "grad_norm": row["x"]} for row in rows
