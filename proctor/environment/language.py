@@ -97,13 +97,16 @@ class Episode:
         problem = "no request"
         answered = False
         try:
-            said = await anyio.to_thread.run_sync(trainer.begin, self._first())
+            said = await _in_thread(trainer.begin, self._first())
             while "end" not in said:
                 self.run = said["run"]
                 answer = await self._answer(ask, said["request"], fatal)
                 answered = answered or "body" in answer
                 problem = answer.get("problem", problem)
-                said = await anyio.to_thread.run_sync(trainer.answer, answer)
+                said = await _in_thread(trainer.answer, answer)
+        except BaseException:
+            trainer.interrupt()
+            raise
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(trainer.close)
@@ -153,6 +156,13 @@ class Episode:
         message = {"role": "assistant", "content": answer.text}
         choice = {"index": 0, "finish_reason": answer.finish_reason, "message": message}
         return {"body": json.dumps({"choices": [choice], "usage": answer.usage})}
+
+
+async def _in_thread(
+    call: Callable[[Mapping[str, Any]], dict[str, Any]], message: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Wait for the training process, but no longer than anybody waits for this."""
+    return await anyio.to_thread.run_sync(call, message, abandon_on_cancel=True)
 
 
 def _failed(error: Exception) -> dict[str, Any]:

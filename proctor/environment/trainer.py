@@ -87,6 +87,11 @@ class Trainer:
             raise ProctorError("there is no training process: call reset()")
         return self._exchange(answer)
 
+    def interrupt(self) -> None:
+        """Have the process leave its episode at once, also while another thread waits for it."""
+        if self._child is not None:
+            self._child.terminate()
+
     def close(self) -> None:
         """End the process; a recorded run that it trains is closed as interrupted."""
         if self._end is not None:

@@ -26,10 +26,10 @@ class LimitError(Exception):
     pass
 
 
-def episode(home: Path, **asking: Any) -> Episode:
-    settings = {"train_examples": 192, "val_examples": 64, "test_examples": 64, **STUCK}
+def episode(home: Path, *, epochs: int = 6, lr: float = 1e-7, **asking: Any) -> Episode:
+    sizes = {"train_examples": 192, "val_examples": 64, "test_examples": 64}
     return Episode(
-        {**settings, "epochs": 6},
+        {**STUCK, **sizes, "epochs": epochs, "lr": lr},
         home=home,
         asking={"model": "scripted", **asking},
         framework="frame",
@@ -103,6 +103,26 @@ def test_episode_is_played_and_each_way_to_end_it_is_recorded(tmp_path: Path) ->
         play(tmp_path, limited)
     with pytest.raises(ProctorError, match=r"answered none of the 4 requests of run .*: Status"):
         play(tmp_path, refused)
+    assert ends(tmp_path) == ["completed", "completed", "interrupted"]
+
+
+@pytest.mark.slow
+def test_cancelled_training_is_left_at_once_and_recorded(tmp_path: Path) -> None:
+    async def nobody(_: Mapping[str, Any]) -> Answer:
+        raise AssertionError
+
+    async def cancelled() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(episode(tmp_path, lr=0.05, epochs=10_000).play, nobody)
+            while not list(tmp_path.glob("runs/*/running.lock")) or ends(tmp_path) != [None]:
+                await anyio.sleep(0.5)
+            group.cancel_scope.cancel()
+
+    anyio.run(cancelled)
+    assert ends(tmp_path) == ["interrupted"]
+
+
+def ends(home: Path) -> list[str | None]:
     sql = "SELECT end_reason FROM runs ORDER BY ALL"
-    found = answer(call_here(["sql", sql, "--format", "json"], home=tmp_path))
-    assert [each["end_reason"] for each in found] == ["completed", "completed", "interrupted"]
+    found = answer(call_here(["sql", sql, "--format", "json"], home=home))
+    return [each["end_reason"] for each in found]
