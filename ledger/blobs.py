@@ -57,16 +57,19 @@ class BlobStore:
         with explained(source), open_regular(source) as file:
             return self._put(iter(lambda: file.read(_CHUNK), b""))
 
-    def get(self, digest: str) -> bytes:
-        """Return a blob's content; raise BlobError if it is missing or not what its name says."""
+    def get(self, digest: str, *, most: int = LARGEST) -> bytes:
+        """Return a blob's content; raise BlobError if it is missing or not what its name says.
+
+        Raises BlobError too for one of more bytes than `most`.
+        """
         path = self.path(digest)
         with explained(path):
             try:
                 with open_regular(path) as file:
                     size = os.fstat(file.fileno()).st_size
-                    if size > LARGEST:
+                    if size > most:
                         raise BlobError(
-                            f"{path}: the blob has {size:,} bytes; at most {LARGEST:,} are read "
+                            f"{path}: the blob has {size:,} bytes; at most {most:,} are read "
                             "into memory"
                         )
                     content = file.read(size + 1)

@@ -191,8 +191,14 @@ class Home:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _lock(self, run_id: UUID) -> Path:
+    def _lock(self, run_id: UUID | str) -> Path:
         return self.path / "runs" / str(run_id) / "running.lock"
+
+    def is_training(self, run_id: UUID | str) -> bool:
+        """Tell whether a process holds the run's lock, or may hold it in another home."""
+        lock = self._lock(run_id)
+        shared = self._notary is not None or LedgerPaths(self.path / "ledger").server.exists()
+        return _is_held(lock) or (shared and not lock.exists())
 
     def close_crashed(self) -> None:
         """Close what a killed process left open, if this ledger can be written."""
@@ -200,11 +206,9 @@ class Home:
             pass
 
     def _close_crashed(self, log: "LedgerApplication") -> None:
-        shared = self._notary is not None or LedgerPaths(self.path / "ledger").server.exists()
         for run_id in open_runs(log):
-            lock = self._lock(run_id)
-            if _is_held(lock) or (shared and not lock.exists()):
-                continue  # it goes on; or it is another home's, which shares the ledger
+            if self.is_training(run_id):
+                continue
             run = _readable_run(log, run_id)
             if run is None:
                 continue
@@ -212,7 +216,7 @@ class Home:
                 run.end("crashed", detail="its process was gone when the next command looked")
                 with suppress(ConflictError):  # another command was quicker
                     log.save(run)
-            lock.unlink(missing_ok=True)
+            self._lock(run_id).unlink(missing_ok=True)
 
 
 def _readable_run(log: "LedgerApplication", run_id: UUID) -> "Run | None":

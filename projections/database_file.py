@@ -17,6 +17,7 @@ from pathlib import Path
 
 import duckdb
 
+from projections.bounds import Bounds
 from projections.errors import BusyError, ProjectionError
 
 __all__ = [
@@ -50,10 +51,12 @@ _WRITER: dict[str, str | int | float | list[str]] = {"memory_limit": "512MB", "t
 
 @contextmanager
 def connected(
-    database: Path, deadline: float, *, read_only: bool
+    database: Path, deadline: float, *, read_only: bool, bounds: Bounds | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Hold the file open; raise BusyError when others hold it at the deadline (monotonic)."""
     config = dict(CONFIG) if read_only else {**CONFIG, **_WRITER}
+    if bounds is not None:
+        config |= bounds.config()
     while True:
         try:
             connection = duckdb.connect(str(database), read_only=read_only, config=dict(config))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import duckdb
 
 from ledger.files import open_regular
+from projections.bounds import Bounds, bounded_rows
 from projections.database_file import (
     CONFIG,
     WAIT,
@@ -54,13 +55,15 @@ class QueryResult:
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
+    cut: bool = False  # there are more rows than the bounds allow
 
 
 class Session:
     """Runs queries one after the other; the file is free between them, and variables stay set.
 
     With `seals`, queries run on a private copy of the file, which must match its seal. A new copy
-    is made when the file has changed since. `copy` is the one that catch_up() has made.
+    is made when the file has changed since. `copy` is the one that catch_up() has made. `bounds`
+    are those of each query().
     """
 
     def __init__(
@@ -71,16 +74,23 @@ class Session:
         wait: float = WAIT,
         seals: Seals | None = None,
         copy: PrivateCopy | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self._database = database
         self._wait = wait
         self._seals = seals
         self._copy = copy
+        self._bounds = bounds
         self._variables: dict[str, Any] = {} if as_of is None else {AS_OF: as_of}
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> QueryResult:
         """Answer one statement; raises as query() does."""
         with self._asked(sql) as (connection, kind):
+            if self._bounds is not None:
+                columns, rows, cut = bounded_rows(connection, sql, parameters, self._bounds)
+                if kind == duckdb.StatementType.SET:
+                    return QueryResult((), [])
+                return QueryResult(columns, rows, cut)
             connection.execute(sql, parameters or None)
             columns = tuple(str(column[0]) for column in connection.description or ())
             if kind == duckdb.StatementType.SET:
@@ -111,7 +121,7 @@ class Session:
         else:
             database = self._private(self._seals, deadline)
         try:
-            with connected(database, deadline, read_only=True) as connection:
+            with connected(database, deadline, read_only=True, bounds=self._bounds) as connection:
                 kind = _kind(connection, sql)
                 for name, value in self._variables.items():
                     connection.execute(f"SET VARIABLE {_quoted(name)} = ?", [value])

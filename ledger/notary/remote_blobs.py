@@ -45,15 +45,18 @@ class RemoteBlobs:
 
             return self._put(digest, size, piece)
 
-    def get(self, digest: str) -> bytes:
-        """Return a blob's content; raise BlobError if it is missing or not what its name says."""
+    def get(self, digest: str, *, most: int = LARGEST) -> bytes:
+        """Return a blob's content; raise BlobError if it is missing or not what its name says.
+
+        Raises BlobError too for one of more bytes than `most`.
+        """
         content = bytearray()
         while True:
             request = GetBlob(sha256=digest, offset=len(content))
             answer, payload = self._client.ask(request, Piece)
-            if answer.size > LARGEST:
+            if answer.size > most:
                 raise BlobError(
-                    f"{digest}: the notary's blob has {answer.size:,} bytes; at most {LARGEST:,} "
+                    f"{digest}: the notary's blob has {answer.size:,} bytes; at most {most:,} "
                     "are read into memory"
                 )
             content += payload

@@ -32,9 +32,11 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "pyarrow": ("pyarrow", "arrow"),
     "safetensors": ("safetensors", "train"),
     "scipy": ("SciPy", "train"),
+    "starlette": ("Starlette", "serve"),
     "tensorboardX": ("tensorboardX", "tensorboard"),
     "torch": ("PyTorch", "train"),
     "torchvision": ("torchvision", "train"),
+    "uvicorn": ("uvicorn", "serve"),
     "vl_convert": ("vl-convert", "report"),
     "waitress": ("waitress", "witness"),
 }

@@ -123,6 +123,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.sql",
         "Keep the tables up to date during runs; new entries are verified first.",
     ),
+    "serve": (
+        "proctor.cli.serve",
+        "Show runs in a browser while they train: a local web server that changes nothing.",
+    ),
     "infra": (
         "proctor.cli.infra",
         "Propose, judge and promote changes of a repository, under an operator's control.",

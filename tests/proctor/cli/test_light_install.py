@@ -102,6 +102,7 @@ NEEDS: Mapping[str, tuple[str, list[str]]] = {
     "infra mutate": ("train", []),
     "infra run": ("train", []),
     "judge": ("train", []),
+    "serve": ("serve", ["--port", "0"]),
     "run": ("train", ["epochs=1"]),
     "witness serve": ("witness", ["--state", "witness"]),
 }
@@ -235,6 +236,7 @@ def test_extras_bring_exactly_the_packages_that_messages_name() -> None:
         if extra
         not in ("all", "dev", "gym", "lightning", "transformers")  # no command needs the last three
         for requirement in requirements
+        if not requirement.startswith("proctor[")
     }
     assert named == {package: extra for package, (_, extra) in EXTRAS.items()}
     inside = sorted(set(named.values()) - {"mlflow", "tensorboard"})  # trackers, which few have

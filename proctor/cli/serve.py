@@ -1,0 +1,104 @@
+"""`proctor serve`: the runs of a home in a browser, while they train."""
+
+import ipaddress
+import signal
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+from proctor.cli.command_group import CommandGroup
+from proctor.errors import EXIT_HELD, ProctorError
+from proctor.home import Home
+
+app = CommandGroup()
+_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@app.command()
+def serve(
+    home: Home,
+    host: Annotated[
+        str,
+        typer.Option("--host", help="Address to listen on. Only this machine reaches 127.0.0.1."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0 chooses a free port.")
+    ] = 8137,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host", metavar="NAME", help="Another name that browsers may use for this host."
+        ),
+    ] = None,
+) -> None:
+    """Show runs in a browser while they train: a local web server that changes nothing.
+
+    Prints a link with a secret token; who has the link can see the pages. New entries of the ledger
+    are verified before they are shown. Ctrl-C stops it.
+    """
+    import uvicorn  # noqa: PLC0415 - in an extra
+
+    from proctor.live.app import live_view  # noqa: PLC0415 - in an extra
+    from proctor.live.guard import Keys  # noqa: PLC0415 - likewise
+    from proctor.live.tables import Tables  # noqa: PLC0415 - loads DuckDB
+
+    home.require_ledger()
+    listener = _listening(host, port)
+    address = listener.getsockname()[0]
+    if not ipaddress.ip_address(address).is_loopback:
+        print(
+            f"warning: {address} can be reached from other machines, and nothing is encrypted; "
+            "`ssh -L` to 127.0.0.1 is safer",
+            file=sys.stderr,
+        )
+    keys = Keys()
+    tables = Tables(home)
+    view = live_view(home, tables, keys=keys, hosts=(*_NAMES, host, address, *(allow_host or ())))
+    # Bounds against requests that never end: another user of this machine can send them, too.
+    server = uvicorn.Server(
+        uvicorn.Config(
+            view,
+            access_log=False,  # the log would have the secret path
+            log_level="warning",
+            lifespan="off",
+            server_header=False,
+            timeout_keep_alive=10,
+            timeout_graceful_shutdown=2,
+            limit_concurrency=128,
+        )
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_HELD))
+    try:
+        tables.start()
+        shown = f"[{address}]" if ":" in address else address
+        print(
+            f"http://{shown}:{listener.getsockname()[1]}/#{keys.token}\n"
+            "Open this link. Who has it can see this home; Ctrl-C stops the server.",
+            flush=True,
+        )
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass  # what Ctrl-C is for
+    finally:
+        tables.stop()
+        listener.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return the socket; raises ProctorError if nothing can listen there."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+    except (OSError, UnicodeError) as error:
+        raise ProctorError(f"--host {host}: this is no address of this machine") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise ProctorError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; --port 0 chooses a free port"
+        ) from error
+    return listener

@@ -1,0 +1,402 @@
+"""The addresses of the live view, and the page of each.
+
+Trust: requests are hostile until guard.py lets them pass. What they ask for is checked here; each
+wrong form of it gets an error page. What the tables hold is shown as text.
+I/O: reads the tables, the blobs, and whether a process trains a run.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from aggregates.rules import PRECEDENCE, RULE_TITLES
+from ledger.errors import LedgerError
+from proctor.home import Home
+from proctor.live import bodies, console, drawing, queries
+from proctor.live.asked import addresses, number, one, one_of, parameters, run_id, text_of
+from proctor.live.guard import Guard, Keys
+from proctor.live.shown import compared, curves_of, sampled, settings_of
+from proctor.live.tables import Tables
+from proctor.output.terminal import told_level, visible
+from proctor.pages.rendering import STYLESHEET, render
+from projections.errors import BusyError, ProjectionError, QueryError
+
+__all__ = ["live_view"]
+
+_LAST = 2**63 - 1
+_MOST_PAGES = 100_000
+_MOST_SEARCHED = 2_000  # calls whose bodies a search reads
+_REFRESH = 15.0  # s after which a page is made again although the ledger has nothing new
+_FOLDER = Path(__file__).parent
+_STATIC = {
+    "style.css": (STYLESHEET, "text/css"),
+    "live.css": (_FOLDER / "live.css", "text/css"),
+    "live.js": (_FOLDER / "live.js", "text/javascript"),
+    "enter.js": (_FOLDER / "enter.js", "text/javascript"),
+}
+_MENU = (
+    ("", "Runs"),
+    ("decisions", "Decisions"),
+    ("calls", "Transcripts"),
+    ("sql", "SQL"),
+    ("ledger", "Ledger"),
+)
+_OUTCOMES = ("applied", "refused", "restart", "deferred", "open")
+_ADVICE = {
+    401: "The link has a secret token. Each start of proctor serve makes a new one.",
+    404: "Addresses change with each start of proctor serve. Open the link that it printed.",
+    503: "Load this page again in a moment.",
+}
+
+
+def live_view(home: Home, tables: Tables, *, keys: Keys, hosts: Collection[str] = ()) -> ASGIApp:
+    """Return the application; `hosts` are the names that it answers to."""
+    pages = _Pages(home, tables, keys)
+    below = [
+        Route("/", pages.runs),
+        Route("/runs/{run}", pages.run),
+        Route("/compare", pages.compare),
+        Route("/decisions", pages.decisions),
+        Route("/calls", pages.calls),
+        Route("/calls/{idx}", pages.call),
+        Route("/sql", pages.sql),
+        Route("/ledger", pages.ledger),
+    ]
+    app = Starlette(
+        routes=[
+            Route("/", pages.enter),
+            Route("/static/{name}", _static),
+            Mount(keys.base, routes=below),
+        ],
+        exception_handlers={
+            HTTPException: pages.refused,
+            BusyError: pages.refused,
+            LedgerError: pages.refused,
+            ProjectionError: pages.refused,
+            Exception: pages.failed,
+        },
+    )
+    return Guard(app, keys=keys, hosts=hosts, error_page=pages.error_page)
+
+
+def _static(request: Request) -> Response:
+    found = _STATIC.get(request.path_params["name"])
+    if found is None:
+        raise HTTPException(404, "There is no such file.")
+    path, kind = found
+    return Response(path.read_bytes(), media_type=kind, headers={"cache-control": "max-age=300"})
+
+
+class _Pages:
+    """The pages of one home."""
+
+    def __init__(self, home: Home, tables: Tables, keys: Keys) -> None:
+        self._home = home
+        self._tables = tables
+        self._base = keys.base
+        self._name = home.path.resolve().name
+
+    # --------------------------------------------------------------------------------------------
+    # Pages
+
+    def enter(self, _: Request) -> Response:
+        """Exchange the token in the link for the cookie."""
+        return HTMLResponse(render("live/enter.html", {"title": "Proctor"}))
+
+    def runs(self, request: Request) -> Response:
+        """List the runs."""
+        asked = parameters(request, "q", "state", "order", "page")
+        wanted = queries.Wanted(
+            text=text_of(asked, "q"),
+            state=one_of(asked, "state", ("", *queries.STATES)),
+            order=one_of(asked, "order", tuple(queries.ORDERS)),
+            page=number(asked, "page", least=1, most=_MOST_PAGES, default=1),
+        )
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading() as ask:
+                counts = queries.count_runs(ask, wanted)
+                rows = queries.list_runs(ask, wanted)
+            return {
+                "counts": counts,
+                "rows": [
+                    {
+                        **row,
+                        "spark": drawing.spark(sampled(row["losses"], 60)),
+                        "gone": self._is_gone(row),
+                    }
+                    for row in rows
+                ],
+                "wanted": wanted,
+                "states": queries.STATES,
+                "orders": queries.ORDERS,
+                "pages": max(1, -(-counts["wanted"] // queries.ON_PAGE)),
+                "address": addresses(asked),
+            }
+
+        return self._page(request, "runs", "Runs", made)
+
+    def run(self, request: Request) -> Response:
+        """Show a run."""
+        run = run_id(request.path_params["run"])
+        asked = parameters(request, "after")
+        after = number(asked, "after", least=0, most=2**31 - 1, default=0)
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading() as ask:
+                found = queries.read_run(ask, run)
+                if found is None:
+                    raise HTTPException(404, f"The ledger has no run {run}.")
+                decisions = queries.read_decisions(ask, run, after=after)
+            started = found["run"]
+            state = started["end_reason"] or "running"
+            return {
+                **found,
+                "id": run,
+                "state": state,
+                "gone": self._is_gone({"run_id": run, "state": state}),
+                "level_told": told_level(started["level"]),
+                "settings": settings_of(started["config"]),
+                "policy_settings": settings_of(started["policy"]),
+                "charts": curves_of(found),
+                "rule_chart": drawing.rules(found["rules"], PRECEDENCE),
+                "rule_titles": RULE_TITLES,
+                "order": PRECEDENCE,
+                "step_rows": [
+                    [row["step"], row["name"], row["status"], row["summary"]]
+                    for row in found["steps"]
+                ],
+                "decisions": decisions[: queries.ON_PAGE],
+                "more": len(decisions) > queries.ON_PAGE,
+                "after": after,
+            }
+
+        return self._page(request, "run", f"Run {run[:8]}", made)
+
+    def compare(self, request: Request) -> Response:
+        """Compare the curves, settings and verdicts of some runs."""
+        asked = parameters(request, "run", several="run")
+        ids = list(dict.fromkeys(run_id(run) for run in asked.get("run", [])))
+        if len(ids) > drawing.CURVES:
+            raise HTTPException(400, f"Choose at most {drawing.CURVES} runs to compare.")
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading() as ask:
+                found = queries.read_compared(ask, ids)
+            missing = next((run for run in ids if run not in found), None)
+            if missing is not None:
+                raise HTTPException(404, f"The ledger has no run {missing}.")
+            known = [{**row, "gone": self._is_gone(row)} for row in found.values()]
+            settings = [settings_of(row["config"]) for row in known]
+            names = sorted({name for each in settings for name in each})
+            return {
+                "runs": known,
+                "charts": compared(known),
+                "different": [
+                    (name, [each.get(name) for each in settings])
+                    for name in names
+                    if len({str(each.get(name)) for each in settings}) > 1
+                ],
+            }
+
+        return self._page(request, "compare", "Compare runs", made)
+
+    def decisions(self, request: Request) -> Response:
+        """Search the decisions of all runs."""
+        asked = parameters(request, "q", "rule", "outcome", "before")
+        wanted = {
+            "text": text_of(asked, "q"),
+            "rule": one_of(asked, "rule", ("", *PRECEDENCE)),
+            "outcome": one_of(asked, "outcome", ("", *_OUTCOMES)),
+        }
+        before = number(asked, "before", least=0, most=_LAST, default=_LAST)
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading() as ask:
+                rows = queries.find_decisions(ask, **wanted, before=before)
+            return {
+                "wanted": wanted,
+                "order": PRECEDENCE,
+                "rule_titles": RULE_TITLES,
+                "outcomes": _OUTCOMES,
+                "address": addresses(asked),
+                **_paged(rows, before),
+            }
+
+        return self._page(request, "decisions", "Decisions", made)
+
+    def calls(self, request: Request) -> Response:
+        """Search the calls of all transcripts."""
+        asked = parameters(request, "q", "run", "inside", "outcome", "before")
+        text = text_of(asked, "q")
+        run = one(asked, "run")
+        run = run_id(run) if run else ""
+        outcome = text_of(asked, "outcome")
+        inside = one_of(asked, "inside", ("", "1")) == "1"
+        before = number(asked, "before", least=0, most=_LAST, default=_LAST)
+
+        def made() -> dict[str, Any]:
+            searches = inside and bool(text)
+            with self._tables.reading() as ask:
+                rows = queries.find_calls(
+                    ask,
+                    text="" if searches else text,
+                    run=run,
+                    outcome=outcome,
+                    before=before,
+                    most=_MOST_SEARCHED if searches else queries.ON_PAGE + 1,
+                )
+            told = None
+            if searches:
+                found, searched, whole = bodies.matching(
+                    self._home, rows, text, most=queries.ON_PAGE
+                )
+                told = (searched, whole and len(rows) < _MOST_SEARCHED)
+                rows = [dict(row) for row in found]
+            return {
+                "text": text,
+                "run": run,
+                "inside": inside,
+                "outcome": outcome,
+                "told": told,
+                "address": addresses(asked),
+                **_paged(rows, before),
+            }
+
+        return self._page(request, "calls", "Transcripts", made)
+
+    def call(self, request: Request) -> Response:
+        """Show a call with its request and its answer."""
+        idx = number({"idx": [request.path_params["idx"]]}, "idx", least=0, most=_LAST, default=0)
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading() as ask:
+                found = queries.read_call(ask, idx)
+            if found is None:
+                raise HTTPException(404, f"Entry {idx} of the ledger is no call.")
+            return {
+                "call": found,
+                "request_text": bodies.shown(self._home, found["request"]),
+                "response_text": bodies.shown(self._home, found["response"]),
+            }
+
+        return self._page(request, "call", f"Call in entry {idx}", made)
+
+    def sql(self, request: Request) -> Response:
+        """Answer a statement."""
+        asked = parameters(request, "q", most=console.MOST_SQL)
+        statement = one(asked, "q")
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading() as ask:
+                described = queries.describe_tables(ask)
+            answer, problem = None, None
+            began = time.monotonic()
+            if statement.strip():
+                try:
+                    answer = console.answer(self._tables.database, statement)
+                except QueryError as error:
+                    problem = visible(str(error))
+            return {
+                "statement": statement,
+                "answer": answer,
+                "problem": problem,
+                "seconds": time.monotonic() - began,
+                "bounds": console.BOUNDS,
+                "tables": described,
+            }
+
+        return self._page(request, "sql", "SQL", made, again=False)
+
+    def ledger(self, request: Request) -> Response:
+        """Tell what was verified, and how to verify it elsewhere."""
+
+        def made() -> dict[str, Any]:
+            with self._tables.reading() as ask:
+                return {**queries.describe_ledger(ask), "home": str(self._home.path)}
+
+        return self._page(request, "ledger", "Ledger", made)
+
+    # --------------------------------------------------------------------------------------------
+    # What all pages have
+
+    def _page(
+        self,
+        request: Request,
+        template: str,
+        title: str,
+        made: Callable[[], Mapping[str, Any]],
+        *,
+        again: bool = True,
+    ) -> Response:
+        """Return a page, or say that it is as the browser has it."""
+        standing = self._tables.standing
+        tag = f'"{standing.serial}-{time.time() // _REFRESH:.0f}"'
+        if again and request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"etag": tag})
+        values = {
+            "title": f"{title} · {self._name}",
+            "heading": title,
+            "base": self._base,
+            "menu": _MENU,
+            "here": template,
+            "standing": standing,
+            "again": again,
+        }
+        if standing.position is None:
+            page = render("live/waiting.html", {**values, "again": True})
+            status = 200 if standing.error is None else 503
+            return HTMLResponse(page, status, headers={"etag": tag})
+        return HTMLResponse(
+            render(f"live/{template}.html", {**values, **made()}), headers={"etag": tag}
+        )
+
+    def refused(self, _: Request, error: Exception) -> Response:
+        """Answer a request that cannot be answered."""
+        status, reason, headers = 500, str(error), None
+        if isinstance(error, HTTPException):
+            status, reason, headers = error.status_code, error.detail, error.headers
+        elif isinstance(error, BusyError):
+            status = 503
+        else:
+            print(f"error: {visible(str(error))}", file=sys.stderr, flush=True)
+        return HTMLResponse(self.error_page(status, reason), status, headers=headers)
+
+    def failed(self, _: Request, error: Exception) -> Response:  # noqa: ARG002 - Guard tells it
+        """Answer a request after an error that nobody has foreseen."""
+        return HTMLResponse(self.error_page(500, "The server failed at this page."), 500)
+
+    def error_page(self, status: int, reason: str) -> str:
+        """Return a page that says what is wrong with a request."""
+        title = HTTPStatus(status).phrase
+        return render(
+            "live/error.html",
+            {
+                "title": f"{status} {title}",
+                "reason": "" if reason == title else reason,
+                "advice": _ADVICE.get(status, ""),
+            },
+        )
+
+    def _is_gone(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether a run has no end although no process trains it."""
+        return row["state"] == "running" and not self._home.is_training(row["run_id"])
+
+
+def _paged(rows: Sequence[Mapping[str, Any]], before: int) -> dict[str, Any]:
+    kept = rows[: queries.ON_PAGE]
+    return {
+        "rows": kept,
+        "older": kept[-1]["idx"] if len(rows) > len(kept) else None,
+        "first": before == _LAST,
+    }

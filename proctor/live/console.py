@@ -1,0 +1,115 @@
+"""One query of the SQL console, in a process of its own: it cannot outlive or outgrow its bounds.
+
+The connection is that of `proctor sql`: read-only, and without access to anything but the file.
+
+Trust: the SQL is hostile. DuckDB counts most of the memory that it takes; the limits of the process
+hold for the rest.
+I/O: starts the process, which reads the DuckDB file.  Units: seconds, MB.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from projections.bounds import Bounds
+from projections.errors import ProjectionError, QueryError
+
+__all__ = ["BOUNDS", "MOST_SQL", "Answer", "answer"]
+
+BOUNDS = Bounds(rows=500, seconds=10.0, memory=256)
+MOST_SQL = 20_000  # characters
+_MOST_DATA = 512  # MB that the process may write to
+_GRACE = 5.0  # to start and to end
+_MOST_CELL = 2_000  # characters
+_MOST_ANSWER = 4_000_000  # characters
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query returned: texts, None for NULL."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | None]]
+    cut: bool  # there are more rows
+    numeric: Sequence[bool]  # for each column
+
+
+def answer(database: Path, sql: str, *, bounds: Bounds = BOUNDS) -> Answer:
+    """Answer one statement; raises QueryError for one that fails or costs too much."""
+    if len(sql) > MOST_SQL:
+        raise QueryError(f"the statement is longer than {MOST_SQL:,} characters")
+    request = json.dumps(
+        {"database": str(database), "sql": sql, "rows": bounds.rows, "seconds": bounds.seconds}
+        | {"memory": bounds.memory}
+    )
+    try:
+        done = subprocess.run(  # noqa: S603 - our own module; the SQL is on its standard input
+            [sys.executable, "-P", "-m", __name__],
+            input=request,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=bounds.seconds + _GRACE,
+        )
+        told = json.loads(done.stdout)
+    except subprocess.TimeoutExpired as e:
+        raise QueryError(
+            f"the query was stopped after {bounds.seconds + _GRACE:g} s; ask for less"
+        ) from e
+    except ValueError as e:  # it was killed, by us or for its memory
+        raise QueryError("the query needs more memory than it may have; ask for less") from e
+    if "error" in told:
+        raise QueryError(told["error"])
+    return Answer(**told)
+
+
+def _main() -> None:
+    asked = json.load(sys.stdin)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_DATA << 20, _MOST_DATA << 20))
+    seconds = int(asked["seconds"] + _GRACE)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    from projections.reading import Session  # noqa: PLC0415 - loads DuckDB, below the limits
+
+    bounds = Bounds(rows=asked["rows"], seconds=asked["seconds"], memory=asked["memory"])
+    try:
+        found = Session(Path(asked["database"]), bounds=bounds).query(asked["sql"])
+        told = _told(found.columns, found.rows, cut=found.cut)
+    except (MemoryError, ProjectionError) as error:
+        told = {"error": str(error) or "the query needs more memory than it may have"}
+    json.dump(told, sys.stdout)
+
+
+def _told(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, cut: bool) -> dict[str, Any]:
+    """Return an answer whose length is bounded."""
+    texts: list[list[str | None]] = []
+    size = 0
+    for row in rows:
+        shown = [_text(value) for value in row]
+        size += sum(len(each or "") for each in shown) + 8 * len(shown)
+        if size > _MOST_ANSWER:
+            cut = True
+            break
+        texts.append(shown)
+    numeric = [
+        any(isinstance(row[place], int | float) for row in rows)
+        and all(isinstance(row[place], int | float | None) for row in rows)
+        for place in range(len(columns))
+    ]
+    return {"columns": columns, "rows": texts, "cut": cut, "numeric": numeric}
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _MOST_CELL else f"{text[:_MOST_CELL]} … ({len(text):,} characters)"
+
+
+if __name__ == "__main__":
+    _main()

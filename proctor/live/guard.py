@@ -1,0 +1,165 @@
+"""Who may see the pages: the one who has the token that `proctor serve` printed.
+
+The token is in the fragment of the link, which browsers send nowhere. A script posts it once, and
+gets a cookie in return. Browsers send cookies to every port of a host, also to a server of another
+user on this machine, so the cookie is bound to a path that nobody can guess. A page of another site
+cannot read an answer (no CORS), nor make the browser send the cookie (SameSite); a name that was
+rebound to this machine is not one of ours (Host).
+
+Not covered: a process of the same user, and root, who can read the memory of this process anyway.
+I/O: none.
+"""
+
+import hmac
+import re
+import secrets
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proctor.output.terminal import visible
+
+__all__ = ["Guard", "Keys"]
+
+COOKIE = "proctor"
+_MOST_BODY = 4_096  # bytes of the form with the token
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"same-origin"),  # with none, browsers post the token as from "null"
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The secrets of one start of the server."""
+
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    place: str = field(default_factory=lambda: secrets.token_urlsafe(16), repr=False)
+
+    @property
+    def base(self) -> str:
+        """The path that all pages are below."""
+        return f"/{self.place}"
+
+
+ErrorPage = Callable[[int, str], str]
+
+
+class Guard:
+    """Lets requests pass to the pages, or answers them with an error page."""
+
+    def __init__(
+        self, app: ASGIApp, *, keys: Keys, hosts: Collection[str], error_page: ErrorPage
+    ) -> None:
+        self._app = app
+        self._keys = keys
+        self._hosts = {host.lower().strip("[]") for host in hosts}
+        self._error_page = error_page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; what is no request of HTTP is not for us."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in headers}
+                headers += [pair for pair in _HEADERS if pair[0] not in names]
+                if b"cache-control" not in names:
+                    headers.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        problem = self._problem(scope)
+        response: Response | None = None
+        if problem is not None:
+            response = self._error(*problem)
+        elif scope["path"] == "/session":
+            response = await self._admit(scope, receive)
+        if response is not None:
+            await response(scope, receive, send_guarded)
+            return
+        try:
+            await self._app(scope, receive, send_guarded)
+        except Exception as error:
+            what = visible(f"{type(error).__name__}: {error}")
+            print(f"error: {what}", file=sys.stderr, flush=True)  # the page was sent already
+
+    def _problem(self, scope: Scope) -> tuple[int, str] | None:
+        """Return the status and the reason of a refusal; None: the request may pass."""
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        found = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
+        if found is None or found[1].lower().strip("[]") not in self._hosts:
+            return 421, (
+                "This server does not answer to that name. Use the address that proctor serve "
+                "printed, or add the name with --allow-host."
+            )
+        below = f"{self._keys.base}/"
+        if scope["path"].startswith(below) and not self._is_known(scope):
+            return 401, "Open the link that proctor serve printed: it has the token."
+        return None
+
+    def _is_known(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"cookie"]
+        pairs = [pair.strip().partition(b"=") for line in given for pair in line.split(b";")]
+        own = self._keys.session.encode()
+        # Not any(): the time must not tell where the comparison ended.
+        return (
+            sum(
+                hmac.compare_digest(value, own)
+                for name, _, value in pairs
+                if name == COOKIE.encode()
+            )
+            > 0
+        )
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Response:
+        """Exchange the token for the cookie."""
+        if scope["method"] != "POST":
+            return self._error(405, "The token is sent with POST.", allow="POST")
+        headers = dict(scope["headers"])
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition(b"://")[2] != headers[b"host"]:
+            return self._error(403, "Another site sent this request.")
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False) and message["type"] == "http.request"
+            if len(body) > _MOST_BODY:
+                return self._error(413, "The form has more than a token.")
+        try:
+            fields = parse_qs(body.decode("ascii"), max_num_fields=4)
+        except ValueError:
+            return self._error(400, "The form cannot be read.")
+        token = fields.get("token", [""])[0].strip()
+        if not hmac.compare_digest(token.encode(), self._keys.token.encode()):
+            return self._error(
+                401, "This is not the token of this server. Each start makes a new one."
+            )
+        response = RedirectResponse(f"{self._keys.base}/", status_code=303)
+        response.set_cookie(
+            COOKIE, self._keys.session, path=f"{self._keys.base}/", httponly=True, samesite="strict"
+        )
+        return response
+
+    def _error(self, status: int, reason: str, **headers: str) -> Response:
+        return HTMLResponse(self._error_page(status, reason), status, headers)

@@ -1,0 +1,338 @@
+"""What the pages ask of the tables. Each query starts from the rows of one page or of one run.
+
+Views that join everything (audits, run_summary) are not used: they take a fifth of a second in a
+ledger of 300,000 entries, also for a single run.
+
+Source: projections/schema.sql, projections/views.sql, projections/verdicts.sql.
+I/O: none; the caller's function asks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.live.tables import Ask
+
+__all__ = [
+    "ON_PAGE",
+    "ORDERS",
+    "STATES",
+    "Wanted",
+    "count_runs",
+    "describe_ledger",
+    "describe_tables",
+    "find_calls",
+    "find_decisions",
+    "list_runs",
+    "read_call",
+    "read_compared",
+    "read_decisions",
+    "read_epochs",
+    "read_run",
+]
+
+ON_PAGE = 30  # rows
+_MOST_EPOCHS = 2_000  # of one run that are read; of a longer one, evenly chosen ones
+ORDERS = {
+    "newest": "r.started_idx DESC",
+    "oldest": "r.started_idx",
+    "best": "m.best DESC NULLS LAST, r.started_idx DESC",
+}
+STATES = ("running", "completed", "crashed", "failed", "interrupted", "restart", "stopped")
+_BEST = (
+    " LEFT JOIN (SELECT run_id, MAX(val_accuracy) FILTER (ISFINITE(val_accuracy)) AS best "
+    "FROM epochs GROUP BY run_id) AS m ON m.run_id = r.run_id"
+)
+_TEXT = "CONCAT_WS(' ', r.run_id, r.dataset, r.policy_name, r.campaign, r.checkpoint)"
+_OF_PAGE = "run_id IN (SELECT UNNEST(?))"
+_VERDICTS = (
+    "SELECT k.run_id, k.audit_id, k.signed, k.retrained, s.idx, s.hard_fail, s.accuracy_score, "
+    "s.process_score, s.process_axis_exercised AS exercised, s.test_accuracy "
+    "FROM counting_audits AS k JOIN audit_scores AS s ON s.audit_id = k.audit_id AND s.idx = k.idx "
+    "WHERE k."
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which runs a list shows."""
+
+    text: str = ""
+    state: str = ""
+    order: str = "newest"
+    page: int = 1
+
+    def where(self) -> tuple[str, list[Any]]:
+        """Return the condition and its parameters."""
+        conditions, parameters = ["TRUE"], list[Any]()
+        if self.text:
+            conditions.append(f"CONTAINS(LOWER({_TEXT}), LOWER(?))")
+            parameters.append(self.text)
+        if self.state:
+            conditions.append("COALESCE(r.end_reason, 'running') = ?")
+            parameters.append(self.state)
+        return " AND ".join(conditions), parameters
+
+
+def count_runs(ask: Ask, wanted: Wanted) -> dict[str, int]:
+    """Return how many runs there are, how many are running, and how many are wanted."""
+    where, parameters = wanted.where()
+    [found] = ask(
+        "SELECT COUNT(*) AS runs, COUNT(*) FILTER (r.end_reason IS NULL) AS running, "
+        f"COUNT(*) FILTER ({where}) AS wanted FROM runs AS r",
+        *parameters,
+    )
+    return found
+
+
+def list_runs(ask: Ask, wanted: Wanted) -> list[dict[str, Any]]:
+    """Return a page of runs with their figures."""
+    where, parameters = wanted.where()
+    join = _BEST if wanted.order == "best" else ""
+    rows = ask(
+        "SELECT r.run_id, r.started_at, r.ended_at, COALESCE(r.end_reason, 'running') AS state, "
+        "r.level, r.dataset, r.seed, r.policy_name, r.epochs_planned, r.campaign, r.parent_run "
+        f"FROM runs AS r{join} WHERE {where} ORDER BY {ORDERS[wanted.order]} LIMIT ? OFFSET ?",
+        *parameters,
+        ON_PAGE,
+        (wanted.page - 1) * ON_PAGE,
+    )
+    return _with_figures(ask, rows)
+
+
+def _with_figures(ask: Ask, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    ids = [row["run_id"] for row in rows]
+    measured = _by_run(
+        ask(
+            "SELECT run_id, COUNT(*) AS epochs, "
+            "MAX(val_accuracy) FILTER (ISFINITE(val_accuracy)) AS best_accuracy, "
+            "LIST(COALESCE(val_loss, train_loss) ORDER BY epoch) AS losses "
+            f"FROM epochs WHERE {_OF_PAGE} GROUP BY run_id",
+            ids,
+        )
+    )
+    firings = _by_run(
+        ask(
+            "SELECT run_id, COUNT(*) AS firings FROM rule_evaluations "
+            f"WHERE fired AND {_OF_PAGE} GROUP BY run_id",
+            ids,
+        )
+    )
+    decisions = _by_run(
+        ask(
+            f"SELECT run_id, COUNT(*) AS decisions FROM decisions WHERE {_OF_PAGE} GROUP BY run_id",
+            ids,
+        )
+    )
+    verdicts = _by_run(ask(_VERDICTS + _OF_PAGE, ids))
+    none: dict[str, Any] = {
+        "epochs": 0,
+        "best_accuracy": None,
+        "losses": [],
+        "firings": 0,
+        "decisions": 0,
+    }
+    return [
+        {
+            **row,
+            **none,
+            **measured.get(row["run_id"], {}),
+            **firings.get(row["run_id"], {}),
+            **decisions.get(row["run_id"], {}),
+            "verdict": verdicts.get(row["run_id"]),
+        }
+        for row in rows
+    ]
+
+
+def _by_run(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        row["run_id"]: {key: value for key, value in row.items() if key != "run_id"} for row in rows
+    }
+
+
+def read_epochs(ask: Ask, run: str) -> list[dict[str, Any]]:
+    """Return a run's measurements; of very many epochs, evenly chosen ones and the last."""
+    return ask(
+        "WITH own AS (SELECT * EXCLUDE (reported), MAX(epoch) OVER () AS last FROM epochs "
+        "WHERE run_id = $1) SELECT * FROM own "
+        f"WHERE epoch % (last // {_MOST_EPOCHS} + 1) = 0 OR epoch = last ORDER BY epoch",
+        run,
+    )
+
+
+def read_run(ask: Ask, run: str) -> dict[str, Any] | None:
+    """Return what the page of a run shows, without its decisions; None: there is no such run."""
+    found = ask("SELECT * FROM runs WHERE run_id = ? ORDER BY started_idx LIMIT 1", run)
+    if not found:
+        return None
+    verdict = next(iter(ask(f"{_VERDICTS}run_id = ?", run)), None)
+    audit = None if verdict is None else verdict["audit_id"]
+    return {
+        "run": found[0],
+        "verdict": verdict,
+        "epochs": read_epochs(ask, run),
+        "rules": ask(
+            "SELECT epoch, rule, fired, waived, outcome FROM rule_heatmap "
+            "WHERE run_id = ? AND (fired OR epoch = (SELECT MAX(epoch) FROM epochs "
+            "WHERE run_id = ?)) ORDER BY epoch",
+            run,
+            run,
+        ),
+        "waived": [row["rule"] for row in ask("SELECT rule FROM run_waived WHERE run_id = ?", run)],
+        "done": ask(
+            "SELECT decision AS number, epoch FROM remedies "
+            "WHERE run_id = ? AND outcome IN ('applied', 'restart') ORDER BY decision LIMIT 200",
+            run,
+        ),
+        "steps": ask(
+            "SELECT step, name, status, summary FROM audit_steps WHERE audit_id = ? ORDER BY step",
+            audit,
+        ),
+        "violations": ask(
+            "SELECT kind, rule, epoch, decision, emitter, detail FROM audit_violations "
+            "WHERE audit_id = ? ORDER BY place LIMIT 200",
+            audit,
+        ),
+        "layers": ask(
+            "SELECT layer, rank, grad_norm, update_ratio FROM layer_metrics WHERE run_id = ? "
+            "AND epoch = (SELECT MAX(epoch) FROM epochs WHERE run_id = ?) ORDER BY place LIMIT 200",
+            run,
+            run,
+        ),
+        "following": [
+            row["run_id"]
+            for row in ask(
+                "SELECT run_id FROM run_starts WHERE parent_run = ? ORDER BY idx LIMIT 50", run
+            )
+        ],
+        "provocations": ask(
+            "SELECT name, seed, TRY_CAST(expects AS VARCHAR[]) AS expects FROM provocations "
+            "WHERE run_id = ? ORDER BY idx LIMIT 50",
+            run,
+        ),
+        "transcript": next(
+            iter(
+                ask(
+                    "SELECT COUNT(*) AS calls, SUM(c.cost) AS cost, SUM(c.seconds) AS seconds "
+                    "FROM transcripts AS t JOIN calls AS c USING (transcript_id) "
+                    "WHERE t.run_id = ? HAVING COUNT(*) > 0",
+                    run,
+                )
+            ),
+            None,
+        ),
+    }
+
+
+def read_compared(ask: Ask, runs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what a comparison shows of runs, in this order; of those that there are."""
+    found = ask(
+        "SELECT r.run_id, r.dataset, r.seed, r.policy_name, r.config, "
+        f"COALESCE(r.end_reason, 'running') AS state FROM runs AS r WHERE r.{_OF_PAGE}",
+        list(runs),
+    )
+    rows = {row["run_id"]: row for row in _with_figures(ask, found)}
+    return {run: {**rows[run], "measured": read_epochs(ask, run)} for run in runs if run in rows}
+
+
+def read_decisions(ask: Ask, run: str, *, after: int) -> list[dict[str, Any]]:
+    """Return a page of a run's decisions, and one more if there are more."""
+    return ask(
+        "SELECT o.*, (SELECT LIST({rule: e.rule, worked: e.worked} ORDER BY e.rule) "
+        "FROM remedy_effects AS e WHERE e.run_id = $1 AND e.decision = o.number) AS effects "
+        "FROM decision_outcomes AS o WHERE o.run_id = $1 AND o.number > $2 "
+        f"ORDER BY o.number LIMIT {ON_PAGE + 1}",
+        run,
+        after,
+    )
+
+
+def find_decisions(
+    ask: Ask, *, text: str, rule: str, outcome: str, before: int
+) -> list[dict[str, Any]]:
+    """Return decisions of all runs, the newest first, one more than a page if there are more."""
+    found = ask(
+        "SELECT d.idx, d.run_id, d.number, d.epoch, d.source, d.direction, d.justification, "
+        "CASE WHEN d.event_type = 'rule_triggered_no_action' THEN 'deferred' "
+        "ELSE COALESCE(r.outcome, 'open') END AS outcome FROM decisions AS d "
+        "LEFT JOIN remedies AS r ON r.run_id = d.run_id AND r.decision = d.number "
+        "WHERE d.idx < $1 AND ($2 = '' OR CONTAINS(LOWER(CONCAT_WS(' ', d.run_id, d.source, "
+        "d.direction, d.params, d.justification)), LOWER($2))) "
+        "AND ($3 = '' OR d.idx IN (SELECT c.idx FROM citations AS c WHERE c.rule = $3)) "
+        "AND ($4 = '' OR outcome = $4) "
+        f"ORDER BY d.idx DESC LIMIT {ON_PAGE + 1}",
+        before,
+        text,
+        rule,
+        outcome,
+    )
+    cited: dict[int, list[str]] = {}
+    for row in ask(
+        "SELECT idx, rule FROM citations WHERE idx IN (SELECT UNNEST(?)) ORDER BY rule",
+        [row["idx"] for row in found],
+    ):
+        cited.setdefault(row["idx"], []).append(row["rule"])
+    return [{**row, "cites": cited.get(row["idx"], [])} for row in found]
+
+
+_CALLS = (
+    "SELECT c.idx, t.run_id, c.number, c.epoch, c.agent, c.action, c.rules, c.model, c.rung, "
+    "c.request, c.request_bytes, c.response, c.response_bytes, c.status, c.finish_reason, "
+    "c.total_tokens, c.seconds, c.cost, c.outcome, c.problem, c.cached "
+    "FROM transcripts AS t JOIN calls AS c USING (transcript_id) "
+)
+
+
+def find_calls(
+    ask: Ask, *, text: str, run: str, outcome: str, before: int, most: int = ON_PAGE + 1
+) -> list[dict[str, Any]]:
+    """Return calls whose description has a text, the newest first."""
+    return ask(
+        _CALLS + "WHERE c.idx < $1 AND ($2 = '' OR CONTAINS(LOWER(CONCAT_WS(' ', t.run_id, c.agent,"
+        " c.action, c.model, c.outcome, c.problem, c.rules)), LOWER($2))) "
+        "AND ($3 = '' OR t.run_id = $3) AND ($4 = '' OR c.outcome = $4) "
+        "ORDER BY c.idx DESC LIMIT $5",
+        before,
+        text,
+        run,
+        outcome,
+        most,
+    )
+
+
+def read_call(ask: Ask, idx: int) -> dict[str, Any] | None:
+    """Return the call that is the ledger's entry of this index."""
+    return next(iter(ask(f"{_CALLS} WHERE c.idx = ?", idx)), None)
+
+
+def describe_ledger(ask: Ask) -> dict[str, Any]:
+    """Return what the ledger holds, and what of it cannot be read."""
+    return {
+        "kinds": ask(
+            "SELECT SPLIT_PART(name, '.', 1) AS kind, COUNT(*) AS events, "
+            "COUNT(DISTINCT stream_id) AS streams, MAX(time) AS newest "
+            "FROM events GROUP BY kind ORDER BY events DESC"
+        ),
+        "unreadable": ask("SELECT idx, reason FROM unreadable ORDER BY idx LIMIT 50"),
+        "keys": ask(
+            "SELECT idx, name, (body ->> '$.role') AS role, (body ->> '$.vkey') AS vkey "
+            "FROM authority_events WHERE name LIKE 'key.%' ORDER BY idx LIMIT 200"
+        ),
+        "newest": ask(
+            "SELECT idx, time, stream_id, version, name FROM events ORDER BY idx DESC LIMIT 20"
+        ),
+    }
+
+
+def describe_tables(ask: Ask) -> list[dict[str, Any]]:
+    """Return tables and views with their comments and columns."""
+    return ask(
+        "SELECT v.view_name AS name, v.comment, "
+        "LIST({name: c.column_name, type: c.data_type, comment: c.comment} "
+        "ORDER BY c.column_index) AS columns "
+        "FROM duckdb_views() AS v JOIN duckdb_columns() AS c "
+        "ON c.table_name = v.view_name AND c.schema_name = v.schema_name "
+        "WHERE NOT v.internal AND v.schema_name = 'main' "
+        "GROUP BY v.view_name, v.comment ORDER BY v.view_name"
+    )

@@ -1,0 +1,235 @@
+"""The tables behind the pages: a private DuckDB file that follows the ledger.
+
+New entries are verified first, as for `proctor follow`. The file is in a folder that only this user
+can enter and is removed at the end, so no other command waits for it, and it needs no seal. Pages
+share one read-only opening; it is closed while entries are applied.
+
+Trust: the ledger is hostile until it is verified; pages show the last state that was.
+I/O: reads the home; writes the private folder; a thread, and a process for many entries.
+Units: seconds, MB.
+"""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ledger.errors import LedgerError
+from ledger.verification.memory import Memory
+from ledger.verification.reader import VerificationReport, check_new
+from ledger.verification.verified_notes import TreeHead
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.remembering import memory, seals
+from projections.bounds import Bounds, bounded_rows
+from projections.cache import catch_up
+from projections.database_file import WAIT, connected, locked, private_folder
+from projections.errors import AheadError, BusyError, ProjectionError, QueryError
+from projections.reading import copy_sealed
+
+__all__ = ["PAGE", "Ask", "Standing", "Tables"]
+
+PAGE = Bounds(rows=5_000, seconds=10.0, memory=128)
+_MANY = 5_000  # entries that a process of its own applies, because the memory stays with it
+_EVERY = 1.0  # between two looks at the ledger
+_AFTER_FAILURE = 5.0
+Ask = Callable[..., list[dict[str, Any]]]
+"""ask(SQL, parameter, ...) returns the rows as one map each."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of the ledger."""
+
+    serial: int = 0  # changes with everything that a page may show
+    position: int | None = None  # entries in the tables; None: there are none to show yet
+    head: TreeHead | None = None
+    checked_at: datetime | None = None
+    error: str | None = None  # why the newest state is not shown
+
+
+class Tables:
+    """Follows a ledger from start() to stop(), and answers queries from any thread."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._turns = _Turns()
+        self._stack = ExitStack()
+        self._opened = ExitStack()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
+        self.standing = Standing()
+        self.database = Path()
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self.open()
+        self._thread.start()
+
+    def open(self) -> None:
+        """Make the folder, for those who call look() themselves."""
+        self._home.require_ledger()
+        self._folder = self._stack.enter_context(private_folder(seals().folder))
+        self._known = memory() or Memory(self._folder / "memory")
+        self.database = self._folder / "tables.duckdb"
+
+    def stop(self) -> None:
+        """End, and remove the file."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        with self._turns.writing():
+            self._opened.close()
+            self._connection = None
+        self._stack.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[Ask]:
+        """Give the function that answers queries, all of one state; raises BusyError."""
+        with self._turns.reading():
+            if self._connection is None:
+                raise BusyError("the ledger is being verified and read; this takes a moment")
+            cursor = self._connection.cursor()
+            try:
+                yield lambda sql, *parameters: _answer(cursor, sql, parameters)
+            finally:
+                cursor.close()
+
+    def look(self) -> None:
+        """Verify what is new, and apply that much."""
+        directory = self._home.ledger
+        report = check_new(directory, memory=self._known, signatures="newest")
+        if not report.ok:
+            self._set(error=report.error or "the ledger does not verify")
+            return
+        position = self.standing.position
+        if report.size != position:
+            if not self._apply(directory, report):
+                return
+            self._set(position=report.size, error=None)
+        elif self.standing.error is not None:
+            self._set(error=None)
+        self.standing = replace(self.standing, head=report.head, checked_at=datetime.now(UTC))
+
+    def _follow(self) -> None:
+        pause = 0.0
+        while not self._stopped.wait(pause):
+            try:
+                self.look()
+            except (LedgerError, OSError, ProctorError, ProjectionError) as error:
+                self._set(error=str(error))
+            pause = _EVERY if self.standing.error is None else _AFTER_FAILURE
+
+    def _apply(self, directory: Path, report: VerificationReport) -> bool:
+        """Bring the tables to the verified state; return False if that must wait."""
+        if not self.database.exists():
+            self._begin_with_sealed()
+        many = report.size - (self.standing.position or 0) > _MANY
+        with self._turns.writing():
+            self._opened.close()
+            self._connection = None
+            try:
+                if many:
+                    _apply_elsewhere(self.database, directory, self._known.folder)
+                catch_up(self.database, directory, verified=report.state, wait=WAIT)
+            except (AheadError, BusyError):  # more was verified meanwhile; or a query goes on
+                return False
+            finally:
+                if self.database.exists():
+                    self._connection = self._opened.enter_context(
+                        connected(
+                            self.database, time.monotonic() + WAIT, read_only=True, bounds=PAGE
+                        )
+                    )
+        return True
+
+    def _begin_with_sealed(self) -> None:
+        """Take a copy of the home's tables, if they are as this user's program has written them."""
+        known = seals()
+        with suppress(ProjectionError, LedgerError, OSError):
+            if known.folder is not None and self._home.projection.is_file():
+                with locked(self._home.projection, time.monotonic(), shared=True):
+                    copy_sealed(self._home.projection, self.database, known)
+                return
+        self.database.unlink(missing_ok=True)
+
+    def _set(self, **changes: Any) -> None:
+        new = replace(self.standing, **changes)
+        if new != self.standing:
+            self.standing = replace(new, serial=new.serial + 1)
+
+
+def _answer(
+    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any]
+) -> list[dict[str, Any]]:
+    try:
+        columns, rows, _ = bounded_rows(cursor, sql, parameters, PAGE)
+    except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
+        raise QueryError(str(e)) from e
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _apply_elsewhere(database: Path, directory: Path, known: Path) -> None:
+    """Do what is needed for many entries in another process: its memory ends with it."""
+    command = [sys.executable, "-P", "-m", __name__, str(database), str(directory), str(known)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    if done.returncode:
+        raise ProjectionError(done.stderr.strip().rpartition("\n")[2] or "the tables were not made")
+
+
+def _main(database: str, directory: str, known: str) -> None:
+    report = check_new(Path(directory), memory=Memory(Path(known)), signatures="newest")
+    try:
+        catch_up(Path(database), Path(directory), verified=report.state)
+    except (LedgerError, ProjectionError) as error:
+        sys.exit(str(error))
+
+
+class _Turns:
+    """Many read at once, or one writes; who waits to write goes before new readers."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._readers = 0
+        self._writers = 0  # that write or wait
+        self._busy = False
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._writers, timeout=WAIT):
+                raise BusyError("new entries are being applied; this takes a moment")
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._changed:
+            self._writers += 1
+            self._changed.wait_for(lambda: not self._readers and not self._busy)
+            self._busy = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writers -= 1
+                self._busy = False
+                self._changed.notify_all()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:4])

@@ -1,0 +1,57 @@
+"""Queries that end: bounded in rows, time and memory.
+
+DuckDB returns rows as they are fetched, so that rows which nobody fetches cost nothing. Memory that
+DuckDB does not count (a single text of gigabytes) is bounded by a caller that needs it, with the
+limits of a process.
+
+I/O: the connection that is given; a thread that interrupts it.  Units: seconds, MB.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from projections.errors import QueryError
+
+__all__ = ["Bounds", "bounded_rows"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a query may cost."""
+
+    rows: int
+    seconds: float
+    memory: int  # MB, of all queries on one opening of the file together
+
+    def config(self) -> dict[str, str | int | float | list[str]]:
+        """Return the settings of a connection; nothing is written to a disk."""
+        return {"memory_limit": f"{self.memory}MB", "temp_directory": "", "threads": 1}
+
+
+def bounded_rows(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any], bounds: Bounds
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]], bool]:
+    """Return columns, rows, and whether there are more rows than are allowed.
+
+    Raises QueryError for a query that takes too long or too much memory, duckdb.Error for others.
+    """
+    timer = threading.Timer(bounds.seconds, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        connection.execute(sql, list(parameters) or None)
+        columns = tuple(str(column[0]) for column in connection.description or ())
+        rows = connection.fetchmany(bounds.rows + 1) if columns else []
+    except duckdb.InterruptException as e:
+        raise QueryError(f"the query was stopped after {bounds.seconds:g} s; ask for less") from e
+    except duckdb.OutOfMemoryException as e:
+        raise QueryError(
+            f"the query needs more than {bounds.memory} MB of memory; ask for less"
+        ) from e
+    finally:
+        timer.cancel()
+    return columns, rows[: bounds.rows], len(rows) > bounds.rows
