@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations study-decider bench lint lock setup clean
+.PHONY: demo test docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations test-pages study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -101,6 +101,15 @@ docs: .venv-docs/.installed
 	.venv-docs/bin/python -m pip install --quiet --requirement docs/requirements.txt
 	touch $@
 
+# The live view and the reports in Chromium: sizes, light and dark, keyboard, barriers, hostile texts.
+# Pictures for people to look at are in build/pages.
+test-pages: setup .venv-pages/.installed
+	.venv-pages/bin/python -m pytest -m foreign tests/pages
+
+.venv-pages/.installed: tests/pages/install.sh tests/pages/requirements.txt tests/pages/package-lock.json
+	tests/pages/install.sh .venv-pages $(VENV)
+	touch $@
+
 bench: setup
 	$(BIN)/proctor bench ledger
 
@@ -135,4 +144,4 @@ lock: .venv-lock/bin/uv
 	.venv-lock/bin/python -m pip install --quiet uv==0.13.9
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-integrations .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
+	rm -rf $(VENV) .venv-docs .venv-foreign .venv-tools .venv-integrations .venv-pages .venv-lock .venv-verifiers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info build
