@@ -27,6 +27,7 @@ SLOW = (
     "docs/how-to/hand-over-a-model.md",
     "docs/how-to/keep-a-head.md",
     "docs/how-to/provoke-a-fault.md",
+    "docs/how-to/roll-back.md",
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/tune-a-prompt.md",
     "docs/how-to/watch-for-drift.md",

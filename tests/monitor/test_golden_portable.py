@@ -7,7 +7,8 @@ tests/helpers/golden_portable.py` prints the new ones, and the change goes into 
 import shutil
 
 import pytest
-from portable import in_portable_process, in_process_with
+from golden_portable import refusal
+from portable import in_portable_process
 
 from monitor.dispatch import PORTABLE_VARIABLES
 
@@ -37,6 +38,6 @@ def test_golden_portable_digests_are_the_same_on_an_emulated_cpu(cpu: str, kerne
 
 
 def test_portable_training_is_rejected_in_a_process_that_was_not_started_for_it() -> None:
-    words = in_process_with({}, "golden_portable", "refusal")
+    words = refusal()
     assert "needs a process that was started for it" in words
     assert all(f"{name}={value}" in words for name, value in PORTABLE_VARIABLES.items())

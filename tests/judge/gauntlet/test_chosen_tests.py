@@ -35,11 +35,10 @@ def line_of(folder: Path, apart: str) -> Line:
 
 @dataclass(frozen=True)
 class Scene:
-    """A line, a better change that a test outside of the choice rejects, and one that it passes."""
+    """A line, and a better change that a test outside of the choice rejects, or passes."""
 
     line: Line
-    breaking: Proposal
-    better: Proposal
+    judged: Proposal
 
     def events(self, proposal: Proposal) -> list[Any]:
         """What is recorded of a proposal, but for its answers."""
@@ -54,11 +53,18 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    line = line_of(tmp_path_factory.mktemp("chosen"), HIDDEN)
+def breaking(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    line = line_of(tmp_path_factory.mktemp("breaking"), HIDDEN)
     with line.controller() as controller:
-        breaking = judged(controller, line.diff(SELECTION, THRIFTY))
-        assert breaking.base == line.head()
+        found = judged(controller, line.diff(SELECTION, THRIFTY))
+        assert found.base == line.head()
+        return Scene(line, found)
+
+
+@pytest.fixture(scope="module")
+def better(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    line = line_of(tmp_path_factory.mktemp("better"), HIDDEN)
+    with line.controller() as controller:
         other = THRIFTY.replace("score > 0", "0 < score")
         waiting = submit(controller, line.diff(SELECTION, other))
         while not (found := controller.place.proposal(waiting.id)).verdict:
@@ -67,39 +73,41 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         with pytest.raises(InvariantError, match="1 test files have not run on this proposal"):
             found.conclude("promoted", stage="conclude", reason="", checkpoint="c")
     with line.controller() as controller:  # another process carries on
-        return Scene(line, breaking, controller.carry_on(waiting.id))
+        return Scene(line, controller.carry_on(waiting.id))
 
 
 ALL = {"tests.test_apart", "tests.test_component", "tests.test_scoring", "proctor"}
 
 
-def test_whole_suite_has_run_when_a_change_is_promoted(scene: Scene) -> None:
-    better = scene.better
-    assert (better.outcome, better.verdict, scene.line.head()) == (
+@pytest.mark.slow  # as the next one; the quick suite has the one that breaks
+def test_whole_suite_has_run_when_a_change_is_promoted(better: Scene) -> None:
+    found = better.judged
+    assert (found.outcome, found.verdict, better.line.head()) == (
         "promoted",
         "better",
-        better.commit,
+        found.commit,
     )
-    _, _, tested, _, rest, _ = scene.events(better)
+    _, _, tested, _, rest, _ = better.events(found)
     assert tested.left_out == [APART]
     assert tested.choice == f"2 of 3 test files reach {SELECTION}"
     assert (tested.passed, rest.passed, rest.cases, rest.missing) == (True, True, 1, [])
-    assert scene.files(tested.expected) == ALL
-    assert scene.files(tested.outcomes) == ALL - {"tests.test_apart"}
-    assert scene.files(rest.outcomes) == ALL
+    assert better.files(tested.expected) == ALL
+    assert better.files(tested.outcomes) == ALL - {"tests.test_apart"}
+    assert better.files(rest.outcomes) == ALL
 
 
-def test_promoted_change_has_run_what_its_successors_are_held_against(scene: Scene) -> None:
-    with scene.line.controller() as controller:
-        known = controller.records.expected_cases(base=scene.line.head())
-    assert known == scene.events(scene.better)[4].outcomes
+@pytest.mark.slow
+def test_promoted_change_has_run_what_its_successors_are_held_against(better: Scene) -> None:
+    with better.line.controller() as controller:
+        known = controller.records.expected_cases(base=better.line.head())
+    assert known == better.events(better.judged)[4].outcomes
 
 
-def test_change_that_breaks_a_test_which_was_left_out_is_rejected(scene: Scene) -> None:
-    found = scene.breaking
+def test_change_that_breaks_a_test_which_was_left_out_is_rejected(breaking: Scene) -> None:
+    found = breaking.judged
     assert (found.verdict, found.outcome, found.tested) == ("better", "rejected", False)
     assert "tests.test_apart::test_selection_is_as_it_was" in str(found.reason)
-    *_, rest, end = scene.events(found)
+    *_, rest, end = breaking.events(found)
     assert (type(rest), rest.passed, end.stage) == (Proposal.RestTested, False, "test")
 
 

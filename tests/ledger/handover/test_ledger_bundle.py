@@ -763,11 +763,24 @@ def test_import_into_a_tampered_copy_is_refused(scene: Scene, tmp_path: Path) ->
         import_bundle(scene.bundle, tmp_path / "ledger")
 
 
-@settings(max_examples=15, deadline=None)  # each one writes two ledgers
+@settings(max_examples=5, deadline=None)  # each one writes two ledgers
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 300))
 def test_busy_bundle_made_by_hand_is_imported_and_handed_on(
     tmp_path_factory: pytest.TempPathFactory, seed: int, count: int
 ) -> None:
+    hand_on(tmp_path_factory, seed, count)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), count=st.integers(1, 300))
+def test_many_busy_bundles_made_by_hand_are_imported_and_handed_on(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, count: int
+) -> None:
+    hand_on(tmp_path_factory, seed, count)
+
+
+def hand_on(tmp_path_factory: pytest.TempPathFactory, seed: int, count: int) -> None:
     """Keys, authors, rotations and cosignatures survive the round trip to the byte."""
     folder = tmp_path_factory.mktemp("busy")
     made = busy_ledger(seed, size=count)

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING
 from unittest import TestCase
 
+import pytest
 from eventsourcing.tests import persistence
 from notaries import open_folder, running_notary
 
@@ -19,7 +20,7 @@ else:
 
 
 class TestRemoteRecorder(_Contract, TestCase):
-    """Unmodified but for the way in which a recorder is made."""
+    """Unmodified but for the way in which a recorder is made, and when it is measured."""
 
     def create_recorder(self) -> RemoteRecorder:
         folder = self.enterContext(open_folder())
@@ -27,3 +28,7 @@ class TestRemoteRecorder(_Contract, TestCase):
         client = NotaryClient(notary.socket)
         self.addCleanup(client.close)
         return RemoteRecorder(client)
+
+    @pytest.mark.slow  # it measures, and asserts nothing that the others do not
+    def test_performance(self) -> None:
+        super().test_performance()

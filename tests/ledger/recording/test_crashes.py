@@ -242,7 +242,7 @@ def inject(fault: Fault, tmp_path: Path) -> Outcome:
 
 @needs_strace
 def test_failing_calls_and_kills_at_calls_lose_nothing_acknowledged(tmp_path: Path) -> None:
-    faults = random.Random("faults").sample(chosen_faults(tmp_path), 8)
+    faults = random.Random("faults").sample(chosen_faults(tmp_path), 3)
     assert not [wrong for fault in faults if (wrong := inject(fault, tmp_path).wrong)]
 
 
@@ -294,7 +294,7 @@ def test_power_losses_lose_nothing_acknowledged(tmp_path: Path) -> None:
     calls, done = recorded([SESSION, str(directory), *steps], log=tmp_path / "log")
     assert done.returncode == 0, done.stderr
     disk, rng = Disk(directory), random.Random("power")
-    moments = rng.sample(range(len(calls)), 40)
+    moments = rng.sample(range(len(calls)), 15)
     assert not power_losses(calls, disk, tmp_path, moments=moments, rng=rng)
     assert disk.said.decode() == done.stdout
     assert done.stdout.count("event") == 3

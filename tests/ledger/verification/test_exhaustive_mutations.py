@@ -10,7 +10,7 @@ import pytest
 from mutations import TARGETS
 from threat_scene import Scene, make_scene
 
-SHARE_OF_THE_FAST = 100  # one in so many
+SHARE_OF_THE_FAST = 200  # one in so many
 PARTS = 4  # of the slow run, so that it spreads over processes
 LONGEST = 5.0  # s, for one verification
 HANGS = 120  # s, after which the process is ended, with a traceback

@@ -11,6 +11,7 @@ from proctor.cli.bench import app
 from proctor.errors import ProctorError
 
 
+@pytest.mark.slow  # it measures
 def test_bench_prints_every_figure_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,7 @@ def test_no_command_ends_in_a_traceback_without_the_extras(
         assert "No module named" not in err, (name, err)
 
 
+@pytest.mark.slow  # imports torch afresh
 def test_runs_need_no_language_model_packages(folder: Path, blocked: dict[str, str]) -> None:
     llm = [package for package, (_, extra) in EXTRAS.items() if extra != "train"]
     done = subprocess.run(

@@ -4,6 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
 from frontdoor import call_here
 
 from proctor.home import Home
@@ -11,6 +12,7 @@ from proctor.sample.demo import next_commands
 from proctor.sample.init import git
 
 
+@pytest.mark.slow  # each of its steps has quick tests of its own
 def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
     home = tmp_path / "home"
     done = call_here(["infra", "demo", tmp_path / "sample", "--json"], home=home)
@@ -32,13 +34,18 @@ def test_demo_tells_a_story_that_the_ledger_bears_out(tmp_path: Path) -> None:
     assert {names[index] for index in drift["entries"]} == {"drift.measured", "drift.alarmed"}
     assert call_here(["verify"], home=home).returncode == 0
     assert git(tmp_path / "sample", "status", "--porcelain") == ""
-    again = call_here(["infra", "demo", tmp_path / "sample"], home=home)
-    assert (again.returncode, "already exists" in again.stderr) == (2, True)
     assert "entries hold" in trace["found"]
     assert (
         chain["id"]
         in call_here(["infra", "status", "--repo", tmp_path / "sample", "--json"], home=home).stdout
     )
+
+
+def test_demo_is_refused_where_the_folder_exists(tmp_path: Path) -> None:
+    (tmp_path / "sample").mkdir()
+    (tmp_path / "sample" / "mine.txt").touch()
+    done = call_here(["infra", "demo", tmp_path / "sample"], home=tmp_path / "home")
+    assert (done.returncode, "already exists" in done.stderr) == (2, True), done.stderr
 
 
 def test_commands_to_go_on_with_can_be_pasted_when_folders_have_spaces(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return repo
 
 
+@pytest.mark.slow  # a study, which no command of a line rests on
 def test_own_defects_are_judged_in_forks_and_those_that_are_none_do_not_count(own: Path) -> None:
     source = (own / MEASURED).read_text()
     told = study_json("mutate", "--repo", own, "--most", "4")
