@@ -32,6 +32,8 @@ EDITS = ("live", "restart")
 DEVICES = ("cpu", "cuda")
 DATASETS = ("shapes", "cifar10")  # and imagefolder:DIR
 IMAGE_FOLDER = "imagefolder:"
+FULL, SCALED = "float32", "float16"  # with SCALED, a loss scaler keeps gradients from vanishing
+PRECISIONS = (FULL, "bfloat16", SCALED)
 
 
 _DATASET = Meta(
@@ -231,6 +233,7 @@ class TaskConfig:
     waived: Annotated[tuple[_Rule, ...], _WAIVED] = ()  # those without a remedy among them
     threads: Annotated[int, Meta(ge=1, le=1_024)] = 1
     numerics: Annotated[str, one_of(NUMERICS)] = FAST
+    precision: Annotated[str, one_of(PRECISIONS)] = FULL  # of the model's forward pass
     target_accuracy: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.8  # where the metric is accuracy
 
     edits = "live"
@@ -251,8 +254,11 @@ class TaskConfig:
         return build(cls, _read(value), error=ConfigurationError, suggest=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as run.started holds them."""
-        return _plain(self)
+        """Return plain values, as run.started holds them; full precision is not named."""
+        plain = _plain(self)
+        if self.precision == FULL:  # so were runs from before there was another
+            del plain["precision"]
+        return plain
 
     @property
     def hash(self) -> str:

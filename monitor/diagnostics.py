@@ -27,7 +27,7 @@ PROBE_EVERY = 48  # optimizer steps between two probes of the gradient's noise
 RATIOS = 16  # update ratios that an epoch of as many steps has at least
 _FLUSH = 64  # batches or steps after which what was kept is summed up
 _LOGITS = 1_000_000  # kept, at most, beside those of one batch
-_HALF = (torch.bfloat16, torch.float16)
+HALF = (torch.bfloat16, torch.float16)
 _NUMBERS = 1_000_000  # gradient or weight values kept, at most, of several steps
 
 
@@ -91,6 +91,7 @@ class EpochWatch:
         self._start = self._weights()
         self._activations = ActivationWatch(model)
         self._probing = False
+        self._probed = False  # whether the latest step was
         self._looks = activations
         self._hooks: list[RemovableHandle] = []
         if activations:
@@ -133,6 +134,7 @@ class EpochWatch:
         if self._steps % self.ratio_every == 0:
             self._before = self._weights()
         self._steps += 1
+        self._probed = False
         self._spans.append((self._behind, self._batches))
         self._behind = self._batches
 
@@ -140,6 +142,8 @@ class EpochWatch:
         """Take back the step that gradients() looked at: the loss scaler has left it out."""
         self._gradient_rows.pop()
         self._spans.pop()
+        if self._probed:
+            self._probes.pop()
         self._before = None
         self._steps -= 1
         self._skipped += 1
@@ -170,13 +174,14 @@ class EpochWatch:
         """Whether the gradient's noise is to be probed in the step that gradients() looked at."""
         return (self._steps - 1) % PROBE_EVERY == 0
 
-    def probe(self, losses: Iterable[Tensor]) -> None:
+    def probe(self, losses: Iterable[Tensor], *, scale: float = 1.0) -> None:
         """Compare the step's gradient with the one of other examples at the same weights.
 
         `losses` gives, one by one, the losses that make up a step: of batches drawn at random from
-        all training examples, each computed when it is asked for and divided by their number. The
-        model is in training mode. Its buffers and the state of the global generators are put back,
-        so that the training goes on as if there had been no probe.
+        all training examples, each computed when it is asked for and divided by their number; a
+        loss scaler has multiplied them by `scale`. The model is in training mode. Its buffers and
+        the state of the global generators are put back, so that the training goes on as if there
+        had been no probe.
         """
         own = self._gradients()
         other: list[Tensor] | None = None
@@ -192,10 +197,11 @@ class EpochWatch:
         if other is None:
             return
         with torch.no_grad():
-            pairs = [(a.double(), b.double()) for a, b in zip(own, other, strict=True)]
+            pairs = [(a.double(), b.double() / scale) for a, b in zip(own, other, strict=True)]
             product = torch.stack([(a * b).sum() for a, b in pairs]).sum()
             square = torch.stack([(a * a).sum() + (b * b).sum() for a, b in pairs]).sum()
             self._probes.append((product, square / 2))
+            self._probed = True
 
     def close(self) -> None:
         """Remove the hooks; what was seen stays readable."""
@@ -322,7 +328,7 @@ class EpochWatch:
         """
         if not self._large:
             return _flat(tensors)
-        half = any(tensor.dtype in _HALF for tensor in tensors)
+        half = any(tensor.dtype in HALF for tensor in tensors)
         norms = torch._foreach_norm(tensors, 2, dtype=torch.float32 if half else None)
         if self._alike:
             return torch.stack(norms).double()  # three times faster than one by one
@@ -333,7 +339,7 @@ class EpochWatch:
         block = torch.stack(rows) if len(rows) > 1 else rows[0][None]
         if self._large:
             return block
-        dtype = torch.float32 if block.dtype in _HALF else None
+        dtype = torch.float32 if block.dtype in HALF else None
         parts = torch.split(block, self._counts, dim=1)
         norms = [torch.linalg.vector_norm(part, dim=1, dtype=dtype) for part in parts]
         return torch.stack(norms, dim=1)

@@ -16,13 +16,13 @@ from PIL import Image
 
 from monitor.errors import DataLimitError, DatasetError
 
-__all__ = ["IMAGE_BYTES", "SUFFIXES", "decode_image"]
+__all__ = ["FORMATS", "IMAGE_BYTES", "SUFFIXES", "decode_image"]
 
 SIDE = 32  # pixels
 IMAGE_BYTES = 3 * SIDE * SIDE
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 # What a file is read as whatever its name says. Pillow knows more: EPS starts another program.
-_FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def decode_image(content: bytes, *, most_pixels: int) -> bytes:
@@ -34,7 +34,7 @@ def decode_image(content: bytes, *, most_pixels: int) -> bytes:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our limit is another
-            with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 _check_pixels(image.size, most_pixels)
                 pixels = image.convert("RGB")
                 if pixels.size != (SIDE, SIDE):

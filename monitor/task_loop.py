@@ -1,8 +1,8 @@
 """The training of a task under watch: the record is made here, the training elsewhere.
 
-Workers (monitor/task_worker.py) hold the task's code, each in a process of its own. This side
-fingerprints the data that one of them gives, hands it to the one that trains, evaluates the rules
-on what comes back and asks the policy. The same code trains a run for the first time and again.
+Workers (monitor/task_worker.py) hold the task's code, each in a process of its own. This side hands
+the data that one of them has made (task_data.py) to the one that trains, evaluates the rules on
+what comes back and asks the policy. The same code trains a run for the first time and again.
 
 Source: docs/reference/tasks.md.
 Trust: answers of workers are hostile; the run's own checks refuse what no epoch can have.
@@ -10,16 +10,12 @@ I/O: appends to the log and the blob store that are passed in.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
-
-import safetensors
-import torch
-from safetensors.torch import load
 
 from aggregates.decisions import Decision, Settings
 from aggregates.errors import AggregateError, RemedyRefused, SpecError, WeightsError
@@ -36,89 +32,11 @@ from monitor.environment import describe_environment
 from monitor.errors import ConfigurationError, TaskError
 from monitor.loop import OnEpoch
 from monitor.session import Log, SavedWeights, Session
+from monitor.stored import open_stored
 from monitor.submission import write_task_submission
-from monitor.task_worker import DATA, TEST, TRAIN, TaskWorker, Worker
-from monitor.tasks import Parts, example_hashes, fingerprint, shared_examples
+from monitor.task_data import OpenWorker, TaskData
+from monitor.task_worker import TRAIN, TaskWorker, Worker
 from monitor.watched_model import waived_without
-
-OpenWorker = Callable[..., AbstractContextManager[Worker]]
-"""Opens a worker: open_worker(source, config, keep=NAMES); it may read data if it keeps data()."""
-
-
-@dataclass(frozen=True)
-class TaskData:
-    """What a task is trained and validated on, and what is recorded of it."""
-
-    blob: bytes  # train and validation, as a worker takes them
-    parts: Parts  # of all three
-    sizes: Mapping[str, int]
-    fingerprints: Mapping[str, str]
-    fresh: Parts  # of another draw of the test part, "fresh.inputs" and "fresh.targets"
-
-
-def load_task_data(
-    source: bytes, config: TaskConfig, open_worker: OpenWorker, *, draw: int | None = None
-) -> TaskData:
-    """Have a task make its data, test and the rest apart; with a `draw`, the test part twice.
-
-    Raises TaskError, also where two parts share examples: a test set must not have been seen.
-    """
-    with open_worker(source, config, keep=DATA) as worker:
-        _, blob = worker.ask("data", {})
-    with open_worker(source, config, keep=TEST) as worker:
-        _, tested = worker.ask("test", {"draw": None})
-        drawn = b"" if draw is None else worker.ask("test", {"draw": draw})[1]
-    parts = {
-        **read_tensors(blob, ("train", "validation"), ("inputs", "targets")),
-        **read_tensors(tested, ("test",), ("inputs", "targets")),
-    }
-    names = ("train", "validation", "test")
-    sizes = {name: len(parts[f"{name}.inputs"]) for name in names}
-    if shared := shared_examples(parts):
-        one, other, count = shared[0]
-        raise TaskError(
-            f"{count} examples of the {other} part have the same inputs as examples of the {one} "
-            "part; make parts that share no example"
-        )
-    return TaskData(
-        blob,
-        parts,
-        sizes,
-        {name: fingerprint(parts[f"{name}.inputs"], parts[f"{name}.targets"]) for name in names},
-        _fresh(drawn, parts) if drawn else {},
-    )
-
-
-def _fresh(drawn: bytes, parts: Parts) -> Parts:
-    """Return the examples of another draw of the test part that are in no recorded part."""
-    found = read_tensors(drawn, ("test",), ("inputs", "targets"))
-    known = {
-        each
-        for name, tensor in parts.items()
-        if name.endswith(".inputs")
-        for each in example_hashes(tensor)
-    }
-    hashes = example_hashes(found["test.inputs"])
-    kept = torch.tensor([at for at, each in enumerate(hashes) if each not in known])
-    if not len(kept):
-        return {}
-    return {f"fresh.{kind}": found[f"test.{kind}"][kept] for kind in ("inputs", "targets")}
-
-
-def read_tensors(blob: bytes, parts: Sequence[str], kinds: Sequence[str]) -> Parts:
-    """Return the tensors of an answer by "part.kind"; raises TaskError unless it has these."""
-    names = {f"{part}.{kind}" for part in parts for kind in kinds}
-    try:
-        found: Parts = load(blob)
-    except (KeyError, ValueError, safetensors.SafetensorError) as error:
-        raise TaskError(f"the tensors of the task are malformed: {type(error).__name__}") from error
-    if set(found) != names or not all(each.dim() for each in found.values()):
-        raise TaskError(f"the task gave other tensors than {', '.join(sorted(names))}")
-    for part in parts:
-        lengths = {len(found[f"{part}.{kind}"]) for kind in kinds}
-        if len(lengths) != 1 or 0 in lengths:
-            raise TaskError(f"the tensors of the {part} part have no or different lengths")
-    return found
 
 
 @dataclass
@@ -200,7 +118,10 @@ def train_task(
             f"batch_size {config.batch_size} times accumulation {config.accumulation} is above the "
             f"{data.sizes['train']} training examples"
         )
-    with computing_as(config), open_worker(source, config, keep=TRAIN) as worker:
+    with (
+        computing_as(config),
+        open_worker(source, config, keep=TRAIN, stored=data.stored) as worker,
+    ):
         answer, _ = worker.ask("start", {}, data.blob)
         spec = _spec(answer)
         waived = tuple(dict.fromkeys((*waived_without(spec), *config.waived)))
@@ -216,6 +137,7 @@ def train_task(
                 "classes": [],
                 "sizes": dict(data.sizes),
                 "fingerprints": dict(data.fingerprints),
+                **({"files": dict(data.files)} if data.files else {}),
             },
             environment=describe_environment(config),
             policy={"name": policy.name, **policy.describe()},
@@ -288,6 +210,9 @@ def _spec(answer: Mapping[str, Any]) -> WatchedModel:
 
 
 @contextmanager
-def open_here(source: bytes, config: TaskConfig, *, keep: tuple[str, ...]) -> Iterator[Worker]:
+def open_here(
+    source: bytes, config: TaskConfig, *, keep: tuple[str, ...], stored: Path | None = None
+) -> Iterator[Worker]:
     """Open a worker in this process: for code that is trusted, as that of tests."""
-    yield TaskWorker(source, config, keep=keep)
+    parts = None if stored is None else open_stored(stored)
+    yield TaskWorker(source, config, keep=keep, stored=parts)

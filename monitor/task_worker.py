@@ -4,12 +4,14 @@ The harness and the judge hold one worker each for every purpose, in a process o
 the record themselves: a worker has no ledger, no policy and no recorded value. Each request is a
 name with plain fields and a blob of tensors, and so is each answer.
 
-    data, test      train and validation; the test part             -> tensors
+    data, test      train and validation; the test part             -> tensors, or how many examples
+    rows            some of these examples                          -> tensors
     start           build model and optimizer on the tensors given  -> spec
     epoch           train an epoch and validate                     -> measured, seconds
     execute         carry a decision out                            -> refused
     weights         the model's weights                             -> safetensors
-    outputs         a model with these weights on these inputs      -> tensors
+    model           build the model with these weights              -> spec
+    outputs         this model's on these inputs                    -> tensors
     score           loss and metrics of outputs                     -> by name
 
 Trust: runs in the task's process, so whatever it answers may be the task's word.
@@ -18,29 +20,32 @@ I/O: none.  Shapes: inputs and targets (N, ...).  Units: losses as the task has 
 
 import time
 from collections.abc import Iterator, Mapping
+from inspect import signature
 from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from aggregates.decisions import parse_decision
 from aggregates.errors import AggregateError, RemedyRefused
 from aggregates.spec import WatchedModel
 from monitor.computing import computing_as
-from monitor.config import TaskConfig
+from monitor.config import SCALED, TaskConfig
 from monitor.diagnostics import EpochWatch
 from monitor.errors import TaskError
 from monitor.loop import epoch_order
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
-from monitor.tasks import Parts, TaskCode, output_of, seed_everything
+from monitor.stored import Rows
+from monitor.tasks import Parts, Stream, Streams, TaskCode, seed_everything
 from monitor.watched_model import WatchedState, describe_model
 from monitor.weights import dump_weights, load_weights
 
 DATA, TEST = ("data",), ("test",)  # what each purpose keeps of the file
-TRAIN = ("model", "loss", "metrics", "optimizer", "schedule", "augment")
+TRAIN = ("model", "loss", "metrics", "optimizer", "schedule", "scheduler", "augment")
 OUTPUTS, SCORE = ("model",), ("loss", "metrics")
+_HEADROOM = 16.0  # by which a probe's losses are scaled less than a step's
 
 
 class Worker(Protocol):
@@ -55,8 +60,18 @@ class Worker(Protocol):
 class TaskWorker:
     """Answers requests in this process."""
 
-    def __init__(self, source: bytes, config: TaskConfig, *, keep: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        source: bytes,
+        config: TaskConfig,
+        *,
+        keep: tuple[str, ...],
+        stored: Mapping[str, Rows] | None = None,
+    ) -> None:
         self._config = config
+        self._stored = stored  # train and validation, where no request hands them over
+        self._streams: Streams = {}
+        self._model: nn.Module | None = None  # with the weights that outputs are asked of
         with computing_as(config):
             self._code = TaskCode(source, config, keep=keep)
         self._training: _Training | None = None
@@ -74,11 +89,14 @@ class TaskWorker:
         code = self._code
         match request:
             case "data":
-                return {}, save(code.data())
+                return self._made(code.data())
             case "test":
-                return {}, save(code.test(fields["draw"]))
+                return self._made(code.test(fields["draw"]))
+            case "rows":
+                stream = self._streams[fields["part"]]
+                return {}, save(stream.rows(fields["start"], fields["stop"]))
             case "start":
-                self._training = _Training(code, load(blob))
+                self._training = _Training(code, self._stored or load(blob))
                 return {"spec": self._training.spec.to_dict()}, b""
             case "epoch":
                 return self._running.epoch(fields["epoch"]), b""
@@ -86,11 +104,29 @@ class TaskWorker:
                 return self._running.execute(fields["decision"], epoch=fields["epoch"]), b""
             case "weights":
                 return {}, dump_weights(self._running.model)
+            case "model":
+                self._model, spec = _model(code, fields, blob)
+                return {"spec": spec.to_dict()}, b""
             case "outputs":
-                return _outputs(code, fields, load(blob))
+                if self._model is None:
+                    raise TaskError("there is no model to ask for outputs")
+                return {}, save({"outputs": code.outputs(self._model, load(blob)["inputs"])})
             case "score":
                 return _scores(code, load(blob)), b""
         raise TaskError(f"unknown request {request!r}")
+
+    def _made(self, found: Parts | Streams) -> tuple[dict[str, Any], bytes]:
+        """Answer with tensors, or with the numbers of examples that can be asked for in rows."""
+        tensors, streams = {}, {}
+        for name, each in found.items():
+            if isinstance(each, Stream):
+                streams[name] = each
+            else:
+                tensors[name] = each
+        self._streams = streams
+        if streams:
+            return {"streams": {name: len(each) for name, each in streams.items()}}, b""
+        return {}, save(tensors)
 
     @property
     def _running(self) -> "_Training":
@@ -102,11 +138,17 @@ class TaskWorker:
 class _Training:
     """A task in training: model, optimizer, data and settings."""
 
-    def __init__(self, code: TaskCode, parts: Parts) -> None:
+    def __init__(self, code: TaskCode, parts: Mapping[str, Rows]) -> None:
         self._code, self._parts, self._config = code, parts, code.config
         self._examples = len(parts["train.inputs"])
         self.model = code.model()
         self._optimizer = code.optimizer(self.model)
+        self._scheduler = code.scheduler(self._optimizer)
+        scaled = self._config.precision == SCALED
+        self._scaler = torch.amp.GradScaler(self._config.device) if scaled else None
+        self._repeats = _takes_closure(self._optimizer)
+        if self._repeats and scaled:
+            raise TaskError("an optimizer whose step takes a closure cannot train in float16")
         self._rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self.spec = describe_model(
             self.model, batches=True, classes=self._config.classes, accumulates=True
@@ -136,22 +178,28 @@ class _Training:
                 self._optimizer.zero_grad(set_to_none=True)
                 chosen = order[step * size : (step + 1) * size]
                 for indices in torch.split(chosen, settings.batch_size):
-                    loss = self._loss(indices)
-                    torch.autograd.backward(loss / settings.accumulation)
-                    watch.told_loss(loss, examples=len(indices))
+                    watch.told_loss(self._backward(indices), examples=len(indices))
+                if self._scaler is not None:
+                    self._scaler.unscale_(self._optimizer)
                 watch.gradients()
                 if watch.probe_due:
-                    watch.probe(self._probe_losses(epoch, step))
+                    watch.probe(self._probe_losses(epoch, step), scale=self._probe_scale)
                 if settings.clip_norm is not None:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
-                self._optimizer.step()
-                watch.updated()
+                if self._update(chosen):
+                    watch.updated()
+                else:
+                    watch.skipped()
         finally:
             watch.close()
         measured = watch.measured()
         measured["train"]["accuracy"] = None  # a batch's outputs are not kept
+        if self._scaler is not None:
+            measured["train"]["skipped"] = watch.skips
+        validation = self._validate()
+        self._schedule(validation["metrics"][self._config.metric])
         return {
-            "measured": {**measured, "validation": self._validate()},
+            "measured": {**measured, "validation": validation},
             "seconds": time.monotonic() - began,
         }
 
@@ -170,11 +218,58 @@ class _Training:
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
 
+    def _schedule(self, metric: float) -> None:
+        """Have the task's own scheduler change the learning rates that decisions multiply."""
+        if self._scheduler is None:
+            return
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate
+        if isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            self._scheduler.step(metric)
+        else:
+            self._scheduler.step()
+        self._rates = [float(group["lr"]) for group in self._optimizer.param_groups]
+
+    @property
+    def _probe_scale(self) -> float:
+        """What a probe's losses are multiplied by: less than a step's, so that none overflows."""
+        return 1.0 if self._scaler is None else self._scaler.get_scale() / _HEADROOM
+
+    def _backward(self, indices: Tensor) -> Tensor:
+        """Add the gradients of a batch to those of its step; return the batch's loss."""
+        loss = self._loss(indices)
+        part = loss / self._state.settings.accumulation
+        torch.autograd.backward(part if self._scaler is None else self._scaler.scale(part))
+        return loss
+
+    def _update(self, chosen: Tensor) -> bool:
+        """Take the optimizer's step on these examples; return False where the scaler leaves it out.
+
+        An optimizer that looks several times at the loss does so on the same batches. Only the
+        gradients that it begins with were clipped.
+        """
+        if self._scaler is not None:
+            before = self._scaler.get_scale()
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+            return bool(self._scaler.get_scale() >= before)
+        if self._repeats:
+            self._optimizer.step(lambda: self._loss_again(chosen))
+        else:
+            self._optimizer.step()
+        return True
+
+    def _loss_again(self, chosen: Tensor) -> float:
+        self._optimizer.zero_grad(set_to_none=True)
+        parts = torch.split(chosen, self._state.settings.batch_size)
+        with torch.enable_grad():
+            return sum(float(self._backward(each).detach()) for each in parts) / len(parts)
+
     def _loss(self, indices: Tensor) -> Tensor:
         inputs, targets = self._code.augment(
             self._parts["train.inputs"][indices], self._parts["train.targets"][indices]
         )
-        return self._code.loss(output_of(self.model, inputs), targets)
+        return self._code.loss(self._code.output(self.model, inputs), targets)
 
     def _probe_losses(self, epoch: int, step: int) -> Iterator[Tensor]:
         """Yield the losses of a step's batches, drawn apart from the epoch's order."""
@@ -184,15 +279,21 @@ class _Training:
         )
         chosen = drawn[: settings.batch_size * settings.accumulation]
         for indices in torch.split(chosen, settings.batch_size):
-            yield self._loss(indices) / settings.accumulation
+            yield self._loss(indices) / settings.accumulation * self._probe_scale
 
     @torch.no_grad()
     def _validate(self) -> dict[str, Any]:
         inputs, targets = self._parts["validation.inputs"], self._parts["validation.targets"]
         output = self._code.outputs(self.model, inputs)
-        found = _score(self._code, output, targets)
+        found = _score(self._code, output, targets[:])
         accuracy = found["metrics"].get("accuracy")
         return {**found, "accuracy": accuracy, "examples": len(inputs)}
+
+
+def _takes_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimizer computes the loss itself, several times in a step, as LBFGS."""
+    closure = signature(type(optimizer).step).parameters.get("closure")
+    return closure is not None and closure.default is closure.empty
 
 
 @torch.no_grad()
@@ -200,18 +301,16 @@ def _score(code: TaskCode, output: Tensor, target: Tensor) -> dict[str, Any]:
     return {"loss": float(code.loss(output, target)), "metrics": code.metrics(output, target)}
 
 
-def _outputs(
-    code: TaskCode, fields: Mapping[str, Any], tensors: Parts
-) -> tuple[dict[str, Any], bytes]:
-    """Return what model() gives, and the outputs of given weights on the inputs of each part."""
+def _model(
+    code: TaskCode, fields: Mapping[str, Any], weights: bytes
+) -> tuple[nn.Module, WatchedModel]:
+    """Return what model() gives with other activations and weights, and what it gave."""
     model = code.model()
     now = describe_model(model, batches=True, classes=code.config.classes, accumulates=True)
     state = WatchedState(code.config, model, None, spec=now, set_batch_size=None)
     state.become(WatchedModel.from_dict(fields["spec"]))
-    load_weights(model, tensors.pop("weights").numpy().tobytes())
-    parts = {name.removesuffix(".inputs"): inputs for name, inputs in tensors.items()}
-    outputs = {f"{name}.outputs": code.outputs(model, inputs) for name, inputs in parts.items()}
-    return {"spec": now.to_dict()}, save(outputs)
+    load_weights(model, weights)
+    return model, now
 
 
 def _scores(code: TaskCode, tensors: Parts) -> dict[str, Any]:

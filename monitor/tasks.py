@@ -6,10 +6,12 @@
     def model(params): ...                        # a torch.nn.Module
     def data(params): ...                         # ((inputs, targets), (inputs, targets))
     def test(params): ...                         # (inputs, targets), which training never sees
+                                                  # each part may be examples instead, see Stream
     def loss(output, target): ...                 # mean loss, a scalar
     def metrics(output, target): ...              # {"accuracy": 0.9}
     def optimizer(model, params): ...             # a torch.optim.Optimizer
     def schedule(progress, params): ...           # optional: factor of the learning rate
+    def scheduler(optimizer, params): ...         # optional: one of torch's, a step an epoch
     def augment(inputs, targets, params): ...     # optional: changes a training batch
 
 read_task() says what is missing without running anything. TaskCode runs the file with some of its
@@ -24,17 +26,20 @@ import ast
 import hashlib
 import random
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from monitor.config import TaskConfig
+from monitor.config import FULL, TaskConfig
+from monitor.diagnostics import HALF
 from monitor.errors import ConfigurationError, TaskError
 from monitor.seeds import derive_seed
+from monitor.stored import Rows, pieces, row_bytes, tensor_bytes
 
 FUNCTIONS: Mapping[str, int] = {  # by name, with their number of arguments
     "model": 1,
@@ -44,13 +49,14 @@ FUNCTIONS: Mapping[str, int] = {  # by name, with their number of arguments
     "metrics": 2,
     "optimizer": 2,
     "schedule": 2,
+    "scheduler": 2,
     "augment": 3,
 }
-OPTIONAL = ("schedule", "augment")
+OPTIONAL = ("schedule", "scheduler", "augment")
 NEEDED = ("lr", "epochs", "batch_size")  # of PARAMS: the harness uses them, too
 HARNESS = (  # what KEY=VALUE sets beside a task's own parameters
-    *("accumulation", "clip_norm", "data_seed", "max_batch_size", "numerics", "profile", "seed"),
-    *("target_accuracy", "threads", "waived"),
+    *("accumulation", "clip_norm", "data_seed", "max_batch_size", "numerics", "precision"),
+    *("profile", "seed", "target_accuracy", "threads", "waived"),
 )
 BATCH = 256  # examples that are computed at once outside of training, so that memory stays small
 MAX_SOURCE = 2**20  # bytes
@@ -58,6 +64,8 @@ _MAX_METRICS = 50
 _METRIC_NAME = re.compile(r"[A-Za-z0-9_.@%/-]{1,100}")
 _CONSTANTS = {"PARAMS": dict, "METRIC": tuple, "CLASSES": int}
 
+Scheduler = torch.optim.lr_scheduler.LRScheduler
+KINDS = ("inputs", "targets")
 Parts = dict[str, Tensor]  # "train.inputs", "train.targets", "validation.inputs", ...
 
 
@@ -71,6 +79,7 @@ class TaskText:
     metric: str
     better: str
     classes: int | None
+    compiles: bool = False  # whether it names torch.compile, which does nothing here
 
     @property
     def sha256(self) -> str:
@@ -147,7 +156,11 @@ def read_task(source: bytes, name: str) -> TaskText:
             f"{name}: METRIC must name a metric with letters from a to z, digits and _ . @ % / -, "
             f"not {ascii(metric[0])[:100]}"
         )
-    return TaskText(name, source, params, metric[0], metric[1], constants["CLASSES"])
+    compiles = any(
+        isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.compile"
+        for node in ast.walk(tree)
+    )
+    return TaskText(name, source, params, metric[0], metric[1], constants["CLASSES"], compiles)
 
 
 def _parse(source: bytes, name: str) -> ast.Module:
@@ -177,6 +190,60 @@ def _constant(tree: ast.Module, key: str, name: str) -> Any:
                 raise TaskError(f"{name}, line {node.lineno}: {key} must be a {kind}")
             return found
     return None
+
+
+class Stream:
+    """Examples of a part that are made one by one, as they are asked for."""
+
+    def __init__(self, name: str, part: Any, seed: Callable[[int], None]) -> None:
+        self._name, self._seed = name, seed
+        self._part = part if _has_examples(part) else _Pair(*_as_pair(name, part))
+        if not len(self):
+            raise TaskError(f"the {name} part has no examples")
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self._part)
+
+    def rows(self, start: int, stop: int) -> Parts:
+        """Return inputs and targets of examples, each made with random numbers of its own."""
+        examples = list(self._examples(start, stop))
+        return {kind: torch.stack([each[at] for each in examples]) for at, kind in enumerate(KINDS)}
+
+    def _examples(self, start: int, stop: int) -> Iterator[tuple[Tensor, Tensor]]:
+        kinds: set[tuple[Any, ...]] = set()
+        for number in range(start, stop):
+            self._seed(number)
+            what = f"example {number} of the {self._name} part"
+            found = self._part[number]
+            if not isinstance(found, tuple | list) or len(found) != 2:
+                raise TaskError(f"{what} must be two: its input and its target")
+            try:
+                inputs, targets = (torch.as_tensor(each).detach().cpu() for each in found)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise TaskError(f"{what} must be tensors or numbers: {error}") from error
+            for kind, tensor in zip(KINDS, (inputs, targets), strict=True):
+                _check_numbers(f"{kind} of {what}", tensor)
+            kinds.add((inputs.dtype, inputs.shape, targets.dtype, targets.shape))
+            if len(kinds) > 1:
+                raise TaskError(f"{what} has another shape or type than those before it")
+            yield inputs, targets
+
+
+class _Pair:
+    """Two tensors, as examples by number."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self._pair = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self._pair[0])
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        return self._pair[0][number], self._pair[1][number]
+
+
+Streams = dict[str, Stream]
 
 
 class TaskCode:
@@ -223,21 +290,34 @@ class TaskCode:
             raise TaskError(f"optimizer() must return a torch.optim.Optimizer, not {_kind(found)}")
         return found
 
-    def data(self) -> Parts:
+    def data(self) -> Parts | Streams:
         """Return what a training sees: train and validation, each inputs and targets."""
         self._seed("data", data=True)
         found = self._function("data")(self.config.given)
         if not isinstance(found, tuple | list) or len(found) != 2:
             raise TaskError("data() must return two parts: train and validation")
+        return self._made({"train": found[0], "validation": found[1]})
+
+    def test(self, draw: int | None = None) -> Parts | Streams:
+        """Return the test part; with a `draw`, the one that these random numbers give."""
+        drawn = () if draw is None else (draw,)
+        self._seed("test", *drawn, data=True)
+        return self._made({"test": self._function("test")(self.config.given)}, *drawn)
+
+    def _made(self, found: Mapping[str, Any], *draw: int) -> Parts | Streams:
+        if any(_has_examples(part) for part in found.values()):
+            return {
+                name: Stream(name, part, partial(self._seed_example, name, *draw))
+                for name, part in found.items()
+            }
         return {
-            **_as_parts("train", found[0]),
-            **_as_parts("validation", found[1]),
+            f"{name}.{kind}": tensor.clone()
+            for name, part in found.items()
+            for kind, tensor in zip(KINDS, _as_pair(name, part), strict=True)
         }
 
-    def test(self, draw: int | None = None) -> Parts:
-        """Return the test part; with a `draw`, the one that these random numbers give."""
-        self._seed("test", *(() if draw is None else (draw,)), data=True)
-        return _as_parts("test", self._function("test")(self.config.given))
+    def _seed_example(self, *which: int | str) -> None:
+        self._seed("example", *which, data=True)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the mean loss of examples, a scalar."""
@@ -269,6 +349,17 @@ class TaskCode:
         except (TypeError, ValueError) as error:
             raise TaskError("schedule() must return a number") from error
 
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> Scheduler | None:
+        """Return the scheduler of an optimizer, which takes a step after each epoch."""
+        if "scheduler" not in self._scope:
+            return None
+        found = self._function("scheduler")(optimizer, self.config.given)
+        if not isinstance(found, Scheduler):
+            raise TaskError(
+                f"scheduler() must return a scheduler of torch.optim, not {_kind(found)}"
+            )
+        return found
+
     def augment(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return a training batch as augment() changes it."""
         if "augment" not in self._scope:
@@ -279,20 +370,29 @@ class TaskCode:
         return found
 
     @torch.no_grad()
-    def outputs(self, model: nn.Module, inputs: Tensor) -> Tensor:
+    def outputs(self, model: nn.Module, inputs: Rows) -> Tensor:
         """Return the outputs (N, ...) of a model in evaluation mode."""
         training = model.training
         model.eval()
-        parts = []
-        for part in torch.split(inputs, BATCH):
-            parts.append(output_of(model, part))
+        starts = range(0, len(inputs), BATCH)
+        parts = [self.output(model, inputs[start : start + BATCH]) for start in starts]
         model.train(training)
         return torch.cat(parts)
 
+    def output(self, model: nn.Module, inputs: Tensor) -> Tensor:
+        """Return a batch's outputs, computed in the configured precision.
 
-def output_of(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Return a batch's outputs; raises TaskError unless there is one for each input."""
-    found = model(inputs)
+        They are never of half precision: loss() and metrics() compute in float32. Raises TaskError
+        unless there is one for each input.
+        """
+        if self.config.precision == FULL:
+            return _checked(model(inputs), inputs)
+        with torch.autocast("cpu", dtype=getattr(torch, self.config.precision)):
+            found = _checked(model(inputs), inputs)
+        return found.float() if found.dtype in HALF else found
+
+
+def _checked(found: Any, inputs: Tensor) -> Tensor:
     if not isinstance(found, Tensor) or not found.dim() or len(found) != len(inputs):
         shape = list(found.shape) if isinstance(found, Tensor) else _kind(found)
         raise TaskError(
@@ -310,58 +410,55 @@ def seed_everything(*purpose: int | str) -> None:
     random.seed(seed)
 
 
-def fingerprint(inputs: Tensor, targets: Tensor) -> str:
+def fingerprint(inputs: Rows, targets: Rows) -> str:
     """Return the SHA-256 over types, shapes and bytes of a part's two tensors."""
     sha = hashlib.sha256()
-    for tensor in (inputs, targets):
-        sha.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
-        sha.update(_bytes(tensor))
+    for rows in (inputs, targets):
+        sha.update(f"{rows.dtype} {list(rows.shape)}\n".encode())
+        for piece in pieces(rows):
+            sha.update(tensor_bytes(piece))
     return sha.hexdigest()
 
 
-def example_hashes(inputs: Tensor) -> list[bytes]:
-    """Return the SHA-256 of each example's inputs."""
-    size = inputs[0].numel() * inputs.element_size() if len(inputs) else 0
-    data = memoryview(_bytes(inputs))
-    return [hashlib.sha256(data[at * size : (at + 1) * size]).digest() for at in range(len(inputs))]
+def example_hashes(inputs: Rows) -> Iterator[bytes]:
+    """Yield the SHA-256 of each example's inputs."""
+    size = row_bytes(inputs)
+    for piece in pieces(inputs):
+        data = memoryview(tensor_bytes(piece))
+        for at in range(len(piece)):
+            yield hashlib.sha256(data[at * size : (at + 1) * size]).digest()
 
 
-def shared_examples(parts: Parts) -> list[tuple[str, str, int]]:
-    """Return the pairs of parts that have examples with the same inputs, and how many."""
-    names = [name for name in ("train", "validation", "test") if f"{name}.inputs" in parts]
-    hashes = {name: set(example_hashes(parts[f"{name}.inputs"])) for name in names}
-    return [
-        (one, other, count)
-        for at, one in enumerate(names)
-        for other in names[at + 1 :]
-        if (count := len(hashes[one] & hashes[other]))
-    ]
+def _has_examples(part: Any) -> bool:
+    """Return whether a part gives its examples by number, as a data set of torch.utils.data."""
+    if isinstance(part, tuple | list | Tensor | str | Mapping):
+        return False
+    return hasattr(part, "__getitem__") and hasattr(part, "__len__")
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    """Return a tensor's bytes, of any type."""
-    flat = tensor.detach().contiguous().reshape(-1)
-    return bytes(flat.view(torch.uint8).numpy().tobytes()) if flat.numel() else b""
-
-
-def _as_parts(name: str, found: Any) -> Parts:
+def _as_pair(name: str, found: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(found, tuple | list) or len(found) != 2:
-        raise TaskError(f"the {name} part must be two tensors: inputs and targets")
+        raise TaskError(
+            f"the {name} part must be two tensors, inputs and targets, or examples by number"
+        )
     inputs, targets = found
     for what, tensor in (("inputs", inputs), ("targets", targets)):
-        if not isinstance(tensor, Tensor) or not tensor.dim() or tensor.is_complex():
+        if not isinstance(tensor, Tensor) or not tensor.dim():
             raise TaskError(f"{what} of the {name} part must be a tensor (N, ...) of numbers")
-        if not bool(torch.isfinite(tensor).all()):
-            raise TaskError(f"{what} of the {name} part hold values that are not finite")
+        _check_numbers(f"{what} of the {name} part", tensor)
     if len(inputs) != len(targets) or not len(inputs):
         raise TaskError(
             f"the {name} part has {len(inputs)} inputs and {len(targets)} targets; it needs as "
             "many of one as of the other, and at least one"
         )
-    return {
-        f"{name}.inputs": inputs.detach().cpu().contiguous().clone(),
-        f"{name}.targets": targets.detach().cpu().contiguous().clone(),
-    }
+    return inputs.detach().cpu().contiguous(), targets.detach().cpu().contiguous()
+
+
+def _check_numbers(what: str, tensor: Tensor) -> None:
+    if tensor.is_complex():
+        raise TaskError(f"{what} must be a tensor (N, ...) of numbers")
+    if not bool(torch.isfinite(tensor).all()):
+        raise TaskError(f"{what} hold values that are not finite")
 
 
 def _kind(value: object) -> str:

@@ -110,7 +110,7 @@ def verify_task_measured(
     steps = sizes["train"] // step
     train, validation = measured["train"], measured["validation"]
     for name, found, expected in (
-        ("train.steps", train["steps"], steps),
+        ("train.steps", train["steps"], steps - train.get("skipped", 0)),
         ("train.examples", train["examples"], steps * step),
         ("validation.examples", validation["examples"], sizes["validation"]),
         ("validation.accuracy", validation["accuracy"], validation["metrics"].get("accuracy")),
@@ -138,7 +138,7 @@ def _check_seen(measured: Mapping[str, Any], *, probed: bool) -> None:
         for name in ("grad_norm", "update_ratio", "epoch_update_ratio"):
             if layer[name] is not None:
                 _check_range(f"{layer['name']} {name}", layer[name], math.inf, nan=True)
-    skipped = train.get("skipped", 0)  # a task's loop skips none, and records none
+    skipped = train.get("skipped", 0)  # only a loss scaler skips steps
     for name, count in (("steps", train["steps"]), ("skipped", skipped)):
         if type(count) is not int or count < 0:
             raise StepError(f"measured train.{name} is {count!r}, it must be a whole number from 0")

@@ -31,7 +31,8 @@ from monitor.config import AnyConfig, RunConfig, TaskConfig, config_of
 from monitor.environment import other_kind
 from monitor.errors import MonitorError
 from monitor.loop import prepare, train
-from monitor.task_loop import OpenWorker, TaskData, load_task_data, train_task
+from monitor.task_data import OpenWorker, TaskData
+from monitor.task_loop import train_task
 
 _SHOWN = 50  # differences
 
@@ -62,11 +63,11 @@ class Retraining:
 
 @dataclass(frozen=True)
 class TaskAgain:
-    """What a task is trained again from: its file, where it runs, and its data if it was made."""
+    """What a task is trained again from: its file, where it runs, and its data."""
 
     source: bytes
     open_worker: OpenWorker
-    data: TaskData | None = None
+    data: Callable[[], TaskData]
 
 
 class MemoryBlobs:
@@ -149,7 +150,7 @@ def reexecute(
                 run_config,
                 task.source,
                 policy,
-                data=task.data or load_task_data(task.source, run_config, task.open_worker),
+                data=task.data(),
                 open_worker=task.open_worker,
                 until_epoch=None if whole else last,
                 rules=rules,

@@ -13,6 +13,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,17 @@ from judge.auditing.reexecution import Retraining, TaskAgain, reexecute
 from judge.auditing.report import capped
 from judge.auditing.submission import verify_weights
 from judge.compare import differences
-from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers
+from judge.confinement.held_folder import HeldFolder
+from judge.confinement.tasks import ConfinedTask, TaskLimits, confined_workers, data_places
 from judge.errors import StepError
 from monitor.config import TaskConfig
 from monitor.environment import other_kind
 from monitor.errors import MonitorError
+from monitor.stored import Rows, row_bytes, spans
 from monitor.submission import TASK_FILES
-from monitor.task_loop import OpenWorker, TaskData, load_task_data, read_tensors
+from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here, read_named
 from monitor.task_worker import OUTPUTS, SCORE, Worker
-from monitor.tasks import NEEDED, Parts, read_task
+from monitor.tasks import BATCH, NEEDED, Parts, read_task
 
 _CHUNKS = 10  # of the test part, and of another draw of it
 _MIXED = "-mixed"  # chunks of examples in an order that the judge draws
@@ -95,8 +98,16 @@ class TaskGates(Gates):
                 f"{different.found!r}, recorded is {different.recorded!r}"
             )
         with _explained("the task's data cannot be made"):
+            self._decoded = HeldFolder("proctor-decoded-")  # goes with these gates
             self.data = load_task_data(
-                self.submission.model, config, self._open, draw=secrets.randbits(53)
+                self.submission.model,
+                config,
+                self._open,
+                decoded=self._decoded.path,
+                places=partial(data_places, config, data_dir=self._data_dir),
+                keep_test=True,
+                draw=secrets.randbits(53),
+                loaders=loaders_here(),
             )
         sizes = ", ".join(f"{count} {name}" for name, count in self.data.sizes.items())
         return StepOutcome(
@@ -110,10 +121,15 @@ class TaskGates(Gates):
 
     @contextmanager
     def _open(
-        self, source: bytes, config: TaskConfig, *, keep: tuple[str, ...]
+        self,
+        source: bytes,
+        config: TaskConfig,
+        *,
+        keep: tuple[str, ...],
+        stored: Path | None = None,
     ) -> Iterator[Worker]:
         """Open a confined worker, and note what confines it."""
-        with self._workers(source, config, keep=keep) as worker:
+        with self._workers(source, config, keep=keep, stored=stored) as worker:
             if isinstance(worker, ConfinedTask):
                 self.isolation = worker.isolation
             yield worker
@@ -125,8 +141,11 @@ class TaskGates(Gates):
             memory_bytes=self.config.child_memory_bytes,
             output_bytes=self.config.child_output_bytes,
         )
-        own = None if self.config.data_dir is None else Path(self.config.data_dir)
-        return confined_workers(limits=limits, data_dir=own)
+        return confined_workers(limits=limits, data_dir=self._data_dir)
+
+    @property
+    def _data_dir(self) -> Path | None:
+        return None if self.config.data_dir is None else Path(self.config.data_dir)
 
     # Step 3
     def weights(self) -> StepOutcome:
@@ -155,31 +174,23 @@ class TaskGates(Gates):
             for name, tensor in {**self.data.parts, **self.data.fresh}.items()
             if name.endswith(".inputs") and not name.startswith("train")
         }
-        orders = {name: _order(name, len(tensor)) for name, tensor in inputs.items()}
-        blob = save(
-            {
-                "weights": torch.frombuffer(bytearray(self.submission.weights), dtype=torch.uint8),
-                **{name: tensor[orders[name]].contiguous() for name, tensor in inputs.items()},
-            }
-        )
-        parts = [name.removesuffix(".inputs") for name in inputs]
+        self.outputs = {}
         with (
             _explained("the model's outputs cannot be computed"),
             self._open(self.submission.model, replay.task_config, keep=OUTPUTS) as worker,
         ):
-            said, answer = worker.ask("outputs", {"spec": self.saved.spec.to_dict()}, blob)
-            found = read_tensors(answer, parts, ("outputs",))
-        if different := next(differences(replay.started.spec, said.get("spec")), None):
-            raise StepError(
-                f"model() gives another model than the run records: {different.place} is "
-                f"{different.found!r}, recorded is {different.recorded!r}"
-            )
-        self.outputs = {}
-        for part in parts:
-            order, outputs = orders[f"{part}.inputs"], found[f"{part}.outputs"]
-            if len(outputs) != len(order):
-                raise StepError(f"the model gave {len(outputs)} outputs for {len(order)} inputs")
-            self.outputs[part] = torch.empty_like(outputs).index_copy_(0, order, outputs)
+            told = {"spec": self.saved.spec.to_dict()}
+            said, _ = worker.ask("model", told, self.submission.weights)
+            if different := next(differences(replay.started.spec, said.get("spec")), None):
+                raise StepError(
+                    f"model() gives another model than the run records: {different.place} is "
+                    f"{different.found!r}, recorded is {different.recorded!r}"
+                )
+            for name, rows in inputs.items():
+                self.outputs[name.removesuffix(".inputs")] = _outputs_of(
+                    worker, rows, order=_order(name, len(rows))
+                )
+        parts = list(self.outputs)
         return StepOutcome(
             "the model of the task takes the weights; it computed outputs without having targets",
             {"parts": parts, "spec": self.saved.spec.to_dict()},
@@ -225,7 +236,11 @@ class TaskGates(Gates):
 
     def _verify_data(self) -> None:
         recorded = self.replay.started.data
-        found = {"sizes": dict(self.data.sizes), "fingerprints": dict(self.data.fingerprints)}
+        found = {
+            **({"files": dict(self.data.files)} if self.data.files else {}),
+            "sizes": dict(self.data.sizes),
+            "fingerprints": dict(self.data.fingerprints),
+        }
         wanted = {key: recorded.get(key) for key in found}
         if different := next(differences(wanted, found), None):
             raise StepError(
@@ -237,7 +252,7 @@ class TaskGates(Gates):
     def _score(self) -> Mapping[str, Any]:
         """Have outputs and targets scored by a process that never had the model."""
         targets = {
-            name.removesuffix(".targets"): tensor
+            name.removesuffix(".targets"): tensor[:]
             for name, tensor in {**self.data.parts, **self.data.fresh}.items()
             if name.endswith(".targets") and not name.startswith("train")
         }
@@ -366,7 +381,7 @@ class TaskGates(Gates):
             redo.policy(self.replay.run),
             until_epoch=until,
             config=self.config,
-            task=TaskAgain(self.submission.model, self._open, self.data),
+            task=TaskAgain(self.submission.model, self._open, lambda: self.data),
             on_epoch=lambda _, measured: self._again.append(measured),
         )
 
@@ -486,6 +501,23 @@ _KNOWN: Mapping[str, Callable[[Tensor, Tensor], float | None]] = {
     "mse": _mse,
     "perplexity": _perplexity,
 }
+
+
+def _outputs_of(worker: Worker, inputs: Rows, *, order: Tensor) -> Tensor:
+    """Return the outputs of a worker's model, which it computes in this order and in pieces."""
+    found: list[Tensor] = []
+    for start, stop in spans(len(inputs), row_bytes(inputs), multiple=BATCH):
+        asked = inputs[order[start:stop]].contiguous()
+        _, answer = worker.ask("outputs", {}, save({"inputs": asked}))
+        outputs = read_named(answer, {"outputs"})["outputs"]
+        if len(outputs) != len(asked):
+            raise StepError(f"the model gave {len(outputs)} outputs for {len(asked)} inputs")
+        found.append(outputs)
+    try:
+        outputs = torch.cat(found)
+    except (RuntimeError, TypeError) as error:
+        raise StepError("the model gave outputs of different shapes") from error
+    return torch.empty_like(outputs).index_copy_(0, order, outputs)
 
 
 def _order(name: str, count: int) -> Tensor:

@@ -47,9 +47,12 @@ def main(folder: Path) -> None:
     import torch._inductor.config  # noqa: PLC0415 - torch imports it on its way to determinism
 
     from monitor.config import TaskConfig  # noqa: PLC0415
+    from monitor.stored import open_stored  # noqa: PLC0415
     from monitor.task_worker import TaskWorker  # noqa: PLC0415
 
     config = TaskConfig.from_dict(asked["config"])
+    # Open files stay open: what it trains on needs no place that it could read later.
+    stored = None if asked["stored"] is None else open_stored(Path(asked["stored"]))
     if "optimizer" in asked["keep"]:  # the first of a process imports what no longer can be read
         torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).step()
     places = (*readable_places(), *map(Path, asked["readable"]))
@@ -64,9 +67,10 @@ def main(folder: Path) -> None:
         in_force.append("system-call filter")
     _send(answers, {"ready": in_force}, b"")
     worker: Any = None
+    _compile_nothing(torch)
     try:
         torch.set_num_threads(config.threads)
-        worker = TaskWorker(source, config, keep=tuple(asked["keep"]))
+        worker = TaskWorker(source, config, keep=tuple(asked["keep"]), stored=stored)
         _send(answers, {}, b"")
         while header := _receive(requests, MESSAGE.size):
             sizes = MESSAGE.unpack(header)
@@ -75,6 +79,16 @@ def main(folder: Path) -> None:
     except BaseException as error:  # foreign code may raise SystemExit as well
         _send(answers, {"problem": describe(error, config.name)}, b"")
         os._exit(1)
+
+
+def _compile_nothing(torch: Any) -> None:
+    """Have torch.compile() return what it is given: a compiler writes files and starts programs."""
+
+    def as_it_is(model: Any = None, **_: Any) -> Any:
+        return (lambda decorated: decorated) if model is None else model
+
+    torch.compile = as_it_is
+    torch.nn.Module.compile = lambda *_, **__: None
 
 
 def describe(error: BaseException, name: str) -> dict[str, Any]:

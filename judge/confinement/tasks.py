@@ -31,7 +31,7 @@ from judge.errors import JudgeError
 from monitor.config import TaskConfig
 from monitor.dispatch import current_variables
 from monitor.errors import TaskError
-from monitor.task_loop import OpenWorker
+from monitor.task_data import OpenWorker
 from monitor.task_worker import DATA, TEST, Worker
 
 _MAX_TEXT = 64 * 2**20  # bytes of one answer's JSON
@@ -181,17 +181,18 @@ def _open(
     config: TaskConfig,
     *,
     keep: tuple[str, ...],
+    stored: Path | None = None,
     limits: TaskLimits,
     data_dir: Path | None,
     own: bool,
 ) -> Iterator[Worker]:
-    if data_dir is not None and keep in (DATA, TEST) and "data_dir" in config.params:
-        config = replace(config, params={**config.params, "data_dir": str(data_dir)})
-    elif config.params.get("data_dir") is not None and keep in (DATA, TEST) and not own:
-        raise JudgeError(
-            "the task reads files, and the judge reads no folder that a run names: give your copy "
-            "of its data folder with --data-dir"
-        )
+    if keep in (DATA, TEST):
+        if data_dir is None and config.params.get("data_dir") is not None and not own:
+            raise JudgeError(
+                "the task reads files, and the judge reads no folder that a run names: give your "
+                "copy of its data folder with --data-dir"
+            )
+        config = _reading(config, data_dir)
     with HeldFolder("proctor-task-") as held, undumpable():
         folder = held.path
         (folder / "cwd").mkdir()
@@ -199,6 +200,7 @@ def _open(
         request = {
             "config": config.to_dict(),
             "keep": keep,
+            "stored": None if stored is None else str(stored),
             "readable": [str(place) for place in _readable(config, keep)],
             "limits": {
                 "cpu_seconds": int(min(limits.seconds * config.threads, _MOST_SECONDS)) + 1,
@@ -243,6 +245,25 @@ def _variables(folder: Path, config: TaskConfig) -> dict[str, str]:
         "PYTHONHASHSEED": "0",  # the order of a set of texts is the same in each process
         "TMPDIR": str(folder / "cwd"),
     }
+
+
+def _reading(config: TaskConfig, data_dir: Path | None) -> TaskConfig:
+    """Return a configuration whose data folder, if the task has one, is replaced."""
+    if data_dir is None or "data_dir" not in config.params:
+        return config
+    return replace(config, params={**config.params, "data_dir": str(data_dir)})
+
+
+def data_places(
+    config: TaskConfig, keep: tuple[str, ...], *, data_dir: Path | None = None
+) -> list[Path]:
+    """Return what in the data folder belongs to the parts that a worker makes."""
+    places = _readable(_reading(config, data_dir), keep)
+    if keep != TEST or not places:
+        return places
+    (folder,) = places
+    own = folder / "test"
+    return [own] if own.is_dir() else sorted(folder.iterdir())
 
 
 def _readable(config: TaskConfig, keep: tuple[str, ...]) -> list[Path]:

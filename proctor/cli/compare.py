@@ -5,13 +5,16 @@ from typing import Annotated
 
 import typer
 
+from monitor.config import RunConfig, TaskConfig
 from proctor.cli.campaign import ConfigOption, SetOption, SettingsArgument
 from proctor.cli.command_group import CommandGroup, Output
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_for
 from proctor.runs.run_settings import read_config
 
 app = CommandGroup()
+AnyTraining = RunConfig | TaskConfig
 
 
 @app.command()
@@ -45,9 +48,17 @@ def compare(
         str,
         typer.Option("--name", help="Name that distinguishes comparisons with the same settings."),
     ] = "",
+    task: Annotated[
+        Path | None,
+        typer.Option(
+            "--task", metavar="FILE", help="Compare on the model and data of this Python file."
+        ),
+    ] = None,
 ) -> Output:
     """Compare policies on the same conditions and seeds; the same command continues it."""
-    chosen = start_for(lambda: read_config(config, ["threads=1", *(settings or [])]))
+    if task is not None and config is not None:
+        raise ProctorError("--task excludes --config: give KEY=VALUE settings")
+    chosen = start_for(lambda: _configure(task, config, settings or []))
     from proctor.cli import compare_jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return compare_jobs.compare(
@@ -59,4 +70,14 @@ def compare(
         conditions=conditions,
         workers=workers,
         name=name,
+        task=task,
+        settings=settings or [],
     )
+
+
+def _configure(task: Path | None, file: Path | None, settings: list[str]) -> AnyTraining:
+    if task is None:
+        return read_config(file, ["threads=1", *settings])
+    from proctor.runs.tasks import configure_task, read_task_file  # noqa: PLC0415 - loads torch
+
+    return configure_task(read_task_file(task), settings)

@@ -3,7 +3,7 @@
 import errno
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from aggregates.comparison import Cell, Comparison
 from judge.config import JudgeConfig
 from ledger.errors import LedgerError
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig
 from proctor.cli.command_group import Output
 from proctor.cli.compare_table import Standing, standings
 from proctor.cli.jobs import judge_here, verify_ready
@@ -24,19 +24,24 @@ from proctor.runs.comparison import (
     Job,
     Outcome,
     Plan,
+    of_network,
+    of_task,
+    own_folder,
     read_cells,
     read_conditions,
     train_cell,
 )
 from proctor.runs.comparison import compare as carry_out
 from proctor.runs.policies import MIXED, OPENAI, PolicyChoice
+from proctor.runs.run_settings import read_pairs
+from proctor.runs.tasks import read_task_file
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EROFS)
 
 
 def compare(
     home: Home,
-    config: RunConfig,
+    config: RunConfig | TaskConfig,
     policies: Sequence[str],
     sets: Sequence[str],
     *,
@@ -44,6 +49,8 @@ def compare(
     conditions: Path | None,
     workers: int | None,
     name: str,
+    task: Path | None = None,
+    settings: Sequence[str] = (),
 ) -> Output:
     """Begin a comparison, carry it on, or show what it found."""
     if twice := [each for each, times in Counter(policies).items() if times > 1]:
@@ -53,7 +60,9 @@ def compare(
     choices = tuple(
         PolicyChoice.read(each, sets if each in (OPENAI, MIXED) else ()) for each in policies
     )
-    plan = Plan(choices, read_conditions(conditions, config), tuple(range(seeds)), name)
+    text = None if task is None else read_task_file(task)
+    make = of_network(config) if text is None else of_task(text, read_pairs(settings))
+    plan = Plan(choices, read_conditions(conditions, make), tuple(range(seeds)), name, text)
     for choice in choices:
         verify_ready(home, choice, campaign=False)
     with home.alone("comparing", str(plan.id), say=lambda text: error_console.print(words(text))):
@@ -108,7 +117,8 @@ def train_and_judge(job: Job) -> Outcome:
     try:
         with home.open_log() as log:
             train_cell(job, home, log)
-            report = judge_here(home, log, UUID(job.run), config=JudgeConfig.for_own_run())
+            judge = replace(JudgeConfig.for_own_run(), data_dir=own_folder(job.config))
+            report = judge_here(home, log, UUID(job.run), config=judge)
     except Exception as error:  # whatever else it is, the cell has failed and is counted
         what = f"{type(error).__name__}: {error}"[:500]
         if is_of_machine(error):

@@ -57,7 +57,7 @@ from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.story import print_violations, print_waived, read_story, tell_story
-from proctor.runs.tasks import run_task
+from proctor.runs.tasks import read_task_file, run_task
 from proctor.runs.training import Attempt, train_run
 
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # what odd records raise
@@ -129,7 +129,7 @@ def run_a_task(
         run = run_task(
             home,
             log,
-            path,
+            read_task_file(path),
             config,
             make_policy=make_policies(choice, log, home.blobs),
             watching=replace(watchers, on_epoch=on_epoch),

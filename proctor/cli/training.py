@@ -72,9 +72,9 @@ def run(
 
 
 def _run_task(home: Home, task: Path, settings: list[str], policy: str, sets: list[str]) -> Output:
-    from proctor.runs.tasks import configure_task  # noqa: PLC0415 - loads torch
+    from proctor.runs.tasks import configure_task, read_task_file  # noqa: PLC0415 - loads torch
 
-    chosen = start_for(lambda: configure_task(task, settings))
+    chosen = start_for(lambda: configure_task(read_task_file(task), settings))
     from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return jobs.run_a_task(home, task, chosen, policy, sets)

@@ -31,13 +31,14 @@ from ledger.application import LedgerApplication
 from ledger.mapper import decode_body
 from ledger.verification.reader import VerifiedLedger
 from ledger.verification.verified_entries import VerifiedEntry
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig
 from monitor.loop import OnEpoch
 from proctor.home import Home
 from proctor.remembering import open_remembered
 from proctor.runs.campaign_feedback import make_feedback, read_verdict, verdict_of
 from proctor.runs.campaign_run import CutOff, rank_runs
 from proctor.runs.replay import audited_run, find_recorded, folded, read_streams
+from proctor.runs.tasks import own_data
 from proctor.runs.training import Attempt, Told, following_attempt
 from proctor.runs.transcript_replay import CheckedPolicy, RecordedCalls
 
@@ -193,7 +194,13 @@ def _task_again(home: Home, started: Any, judge: JudgeConfig | None) -> TaskAgai
     if not isinstance(task, str):
         return None
     folder = None if judge is None or judge.data_dir is None else Path(judge.data_dir)
-    return TaskAgain(home.blobs.get(task), confined_workers(data_dir=folder, own=True))
+    source, workers = home.blobs.get(task), confined_workers(data_dir=folder, own=True)
+    run_config = TaskConfig.from_dict(config)
+    return TaskAgain(
+        source,
+        workers,
+        lambda: own_data(home, source, run_config, workers, data_dir=folder),
+    )
 
 
 def redo_campaign(

@@ -24,10 +24,12 @@ from eventsourcing.application import AggregateNotFoundError
 from aggregates.comparison import Cell, Comparison
 from aggregates.errors import AggregateError
 from aggregates.run import OWN_ENDS, Run
+from judge.confinement.tasks import confined_workers
 from ledger.application import LedgerApplication
-from monitor.config import RunConfig
+from monitor.config import RunConfig, TaskConfig
 from monitor.errors import MonitorError
 from monitor.loop import prepare
+from monitor.tasks import TaskText
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import as_records
@@ -35,8 +37,11 @@ from proctor.remembering import open_session
 from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.run_settings import provoked
+from proctor.runs.tasks import configure, own_data, run_task
 from proctor.runs.training import Attempt, Watching, train_run
 
+Config = RunConfig | TaskConfig
+Make = Callable[[Mapping[str, Any]], Config]  # from a condition's settings
 OnDone = Callable[[int, int, Cell, str | None], None]  # done, of how many, which, its problem
 DEFAULT = "default"  # the condition where no file names others
 _PROVOCATION = ("provoke", "provoke_seed")
@@ -49,8 +54,9 @@ class Job:
     home: Path
     cell: Cell
     run: str
-    config: RunConfig
+    config: Config
     choice: PolicyChoice
+    task: TaskText | None
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,10 @@ class Plan:
     """What is compared."""
 
     policies: tuple[PolicyChoice, ...]
-    conditions: Mapping[str, RunConfig]  # by name; their seed is replaced
+    conditions: Mapping[str, Config]  # by name; their seed is replaced
     seeds: tuple[int, ...]
     name: str = ""
+    task: TaskText | None = None  # whose model and data all conditions have; None: built-in
 
     @property
     def id(self) -> UUID:
@@ -98,11 +105,33 @@ class Plan:
             return begun
 
 
-def read_conditions(path: Path | None, base: RunConfig) -> dict[str, RunConfig]:
+def of_network(base: Config) -> Make:
+    """Return what makes conditions of the built-in network, which may be provoked."""
+
+    def make(table: Mapping[str, Any]) -> Config:
+        settings = {key: value for key, value in table.items() if key not in _PROVOCATION}
+        config = RunConfig.from_dict({**base.to_dict(), **settings})
+        return provoked(config, table.get("provoke"), table.get("provoke_seed", 0))
+
+    return make
+
+
+def of_task(text: TaskText, given: Mapping[str, Any]) -> Make:
+    """Return what makes conditions of a task; raises ProctorError where runs have no accuracy."""
+    if (text.metric, text.better) != ("accuracy", "higher"):
+        raise ProctorError(
+            f"{text.name} has the metric {text.metric} ({text.better} is better), and a comparison "
+            'is of test accuracy: it needs METRIC = ("accuracy", "higher")'
+        )
+    return lambda table: configure(text, {**given, **table})
+
+
+def read_conditions(path: Path | None, make: Make) -> dict[str, Config]:
     """Return the conditions of a TOML file, each a table of settings; one where there is no file.
 
-    A condition may name `provoke` and `provoke_seed`; what it does not name is as in `base`.
+    `make` knows what a condition does not name, and what it may name.
     """
+    base = make({})
     if path is None:
         return {DEFAULT: base}
     try:
@@ -119,10 +148,8 @@ def read_conditions(path: Path | None, base: RunConfig) -> dict[str, RunConfig]:
     for name, table in tables.items():
         if "seed" in table:
             raise ProctorError(f"{path}, condition {name}: remove seed; --seeds sets the seeds")
-        settings = {key: value for key, value in table.items() if key not in _PROVOCATION}
         try:
-            config = RunConfig.from_dict({**base.to_dict(), **settings})
-            found[name] = provoked(config, table.get("provoke"), table.get("provoke_seed", 0))
+            found[name] = make(table)
         except (AggregateError, MonitorError) as error:
             raise ProctorError(f"{path}, condition {name}: {error}") from error
     if len({config.numerics for config in found.values()} | {base.numerics}) > 1:
@@ -144,8 +171,11 @@ def compare(
     `work` does so for one cell, in another process. Raises ProctorError if a cell could not be
     carried out for a reason that is none of its policy's; such a cell stays open.
     """
-    for config in plan.conditions.values():
-        prepare(config)  # before anything is recorded
+    for config in plan.conditions.values():  # before anything is recorded
+        if isinstance(config, RunConfig):
+            prepare(config)
+        elif plan.task is not None:
+            own_data(home, plan.task.source, config, confined_workers(own=True))
     comparison = plan.open(log)
     if not comparison.ended:
         record_installed(log, may=home.may_append)
@@ -172,7 +202,7 @@ def _complete(
         if run != before:
             comparison.allot(cell, run)
         config = replace(plan.conditions[cell.condition], seed=cell.seed)
-        return Job(home.path, cell, run, config, choices[cell.policy])
+        return Job(home.path, cell, run, config, choices[cell.policy], plan.task)
 
     def allot_again(job: Job) -> Job:
         again = allot(job.cell)
@@ -246,16 +276,29 @@ def _end_with_parent(parent: int) -> None:
 
 def train_cell(job: Job, home: Home, log: LedgerApplication) -> None:
     """Train a cell's run in this process, unless that was done before."""
-    if not _is_done(log, job.run):
+    if _is_done(log, job.run):
+        return
+    policy, run_id = make_policies(job.choice, log, home.blobs), UUID(job.run)
+    if isinstance(job.config, RunConfig):
         train_run(
             home,
             log,
             Attempt(job.config),
-            make_policy=make_policies(job.choice, log, home.blobs),
+            make_policy=policy,
             splits=prepare(job.config),
             watching=_SILENT,
-            run_id=UUID(job.run),
+            run_id=run_id,
         )
+    elif job.task is not None:
+        run_task(
+            home, log, job.task, job.config, make_policy=policy, watching=_SILENT, run_id=run_id
+        )
+
+
+def own_folder(config: Config) -> str | None:
+    """Return the data folder that the judge of an own task reads; None for another training."""
+    folder = config.params.get("data_dir") if isinstance(config, TaskConfig) else None
+    return folder if isinstance(folder, str) else None
 
 
 _SILENT = Watching(
@@ -275,7 +318,7 @@ def _is_done(log: LedgerApplication, run_id: str) -> bool:
     return run.end_reason in OWN_ENDS
 
 
-def _seedless(config: RunConfig) -> dict[str, Any]:
+def _seedless(config: Config) -> dict[str, Any]:
     return {key: value for key, value in config.to_dict().items() if key != "seed"}
 
 

@@ -46,7 +46,7 @@ _CODE = "import sys; sys.argv[0] = sys.executable; sys.path.append({house!r}); {
 _MAIN = "from proctor.cli.main import main; main()"
 
 
-Config = TypeVar("Config", RunConfig, TaskConfig)
+Config = TypeVar("Config", bound=RunConfig | TaskConfig)
 
 
 def start_for(read: Callable[[], Config]) -> Config:

@@ -3,16 +3,19 @@
 I/O: reads the task's file; appends to the log; reads and writes the home; starts processes.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from aggregates.run import Run
-from judge.confinement.tasks import confined_workers
+from judge.confinement.tasks import confined_workers, data_places
 from ledger.application import LedgerApplication
 from monitor.config import TaskConfig
 from monitor.errors import TaskError
-from monitor.task_loop import load_task_data, train_task
+from monitor.task_data import OpenWorker, TaskData, load_task_data, loaders_here
+from monitor.task_loop import train_task
 from monitor.tasks import MAX_SOURCE, TaskText, read_task
 from proctor.errors import ProctorError
 from proctor.home import Home
@@ -20,7 +23,7 @@ from proctor.runs.labels import find_label, record_installed
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.training import MakePolicy, Told, Watching
 
-__all__ = ["configure_task", "read_task_file", "run_task"]
+__all__ = ["configure", "configure_task", "own_data", "read_task_file", "run_task"]
 
 
 def read_task_file(path: Path) -> TaskText:
@@ -33,36 +36,65 @@ def read_task_file(path: Path) -> TaskText:
     return read_task(source, path.name)
 
 
-def configure_task(path: Path, settings: list[str]) -> TaskConfig:
+def configure_task(text: TaskText, settings: list[str]) -> TaskConfig:
     """Return the configuration of a task's run; raises ConfigurationError naming the key."""
-    given: dict[str, Any] = read_pairs(settings)
-    if isinstance(folder := given.get("data_dir"), str) and folder:
-        given["data_dir"] = str(Path(folder).resolve())  # judge and replay may start elsewhere
-    return read_task_file(path).configure(given)
+    return configure(text, read_pairs(settings))
+
+
+def configure(text: TaskText, given: Mapping[str, Any]) -> TaskConfig:
+    """Do so from settings that were read; the data folder is recorded as an absolute path."""
+    folder = given.get("data_dir")
+    if isinstance(folder, str) and folder:  # judge and replay may start elsewhere
+        given = {**given, "data_dir": str(Path(folder).resolve())}
+    return text.configure(given)
+
+
+def own_data(
+    home: Home,
+    source: bytes,
+    config: TaskConfig,
+    open_worker: OpenWorker,
+    *,
+    data_dir: Path | None = None,
+) -> TaskData:
+    """Have a task make the data of a run of this home; what is decoded stays there."""
+    return load_task_data(
+        source,
+        config,
+        open_worker,
+        decoded=home.path / "decoded",
+        places=partial(data_places, config, data_dir=data_dir),
+        loaders=loaders_here(),
+    )
 
 
 def run_task(
     home: Home,
     log: LedgerApplication,
-    path: Path,
+    text: TaskText,
     config: TaskConfig,
     *,
     make_policy: MakePolicy,
     watching: Watching,
+    run_id: UUID | None = None,
 ) -> Run:
     """Train a task to its end and return its run; nothing is recorded before its data is there."""
-    text = read_task_file(path)
     if text.sha256 != config.task:
-        raise TaskError(f"{path} was changed while the command started; run it again")
+        raise TaskError(f"{text.name} was changed while the command started; run it again")
     open_worker = confined_workers(own=True)
-    data = load_task_data(text.source, config, open_worker)
-    run_id = uuid4()
+    data = own_data(home, text.source, config, open_worker)
+    run_id = run_id or uuid4()
     prepared = make_policy(run_id, Told())
     record_installed(log, may=home.may_append)
     with home.running(run_id):
         if prepared.transcript is not None:
             prepared.transcript.open({"name": prepared.policy.name, **prepared.policy.describe()})
         watching.on_start(run_id, config)
+        if text.compiles:
+            watching.say(
+                "torch.compile() does nothing in a task: its compiler would start programs and "
+                "write files, which a confined process cannot"
+            )
         label = find_label(log)
         if label.remark is not None:
             watching.say(label.remark)

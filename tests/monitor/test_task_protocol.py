@@ -1,18 +1,12 @@
 """What a task's file must have, said without running it; and remedies that a task has not."""
 
-from pathlib import Path
-
 import pytest
-from tiny_training import MemoryBlobs, ScriptedPolicy
+from task_runs import TABULAR, train
+from tiny_training import ScriptedPolicy
 
 from aggregates.errors import AggregateError
-from aggregates.run import Run
 from monitor.errors import ConfigurationError, MonitorError, TaskError
-from monitor.task_loop import load_task_data, open_here, train_task
 from monitor.tasks import read_task
-
-TABULAR = Path(__file__).parents[2].joinpath("docs/examples/tasks/tabular.py").read_text("utf-8")
-SMALL = {"rows": 200, "test_rows": 50, "epochs": 2, "hidden": 8}
 
 
 @pytest.mark.parametrize(
@@ -37,33 +31,20 @@ def test_missing_part_of_the_protocol_is_named(old: str, new: str, says: str) ->
     assert says in str(caught.value)
 
 
+def test_call_of_the_compiler_is_seen_without_running_the_file() -> None:
+    call = TABULAR.replace("nn.Sequential(", "torch.compile(nn.Sequential)(")
+    found = [read_task(source.encode(), "task.py").compiles for source in (TABULAR, call)]
+    assert found == [False, True]
+
+
 def test_parameter_that_the_task_lacks_is_named() -> None:
     with pytest.raises(ConfigurationError, match="has no parameter hiden; known"):
         read_task(TABULAR.encode(), "task.py").configure({"hiden": 4})
 
 
-class Log:
-    def save(self, run: Run) -> None:
-        run.collect_events()
-
-
-def train(source: str, policy: ScriptedPolicy) -> Run:
-    config = read_task(source.encode(), "task.py").configure(SMALL)
-    data = load_task_data(source.encode(), config, open_here)
-    return train_task(
-        config,
-        source.encode(),
-        policy,
-        data=data,
-        open_worker=open_here,
-        log=Log(),
-        blobs=MemoryBlobs(),
-    )
-
-
 def test_remedies_that_a_task_has_not_are_refused_and_recorded() -> None:
     policy = ScriptedPolicy([("add_block", {}), ("swap_activation", {"to": "relu"})])
-    run = train(TABULAR, policy)
+    run, _ = train(TABULAR, policy)
     assert [past.outcome for past in run.decisions][:2] == ["refused", "applied"]
     assert run.spec.activation == "relu"
     assert "R4" in run.waived  # all its remedies change the model's size

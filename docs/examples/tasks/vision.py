@@ -1,8 +1,11 @@
 """Classify images with a small vision transformer: `proctor run --task vision.py`.
 
+The images are moved at random and the learning rate follows a cosine. `precision=bfloat16` trains
+in mixed precision.
+
 Data: bars, discs and rings on a noisy background, drawn from the seed that Proctor sets. With
-`data_dir=FOLDER`, images of 32x32 pixels from FOLDER/train/CLASS/* and FOLDER/test/CLASS/*: for
-example CIFAR-10 as JPEG files.
+`data_dir=FOLDER`, `images` of those in FOLDER/train/CLASS/* and FOLDER/test/CLASS/*, in ten
+classes: for example CIFAR-10 as JPEG files.
 Shapes: inputs (N, 3, size, size) uint8; targets (N,); outputs (N, classes) logits.
 """
 
@@ -12,6 +15,9 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import Subset
+
+from monitor.examples import Images
 
 METRIC = ("accuracy", "higher")
 CLASSES = 10
@@ -89,33 +95,27 @@ def draw(count, size):
     return images.clamp(0, 255).to(torch.uint8), labels
 
 
-def read(folder, count):
-    """Read images of a folder, as many of each class."""
-    from torchvision.io import ImageReadMode, decode_image  # noqa: PLC0415 - only for files
-
-    images, labels = [], []
-    for label, place in enumerate(sorted(each for each in folder.iterdir() if each.is_dir())):
-        for path in sorted(place.iterdir())[: count // CLASSES]:
-            content = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-            images.append(decode_image(content, ImageReadMode.RGB))
-            labels.append(label)
-    order = torch.randperm(len(labels))
-    return torch.stack(images)[order], torch.tensor(labels)[order]
+def some(folder, count, size):
+    """Choose images of a folder, which are read one by one: it may be larger than memory."""
+    images = Images(folder, side=size)
+    return images, torch.randperm(len(images))[:count].tolist()
 
 
 def data(params):
     if params["data_dir"] is None:
         quarter = params["images"] // 4
         return draw(params["images"], params["size"]), draw(quarter, params["size"])
-    images, labels = read(Path(params["data_dir"]) / "train", params["images"] * 5 // 4)
-    held = len(labels) // 5
-    return (images[held:], labels[held:]), (images[:held], labels[:held])
+    folder = Path(params["data_dir"]) / "train"
+    images, chosen = some(folder, params["images"] * 5 // 4, params["size"])
+    held = len(chosen) // 5
+    return Subset(images, chosen[held:]), Subset(images, chosen[:held])
 
 
 def test(params):
     if params["data_dir"] is None:
         return draw(params["test_images"], params["size"])
-    return read(Path(params["data_dir"]) / "test", params["test_images"])
+    folder = Path(params["data_dir"]) / "test"
+    return Subset(*some(folder, params["test_images"], params["size"]))
 
 
 def augment(inputs, targets, params):

@@ -81,6 +81,29 @@ def test_policies_that_cannot_be_compared_are_named(tmp_path: Path) -> None:
         assert words in done.stderr
 
 
+TASKS = Path(__file__).parents[3] / "docs" / "examples" / "tasks"
+
+
+def test_task_without_accuracy_cannot_be_compared(tmp_path: Path) -> None:
+    done = call_here(["compare", "--task", str(TASKS / "characters.py")], home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "characters.py has the metric perplexity (lower is better)" in done.stderr
+    assert not (tmp_path / "ledger").exists()
+
+
+@pytest.mark.slow  # trains and judges four times
+def test_policies_are_compared_on_a_task(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[hot]\nlr = 9.0\n[mild]\n", encoding="utf-8")
+    settings = ["rows=200", "test_rows=100", "epochs=3", "hidden=8"]
+    command = ["compare", "--task", str(TASKS / "tabular.py"), *settings, "--seeds", "1"]
+    command += ["--conditions", str(tmp_path / "c.toml"), "--json"]
+    found = answer(call(command, home=tmp_path))
+    assert [each["failed"] for each in found["standings"]] == [0, 0]
+    assert all(each["accuracy"] > 0.3 for each in found["standings"])
+    assert {cell["condition"] for cell in found["cells"]} == {"hot", "mild"}
+    assert answer(call(command, home=tmp_path))["cells"] == found["cells"]
+
+
 @pytest.mark.slow  # trains 24 times
 def test_comparison_that_is_killed_twice_ends_in_the_same_table(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[hot]\nlr = 3.0\n[mild]\n", encoding="utf-8")

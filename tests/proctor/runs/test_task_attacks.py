@@ -334,8 +334,8 @@ def test_record_that_the_task_does_not_give_is_told_from_one_that_is_not_repeata
             return said, found
 
     @contextmanager
-    def forging(source: bytes, config: TaskConfig, *, keep: tuple[str, ...]) -> Iterator[Worker]:
-        with confined_workers()(source, config, keep=keep) as worker:
+    def forging(source: bytes, config: TaskConfig, **how: Any) -> Iterator[Worker]:
+        with confined_workers()(source, config, **how) as worker:
             yield Better(worker)
 
     with mock.patch("proctor.runs.tasks.confined_workers", return_value=forging):
@@ -362,6 +362,17 @@ def test_task_that_uses_too_much_is_ended(tmp_path: Path, code: str, expected: s
         confined_workers(limits=limits, own=True)(source, config, keep=DATA) as worker,
     ):
         worker.ask("data", {})
+
+
+def test_compiled_model_is_trained_as_it_is_and_the_command_says_so(tmp_path: Path) -> None:
+    source = TABULAR.replace(
+        "    return nn.Sequential(", "    return torch.compile(nn.Sequential)("
+    )
+    told = call_here(["run", "--task", write(tmp_path, source), *SMALL], home=tmp_path)
+    assert told.returncode == 0
+    assert "torch.compile() does nothing in a task" in " ".join(told.stderr.split())
+    verdict = judge(tmp_path)
+    assert statuses(verdict) <= {"passed", "violations"}
 
 
 COPY = "def peek(params):"  # of test(), which the processes that train and infer do not have
