@@ -6,6 +6,7 @@ docs/reference/events.md lists the fields. An event whose fields change gets an 
 from aggregates.audit import Audit
 from aggregates.campaign import Campaign
 from aggregates.comparison import Comparison
+from aggregates.credit import Credit
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
 from aggregates.improvement.advice import Advice
@@ -26,6 +27,7 @@ from ledger.mapper import EventRegistry
 REGISTRY = EventRegistry()
 REGISTRY.register("run.started", Run.Started, aggregate=Run)
 REGISTRY.register("run.provoked", Run.Provoked)
+REGISTRY.register("run.forked", Run.Forked)
 REGISTRY.register("run.epoch_measured", Run.EpochMeasured)
 REGISTRY.register("run.rules_evaluated", Run.RulesEvaluated)
 REGISTRY.register("run.decision_made", Run.DecisionMade)
@@ -33,6 +35,7 @@ REGISTRY.register("run.remedy_applied", Run.RemedyApplied)
 REGISTRY.register("run.remedy_refused", Run.RemedyRefused)
 REGISTRY.register("run.restart_scheduled", Run.RestartScheduled)
 REGISTRY.register("run.weights_saved", Run.WeightsSaved)
+REGISTRY.register("run.snapshot_saved", Run.SnapshotSaved)
 REGISTRY.register("run.ended", Run.Ended)
 REGISTRY.register("campaign.started", Campaign.Started, aggregate=Campaign)
 REGISTRY.register("campaign.attempt_started", Campaign.AttemptStarted)
@@ -45,6 +48,10 @@ REGISTRY.register("comparison.started", Comparison.Started, aggregate=Comparison
 REGISTRY.register("comparison.run_allotted", Comparison.RunAllotted)
 REGISTRY.register("comparison.run_ended", Comparison.RunEnded)
 REGISTRY.register("comparison.ended", Comparison.Ended)
+REGISTRY.register("credit.started", Credit.Started, aggregate=Credit)
+REGISTRY.register("credit.fork_ended", Credit.ForkEnded)
+REGISTRY.register("credit.measured", Credit.Measured)
+REGISTRY.register("credit.ended", Credit.Ended)
 REGISTRY.register("audit.started", Audit.Started, aggregate=Audit)
 REGISTRY.register("audit.step_completed", Audit.StepCompleted)
 REGISTRY.register("audit.scored", Audit.Scored)

@@ -74,6 +74,19 @@ class Run(Aggregate):
             """Note that the fault is on record."""
             aggregate.provocation = self.name
 
+    class Forked(Aggregate.Event):
+        """The run goes on from an epoch of another one; see aggregates/forks.py."""
+
+        parent: str
+        epoch: int
+        digest: str
+        state: str
+        orders: list[dict[str, Any]]
+
+        def apply(self, aggregate: "Run") -> None:
+            """Note the epoch up to which everything is the parent's."""
+            aggregate.forked_at = self.epoch
+
     class EpochMeasured(Aggregate.Event):
         """What the hooks saw, and apart from it what the loop says of itself."""
 
@@ -180,6 +193,18 @@ class Run(Aggregate):
             """Remember the newest weights of each kind."""
             aggregate.weights[self.kind] = (self.epoch, self.sha256)
 
+    class SnapshotSaved(Aggregate.Event):
+        """The training state after an epoch, before its decisions, stored by hash."""
+
+        epoch: int
+        sha256: str
+        size: int
+        seconds: float  # that it took
+
+        def apply(self, aggregate: "Run") -> None:
+            """Remember where the training can go on from."""
+            aggregate.snapshots[self.epoch] = self.sha256
+
     class Ended(Aggregate.Event):
         """Nothing follows."""
 
@@ -218,6 +243,8 @@ class Run(Aggregate):
         self.campaign = campaign
         self.checkpoint = checkpoint
         self.provocation: str | None = None  # by its name
+        self.forked_at: int | None = None
+        self.snapshots: dict[int, str] = {}  # by epoch
         self.history: list[EpochSignals] = []
         self.evaluations: dict[int, dict[str, RuleEvaluation]] = {}
         self.decisions: list[PastDecision] = []
@@ -302,6 +329,17 @@ class Run(Aggregate):
         if fault is None:
             raise InvariantError("the configuration names no provocation")
         self.trigger_event(self.Provoked, **fault.to_dict())
+
+    def fork(self, fork: Mapping[str, Any]) -> None:
+        """Record what the run shares with its parent (a Fork's to_dict()), before the first epoch.
+
+        Everything that follows up to that epoch has to be as the parent has it, which the judge
+        sees by the digest.
+        """
+        self._check_open()
+        if self.forked_at is not None or self.history:
+            raise InvariantError("a run can be forked only once, before its first epoch")
+        self.trigger_event(self.Forked, **fork)
 
     def measure_epoch(self, measured: Mapping[str, Any], reported: Mapping[str, Any]) -> int:
         """Record the next epoch; its number is counted here and cannot be passed in."""
@@ -422,6 +460,17 @@ class Run(Aggregate):
             size=size,
             spec=spec.to_dict(),
             probe=dict(probe),
+        )
+
+    def save_snapshot(self, sha256: str, *, size: int, seconds: float) -> None:
+        """Record the training state after the latest epoch, before anything is decided on it."""
+        self._check_open()
+        if self.epoch not in self.evaluations or self.epoch in self.snapshots:
+            raise InvariantError("a snapshot is saved once, after an epoch's rules are evaluated")
+        if self.decisions and self.decisions[-1].epoch == self.epoch:
+            raise InvariantError(f"epoch {self.epoch} has a decision: its snapshot comes before")
+        self.trigger_event(
+            self.SnapshotSaved, epoch=self.epoch, sha256=sha256, size=size, seconds=seconds
         )
 
     def end(

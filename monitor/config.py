@@ -40,6 +40,10 @@ _DATASET = Meta(
     pattern=rf"\A(?:{'|'.join(DATASETS)}|{IMAGE_FOLDER}(?s:.+))\Z",
     extra={"allowed": f"one of {', '.join(DATASETS)}, {IMAGE_FOLDER}DIR"},
 )
+_SNAPSHOTS = Meta(
+    pattern=r"\A(?:every:[1-9][0-9]{0,4}|at:[0-9]{1,5}(?:,[0-9]{1,5}){0,99})\Z",
+    extra={"allowed": "every:N or at:EPOCH,EPOCH"},
+)
 _FOLDER = Meta(min_length=1, extra={"allowed": "a folder"})
 _WAIVED = Meta(extra={"allowed": "different rules R1 to R7"})
 _Rule = Annotated[str, one_of(RULES)]
@@ -85,6 +89,7 @@ class RunConfig:
     numerics: Annotated[str, one_of(NUMERICS)] = FAST  # portable: the same bits on every x86-64 CPU
     target_accuracy: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.8
     device: Annotated[str, one_of(DEVICES)] = "cpu"
+    snapshots: Annotated[str, _SNAPSHOTS] | None = None  # of the training state, by epoch
     # A fault that is put in on purpose.
     provocation: Annotated[str, one_of(tuple(CATALOGUE))] | None = None
     provocation_seed: Annotated[int, Meta(ge=0, le=MAX_SEED)] = 0
@@ -125,15 +130,24 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as run.started holds them.
 
-        A provocation is there only where there is one, and numerics only where they are not fast:
-        configurations that were recorded before these keys existed keep their hash.
+        A provocation and snapshots are there only where there are any, and numerics only where they
+        are not fast: configurations that were recorded before these keys existed keep their hash.
         """
         plain = _plain(self)
         if self.numerics == FAST:
             del plain["numerics"]
+        if self.snapshots is None:
+            del plain["snapshots"]
         if self.provocation is None:
             del plain["provocation"], plain["provocation_seed"]
         return plain
+
+    def keeps_state(self, epoch: int) -> bool:
+        """Return whether the training state after an epoch is saved."""
+        kind, _, which = (self.snapshots or "").partition(":")
+        if kind == "every":
+            return (epoch + 1) % int(which) == 0
+        return kind == "at" and str(epoch) in which.split(",")
 
     @property
     def fault(self) -> Fault | None:

@@ -9,6 +9,7 @@ __all__ = [
     "MonitorError",
     "OverlapError",
     "PolicyError",
+    "SnapshotError",
     "TaskError",
     "UnusableFileError",
     "WatchError",
@@ -45,6 +46,10 @@ class OverlapError(DatasetError):
 
 class WatchError(MonitorError):
     """A watched loop called something out of order, or gave what cannot be recorded."""
+
+
+class SnapshotError(MonitorError):
+    """A training state is missing, was changed, or does not fit its run."""
 
 
 class TaskError(MonitorError):

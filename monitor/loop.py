@@ -17,6 +17,7 @@ from uuid import UUID
 import torch
 from torch.nn import functional
 
+from aggregates.forks import Fork, order_seed
 from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
@@ -32,10 +33,12 @@ from monitor.provocations import put_into
 from monitor.schedule import learning_rate
 from monitor.seeds import generator
 from monitor.session import Log, MonitorSession
+from monitor.snapshots import Start, restore
 from monitor.state import LiveState
 from monitor.submission import write_submission
 
 OnEpoch = Callable[[Run, dict[str, Any]], None]  # the run so far, the measured part
+OnState = Callable[[int, LiveState], None]  # epoch, as it is before the epoch's decisions
 OnStep = Callable[[int, int, int], None]  # epoch, optimizer steps done, of how many
 
 
@@ -53,14 +56,19 @@ def train(
     run_id: UUID | None = None,
     submission_dir: Path | None = None,
     splits: Splits | None = None,
+    fork: Fork | None = None,
+    start: Start | None = None,
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
+    on_state: OnState | None = None,
 ) -> Run:
     """Train one model under watch and return its closed run.
 
     `spec` replaces the configuration's model, for a run that follows a restart; `rules` replaces
     the newest version of the configuration's profile, for an earlier run that is trained again;
-    `splits` is what prepare() gave for the configuration, if it was asked before. Raises
+    `splits` is what prepare() gave for the configuration, if it was asked before. With a `start`
+    nothing is trained up to its state: what was recorded is recorded again, and the policy is asked
+    about that epoch first. A `fork` is recorded, and says in which order the examples come. Raises
     MonitorError or, from the log, LedgerError; a run that was opened has then been closed as
     failed, and as interrupted if the reason was no error of ours (Ctrl-C).
     """
@@ -95,10 +103,22 @@ def train(
         )
         if fault is not None:
             run.provoke()
+        if fork is not None:
+            run.fork(fork.to_dict())
         session = MonitorSession(run, log=log, blobs=blobs, splits=splits)
         with session.closing():
+            if start is not None:
+                session.go_on(start.events)
+                state = restore(config, run, start.state, train_examples=len(splits.train))
             reason = _train_epochs(
-                session, state, splits, policy, on_epoch=on_epoch, on_step=on_step
+                session,
+                state,
+                splits,
+                policy,
+                fork=fork,
+                on_epoch=on_epoch,
+                on_step=on_step,
+                on_state=on_state,
             )
             deliverables = None
             if submission_dir is not None:
@@ -135,42 +155,63 @@ def _train_epochs(
     splits: Splits,
     policy: Policy,
     *,
+    fork: Fork | None,
     on_epoch: OnEpoch | None,
     on_step: OnStep | None,
+    on_state: OnState | None,
 ) -> str:
     """Train until the last epoch, a stop or a restart; return why it ended."""
-    best, reason = math.inf, "completed"
-    for epoch in range(state.config.epochs):
+    run, reason = session.run, "completed"
+    best = min(
+        (each.val_loss for each in run.history if each.val_loss < math.inf), default=math.inf
+    )
+    if run.history:
+        reason = answer_rules(session, state, policy)
+    while reason == "completed" and (epoch := run.epoch + 1) < state.config.epochs:
         watch = session.watch(state.model, state.settings)
+        order = epoch_order(
+            len(splits.train), seed=state.config.seed, epoch=epoch, fork=order_seed(fork, epoch)
+        )
         try:
-            reported = _train_epoch(state, watch, splits, epoch, on_step)
+            reported = _train_epoch(state, watch, splits, epoch, order=order, on_step=on_step)
         finally:
             watch.close()
         measured = session.measure(state.model, watch, state.settings, reported=reported)
         if measured["validation"]["loss"] < best:  # false for NaN; before any remedy
             best = measured["validation"]["loss"]
             session.save_weights("best", state.model)
+        if state.config.keeps_state(epoch):
+            session.save_snapshot(state)
+        if on_state is not None:
+            on_state(epoch, state)
         reason = answer_rules(session, state, policy)
         if on_epoch is not None:
-            on_epoch(session.run, measured)
-        if reason != "completed":
-            break
+            on_epoch(run, measured)
     session.save_weights("last", state.model)
     return reason
 
 
-def epoch_order(examples: int, *, seed: int, epoch: int) -> torch.Tensor:
-    """Return the order (examples,) of an epoch; it depends on nothing that happened before."""
-    return torch.randperm(examples, generator=generator(seed, "order", epoch))
+def epoch_order(examples: int, *, seed: int, epoch: int, fork: int = 0) -> torch.Tensor:
+    """Return the order (examples,) of an epoch; it depends on nothing that happened before.
+
+    A `fork` other than 0 gives another one.
+    """
+    purpose = (seed, "order", epoch, *((fork,) if fork else ()))
+    return torch.randperm(examples, generator=generator(*purpose))
 
 
 def _train_epoch(
-    state: LiveState, watch: EpochWatch, splits: Splits, epoch: int, on_step: OnStep | None
+    state: LiveState,
+    watch: EpochWatch,
+    splits: Splits,
+    epoch: int,
+    *,
+    order: torch.Tensor,  # (examples,)
+    on_step: OnStep | None,
 ) -> dict[str, Any]:
     """Train one epoch; return what the loop has to say of itself, which no rule reads."""
     started, clipped = time.monotonic(), 0
     train, settings, device = splits.train, state.settings, state.config.device
-    order = epoch_order(len(train), seed=state.config.seed, epoch=epoch)
     factor = 1.0 if (fault := state.config.fault) is None else fault.loss_factor(epoch)
     size = settings.batch_size * settings.accumulation
     steps = len(train) // size  # what does not fill a step is left for another epoch's order

@@ -9,7 +9,8 @@ I/O: appends to the log and the blob store that were passed in.
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,8 +19,9 @@ import torch
 from torch.nn import functional
 
 from aggregates.decisions import Decision, Settings, parse_decision
+from aggregates.forks import repeat
 from aggregates.run import Run
-from aggregates.spec import Spec
+from aggregates.spec import Spec, spec_of
 from ledger.blobs import Blobs
 from ledger.errors import LedgerError
 from monitor.datasets import Split, Splits
@@ -27,6 +29,8 @@ from monitor.diagnostics import EpochWatch
 from monitor.errors import MonitorError
 from monitor.model import ResidualCNN
 from monitor.probe import probe_batch, probe_model
+from monitor.snapshots import capture
+from monitor.state import LiveState
 from monitor.weights import dump_weights
 
 _VALIDATION_BATCH = 256  # examples; fixed, so that sums are made in the same order in every run
@@ -173,6 +177,24 @@ class MonitorSession(Session):
         )
         self._save()
         self.saved[kind] = SavedWeights(kind, self.run.epoch, sha256, model.spec())
+
+    def save_snapshot(self, live: LiveState) -> None:
+        """Store the training state after the latest epoch and record it."""
+        started = time.monotonic()
+        state = capture(live)
+        sha256 = self._blobs.put(state)
+        seconds = time.monotonic() - started
+        self.run.save_snapshot(sha256, size=len(state), seconds=seconds)
+        self._save()
+
+    def go_on(self, events: Iterable[Any]) -> None:
+        """Record once more what was recorded before a state that the training goes on from."""
+        for event in events:
+            repeat(self.run, event)
+            if isinstance(event, Run.WeightsSaved):
+                spec = spec_of(event.spec)
+                self.saved[event.kind] = SavedWeights(event.kind, event.epoch, event.sha256, spec)
+        self._save()
 
 
 @contextmanager

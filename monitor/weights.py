@@ -3,9 +3,11 @@
 Trust: bytes are hostile until load_weights() returns.  I/O: none.
 """
 
+from collections.abc import Mapping
+
 import safetensors
 from safetensors.torch import load, save
-from torch import nn
+from torch import Tensor, nn
 
 from aggregates.errors import WeightsError
 from aggregates.weights import verify_canonical
@@ -24,6 +26,11 @@ def load_weights(model: nn.Module, data: bytes) -> None:
         state = load(data)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
         raise WeightsError(f"not a safetensors file: {error}") from error
+    put_tensors(model, state)
+
+
+def put_tensors(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Put tensors into `model`; raises WeightsError, the model untouched, unless all of it fits."""
     own = model.state_dict()
     if set(state) != set(own):
         raise WeightsError(

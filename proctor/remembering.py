@@ -4,15 +4,16 @@ A folder outside of every home, because whoever writes a ledger must not write i
 or `proctor` in XDG_STATE_HOME, or ~/.local/state/proctor. PROCTOR_STATE=off remembers nothing.
 """
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.errors import SignatureError
+from ledger.errors import LedgerError, SignatureError
 from ledger.paths import LedgerPaths
 from ledger.verification.memory import Memory, Remembered
 from ledger.verification.reader import (
@@ -26,6 +27,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 
 if TYPE_CHECKING:
+    from ledger.blobs import Blobs
     from projections.cache import CatchUp
     from projections.reading import Session
     from projections.seals import Seals
@@ -46,6 +48,38 @@ def memory() -> Memory | None:
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state else Path.home() / ".local" / "state"
     return Memory(base / "proctor")
+
+
+class TrainedStates:
+    """Training states that this user's judge has come to by training; see judge.auditing.gates."""
+
+    def __init__(self, blobs: "Blobs") -> None:
+        known = memory()
+        self._blobs = blobs
+        self._folder = None if known is None else known.folder / "states"
+        self._own: set[str] = set()
+
+    def find(self, shared: str, sha256: str) -> bytes | None:
+        """Return the state after what has this digest, if it is one of them and still there."""
+        name = self._name(shared, sha256)
+        if name in self._own or (self._folder is not None and (self._folder / name).is_file()):
+            with suppress(LedgerError):
+                return self._blobs.get(sha256)
+        return None
+
+    def add(self, shared: str, sha256: str) -> None:
+        """Remember that training what has this digest led to this state."""
+        name = self._name(shared, sha256)
+        self._own.add(name)
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / name).touch()
+
+    @staticmethod
+    def _name(shared: str, sha256: str) -> str:
+        from monitor.code import code_sha256  # noqa: PLC0415 - reads the source files
+
+        return hashlib.sha256(f"{shared} {sha256} {code_sha256()}".encode()).hexdigest()
 
 
 def seals() -> "Seals":

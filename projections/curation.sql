@@ -53,8 +53,9 @@ SELECT
     a.request
 FROM decisions AS d
 JOIN run_starts AS s USING (run_id)
-LEFT JOIN answered AS a USING (run_id, number);
-COMMENT ON VIEW decision_authors IS 'The author of each decision, and the models that were asked';
+LEFT JOIN answered AS a USING (run_id, number)
+ANTI JOIN forks AS f ON f.run_id = d.run_id AND f.epoch > d.epoch;
+COMMENT ON VIEW decision_authors IS 'The author of each decision, and the models that were asked; without those that a fork repeats from its parent';
 COMMENT ON COLUMN decision_authors.run_id IS 'The run';
 COMMENT ON COLUMN decision_authors.number IS 'Of the decision, from 1 in each run';
 COMMENT ON COLUMN decision_authors.epoch IS 'The epoch whose evaluation is answered';

@@ -75,6 +75,7 @@ ended AS (
     LEFT JOIN counting AS l ON l.run_id = r.run_id
     LEFT JOIN own AS o ON o.run_id = r.run_id
     ANTI JOIN provocations AS p ON p.run_id = r.run_id
+    ANTI JOIN forks AS f ON f.run_id = r.run_id
     WHERE r.checkpoint IS NOT NULL AND r.end_reason IS NOT NULL AND r.level = 'repeatable'
         AND r.config ->> '$.task' IS NULL  -- whose metric need not be an accuracy
 ),

@@ -150,6 +150,8 @@ SELECT run_id, parent_run AS source, 'goes on from' AS how
 FROM run_starts
 WHERE parent_run IS NOT NULL
 UNION
+SELECT run_id, parent, 'goes on from' FROM forks
+UNION
 SELECT a.run_id, e.run_id, 'was told of'
 FROM feedback AS f
 JOIN attempts AS a ON a.campaign_id = f.campaign_id AND a.number = f.number
@@ -157,7 +159,7 @@ JOIN judged_attempts AS e ON e.campaign_id = f.campaign_id AND e.number < f.numb
 COMMENT ON VIEW run_sources IS 'What each run takes from earlier runs';
 COMMENT ON COLUMN run_sources.run_id IS 'The run';
 COMMENT ON COLUMN run_sources.source IS 'The earlier run';
-COMMENT ON COLUMN run_sources.how IS 'goes on from (its restart, or as the attempt before it) or was told of (a campaign''s feedback)';
+COMMENT ON COLUMN run_sources.how IS 'goes on from (its restart, as the attempt before it, or as its fork) or was told of (a campaign''s feedback)';
 
 -- Nobody knows what an unreadable entry says, so every run that it may be about is kept out.
 CREATE VIEW unread_runs AS

@@ -67,6 +67,12 @@ def _violations(body: Body, audit: str) -> list[Body]:  # noqa: ARG001
     ]
 
 
+def _credited(body: Body, credit: str) -> list[Body]:  # noqa: ARG001
+    ends = ("difference", "low", "high")
+    measured = {f"{w}_{end}": body[w][end] for w in ("loss", "accuracy") for end in ends}
+    return [{**body, **measured}]
+
+
 def _transcript(body: Body, transcript: str) -> list[Body]:
     if str(Transcript.id_of(UUID(body["run"]))) != transcript:
         raise ValueError(f"transcript {transcript} does not belong to run {body['run']}")
@@ -137,6 +143,7 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
     {
         "run.started": (rows("run_starts"),),
         "run.provoked": (rows("provocations"),),
+        "run.forked": (rows("forks"),),
         "run.epoch_measured": (
             rows("epochs", parts=_epoch, shared="reported"),
             rows(
@@ -168,6 +175,7 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "run.remedy_refused": _remedy("refused", "changes settings spec"),
         "run.restart_scheduled": _remedy("restart", "changes reason settings"),
         "run.weights_saved": (rows("weights"),),
+        "run.snapshot_saved": (rows("snapshots"),),
         "run.ended": (rows("run_ends"),),
         "campaign.started": (rows("campaign_starts", max_attempts="attempts"),),
         "campaign.attempt_started": (rows("attempts", run_id="run"),),
@@ -180,6 +188,10 @@ ROWS: Mapping[str, tuple[Rows, ...]] = MappingProxyType(
         "comparison.run_allotted": (rows("comparison_runs", run_id="run"),),
         "comparison.run_ended": (rows("comparison_results", run_id="run", audit_id="audit"),),
         "comparison.ended": (rows("comparison_ends"),),
+        "credit.started": (rows("credit_starts", run_id="run"),),
+        "credit.fork_ended": (rows("credit_forks", run_id="run"),),
+        "credit.measured": (rows("credit_results", parts=_credited),),
+        "credit.ended": (rows("credit_ends"),),
         "audit.started": (rows("audit_starts", signer="judge", run_id="run"),),
         "audit.step_completed": (rows("audit_steps", signer="judge"),),
         "audit.scored": (

@@ -98,6 +98,24 @@ COMMENT ON COLUMN provocations.seed IS 'What its severity and its place are draw
 COMMENT ON COLUMN provocations.changes IS 'What it did to settings, weights, biases or loss';
 COMMENT ON COLUMN provocations.expects IS 'Rules that it is meant to make fire';
 
+CREATE TABLE forks (
+    run_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    parent VARCHAR NOT NULL,
+    epoch INTEGER NOT NULL,
+    digest VARCHAR NOT NULL,
+    state VARCHAR NOT NULL,
+    orders JSON NOT NULL
+);
+COMMENT ON TABLE forks IS 'Runs that go on from a recorded epoch of another run';
+COMMENT ON COLUMN forks.run_id IS 'The run';
+COMMENT ON COLUMN forks.idx IS 'Ledger index';
+COMMENT ON COLUMN forks.parent IS 'The run that it goes on from';
+COMMENT ON COLUMN forks.epoch IS 'The last epoch that both share; the decisions on it are the fork''s own';
+COMMENT ON COLUMN forks.digest IS 'SHA-256 of what both recorded up to then';
+COMMENT ON COLUMN forks.state IS 'SHA-256 of the training state after that epoch, a stored file';
+COMMENT ON COLUMN forks.orders IS 'Other orders of the examples: seeds by the epoch after which they begin';
+
 CREATE TABLE run_ends (
     run_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,
@@ -316,6 +334,22 @@ COMMENT ON COLUMN weights.size IS 'Bytes';
 COMMENT ON COLUMN weights.spec IS 'Model specification that the weights belong to';
 COMMENT ON COLUMN weights.probe IS 'Gradient norms on the fixed probe batch';
 
+CREATE TABLE snapshots (
+    run_id VARCHAR NOT NULL,
+    epoch INTEGER NOT NULL,
+    idx BIGINT NOT NULL,
+    sha256 VARCHAR NOT NULL,
+    size BIGINT NOT NULL,
+    seconds DOUBLE NOT NULL
+);
+COMMENT ON TABLE snapshots IS 'Saved training states, and what they cost';
+COMMENT ON COLUMN snapshots.run_id IS 'The run';
+COMMENT ON COLUMN snapshots.epoch IS 'The epoch after which it was saved, before its decisions';
+COMMENT ON COLUMN snapshots.idx IS 'Ledger index';
+COMMENT ON COLUMN snapshots.sha256 IS 'Name of the stored file';
+COMMENT ON COLUMN snapshots.size IS 'Bytes';
+COMMENT ON COLUMN snapshots.seconds IS 'That saving took';
+
 CREATE TABLE campaign_starts (
     campaign_id VARCHAR NOT NULL,
     idx BIGINT NOT NULL,
@@ -457,6 +491,96 @@ CREATE TABLE comparison_ends (
 COMMENT ON TABLE comparison_ends IS 'The end of each comparison; an unfinished one has no row';
 COMMENT ON COLUMN comparison_ends.comparison_id IS 'The comparison';
 COMMENT ON COLUMN comparison_ends.idx IS 'Ledger index';
+
+CREATE TABLE credit_starts (
+    credit_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    after VARCHAR NOT NULL,
+    seeds JSON NOT NULL,
+    arms JSON NOT NULL
+);
+COMMENT ON TABLE credit_starts IS 'The start of each measurement of what decisions were worth';
+COMMENT ON COLUMN credit_starts.credit_id IS 'The measurement';
+COMMENT ON COLUMN credit_starts.idx IS 'Ledger index';
+COMMENT ON COLUMN credit_starts.run_id IS 'The run whose decisions are measured';
+COMMENT ON COLUMN credit_starts.after IS 'The policy that decides after the measured decision, in all forks';
+COMMENT ON COLUMN credit_starts.seeds IS 'Orders of the examples; 0 is the run''s own';
+COMMENT ON COLUMN credit_starts.arms IS 'Names of the alternatives, by the decision''s number';
+
+CREATE TABLE credit_forks (
+    credit_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    decision INTEGER NOT NULL,
+    arm VARCHAR NOT NULL,
+    seed BIGINT NOT NULL,
+    run_id VARCHAR NOT NULL,
+    epochs INTEGER NOT NULL,
+    end_reason VARCHAR NOT NULL,
+    val_loss DOUBLE NOT NULL,
+    val_accuracy DOUBLE NOT NULL,
+    obligations INTEGER NOT NULL,
+    violations INTEGER NOT NULL
+);
+COMMENT ON TABLE credit_forks IS 'What each fork of a measurement came to';
+COMMENT ON COLUMN credit_forks.credit_id IS 'The measurement';
+COMMENT ON COLUMN credit_forks.idx IS 'Ledger index';
+COMMENT ON COLUMN credit_forks.decision IS 'Number of the decision in the run that was forked';
+COMMENT ON COLUMN credit_forks.arm IS 'chosen: the decision as recorded; else the alternative';
+COMMENT ON COLUMN credit_forks.seed IS 'Order of the examples after the fork; 0 is the run''s own';
+COMMENT ON COLUMN credit_forks.run_id IS 'The fork';
+COMMENT ON COLUMN credit_forks.epochs IS 'That it has, the shared ones included';
+COMMENT ON COLUMN credit_forks.end_reason IS 'completed or stopped';
+COMMENT ON COLUMN credit_forks.val_loss IS 'Validation loss of its last epoch';
+COMMENT ON COLUMN credit_forks.val_accuracy IS 'Validation accuracy of its last epoch';
+COMMENT ON COLUMN credit_forks.obligations IS 'Of its process, the shared ones included';
+COMMENT ON COLUMN credit_forks.violations IS 'Of them';
+
+CREATE TABLE credit_results (
+    credit_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL,
+    decision INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    rules JSON NOT NULL,
+    arm VARCHAR NOT NULL,
+    chosen JSON NOT NULL,
+    other JSON NOT NULL,
+    pairs INTEGER NOT NULL,
+    level DOUBLE NOT NULL,
+    loss_difference DOUBLE,
+    loss_low DOUBLE,
+    loss_high DOUBLE,
+    accuracy_difference DOUBLE,
+    accuracy_low DOUBLE,
+    accuracy_high DOUBLE,
+    better VARCHAR
+);
+COMMENT ON TABLE credit_results IS 'What decisions were worth beside their alternatives; decision_credit has the run too';
+COMMENT ON COLUMN credit_results.credit_id IS 'The measurement';
+COMMENT ON COLUMN credit_results.idx IS 'Ledger index';
+COMMENT ON COLUMN credit_results.decision IS 'Number of the decision in its run';
+COMMENT ON COLUMN credit_results.epoch IS 'The epoch whose evaluation it answers';
+COMMENT ON COLUMN credit_results.rules IS 'That it cites';
+COMMENT ON COLUMN credit_results.arm IS 'Name of the alternative; nothing: no action';
+COMMENT ON COLUMN credit_results.chosen IS 'The recorded decision';
+COMMENT ON COLUMN credit_results.other IS 'The alternative';
+COMMENT ON COLUMN credit_results.pairs IS 'Seeds that both were trained with';
+COMMENT ON COLUMN credit_results.level IS 'Of the intervals';
+COMMENT ON COLUMN credit_results.loss_difference IS 'Mean final validation loss, other minus chosen; NULL: one is not finite';
+COMMENT ON COLUMN credit_results.loss_low IS 'Lower end of its interval';
+COMMENT ON COLUMN credit_results.loss_high IS 'Upper end of its interval';
+COMMENT ON COLUMN credit_results.accuracy_difference IS 'Mean final validation accuracy, chosen minus other';
+COMMENT ON COLUMN credit_results.accuracy_low IS 'Lower end of its interval';
+COMMENT ON COLUMN credit_results.accuracy_high IS 'Upper end of its interval';
+COMMENT ON COLUMN credit_results.better IS 'chosen or other, where an interval excludes zero and the other one does not contradict; NULL: undecided';
+
+CREATE TABLE credit_ends (
+    credit_id VARCHAR NOT NULL,
+    idx BIGINT NOT NULL
+);
+COMMENT ON TABLE credit_ends IS 'The end of each measurement of credit';
+COMMENT ON COLUMN credit_ends.credit_id IS 'The measurement';
+COMMENT ON COLUMN credit_ends.idx IS 'Ledger index';
 
 CREATE TABLE campaign_advice (
     campaign_id VARCHAR NOT NULL,

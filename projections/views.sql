@@ -917,3 +917,43 @@ COMMENT ON COLUMN comparison_cells.audit_id IS 'The audit that counts';
 COMMENT ON COLUMN comparison_cells.test_accuracy IS 'On the split that only the judge reads';
 COMMENT ON COLUMN comparison_cells.process_score IS 'From 0 to 1';
 COMMENT ON COLUMN comparison_cells.exercised IS 'Whether enough rules fired and were answered';
+
+CREATE VIEW decision_credit AS
+SELECT
+    s.credit_id,
+    s.run_id,
+    r.decision,
+    r.epoch,
+    r.rules,
+    r.arm,
+    s.after,
+    r.chosen,
+    r.other,
+    r.pairs,
+    r.loss_difference,
+    r.loss_low,
+    r.loss_high,
+    r.accuracy_difference,
+    r.accuracy_low,
+    r.accuracy_high,
+    r.better
+FROM credit_results AS r
+JOIN credit_starts AS s USING (credit_id);
+COMMENT ON VIEW decision_credit IS 'What recorded decisions were worth beside their alternatives, measured with forks';
+COMMENT ON COLUMN decision_credit.credit_id IS 'The measurement';
+COMMENT ON COLUMN decision_credit.run_id IS 'The run';
+COMMENT ON COLUMN decision_credit.decision IS 'Number of the decision, from 1 in each run';
+COMMENT ON COLUMN decision_credit.epoch IS 'The epoch whose evaluation is answered';
+COMMENT ON COLUMN decision_credit.rules IS 'That the decision cites';
+COMMENT ON COLUMN decision_credit.arm IS 'Name of the alternative; nothing: no action';
+COMMENT ON COLUMN decision_credit.after IS 'The policy that decides after it, in all forks';
+COMMENT ON COLUMN decision_credit.chosen IS 'The recorded decision';
+COMMENT ON COLUMN decision_credit.other IS 'The alternative';
+COMMENT ON COLUMN decision_credit.pairs IS 'Seeds that both were trained with';
+COMMENT ON COLUMN decision_credit.loss_difference IS 'Mean final validation loss, other minus chosen; NULL: one is not finite';
+COMMENT ON COLUMN decision_credit.loss_low IS 'Lower end of its 95% interval';
+COMMENT ON COLUMN decision_credit.loss_high IS 'Upper end of its 95% interval';
+COMMENT ON COLUMN decision_credit.accuracy_difference IS 'Mean final validation accuracy, chosen minus other';
+COMMENT ON COLUMN decision_credit.accuracy_low IS 'Lower end of its 95% interval';
+COMMENT ON COLUMN decision_credit.accuracy_high IS 'Upper end of its 95% interval';
+COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided';

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import duckdb
 
 from aggregates.errors import SpecError
+from aggregates.forks import Fork, fork_of, shared_digest, shared_events
 from aggregates.playbook import why_waived
 from aggregates.provocations import Fault
 from aggregates.run import OWN_ENDS, Run
@@ -53,6 +54,8 @@ from monitor.datasets import Split, Splits
 from monitor.environment import describe_environment, other_kind
 from monitor.errors import ConfigurationError, MonitorError
 from monitor.model import ResidualCNN
+from monitor.snapshots import Start, capture, digest_of
+from monitor.state import LiveState
 from monitor.submission import FILES
 from projections.errors import ProjectionError
 from projections.projector import create_schema, project
@@ -61,6 +64,16 @@ from projections.template import copied
 _RESTART = "run.restart_scheduled"
 _BATCH_ROWS = 2_000  # of tables, that wait in memory; some 3 MB
 _MAX_PARENTS = 32  # that are replayed and retrained; our own chains have at most 8 restarts
+
+
+class States(Protocol):
+    """Training states that this judge has come to by training, so that none is trained twice."""
+
+    def find(self, shared: str, sha256: str) -> bytes | None:
+        """Return the state after what has this digest, if it is one of them and still there."""
+
+    def add(self, shared: str, sha256: str) -> None:
+        """Remember that training what has this digest led to this state."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Redo:
     """
 
     policy: Callable[[Run], Policy]  # from the recorded decisions
+    states: States | None = None
     sample: bool = False
     draw: Callable[[int], int] = secrets.randbelow  # how many epochs more, below the number left
 
@@ -111,6 +125,8 @@ class Gates:
     splits: Splits
     parents: Sequence[Parent] = ()  # whose restart led here, the nearest first
     files: Sequence[str] = FILES  # that are handed in
+    fork: Fork | None = None  # where the run is one
+    shared_epochs = 0  # that were not trained, since this judge had trained them for another run
     _loaded: Splits | None = None  # the data, before it was compared with the record
 
     def __init__(
@@ -256,6 +272,7 @@ class Gates:
         spec = self.replay.spec
         offers = spec.offers if isinstance(spec, WatchedModel) else None
         waived = why_waived(self.replay.run.waived, offers)
+        fork = self._verify_fork()
         problem = label_problem(
             started.checkpoint,
             started.environment.get("code_sha256"),
@@ -273,6 +290,7 @@ class Gates:
             )
             + (f"; its label is wrong: {problem}" if problem is not None else ""),
             {
+                **fork,
                 "label": {"checkpoint": started.checkpoint, "problem": problem},
                 "rules": {**rules, "hash": started.rules_hash},
                 "verified": self.record.verified,
@@ -284,6 +302,49 @@ class Gates:
                 **({"waived": waived} if waived else {}),
             },
         )
+
+    def _verify_fork(self) -> dict[str, Any]:
+        """Compare what a fork repeats with what its parent has recorded; raises StepError.
+
+        The parent's part has to be in the ledger before the fork begins, and to give the same
+        digest. Its own orders of the examples begin where it does.
+        """
+        fork = self.fork = fork_of(StreamEvents(self.record.entries))
+        if fork is None:
+            return {}
+        try:
+            return {"fork": self._compare_fork(fork)}
+        except HOSTILE as error:
+            raise StepError(f"the fork's parent {fork.parent} cannot be read: {error}") from error
+
+    def _compare_fork(self, fork: Fork) -> dict[str, Any]:
+        if fork.epoch >= self.replay.epochs:
+            raise StepError(f"the fork of epoch {fork.epoch} has {self.replay.epochs} epochs only")
+        entries = self.record.forked
+        if not entries or entries[0].stream_id == self.run:
+            raise StepError(f"the run is a fork of run {fork.parent}, which the ledger lacks")
+        first = self.record.entries[0].index
+        events = StreamEvents([entry for entry in entries if entry.index < first])
+        if not events or type(events[0]) is not Run.Started:
+            raise StepError(f"run {fork.parent} had not started when its fork did")
+        above = fork_of(events)
+        inherited = tuple(o for o in (above.orders if above else ()) if o.after < fork.epoch)
+        if tuple(o for o in fork.orders if o.after < fork.epoch) != inherited:
+            raise StepError("the fork's orders of the examples are not those of its parent")
+        own = shared_digest(StreamEvents(self.record.entries), fork.epoch)
+        parents = shared_digest(events, fork.epoch)
+        if not own == parents == fork.digest:
+            raise StepError(
+                f"what the fork records up to epoch {fork.epoch} is not what run {fork.parent} "
+                "recorded before it",
+                recorded=fork.digest,
+                own=own,
+                parent=parents,
+            )
+        saved = self.replay.run.snapshots.get(fork.epoch, fork.state)
+        if saved != fork.state:
+            raise StepError(f"the fork starts from another state than the snapshot of {fork.epoch}")
+        return {"parent": fork.parent, "epoch": fork.epoch, "digest": own}
 
     def _verify_newest_rules(self, rules: Mapping[str, Any]) -> None:
         """Raise StepError where the judge's own code made the run and recorded older rules.
@@ -442,7 +503,7 @@ class Gates:
             if not differs:
                 raise StepError(str(error)) from error
             return {"done": False, "summary": f"not retrained: {why}; {error}"}
-        evidence = {
+        evidence: dict[str, Any] = {
             "done": found.same or not differs,
             "parents": [parent.run for parent in self.parents],
             "epochs": found.epochs,
@@ -453,6 +514,9 @@ class Gates:
             "first": found.differences[0].to_dict() if found.differences else None,
         }
         again = f"{found.epochs} of {epochs} epoch{'s' * (epochs != 1)} retrained"
+        if self.shared_epochs:
+            evidence["shared"] = self.shared_epochs
+            again += f", the first {self.shared_epochs} earlier, for the run that it is a fork of"
         if count := len(self.parents):
             again += f", after {count} parent run{'s' * (count > 1)}"
         if found.same:
@@ -473,13 +537,38 @@ class Gates:
         )
 
     def retrain(self, redo: Redo, until: int) -> Retraining:
-        """Train the run again up to an epoch, and compare every value."""
-        return reexecute(
-            StreamEvents(self.record.entries),
+        """Train the run again up to an epoch, and compare every value.
+
+        What a fork shares with its parent is not trained where this judge has done so before.
+        """
+        events, fork, states = StreamEvents(self.record.entries), self.fork, redo.states
+        start = None
+        if fork is not None and fork.epoch <= until and states is not None:
+            state = states.find(fork.digest, fork.state)
+            if state is not None:
+                start = Start(tuple(shared_events(events, fork.epoch)), state)
+                self.shared_epochs = fork.epoch + 1
+        reached: dict[int, str] = {}
+
+        def on_state(epoch: int, live: LiveState) -> None:
+            if fork is not None and epoch == fork.epoch:
+                reached[epoch] = digest_of(capture(live))
+
+        found = reexecute(
+            events,
             redo.policy(self.replay.run),
             until_epoch=until,
             config=self.config,
+            start=start,
+            on_state=on_state,
         )
+        if fork is not None and reached.get(fork.epoch, fork.state) != fork.state:
+            raise JudgeError("the recorded state of the fork is not the one that training leads to")
+        if states is not None and found.same:
+            saved = {e: sha for e, sha in self.replay.run.snapshots.items() if e <= until}
+            for epoch, sha256 in {**saved, **reached}.items():
+                states.add(shared_digest(events, epoch), sha256)
+        return found
 
     def _execute_parents(self) -> str | None:
         """Retrain the runs whose restarts led to this one; return what makes that inconclusive.

@@ -20,6 +20,7 @@ from ledger.verification.snapshots import snapshot
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
 
 _START = "run.started"
+_FORK = "run.forked"
 _RESTART = "run.restart_scheduled"
 
 
@@ -33,6 +34,7 @@ class RunRecord:
     size: int  # entries in the ledger
     entries: tuple[VerifiedEntry, ...]  # of the run
     chain: tuple[tuple[VerifiedEntry, ...], ...] = ()  # of its parent, of that one's parent, ...
+    forked: tuple[VerifiedEntry, ...] = ()  # of the run that this one is a fork of
     checkpoints: tuple[VerifiedEntry, ...] = ()  # that record one
     ancestors: tuple[VerifiedEntry, ...] = ()  # first entries of the runs it descends from
 
@@ -109,14 +111,17 @@ def _pick(
             restarted.add(entry.stream_id)
     if not own:
         raise JudgeError(f"run {run} not found in the ledger")
-    parent = _parent_of(own[0])
+    parent, forked = _parent_of(own[0]), _forked_of(own)
+    chain = _chain(parent, starts, seen={run})
+    read = _read_chain(entries, chain if forked is None else [*chain, forked])
     followed = {each: start for each, start in starts.items() if each in restarted}
     return RunRecord(
         run=run,
         tree_head=tree_head,
         size=size,
         entries=tuple(own),
-        chain=_read_chain(entries, _chain(parent, starts, seen={run})),
+        chain=tuple(read[each] for each in chain),
+        forked=() if forked is None else read[forked],
         checkpoints=tuple(checkpoints),
         ancestors=tuple(followed[each] for each in _chain(parent, followed, seen={run})),
     )
@@ -140,20 +145,29 @@ def _chain(
 
 def _read_chain(
     entries: Callable[[], Iterable[VerifiedEntry]], chain: list[UUID]
-) -> tuple[tuple[VerifiedEntry, ...], ...]:
+) -> dict[UUID, tuple[VerifiedEntry, ...]]:
     """Return the entries of each of these runs, from one more pass."""
     found: dict[UUID, list[VerifiedEntry]] = {each: [] for each in chain}
     if chain:
         for entry in entries():
             if entry.stream_id in found:
                 found[entry.stream_id].append(entry)
-    return tuple(tuple(each) for each in found.values())
+    return {each: tuple(read) for each, read in found.items()}
 
 
 def _parent_of(started: VerifiedEntry) -> UUID | None:
     """Return the run that this one restarts from; None too where the replay will find fault."""
     try:
         return UUID(decode_body(started.body)["parent_run"])
+    except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _forked_of(own: list[VerifiedEntry]) -> UUID | None:
+    """Return the run that this one is a fork of; None too where the replay will find fault."""
+    try:
+        found = next((decode_body(each.body) for each in own if each.name == _FORK), None)
+        return None if found is None else UUID(found["parent"])
     except (LedgerError, AttributeError, KeyError, TypeError, ValueError):
         return None
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from aggregates.forks import fork_of, shared_events
 from aggregates.registry import REGISTRY
 from aggregates.rules import RulesConfig, version_of
 from aggregates.run import OWN_ENDS, Run
@@ -24,13 +25,16 @@ from judge.compare import Difference, differences
 from judge.config import JudgeConfig
 from judge.errors import JudgeError
 from ledger.blobs import Blobs
+from ledger.errors import LedgerError
 from ledger.mapper import LedgerMapper
 from monitor.answering import Policy
 from monitor.code import code_sha256
 from monitor.config import AnyConfig, RunConfig, TaskConfig, config_of
 from monitor.environment import other_kind
 from monitor.errors import MonitorError
-from monitor.loop import prepare, train
+from monitor.loop import OnState, prepare, train
+from monitor.snapshots import Start, capture, digest_of
+from monitor.state import LiveState
 from monitor.task_data import OpenWorker, TaskData
 from monitor.task_loop import train_task
 
@@ -108,8 +112,12 @@ def reexecute(
     on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
     config: JudgeConfig | None = None,
     task: TaskAgain | None = None,
+    start: Start | None = None,
+    on_state: OnState | None = None,
 ) -> Retraining:
     """Retrain as the run's events say, up to `until_epoch`, and compare the measured values.
+
+    With a `start` this begins at its state; what was recorded before is taken as it is.
 
     `policy` answers from the recorded decisions. A run that crashed or was interrupted is done
     again up to its last measured epoch. Data is read as the judge's configuration says. A task
@@ -169,6 +177,9 @@ def reexecute(
                 parent_run=started.parent_run,
                 campaign=started.campaign,
                 splits=splits,
+                fork=fork_of(events),
+                start=start,
+                on_state=on_state,
                 **common,
             )
         else:
@@ -176,6 +187,104 @@ def reexecute(
     except MonitorError as error:
         raise JudgeError(f"the run cannot be retrained: {error}") from error
     return comparison.result(broken=last == reached and not whole)
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """The training state of a run after an epoch, before its decisions."""
+
+    epoch: int
+    state: bytes
+    sha256: str
+    since: int | None  # the epoch of the snapshot that it was rebuilt from; None: from the start
+    epochs: int  # that were trained for it
+    values: int  # that were compared with the record
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        found = asdict(self)
+        del found["state"]
+        return {**found, "size": len(self.state)}
+
+
+def rebuild(
+    events: Sequence[Any],
+    policy: Policy,
+    epoch: int,
+    *,
+    blobs: Blobs | None,
+    config: JudgeConfig | None = None,
+    on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
+) -> Rebuilt:
+    """Rebuild the state after an epoch, from the nearest snapshot in `blobs` or from the start.
+
+    Every value on the way is compared with the record: raises JudgeError where one differs, where
+    there is no such epoch, or where a snapshot is missing or was changed.
+    """
+    started = events[0] if events else None
+    if type(started) is not Run.Started:
+        raise JudgeError("not the events of a run: the first event is not run.started")
+    which = f"run {started.originator_id}"
+    if "task" in started.config or "level" in started.config:
+        kind = "a task's" if "task" in started.config else "a watched loop's"
+        raise JudgeError(
+            f"{which} is {kind}: only the state of a run of the built-in model can be rebuilt; "
+            "train one with `proctor run`"
+        )
+    last = max((each.epoch for each in events if type(each) is Run.RulesEvaluated), default=-1)
+    if not 0 <= epoch <= last:
+        ended = events[-1].reason if type(events[-1]) is Run.Ended else "open"
+        there = f"the epochs 0 to {last}" if last >= 0 else "no measured epoch"
+        raise JudgeError(f"{which} ({ended}) has {there}, not epoch {epoch}: choose one of these")
+    saved = {e.epoch: e.sha256 for e in events if type(e) is Run.SnapshotSaved}
+    since = max((at for at in saved if at <= epoch), default=None) if blobs is not None else None
+    start = None
+    if since is not None:
+        assert blobs is not None, "it was looked for there"
+        start = Start(tuple(shared_events(events, since)), _snapshot(blobs, saved[since], since))
+        if since == epoch:
+            return Rebuilt(epoch, start.state, saved[since], since, 0, 0)
+    found: list[bytes] = []
+
+    def on_state(at: int, live: LiveState) -> None:
+        if at == epoch:
+            found.append(capture(live))
+
+    again = reexecute(
+        events,
+        policy,
+        until_epoch=epoch,
+        config=config,
+        start=start,
+        on_epoch=on_epoch,
+        on_state=on_state,
+    )
+    if not again.same or not found:
+        first = again.differences[0] if again.differences else None
+        why = f", since it was made with another {' and '.join(again.kind)}" if again.kind else ""
+        place = f" (first {first.place}: {first.recorded!r}, now {first.found!r})" if first else ""
+        raise JudgeError(
+            f"{which} does not come out as it was recorded{why}: {again.total} of {again.values} "
+            f"values differ{place}. Its state cannot be rebuilt here; use the machine and version "
+            "that made it, or train it again with numerics=portable"
+        )
+    sha256 = digest_of(found[0])
+    if saved.get(epoch, sha256) != sha256:
+        raise JudgeError(
+            f"{which}: its snapshot of epoch {epoch} is not the state after that epoch"
+        )
+    trained = epoch + 1 if since is None else epoch - since
+    return Rebuilt(epoch, found[0], sha256, since, trained, again.values)
+
+
+def _snapshot(blobs: Blobs, sha256: str, epoch: int) -> bytes:
+    try:
+        return blobs.get(sha256)
+    except LedgerError as error:
+        raise JudgeError(
+            f"the snapshot of epoch {epoch} cannot be used: {error}; or train from the start with "
+            "--from-start"
+        ) from error
 
 
 def _rules(started: Any, config: AnyConfig) -> RulesConfig | None:
@@ -276,6 +385,8 @@ def _told(events: Iterable[Any], *, last: int, whole: bool) -> Iterator[tuple[st
                 del fields["environment"]  # compared apart: it may differ
                 if not whole:
                     del fields["config"], fields["config_hash"]  # has other epochs
+            case Run.SnapshotSaved():
+                del fields["seconds"]
             case Run.EpochMeasured():
                 reported = dict(fields["reported"])
                 reported.pop("seconds", None)

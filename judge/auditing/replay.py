@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from aggregates.decisions import Decision
 from aggregates.errors import AggregateError
+from aggregates.forks import repeat
 from aggregates.run import Run
-from aggregates.spec import spec_of
 from judge.auditing.events import HOSTILE, StreamEvents, recorded_fields
 from judge.auditing.replay_epochs import check_epochs
 from judge.auditing.replay_follow import WRONGLY_REFUSED, follow
@@ -89,34 +88,7 @@ def _explained(entry: VerifiedEntry) -> Iterator[None]:
 
 def _repeat(run: Run, event: Any, config: JudgeConfig) -> None:
     """Do what the event tells, once more, and compare; raises StepError or an aggregate's error."""
-    match event:
-        case Run.Provoked():
-            run.provoke()
-        case Run.EpochMeasured():
-            run.measure_epoch(event.measured, event.reported)
-        case Run.RulesEvaluated():
-            run.evaluate_rules()
-        case Run.DecisionMade():
-            run.decide(_decision(event), source=event.source)
-        case Run.RemedyApplied():
-            spec = spec_of(event.spec)
-            run.apply_remedy(event.changes, settings=event.settings, spec=spec)
-        case Run.RemedyRefused():
-            run.refuse_remedy(event.reason)
-        case Run.RestartScheduled():
-            run.schedule_restart(spec_of(event.spec))
-        case Run.WeightsSaved():
-            run.save_weights(
-                event.kind,
-                sha256=event.sha256,
-                size=event.size,
-                spec=spec_of(event.spec),
-                probe=event.probe,
-            )
-        case Run.Ended():
-            run.end(event.reason, detail=event.detail, deliverables=event.deliverables)
-        case _:
-            raise StepError(f"event {type(event).__qualname__} does not belong in a run")
+    repeat(run, event)
     (again,) = run.collect_events()
     found = list(differences(recorded_fields(event), recorded_fields(again)))
     if isinstance(event, Run.RulesEvaluated):
@@ -140,13 +112,3 @@ def _check_rules(run: Run, event: Any, found: list[Difference], config: JudgeCon
             differences=capped([difference.to_dict() for difference in found]),
         )
     event.apply(run)  # go on with what is recorded
-
-
-def _decision(event: Any) -> Decision:
-    return Decision(
-        event_type=event.event_type,
-        cites=tuple(event.cites),
-        direction=event.direction,
-        params=event.params,
-        justification=event.justification,
-    )

@@ -49,6 +49,8 @@ def check_epochs(replay: Replay, event: Any) -> None:
                     f"epoch {event.epoch} was measured after the last weights were saved"
                 )
             _check_epoch(replay, event)
+        case Run.SnapshotSaved() if not replay.keeps_state(event.epoch):
+            raise StepError(f"a snapshot of epoch {event.epoch} is saved, but none is configured")
         case Run.WeightsSaved() if event.kind == "best":
             if not replay.best_due:
                 raise StepError(

@@ -42,6 +42,8 @@ def follow(replay: Replay, event: Any) -> None:
                     f"epoch {event.epoch} was trained with {difference.place} "
                     f"{difference.found!r}, but {difference.recorded!r} was in force"
                 )
+        case Run.Forked() if replay.watched or replay.is_task:
+            raise StepError("only a run of the built-in model can be a fork")
         case Run.DecisionMade():
             replay.settings_at.append(replay.settings)
         case Run.RemedyApplied():

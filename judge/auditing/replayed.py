@@ -78,6 +78,10 @@ class Replay:
         """Whether model and data are those of a task (monitor/tasks.py)."""
         return isinstance(self.config, TaskConfig)
 
+    def keeps_state(self, epoch: int) -> bool:
+        """Whether the training state after an epoch is saved."""
+        return isinstance(self.config, RunConfig) and self.config.keeps_state(epoch)
+
     @property
     def watched(self) -> bool:
         """Whether the run was watched in a loop of its owner, so that nobody can repeat it."""

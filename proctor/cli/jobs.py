@@ -23,6 +23,7 @@ from judge.compare import Difference
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.errors import VerificationError
+from ledger.files import write_durably
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerificationReport, check_ledger
 from monitor.config import RunConfig, TaskConfig
@@ -44,7 +45,7 @@ from proctor.output.terminal import (
     told_score,
     words,
 )
-from proctor.remembering import open_remembered
+from proctor.remembering import TrainedStates, open_remembered
 from proctor.runs.campaign_replay import (
     CampaignAgain,
     RunAgain,
@@ -53,6 +54,7 @@ from proctor.runs.campaign_replay import (
     redo_run,
 )
 from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
+from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
 from proctor.runs.progress import watching
 from proctor.runs.run_settings import read_pairs
@@ -158,7 +160,9 @@ def judge(
     config: JudgeConfig,
 ) -> Output:
     """Audit a run that look_up() has found."""
-    redo = Redo(_recorded_policy, sample=sample) if execute else None
+    redo = None
+    if execute:
+        redo = Redo(_recorded_policy, TrainedStates(home.blobs), sample=sample)
     audit = partial(_audit, home, submission=submission, redo=redo, config=config)
     judged = found.judged
     if judged is None:  # nothing is appended to a ledger that does not hold
@@ -183,6 +187,38 @@ def execute(home: Home, name: str, *, config: JudgeConfig) -> Output:
             f"the record of {name} does not replay: {type(error).__name__}: {error}"
         ) from error
     return Output(again.to_dict(), lambda: _print_again(again), found=not again.same)
+
+
+def rebuild(
+    home: Home, name: str, epoch: int, *, from_start: bool, to: Path | None, config: JudgeConfig
+) -> Output:
+    """Rebuild the training state of a run after an epoch, and write it to a file if asked for."""
+    parent = read_parent(home, name)
+    with watching() as watchers:
+        found = rebuild_state(
+            home, parent, epoch, from_start=from_start, config=config, on_epoch=watchers.on_epoch
+        )
+    if to is not None:
+        write_durably(to, found.state)
+    told = {"run": str(parent.run.id), **found.to_dict(), "file": None if to is None else str(to)}
+
+    def tell() -> None:
+        begun = "the start" if found.since is None else f"the snapshot of epoch {found.since}"
+        console.print(
+            f"state of run {parent.run.id} after epoch {epoch}, before its decisions: "
+            f"{found.sha256}, {counted(len(found.state), 'byte')}\n"
+            f"rebuilt from {begun}: {counted(found.epochs, 'epoch')} trained again, "
+            f"{counted(found.values, 'value')} as recorded"
+        )
+        costs = [(e.epoch, e.size, e.seconds) for e in parent.events if _is_snapshot(e)]
+        if costs:
+            print_table(("snapshot of epoch", "bytes", "seconds"), costs)
+
+    return Output(told, tell)
+
+
+def _is_snapshot(event: object) -> bool:
+    return type(event) is Run.SnapshotSaved
 
 
 def _again(home: Home, name: str, config: JudgeConfig) -> RunAgain | CampaignAgain:

@@ -54,6 +54,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.reading",
         "List the ledger's entries, or show one entry in full.",
     ),
+    "fork": (
+        "proctor.cli.forking",
+        "Go on from a recorded epoch of a run with other decisions, as a run of its own.",
+    ),
+    "credit": (
+        "proctor.cli.forking",
+        "Measure what decisions were worth: fork the run with the alternatives, and compare.",
+    ),
     "campaign": (
         "proctor.cli.campaign",
         "Attempt a task several times; the same command continues or shows the result.",

@@ -61,3 +61,7 @@ DataDirOption = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="An id, the start of an id, or `latest`.")
 ]
+FromStartOption = Annotated[
+    bool,
+    typer.Option("--from-start", help="Train again from the start, and use no snapshot."),
+]

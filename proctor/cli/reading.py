@@ -1,5 +1,6 @@
 """`proctor show`, `replay` and `log`: what a ledger tells of its runs."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,7 +8,7 @@ import typer
 from ledger.mapper import ns_to_datetime
 from ledger.verification.verified_entries import VerifiedEntry
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import MOST, DataDirOption, LimitOption, RunArgument
+from proctor.cli.options import MOST, DataDirOption, FromStartOption, LimitOption, RunArgument
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.aside import SetAside
@@ -42,7 +43,19 @@ def replay(
         ),
     ] = "latest",
     at: Annotated[
-        int | None, typer.Option("--at", help="Show the run's state after its N-th event.")
+        int | None,
+        typer.Option(
+            "--at",
+            metavar="EPOCH",
+            help="Rebuild the training state after this epoch, by training.",
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="With --at: write the state to this file.")
+    ] = None,
+    from_start: FromStartOption = False,
+    event: Annotated[
+        int | None, typer.Option("--event", help="Show the run's state after its N-th event.")
     ] = None,
     execute: Annotated[
         bool,
@@ -52,6 +65,16 @@ def replay(
     limits: LimitOption = None,
 ) -> Output:
     """Print the events of a run or a campaign, or execute it again from its events."""
+    if sum((execute, at is not None, event is not None)) > 1:
+        raise ProctorError("--at, --event and --execute exclude each other: give one of them")
+    if at is None and (from_start or to is not None):
+        raise ProctorError("--from-start and --to belong to --at EPOCH")
+    if at is not None:
+        run = start_as_recorded(home, run)
+        from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
+
+        config = jobs.judge_config(limits, data_dir)
+        return jobs.rebuild(home, run, at, from_start=from_start, to=to, config=config)
     if execute:
         run = start_as_recorded(home, run)
         from proctor.cli import jobs  # noqa: PLC0415 - torch takes seconds to import
@@ -60,14 +83,14 @@ def replay(
     from proctor.runs.replay import describe_state, read_recording  # noqa: PLC0415 - loads aggregates
 
     recording = read_recording(home, run)
-    if at is None:
+    if event is None:
         _tell_aside(recording.entries)
         return Output(
             lambda: [describe_entry(entry) for entry in recording.entries],
             lambda: _print_entries(recording.entries, number=True),
         )
-    state = describe_state(recording.state(at))
-    title = f"run {recording.run_id} after event {at}"
+    state = describe_state(recording.state(event))
+    title = f"run {recording.run_id} after event {event}"
     return Output(state, lambda: print_table(("", ""), state.items(), title=title))
 
 

@@ -67,6 +67,12 @@ def answers(seen: Observation) -> list[list[dict[str, Any]] | None]:
     return [_answer(choice, seen) for choice in CHOICES]
 
 
+def choices_on(rule: str, seen: Observation) -> dict[str, Decision]:
+    """Return what the choices stand for on one due rule, by name, without those that do not fit."""
+    found = {choice.name: _decision(choice, rule, seen) for choice in CHOICES}
+    return {name: decision for name, decision in found.items() if decision is not None}
+
+
 def _answer(choice: Choice, seen: Observation) -> list[dict[str, Any]] | None:
     first, *others = seen.due
     decision = _decision(choice, first, seen)

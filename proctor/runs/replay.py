@@ -229,6 +229,7 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "run.provoked": lambda body: (
         f"{body['name']}, seed {body['seed']}: {', '.join(body['expects'])} should fire"
     ),
+    "run.forked": "run {parent} up to epoch {epoch}",
     "run.epoch_measured": _epoch,
     "run.rules_evaluated": _rules,
     "run.decision_made": lambda body: (
@@ -242,6 +243,7 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
     "run.remedy_refused": "decision {decision}: {reason}",
     "run.restart_scheduled": "decision {decision}: another run follows",
     "run.weights_saved": "{kind} of epoch {epoch}, {size} bytes, {sha256:.16}",
+    "run.snapshot_saved": "after epoch {epoch}, {size} bytes in {seconds:.3f} s, {sha256:.16}",
     "run.ended": lambda body: body["reason"] + (f": {body['detail']}" if body["detail"] else ""),
     "campaign.started": "{mode}, at most {attempts} attempts",
     "campaign.attempt_started": "attempt {number} is run {run}",
@@ -259,6 +261,12 @@ _SUMMARIES: Mapping[str, str | Callable[[Mapping[str, Any]], str]] = {
         f"{body['policy']}, {body['condition']}, seed {body['seed']}: {body['problem'] or 'judged'}"
     ),
     "comparison.ended": "every cell is done",
+    "credit.started": "of run {run}, {after} decides after it",
+    "credit.fork_ended": "decision {decision}, {arm}, seed {seed}: run {run}",
+    "credit.measured": lambda body: (
+        f"decision {body['decision']} beside {body['arm']}: {body['better'] or 'undecided'}"
+    ),
+    "credit.ended": "everything is measured",
     "audit.started": "of run {run}",
     "audit.step_completed": "step {step} {name}: {status}. {summary}",
     "decision.reviewed": "entry {index}: {mark}. {note}",

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from aggregates.campaign import Campaign
+from aggregates.forks import Fork
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.application import LedgerApplication
@@ -16,6 +17,7 @@ from monitor.answering import Policy
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
 from monitor.loop import OnEpoch, OnStep, train
+from monitor.snapshots import Start
 from proctor.home import Home
 from proctor.runs.labels import find_label, record_installed
 from proctor.runs.transcript_log import Tally, TranscriptLog
@@ -40,6 +42,8 @@ class Attempt:
     parent: str | None = None
     # What earlier versions recorded as the configuration: the model's fields as in the parent's.
     first_config: RunConfig | None = None
+    fork: Fork | None = None
+    start: Start | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ def train_run(
             run_id=run_id,
             submission_dir=home.submission(run_id),
             splits=splits,
+            fork=this.fork,
+            start=this.start,
             on_epoch=on_epoch,
             on_step=watching.on_step,
         )

@@ -152,6 +152,7 @@ class CheckedPolicy(RecordedPolicy):
         self.found: list[Difference] = []
         self._calls = calls
         self._cut_off = None if run.end_reason in OWN_ENDS else run.epoch  # what never ended
+        self._since = run.forked_at or 0  # what a fork repeats from its parent, others have said
         self._policy = None
         if (asks := run.policy["name"] in (HUMAN, MIXED, OPENAI)) != (calls is not None):
             why = f"there must be {'one' if asks else 'none'} beside {run.policy['name']}"
@@ -170,7 +171,8 @@ class CheckedPolicy(RecordedPolicy):
     def decide(self, observation: Observation) -> list[Said]:
         """Return the decisions of the observed epoch, in their order."""
         said = super().decide(observation)
-        if self._policy is not None and observation.epoch != self._cut_off:
+        asked = self._since <= observation.epoch != self._cut_off
+        if self._policy is not None and asked:
             self._check(self._policy.decide, observation, said)
         return said
 

@@ -14,6 +14,7 @@ from synthetic import (
 )
 
 from aggregates.comparison import Comparison
+from aggregates.credit import Credit, Ending, Interval, Place
 from aggregates.curation.corpus import Corpus
 from aggregates.curation.export import Export
 from aggregates.improvement.advice import Advice
@@ -154,6 +155,24 @@ def write_some_of_everything(directory: Path) -> None:
         comparison.finish(cell, audit=str(audits[0].id), problem=None)
         comparison.end()
         log.save(comparison)
+        fork = synthetic_run(log, epochs=4, dead=range(1, 4), fork_of=first)
+        credit = Credit.start(str(first.id), after="nothing", seeds=[0], arms={1: ["nothing"]})
+        for arm in ("chosen", "nothing"):
+            ending = Ending(str(fork.id), 4, "completed", 1.5, 0.5, 2, 0)
+            credit.record_fork(Place(1, arm, 0), ending)
+        past = first.decisions[0]
+        credit.measure(
+            1,
+            "nothing",
+            epoch=past.epoch,
+            chosen=past.decision.to_dict(),
+            other=past.decision.to_dict(),
+            level=0.95,
+            loss=Interval(None, None, None),
+            accuracy=Interval(0.1, 0.05, 0.15),
+        )
+        credit.end()
+        log.save(credit)
 
 
 def add_what_can_go_wrong(directory: Path) -> None:

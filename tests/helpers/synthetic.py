@@ -15,6 +15,7 @@ from aggregates.audit import REVISION, STEPS, Audit
 from aggregates.campaign import Campaign
 from aggregates.canonical import digest
 from aggregates.decisions import Decision
+from aggregates.forks import Fork, Order
 from aggregates.improvement.line import Line
 from aggregates.improvement.proposal import Proposal
 from aggregates.playbook import DEFER, DIRECTIONS
@@ -119,6 +120,7 @@ def synthetic_run(
     checkpoint: str | None = None,
     code: str = CODE,
     provoke: str | None = None,
+    fork_of: Run | None = None,
     environment: Mapping[str, Any] | None = None,
 ) -> Run:
     """Save a whole run to `log`; with `end` None it stays open."""
@@ -150,6 +152,9 @@ def synthetic_run(
     )
     if provoke is not None:
         run.provoke()
+    if fork_of is not None:
+        orders = (Order(1, 7),)
+        run.fork(Fork(str(fork_of.id), 1, "d1" * 32, "5a" * 32, orders).to_dict())
     log.save(run)
     for epoch in range(epochs):
         run.measure_epoch(
@@ -164,6 +169,8 @@ def synthetic_run(
         run.evaluate_rules()
         log.save(run)
         save_weights(run, "best")
+        if fork_of is not None:
+            run.save_snapshot("5a" * 32, size=1_000, seconds=0.5)
         due = [rule for rule in run.fired() if rule not in waived]
         for rule in due:
             answer(run, rule, defer_to=None if rule == due[0] else due[0], refuse=refuse)

@@ -71,7 +71,7 @@ def theirs(bundle: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory
     [
         ["show", "--json"],
         ["replay", "--json"],
-        ["replay", "--at", "9", "--json"],
+        ["replay", "--event", "9", "--json"],
         ["log", "--json"],
         ["verify", "--json"],
         ["sql", "--json", "SELECT * FROM epochs ORDER BY 1, 2"],

@@ -285,7 +285,7 @@ def test_odd_campaign_is_told_when_it_is_replayed(
         log.save(odd)
     done = call_here(["replay", str(odd.id), "--execute"], home=tmp_path)
     assert (done.returncode, reason in done.stdout + done.stderr) == (code, True)
-    assert call_here(["replay", str(odd.id), "--at", "2"], home=tmp_path).returncode == 0
+    assert call_here(["replay", str(odd.id), "--event", "2"], home=tmp_path).returncode == 0
 
 
 def test_campaign_that_another_process_makes_is_left_alone(tmp_path: Path) -> None:

@@ -208,16 +208,20 @@ def test_replay_tells_events_and_the_state_after_each(trained: Path) -> None:
     events = answer(call(["replay", "--json"], home=trained))
     assert events[0]["event"] == "run.started"
     assert events[-1]["event"] == "run.ended"
-    state = answer(call(["replay", "--at", "3", "--json"], home=trained))
+    state = answer(call(["replay", "--event", "3", "--json"], home=trained))
     assert (state["events"], state["epoch"], state["ended"]) == (3, 0, None)
-    last = answer(call(["replay", "--at", str(len(events)), "--json"], home=trained))
+    last = answer(call(["replay", "--event", str(len(events)), "--json"], home=trained))
     assert last["ended"] == "completed"
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["replay", "--event", "999"],
         ["replay", "--at", "999"],
+        ["fork", "--at", "999"],
+        ["fork"],
+        ["credit", "--decision", "99"],
         ["replay", ""],
         ["show", "nothing"],
         ["log", "--entry", "99999"],

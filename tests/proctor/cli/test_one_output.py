@@ -23,7 +23,7 @@ WITHOUT_JSON = {
 READING = (  # commands that need nothing but a ledger with a run
     "show",
     "replay",
-    "replay --at 2",
+    "replay --event 2",
     "log",
     "log --entry 0",
     "verify",

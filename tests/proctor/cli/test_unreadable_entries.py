@@ -97,7 +97,7 @@ def readers(home: Path, run: UUID, tmp_path: Path) -> dict[str, Any]:
         "show": ["show", "--json"],
         "show the run": ["show", str(run), "--json"],
         "replay": ["replay", "--json"],
-        "state": ["replay", str(run), "--at", "3", "--json"],
+        "state": ["replay", str(run), "--event", "3", "--json"],
         "transcript": ["transcript", "--json"],
         "sql": ["sql", "SELECT run_id, state, epochs FROM run_summary ORDER BY ALL", "--json"],
         "log": ["log", "--limit", "3", "--json"],

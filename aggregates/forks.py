@@ -1,0 +1,162 @@
+"""Forks: a run that goes on from a recorded epoch of another one.
+
+Both share everything up to that epoch's evaluation; the first decision of the fork's own is the one
+that answers it. The shared part has a digest, so that two runs can be compared by it.
+
+Trust: shared_digest() takes events that were decoded, and no more.
+I/O: none.  Units: epochs from 0.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from aggregates.decisions import Decision
+from aggregates.errors import InvariantError
+from aggregates.run import Run
+from aggregates.spec import spec_of
+from ledger.bodies import encode_body
+
+MAX_ORDER = 2**53
+
+
+@dataclass(frozen=True)
+class Order:
+    """Another order of the training examples for the epochs after this one; 0: the run's own."""
+
+    after: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Fork:
+    """What a fork records of its parent."""
+
+    parent: str  # its id
+    epoch: int  # the last one that both share
+    digest: str  # of what both recorded up to then
+    state: str  # SHA-256 of the training state after it, as monitor/snapshots.py writes it
+    orders: tuple[Order, ...]  # rising; those of the parent included
+
+    def __post_init__(self) -> None:
+        """Refuse what no chain of forks can have."""
+        numbers = (self.epoch, *(n for o in self.orders for n in (o.after, o.seed)))
+        if any(type(each) is not int for each in numbers) or self.epoch < 0:
+            raise InvariantError("the epochs and orders of a fork must be whole numbers")
+        rising = all(a.after < b.after for a, b in pairwise(self.orders))
+        known = all(0 <= each.after <= self.epoch for each in self.orders)
+        if not rising or not known or any(not 0 <= o.seed <= MAX_ORDER for o in self.orders):
+            raise InvariantError(
+                "the orders of a fork must rise, up to the epoch that it starts at"
+            )
+
+    @classmethod
+    def from_event(cls, event: Any) -> "Fork":
+        """Return what run.forked records."""
+        orders = tuple(Order(**order) for order in event.orders)
+        return cls(event.parent, event.epoch, event.digest, event.state, orders)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as run.forked holds them."""
+        return {**asdict(self), "orders": [asdict(order) for order in self.orders]}
+
+
+def fork_of(events: Iterable[Any]) -> Fork | None:
+    """Return the fork that a run's events begin with, None if it is no fork."""
+    for event in events:
+        if type(event) is Run.Forked:
+            return Fork.from_event(event)
+        if type(event) is Run.EpochMeasured:
+            break
+    return None
+
+
+def order_seed(fork: Fork | None, epoch: int) -> int:
+    """Return which order of the examples an epoch has; 0 is the run's own."""
+    orders = () if fork is None else fork.orders
+    return next((each.seed for each in reversed(orders) if each.after < epoch), 0)
+
+
+def shared_events(events: Iterable[Any], epoch: int) -> Iterator[Any]:
+    """Yield what follows a run's start, up to the state after `epoch`: before its decisions."""
+    for event in events:
+        if type(event) in (Run.Started, Run.Provoked, Run.Forked):
+            continue
+        decided = type(event) in (
+            Run.DecisionMade,
+            Run.RemedyApplied,
+            Run.RemedyRefused,
+            Run.RestartScheduled,
+        )
+        last = type(event) is Run.WeightsSaved and event.kind == "last"
+        if type(event) is Run.Ended or event.epoch > epoch or (event.epoch == epoch and decided):
+            return
+        if not last:
+            yield event
+
+
+def shared_digest(events: Sequence[Any], epoch: int) -> str:
+    """Return the SHA-256 of what a run and its forks after `epoch` have in common."""
+    started, fork = events[0], fork_of(events)
+    start = {
+        **{key: getattr(started, key) for key in ("config_hash", "rules_hash", "spec", "data")},
+        "parent_run": started.parent_run,
+        "orders": [asdict(o) for o in (fork.orders if fork else ()) if o.after < epoch],
+    }
+    hasher = hashlib.sha256(encode_body(start))
+    for event in shared_events(events, epoch):
+        fields = {key: value for key, value in vars(event).items() if key not in _LIBRARY}
+        for part in (type(event).__qualname__.encode(), encode_body(fields)):
+            hasher.update(hashlib.sha256(part).digest())
+    return hasher.hexdigest()
+
+
+_LIBRARY = frozenset({"originator_id", "originator_version", "originator_topic", "timestamp"})
+
+
+def repeat(run: Run, event: Any) -> None:
+    """Do once more what an event of another run, or of this one, tells; raises as the run does."""
+    match event:
+        case Run.Provoked():
+            run.provoke()
+        case Run.Forked():
+            run.fork(Fork.from_event(event).to_dict())
+        case Run.EpochMeasured():
+            run.measure_epoch(event.measured, event.reported)
+        case Run.RulesEvaluated():
+            run.evaluate_rules()
+        case Run.DecisionMade():
+            run.decide(_decision(event), source=event.source)
+        case Run.RemedyApplied():
+            spec = spec_of(event.spec)
+            run.apply_remedy(event.changes, settings=event.settings, spec=spec)
+        case Run.RemedyRefused():
+            run.refuse_remedy(event.reason)
+        case Run.RestartScheduled():
+            run.schedule_restart(spec_of(event.spec))
+        case Run.WeightsSaved():
+            run.save_weights(
+                event.kind,
+                sha256=event.sha256,
+                size=event.size,
+                spec=spec_of(event.spec),
+                probe=event.probe,
+            )
+        case Run.SnapshotSaved():
+            run.save_snapshot(event.sha256, size=event.size, seconds=event.seconds)
+        case Run.Ended():
+            run.end(event.reason, detail=event.detail, deliverables=event.deliverables)
+        case _:
+            raise InvariantError(f"event {type(event).__qualname__} does not belong in a run")
+
+
+def _decision(event: Any) -> Decision:
+    return Decision(
+        event_type=event.event_type,
+        cites=tuple(event.cites),
+        direction=event.direction,
+        params=event.params,
+        justification=event.justification,
+    )

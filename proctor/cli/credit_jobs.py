@@ -1,0 +1,310 @@
+"""`proctor credit`, which trains: forks of a run, in pairs, and what they differ in."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+from uuid import UUID, uuid5
+
+from eventsourcing.application import AggregateNotFoundError
+
+from aggregates.credit import CHOSEN, NOTHING, Credit, Ending, Interval, Place
+from aggregates.decisions import Decision, Observation, PastDecision, Said
+from aggregates.playbook import DEFER
+from aggregates.run import OWN_ENDS, Run
+from judge.auditing.process import measure_process
+from judge.auditing.replay import replay_run
+from judge.config import JudgeConfig
+from ledger.application import LedgerApplication
+from proctor.cli.command_group import Output
+from proctor.cli.fork_jobs import ending
+from proctor.cli.jobs import verify_ready
+from proctor.environment.choices import choices_on
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.terminal import console, counted, error_console, print_table, words
+from proctor.remembering import open_remembered
+from proctor.runs.forks import Origin, Parent, find_origin, given, read_parent, train_fork
+from proctor.runs.policies import PolicyChoice, make_policies
+from proctor.runs.replay import read_streams
+from proctor.runs.training import MakePolicy, Watching
+from proctor.studies.statistics import paired_interval
+
+LEVEL = 0.95  # of each interval by itself
+
+
+@dataclass(frozen=True)
+class Question:
+    """A decision with what could have been said in its place."""
+
+    past: PastDecision
+    arms: Mapping[str, Decision]
+
+
+def credit(
+    home: Home,
+    name: str,
+    *,
+    numbers: Sequence[int],
+    against: Sequence[str],
+    then: str,
+    seeds: int,
+    from_start: bool,
+) -> Output:
+    """Measure the decisions of a run, or show what was measured by the same command before."""
+    parent = read_parent(home, name)
+    questions = find_questions(parent, numbers, against)
+    choice = PolicyChoice.read(then, ())
+    if choice.records_calls:
+        raise ProctorError(
+            f"--then {then}: choose a policy that asks nobody, as nothing or playbook"
+        )
+    verify_ready(home, choice, campaign=False)
+    plan = {each.past.number: list(each.arms) for each in questions}
+    measured = Credit.start(str(parent.run.id), after=then, seeds=range(seeds), arms=plan)
+    with (
+        home.alone(
+            "measuring", str(measured.id), say=lambda text: error_console.print(words(text))
+        ),
+        home.open_log() as log,
+    ):
+        with suppress(AggregateNotFoundError):
+            measured = log.repository.get(measured.id)
+        if not measured.ended:
+            _measure(home, log, parent, measured, questions, choice, from_start=from_start)
+        results = [e for e in log.events.get(measured.id) if type(e) is Credit.Measured]
+    return _output(parent, measured, results)
+
+
+def find_questions(
+    parent: Parent, numbers: Sequence[int], against: Sequence[str]
+) -> list[Question]:
+    """Return the decisions to be measured with their alternatives; raises ProctorError."""
+    run = parent.run
+    known = {past.number: past for past in run.decisions}
+    if wrong := [number for number in numbers if number not in known]:
+        raise ProctorError(
+            f"run {run.id} has no decision {wrong[0]}: it has {counted(len(known), 'decision')}, "
+            "numbered from 1"
+        )
+    chosen = [known[number] for number in dict.fromkeys(numbers)]
+    chosen = chosen or [past for past in run.decisions if past.decision.acts]
+    if not chosen:
+        raise ProctorError(
+            f"run {run.id} has no decision that acts; name one with --decision NUMBER"
+        )
+    if {"task", "level"} & set(run.config):
+        raise ProctorError(
+            f"run {run.id} is a task's or a watched loop's: only runs of the built-in model can be "
+            "forked; train one with `proctor run`"
+        )
+    replay = replay_run(parent.entries, config=JudgeConfig())
+    found = []
+    for past in chosen:
+        arms = alternatives(past, replay.observation(past.epoch))
+        if unknown := [name for name in against if name not in arms]:
+            raise ProctorError(
+                f"{unknown[0]!r} is no alternative to decision {past.number}; choose from "
+                f"{', '.join(arms)}"
+            )
+        arms = {name: decision for name, decision in arms.items() if not against or name in against}
+        found.append(Question(past, arms))
+    return found
+
+
+def alternatives(past: PastDecision, seen: Observation) -> dict[str, Decision]:
+    """Return what the playbook allows in a decision's place, and nothing, by name.
+
+    An alternative that does exactly what the decision did is none.
+    """
+    rules = [rule for rule in past.decision.cites if rule in seen.due]
+    words_ = "left alone, to measure what the decision was worth."
+    found = {NOTHING: Decision.of(past.decision.cites, DEFER, {}, words_)}
+    for rule in rules:
+        for name, decision in choices_on(rule, seen).items():
+            if decision.acts:
+                found.setdefault(name, decision)
+    own = past.decision
+    return {
+        name: decision
+        for name, decision in found.items()
+        if (decision.direction, decision.params) != (own.direction, own.params)
+        and (decision.acts or own.acts)
+    }
+
+
+def _measure(
+    home: Home,
+    log: LedgerApplication,
+    parent: Parent,
+    measured: Credit,
+    questions: Sequence[Question],
+    choice: PolicyChoice,
+    *,
+    from_start: bool,
+) -> None:
+    then = make_policies(choice, log, home.blobs)
+    total = len(measured.seeds) * sum(1 + len(each.arms) for each in questions)
+    for question in questions:
+        past = question.past
+        places = [
+            Place(past.number, arm, seed)
+            for seed in measured.seeds
+            for arm in (CHOSEN, *question.arms)
+        ]
+        missing = [place for place in places if place not in measured.forks]
+        origin = None
+        if missing:
+            origin = find_origin(home, parent, past.epoch, from_start=from_start)
+        log.save(measured)
+        for place in missing:
+            assert origin is not None, "something is missing"
+            decision = past.decision if place.arm == CHOSEN else question.arms[place.arm]
+            policy = given(past.epoch, _said(parent, past, decision), then)
+            measured.record_fork(place, _train(home, log, origin, policy, measured, place))
+            log.save(measured)
+            done = measured.forks[place]
+            error_console.print(
+                words(
+                    f"fork {len(measured.forks)} of {total}: decision {place.decision}, "
+                    f"{place.arm}, order {place.seed}: val loss {done.val_loss:.4f}, "
+                    f"accuracy {done.val_accuracy:.4f}"
+                )
+            )
+        for arm, decision in question.arms.items():
+            if (past.number, arm) not in measured.measured:
+                _compare(measured, past, arm, decision)
+                log.save(measured)
+    measured.end()
+    log.save(measured)
+
+
+def _train(
+    home: Home,
+    log: LedgerApplication,
+    origin: Origin,
+    policy: MakePolicy,
+    measured: Credit,
+    place: Place,
+) -> Ending:
+    """Train a fork, unless this has been done before the command was broken off."""
+    number = 0
+    while True:
+        run_id = uuid5(measured.id, f"{place.decision} {place.arm} {place.seed} {number}")
+        try:
+            run: Run = log.repository.get(run_id)
+        except AggregateNotFoundError:
+            run = train_fork(
+                home, log, origin, policy, order=place.seed, watching=_SILENT, run_id=run_id
+            )
+        if run.end_reason in OWN_ENDS:
+            return Ending(**{**ending(log, run), **_process(home, run.id)})
+        number += 1  # it was cut off
+
+
+def _process(home: Home, run: UUID) -> dict[str, int]:
+    with open_remembered(home.ledger) as ledger:
+        found = measure_process(read_streams(ledger, {run})[run])
+    return {"obligations": found.obligations, "violations": len(found.violations)}
+
+
+def _said(parent: Parent, past: PastDecision, decision: Decision) -> list[Said]:
+    """Return the answers to the decision's epoch with this one in its place."""
+    answers = [each for each in parent.run.decisions if each.epoch == past.epoch]
+    return [
+        Said(each.decision, each.source) if each.number != past.number else Said(decision)
+        for each in answers
+    ]
+
+
+def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision) -> None:
+    pairs = [
+        [measured.forks[Place(past.number, each, seed)] for each in (CHOSEN, arm)]
+        for seed in measured.seeds
+    ]
+    measured.measure(
+        past.number,
+        arm,
+        epoch=past.epoch,
+        chosen=past.decision.to_dict(),
+        other=decision.to_dict(),
+        level=LEVEL,
+        loss=_interval([other.val_loss - chosen.val_loss for chosen, other in pairs]),
+        accuracy=_interval([chosen.val_accuracy - other.val_accuracy for chosen, other in pairs]),
+    )
+
+
+def _interval(differences: Sequence[float]) -> Interval:
+    if not all(map(math.isfinite, differences)):
+        return Interval(None, None, None)
+    if any(differences) and len(set(differences)) == 1:  # by chance: there is a spread, unseen
+        return Interval(differences[0], None, None)
+    return Interval(fmean(differences), *paired_interval(differences, LEVEL))
+
+
+_SILENT = Watching(
+    on_start=lambda _run, _config: None,
+    on_epoch=lambda _run, _measured: None,
+    on_step=lambda _epoch, _done, _steps: None,
+    say=lambda _text: None,
+)
+
+
+def _output(parent: Parent, measured: Credit, results: Sequence[Any]) -> Output:
+    forks = [{**place._asdict(), **asdict(found)} for place, found in measured.forks.items()]
+    rows = [
+        {
+            key: getattr(each, key)
+            for key in (
+                *("decision", "epoch", "rules", "arm", "chosen", "other", "pairs", "level"),
+                *("loss", "accuracy", "better"),
+            )
+        }
+        for each in results
+    ]
+    found = {
+        "credit": str(measured.id),
+        "run": str(parent.run.id),
+        "then": measured.after,
+        "seeds": measured.seeds,
+        "decisions": rows,
+        "forks": forks,
+    }
+
+    def tell() -> None:
+        print_table(
+            ("decision", "epoch", "chosen", "instead", "accuracy gained", "loss saved", "better"),
+            [
+                (
+                    row["decision"],
+                    row["epoch"],
+                    row["chosen"]["direction"],
+                    row["arm"],
+                    _told(row["accuracy"]),
+                    _told(row["loss"]),
+                    row["better"] or "undecided",
+                )
+                for row in rows
+            ],
+            title=f"credit of run {parent.run.id}",
+        )
+        violations = {
+            arm: sum(each["violations"] for each in forks if each["arm"] == arm)
+            for arm in dict.fromkeys(each["arm"] for each in forks)
+        }
+        print_table(("arm", "violations of the process"), violations.items())
+        console.print(
+            "validation loss and accuracy of the last epoch, over "
+            f"{counted(len(measured.seeds), 'order')} of the examples; {measured.after} decides "
+            "after the decision; 95% intervals, each by itself"
+        )
+
+    return Output(found, tell)
+
+
+def _told(interval: Mapping[str, float | None]) -> str:
+    values = [interval[end] for end in ("difference", "low", "high")]
+    mean, low, high = ("?" if each is None else f"{each:+.4f}" for each in values)
+    return "not finite" if values[0] is None else f"{mean} ({low} to {high})"

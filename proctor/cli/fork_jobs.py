@@ -1,0 +1,106 @@
+"""`proctor fork`, which trains."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aggregates.decisions import Said, parse_decision
+from aggregates.errors import AggregateError
+from aggregates.run import Run
+from ledger.application import LedgerApplication
+from proctor.cli.command_group import Output
+from proctor.cli.inputs import read_text
+from proctor.cli.jobs import verify_ready
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.output.terminal import console, print_table
+from proctor.runs.forks import Parent, find_origin, given, read_parent, recorded, train_fork
+from proctor.runs.policies import MIXED, OPENAI, PolicyChoice, make_policies
+from proctor.runs.progress import watching
+
+RECORDED = "recorded"  # the policy that decides as the run's record says
+
+
+def fork(
+    home: Home,
+    name: str,
+    epoch: int,
+    *,
+    policies: Sequence[str],
+    decisions: Sequence[Path],
+    then: str,
+    sets: Sequence[str],
+    orders: int,
+    from_start: bool,
+) -> Output:
+    """Train forks of a run and tell what they came to."""
+    parent = read_parent(home, name)
+    chosen = {
+        policy: None
+        if policy == RECORDED
+        else PolicyChoice.read(policy, sets if policy in (OPENAI, MIXED) else ())
+        for policy in (*policies, *((then,) if decisions else ()))
+    }
+    said = {path: read_decisions(path, parent, epoch) for path in decisions}
+    for choice in filter(None, chosen.values()):
+        verify_ready(home, choice, campaign=False)
+    found: list[dict[str, Any]] = []
+    with home.open_log() as log, watching() as watchers:
+        origin = find_origin(home, parent, epoch, from_start=from_start, on_epoch=watchers.on_epoch)
+        make = {
+            policy: recorded(parent) if choice is None else make_policies(choice, log, home.blobs)
+            for policy, choice in chosen.items()
+        }
+        forks = [(policy, make[policy]) for policy in policies]
+        forks += [(str(path), given(epoch, said[path], make[then])) for path in decisions]
+        for label, make_policy in forks:
+            for order in range(orders):
+                run = train_fork(home, log, origin, make_policy, order=order, watching=watchers)
+                found.append({"decided_by": label, "order": order, **ending(log, run)})
+    told = {
+        "parent": str(parent.run.id),
+        **origin.rebuilt.to_dict(),
+        "digest": origin.digest,
+        "forks": found,
+    }
+
+    def tell() -> None:
+        shown = list(found[0])
+        print_table(shown, [[each[key] for key in shown] for each in found])
+        console.print(f"forks of run {parent.run.id}, equal to it up to the state of epoch {epoch}")
+
+    return Output(told, tell)
+
+
+def ending(log: LedgerApplication, run: Run) -> dict[str, Any]:
+    """Return what a run came to, by its last epoch."""
+    epochs = (each for each in log.events.get(run.id) if type(each) is Run.EpochMeasured)
+    *_, last = epochs
+    return {
+        "run": str(run.id),
+        "end_reason": run.end_reason,
+        "epochs": run.epoch + 1,
+        "val_loss": last.measured["validation"]["loss"],
+        "val_accuracy": last.measured["validation"]["accuracy"],
+    }
+
+
+def read_decisions(path: Path, parent: Parent, epoch: int) -> list[Said]:
+    """Return the decisions of a JSON file on an epoch; raises ProctorError naming what is wrong."""
+    try:
+        found = json.loads(read_text(path))
+        decisions = [
+            parse_decision(each) for each in (found if isinstance(found, list) else [found])
+        ]
+    except (ValueError, RecursionError, AggregateError) as error:
+        raise ProctorError(f"{path}: {error}") from error
+    window = range(epoch - parent.run.rules.action_window, epoch + 1)
+    fired = {rule for each in window for rule in parent.run.fired(each)}
+    for decision in decisions:
+        if false := [rule for rule in decision.cites if rule not in fired]:
+            raise ProctorError(
+                f"{path}: {', '.join(false)} did not fire in epoch {epoch} or shortly before; "
+                f"fired: {', '.join(sorted(fired)) or 'none'}"
+            )
+    return [Said(decision) for decision in decisions]

@@ -1,0 +1,136 @@
+"""`proctor fork` and `credit`: a run goes on from a recorded epoch, with other decisions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proctor.cli.campaign import SetOption
+from proctor.cli.command_group import CommandGroup, Output
+from proctor.cli.options import FromStartOption
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.remembering import open_remembered
+from proctor.runs.process import start_as_recorded
+
+ParentArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="Id of a run, the start of one, or `latest`: the newest run that is no fork.",
+    ),
+]
+app = CommandGroup()
+
+
+@app.command()
+def fork(
+    home: Home,
+    run: ParentArgument = "latest",
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="EPOCH", help="The last epoch that is shared.")
+    ] = None,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            help="Policy that decides from that epoch on, as for `run`, or `recorded`: the run's "
+            "own decisions again. Give it several times for several forks.",
+        ),
+    ] = None,
+    decisions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--decision",
+            metavar="FILE",
+            help="JSON file with the decision on that epoch, or a list of them; --then decides "
+            "the later epochs. Give it several times for several forks.",
+        ),
+    ] = None,
+    then: Annotated[
+        str, typer.Option("--then", help="Policy that decides after a --decision.")
+    ] = "playbook",
+    sets: SetOption = None,
+    orders: Annotated[
+        int,
+        typer.Option(
+            "--orders", min=1, max=1_000, help="Forks with as many orders of the examples each."
+        ),
+    ] = 1,
+    from_start: FromStartOption = False,
+) -> Output:
+    """Go on from a recorded epoch of a run with other decisions, as a run of its own."""
+    if at is None:
+        raise ProctorError("--at EPOCH is missing: `proctor show` lists the run's epochs")
+    run = start_as_recorded(home, _chosen(home, run))
+    from proctor.cli import fork_jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    return fork_jobs.fork(
+        home,
+        run,
+        at,
+        policies=policies or (() if decisions else ("playbook",)),
+        decisions=decisions or (),
+        then=then,
+        sets=sets or (),
+        orders=orders,
+        from_start=from_start,
+    )
+
+
+@app.command()
+def credit(
+    home: Home,
+    run: ParentArgument = "latest",
+    decisions: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--decision",
+            metavar="NUMBER",
+            help="Number of a decision, from 1; give it several times. [default: all that act]",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            help="An alternative, as `nothing` or `decrease_lr least`; give it several times. "
+            "[default: all that the playbook allows, and nothing]",
+        ),
+    ] = None,
+    then: Annotated[
+        str, typer.Option("--then", help="Policy that decides after the decision, in all forks.")
+    ] = "nothing",
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=2, max=1_000, help="Orders of the examples.")
+    ] = 5,
+    from_start: FromStartOption = False,
+) -> Output:
+    """Measure what decisions were worth: fork the run with the alternatives, and compare."""
+    run = start_as_recorded(home, _chosen(home, run))
+    from proctor.cli import credit_jobs  # noqa: PLC0415 - torch takes seconds to import
+
+    return credit_jobs.credit(
+        home,
+        run,
+        numbers=decisions or (),
+        against=against or (),
+        then=then,
+        seeds=seeds,
+        from_start=from_start,
+    )
+
+
+def _chosen(home: Home, run: str) -> str:
+    """Return the name of the run that is meant: the latest is never one of the forks made of it."""
+    home.require_ledger()
+    if run != "latest":
+        return run
+    runs: dict[str, None] = {}
+    with open_remembered(home.ledger) as ledger:
+        for entry in ledger.entries():
+            if entry.name == "run.started":
+                runs[str(entry.stream_id)] = None
+            elif entry.name == "run.forked":
+                runs.pop(str(entry.stream_id), None)
+    return next(reversed(runs), run)

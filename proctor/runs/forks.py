@@ -1,0 +1,225 @@
+"""Forks: runs that go on from a recorded epoch of another one, with other decisions.
+
+The parent's state is rebuilt once (judge/auditing/reexecution.py), and each fork starts from it.
+Nothing is recorded before the state is there.
+
+Trust: the parent comes from a ledger that has just been verified.
+I/O: reads the home; trains; appends to the log.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from aggregates.decisions import Decision, Observation, Said
+from aggregates.forks import Fork, Order, fork_of, shared_digest, shared_events
+from aggregates.rules import PROFILES
+from aggregates.run import Run
+from aggregates.spec import ModelSpec
+from judge.auditing.events import decode_events
+from judge.auditing.reexecution import Rebuilt, rebuild
+from judge.config import JudgeConfig
+from ledger.application import LedgerApplication
+from ledger.verification.verified_entries import VerifiedEntry
+from monitor.answering import Policy
+from monitor.config import RunConfig
+from monitor.datasets import Splits
+from monitor.environment import describe_environment, other_kind
+from monitor.loop import OnEpoch, prepare
+from monitor.snapshots import Start
+from policies.deciding.recorded import RecordedPolicy
+from proctor.errors import ProctorError
+from proctor.home import Home
+from proctor.remembering import open_remembered
+from proctor.runs.replay import find_recorded, folded, read_streams
+from proctor.runs.training import Attempt, MakePolicy, Prepared, Told, Watching, train_run
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A run as the verified ledger has it."""
+
+    entries: Sequence[VerifiedEntry]
+    events: Sequence[Any]
+    run: Run
+
+    @property
+    def policy(self) -> RecordedPolicy:
+        """The policy that says again what was said then."""
+        return RecordedPolicy(self.run.decisions, self.run.policy)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where forks start: the parent's state after an epoch, and the data."""
+
+    parent: Parent
+    rebuilt: Rebuilt
+    splits: Splits
+    digest: str
+
+    def attempt(self, order: int) -> Attempt:
+        """Return what a fork with this order of the examples starts from."""
+        run, epoch = self.parent.run, self.rebuilt.epoch
+        above = fork_of(self.parent.events)
+        orders = tuple(o for o in (above.orders if above else ()) if o.after < epoch)
+        if order:
+            orders = (*orders, Order(epoch, order))
+        elif above is not None:  # an order that begins right here is the parent's own
+            orders = tuple(o for o in above.orders if o.after <= epoch)
+        fork = Fork(str(run.id), epoch, self.digest, self.rebuilt.sha256, orders)
+        assert isinstance(run.initial_spec, ModelSpec), "only such runs are rebuilt"
+        return Attempt(
+            RunConfig.from_dict(run.config),
+            spec=run.initial_spec,
+            parent=run.parent_run,
+            fork=fork,
+            start=Start(tuple(shared_events(self.parent.events, epoch)), self.rebuilt.state),
+        )
+
+
+def read_parent(home: Home, name: str) -> Parent:
+    """Verify the ledger and read a run from it; raises ProctorError for what is no run."""
+    home.require_ledger()
+    home.close_crashed()
+    with open_remembered(home.ledger) as ledger:
+        chosen = find_recorded(ledger, name)
+        entries = read_streams(ledger, {chosen})[chosen]
+    events = decode_events(entries)
+    if type(events[0]) is not Run.Started:
+        raise ProctorError(
+            f"{chosen} is a campaign; give one of its runs: `proctor log` lists them"
+        )
+    return Parent(entries, events, folded(events))
+
+
+def rebuild_state(
+    home: Home,
+    parent: Parent,
+    epoch: int,
+    *,
+    from_start: bool = False,
+    config: JudgeConfig | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Rebuilt:
+    """Rebuild a run's state after an epoch; raises JudgeError or ProctorError saying why not.
+
+    Snapshots count only on the kind of machine and code that made them: anything else has to come
+    to the same values from the start.
+    """
+    here = describe_environment(RunConfig.from_dict(parent.run.config)) if _ours(parent) else {}
+    other = other_kind(parent.run.environment, here)
+    return rebuild(
+        parent.events,
+        parent.policy,
+        epoch,
+        blobs=None if from_start or other else home.blobs,
+        config=config,
+        on_epoch=on_epoch,
+    )
+
+
+def find_origin(
+    home: Home,
+    parent: Parent,
+    epoch: int,
+    *,
+    from_start: bool = False,
+    on_epoch: OnEpoch | None = None,
+) -> Origin:
+    """Return where forks after an epoch start, with everything checked that they will need."""
+    run = parent.run
+    if _ours(parent):
+        config = RunConfig.from_dict(run.config)
+        if config.edits == "restart":
+            raise ProctorError(
+                f"run {run.id} restarts for structural changes (edits = restart), and a fork has "
+                "no run that follows it; train the run with edits=live"
+            )
+        if run.rules != PROFILES[config.profile]:
+            raise ProctorError(
+                f"run {run.id} has an older version of the rules; train it again to fork it"
+            )
+        splits = prepare(config)
+        if dict(splits.fingerprints) != run.data.get("fingerprints"):
+            raise ProctorError(
+                f"the data of run {run.id} has changed since it was trained: its fingerprints "
+                "differ; restore the data, or train the run again"
+            )
+    rebuilt = rebuild_state(
+        home,
+        parent,
+        epoch,
+        from_start=from_start,
+        config=JudgeConfig.for_own_run(),
+        on_epoch=on_epoch,
+    )
+    for event in shared_events(parent.events, epoch):
+        if type(event) is Run.WeightsSaved:
+            home.blobs.get(event.sha256)  # a fork that gains nothing hands them in
+    home.blobs.put(rebuilt.state)
+    return Origin(parent, rebuilt, splits, shared_digest(parent.events, epoch))
+
+
+def train_fork(
+    home: Home,
+    log: LedgerApplication,
+    origin: Origin,
+    make_policy: MakePolicy,
+    *,
+    order: int,
+    watching: Watching,
+    run_id: UUID | None = None,
+) -> Run:
+    """Train one fork to its end."""
+    return train_run(
+        home,
+        log,
+        origin.attempt(order),
+        make_policy=make_policy,
+        splits=origin.splits,
+        watching=watching,
+        run_id=run_id,
+    )
+
+
+def _ours(parent: Parent) -> bool:
+    return not {"task", "level"} & set(parent.run.config)
+
+
+class GivenPolicy:
+    """Answers one epoch with given decisions, and asks another policy from then on."""
+
+    name = "given"
+
+    def __init__(self, epoch: int, decisions: Sequence[Said], then: Policy) -> None:
+        self._epoch = epoch
+        self._decisions = tuple(decisions)
+        self._then = then
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of its policy."""
+        then = {"name": self._then.name, **self._then.describe()}
+        return {"name": self.name, "epoch": self._epoch, "then": then}
+
+    def decide(self, observation: Observation) -> list[Decision | Said]:
+        """Return the given decisions in their epoch, else what the other policy says."""
+        if observation.epoch == self._epoch:
+            return list(self._decisions)
+        return list(self._then.decide(observation))
+
+
+def given(epoch: int, decisions: Sequence[Said], then: MakePolicy) -> MakePolicy:
+    """Return what makes a policy that answers an epoch so, and then as another one."""
+
+    def make(run_id: UUID, told: Told) -> Prepared:
+        prepared = then(run_id, told)
+        return replace(prepared, policy=GivenPolicy(epoch, decisions, prepared.policy))
+
+    return make
+
+
+def recorded(parent: Parent) -> MakePolicy:
+    """Return what makes the policy that decides as the parent's record says."""
+    return lambda _run_id, _told: Prepared(parent.policy)

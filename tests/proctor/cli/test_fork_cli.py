@@ -1,0 +1,152 @@
+"""Runs that go on from a recorded epoch: forked, judged, measured; and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontdoor import TINY, call, call_here, with_settings
+
+from ledger.blobs import BlobStore
+from ledger.paths import LedgerPaths
+
+SETTINGS = with_settings([*TINY, "lr=1e-5", "warm_up_epochs=0"], "epochs=4")
+
+
+def answer(*arguments: str | Path, home: Path) -> Any:
+    done = call_here([*arguments, "--json"], home=home)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refusal(*arguments: str | Path, home: Path) -> str:
+    before = call_here(["log", "--json"], home=home).stdout
+    done = call_here(arguments, home=home)
+    assert done.returncode == 2, done.stdout
+    assert call_here(["log", "--json"], home=home).stdout == before  # nothing is recorded
+    return done.stderr.replace("\n", " ")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("forks")
+    answer("run", *SETTINGS, "snapshots=at:2", home=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def forks(home: Path) -> Any:
+    return answer("fork", "--at", "2", "--policy", "recorded", "--policy", "nothing", home=home)
+
+
+def test_fork_goes_on_from_a_snapshot_and_shares_what_was_before(home: Path, forks: Any) -> None:
+    assert (forks["since"], forks["epochs"]) == (2, 0)
+    again, other = forks["forks"]
+    parent = answer("replay", forks["parent"], home=home)
+    repeated = answer("replay", again["run"], home=home)
+    names = [each["event"] for each in repeated]
+    assert names.pop(1) == "run.forked"
+    assert names == [each["event"] for each in parent]
+    assert other["end_reason"] == "completed"
+    [row] = answer("sql", "SELECT epoch, size > 0 AS stored FROM snapshots LIMIT 1", home=home)
+    assert row == {"epoch": 2, "stored": True}
+
+
+@pytest.mark.slow
+def test_judge_trains_what_a_fork_shares_only_once(home: Path, forks: Any, tmp_path: Path) -> None:
+    first, second = (each["run"] for each in forks["forks"])
+    executed = []
+    for run in (first, second):
+        done = call(["judge", run, "--json"], home=home, state=tmp_path)
+        report = json.loads(done.stdout)
+        assert not report["hard_fail"]
+        (probe,) = (step for step in report["steps"] if step["name"] == "probe")
+        executed.append(probe["evidence"]["executed"])
+    assert "shared" not in executed[0]
+    assert executed[1]["shared"] == 3
+    assert executed[1]["done"]
+
+
+def test_what_a_fork_repeats_is_no_training_data_of_its_own(home: Path, forks: Any) -> None:
+    found = answer(
+        "sql",
+        "SELECT COUNT(*) AS copies FROM decision_authors AS a JOIN forks AS f USING (run_id) "
+        "WHERE a.epoch < f.epoch",
+        home=home,
+    )
+    assert found == [{"copies": 0}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["fork"], "--at EPOCH is missing"),
+        (["fork", "--at", "4"], "has the epochs 0 to 3, not epoch 4"),
+        (["fork", "--at", "1", "--policy", "nobody"], "unknown policy 'nobody'"),
+        (["fork", "--at", "1", "--decision", "other.json"], "R7 did not fire in epoch 1"),
+        (["fork", "--at", "1", "--decision", "odd.json"], "odd.json"),
+        (["credit", "--decision", "99"], "has no decision 99"),
+        (["credit", "--decision", "1", "--against", "x"], "'x' is no alternative to decision 1"),
+        (["replay", "--at", "9"], "has the epochs 0 to 3, not epoch 9"),
+        (["replay", "--at", "1", "--execute"], "exclude each other"),
+        (["replay", "--from-start"], "belong to --at"),
+    ],
+)
+def test_what_cannot_be_forked_is_refused_with_the_reason(
+    home: Path, arguments: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    decision = {
+        "event_type": "hyperparameter_change",
+        "cites": ["R7"],
+        "direction": "decrease_lr",
+        "params": {"lr": 1e-6},
+        "justification": "it explodes",
+    }
+    Path("other.json").write_text(json.dumps(decision))
+    Path("odd.json").write_text("[1]")
+    assert why in refusal(*arguments, home=home)
+
+
+def test_changed_snapshot_is_refused_and_can_be_gone_without(home: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    [row] = answer("sql", "SELECT sha256 FROM snapshots LIMIT 1", home=copy)
+    path = BlobStore(LedgerPaths(copy / "ledger").blobs).path(row["sha256"])
+    for change in (lambda: path.write_bytes(b"other"), path.unlink):
+        change()
+        assert "--from-start" in refusal("replay", "--at", "2", home=copy)
+    found = answer("replay", "--at", "2", "--from-start", home=copy)
+    assert (found["sha256"], found["epochs"]) == (row["sha256"], 3)
+
+
+@pytest.mark.slow
+def test_credit_is_measured_in_pairs_and_shown_again(home: Path) -> None:
+    ask = ("credit", "--decision", "1", "--against", "nothing", "--seeds", "2")
+    found = answer(*ask, home=home)
+    assert len(found["forks"]) == 4
+    [row] = found["decisions"]
+    assert (row["arm"], row["pairs"], row["other"]["direction"]) == ("nothing", 2, "defer")
+    pairs = {(each["arm"], each["seed"]): each["val_loss"] for each in found["forks"]}
+    differences = [pairs["nothing", seed] - pairs["chosen", seed] for seed in (0, 1)]
+    assert row["loss"]["difference"] == pytest.approx(sum(differences) / 2)
+    assert answer(*ask, home=home) == found
+    shown = answer("sql", "SELECT arm, pairs, better FROM decision_credit", home=home)
+    assert shown == [{"arm": "nothing", "pairs": 2, "better": row["better"]}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (["edits=restart"], "restarts for structural changes"),
+        (["lr=0.01"], "no decision that acts"),
+    ],
+)
+def test_run_that_has_nothing_to_measure_is_refused(
+    settings: list[str], why: str, tmp_path: Path
+) -> None:
+    answer("run", *with_settings(SETTINGS, *settings), home=tmp_path)
+    command = ("fork", "--at", "1") if "edits=restart" in settings else ("credit",)
+    assert why in refusal(*command, home=tmp_path)
