@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations test-pages study-decider bench lint lock setup clean
+.PHONY: demo test docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations test-pages study-agent study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -61,6 +61,12 @@ study-decider: setup .venv-foreign/.installed
 	$(BIN)/python tests/foreign/decider_runs.py $(DECIDER)
 	.venv-foreign/bin/python tests/foreign/train_decider.py $(DECIDER) $(DECIDER)/sft-0.jsonl $(DECIDER)/sft-1.jsonl
 	$(BIN)/python tests/foreign/decider_study.py $(DECIDER)
+
+# The learned agent against the playbook, random answers and none, on faults that it has not met; once
+# without and once with two kills (docs/explanation/learned-agent.md).
+study-agent: export STUDY_SEEDS ?= 20
+study-agent: setup
+	$(BIN)/pytest -m slow tests/proctor/cli/test_compare_cli.py -k killed_twice
 
 .venv-foreign/.installed: tests/foreign/install.sh tests/foreign/requirements.txt tests/foreign/random_models.py
 	tests/foreign/install.sh .venv-foreign $(VENV)

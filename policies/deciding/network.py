@@ -36,7 +36,16 @@ from aggregates.spec import MAX_BLOCKS, MAX_WIDTH, WatchedModel
 from aggregates.weights import Tensor, read_tensors
 from policies.errors import PolicyError
 
-__all__ = ["FEATURES", "HIDDEN", "OUTPUTS", "Network", "NetworkPolicy", "features", "load_network"]
+__all__ = [
+    "FEATURES",
+    "HIDDEN",
+    "OUTPUTS",
+    "Network",
+    "NetworkPolicy",
+    "features",
+    "load_network",
+    "options",
+]
 
 _SIDES = ("high", "low", "plateau", "stalled", "not_finite")
 _STATE = (  # what is read beside the rule and its side
@@ -146,16 +155,28 @@ class NetworkPolicy:
 
     def _answer(self, rule: str, seen: Observation) -> Decision:
         found = self.network.outputs(features(rule, seen))
-        allowed: dict[str, dict[str, Any]] = {DEFER: {}}
-        for direction in DIRECTIONS[rule].get(seen.evaluations[rule].side or "", ()):
-            params = _params(rule, direction, seen, move=found[_MOVE], fresh=found[_FRESH] > 0.0)
-            if params is not None:
-                allowed[direction] = params
+        allowed = options(rule, seen, move=found[_MOVE], fresh=found[_FRESH] > 0.0)
         chosen = max(allowed, key=lambda direction: found[direction])
         number = seen.evaluations[rule].ema or seen.evaluations[rule].value
         shown = "" if number is None else f" (at {number:.3g})"
         words = f"{rule}: the network prefers {chosen} to {len(allowed) - 1} others{shown}."
         return Decision.of((rule,), chosen, allowed[chosen], words)
+
+
+def options(
+    rule: str, seen: Observation, *, move: float, fresh: bool
+) -> dict[str, dict[str, Any]]:
+    """Return the directions that are open to a due rule, each with its parameters.
+
+    `move` says how far a learning rate moves, from 0 (the least factor) to 1; `fresh`, whether
+    weights begin anew where the learning rate is lowered.
+    """
+    allowed: dict[str, dict[str, Any]] = {DEFER: {}}
+    for direction in DIRECTIONS[rule].get(seen.evaluations[rule].side or "", ()):
+        params = _params(rule, direction, seen, move=move, fresh=fresh)
+        if params is not None:
+            allowed[direction] = params
+    return allowed
 
 
 def features(rule: str, seen: Observation) -> tuple[float, ...]:

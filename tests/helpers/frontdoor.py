@@ -25,7 +25,6 @@ TINY = [
     "epochs=3",
     "threads=1",
 ]
-_PATIENCE = 600.0  # seconds
 
 
 def with_settings(settings: Sequence[str], *changed: str) -> list[str]:
@@ -42,6 +41,7 @@ def call(
     state: Path | None = None,
     code: str = COMMAND,
     variables: Mapping[str, str] | None = None,
+    seconds: float = 600.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run the command; without a `state` folder it remembers nothing from one call to the next.
 
@@ -57,11 +57,11 @@ def call(
             cwd=cwd,
             code=code,
         )
-        process.join(_PATIENCE)
+        process.join(seconds)
         if process.is_alive():
             process.kill()
             process.join()
-            raise subprocess.TimeoutExpired([*map(str, arguments)], _PATIENCE)
+            raise subprocess.TimeoutExpired([*map(str, arguments)], seconds)
         assert process.exitcode is not None
         return subprocess.CompletedProcess(
             [*map(str, arguments)], process.exitcode, out.read_text(), err.read_text()

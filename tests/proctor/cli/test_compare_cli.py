@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import COMMAND, start_forked
 from frontdoor import answer, call, call_here
 
 from ledger.errors import StorageError
@@ -17,6 +17,9 @@ from monitor.errors import MonitorError
 from proctor.cli.compare_jobs import is_of_machine
 from proctor.cli.compare_table import standings
 
+AGENT = Path(__file__).parents[3] / "docs/examples/agent"
+QUIET = {"COLUMNS": "100", "PROCTOR_STATE": "off"}
+POOLED = f"from forked import pool_forked\nwith pool_forked():\n    {COMMAND}"
 SMALL = [
     *("train_examples=300", "val_examples=100", "test_examples=100", "channels=8", "width=8"),
     *("epochs=4", "warm_up_epochs=0"),
@@ -104,39 +107,54 @@ def test_policies_are_compared_on_a_task(tmp_path: Path) -> None:
     assert answer(call(command, home=tmp_path))["cells"] == found["cells"]
 
 
-@pytest.mark.slow  # trains 24 times
-def test_comparison_that_is_killed_twice_ends_in_the_same_table(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text("[hot]\nlr = 3.0\n[mild]\n", encoding="utf-8")
-    command = ["compare", *SMALL, "--seeds", "3", "--conditions", str(tmp_path / "c.toml")]
-    command += ["--policy", "nothing", "--policy", "playbook"]
-    whole = answer(call([*command, "--json"], home=tmp_path / "whole"))
+@pytest.mark.slow  # trains 40 times; `make study-agent` trains 800 times
+def test_comparison_that_is_killed_twice_ends_in_the_same_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds = int(os.environ.get("STUDY_SEEDS", "1"))
+    command = ["compare", "--config", "settings.toml", "--conditions", "held_out.toml"]
+    command += ["--seeds", f"{seeds}"]
+    for policy in ("learned:Learned", "playbook", "random", "nothing"):
+        command += ["--policy", policy]
+    whole = answer(compared([*command, "--json"], home=tmp_path / "whole"))
     for number in range(2):
-        child = subprocess.Popen(
-            [sys.executable, "-m", "proctor", *command, "--home", str(tmp_path / "cut")],
-            start_new_session=True,
-            stderr=subprocess.DEVNULL,
+        child = start_forked(
+            command,
+            environment={**os.environ, "PROCTOR_HOME": str(tmp_path / "cut"), **QUIET},
+            out=tmp_path / "out",
+            err=tmp_path / "err",
+            cwd=AGENT,
+            code=POOLED,
         )
-        wait_for_results(tmp_path / "cut", 2 * number + 2)
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    again = answer(call([*command, "--json"], home=tmp_path / "cut"))
+        wait_for_results(tmp_path / "cut", (4 * number + 3) * seeds)
+        child.kill()
+        child.join()
+    again = answer(compared([*command, "--json"], home=tmp_path / "cut"))
     assert again["standings"] == whole["standings"]
     assert again["conditions"] == whole["conditions"]
     assert again["comparison"] == whole["comparison"]
-    shown = call(command, home=tmp_path / "cut")
-    assert "12 runs; differences from nothing" in shown.stdout
+    shown = compared(command, home=tmp_path / "cut").stdout
+    assert f"{20 * seeds} runs; differences from learned:Learned" in shown
     assert call(["verify"], home=tmp_path / "cut").returncode == 0
+    if "STUDY_SEEDS" in os.environ:
+        with capsys.disabled():
+            print(shown)
+
+
+def compared(arguments: list[str], *, home: Path) -> subprocess.CompletedProcess[str]:
+    """Compare in the agent's folder, in processes that are forked."""
+    return call(arguments, home=home, cwd=AGENT, code=POOLED, seconds=7_200)
 
 
 def wait_for_results(home: Path, count: int) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 7_200
     query = "SELECT COUNT(*) AS n FROM comparison_results"
     while time.monotonic() < deadline:
         if (home / "ledger").exists():
-            done = call(["sql", query, "--format", "json"], home=home)
+            done = call_here(["sql", query, "--format", "json"], home=home)
             if done.returncode == 0 and answer(done)[0]["n"] >= count:
                 return
-        time.sleep(0.5)
+        time.sleep(2)
     raise AssertionError("no results")
 
 

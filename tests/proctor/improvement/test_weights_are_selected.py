@@ -22,6 +22,8 @@ from proctor.sample.init import git
 HOUSE = Path(proctor.__file__).parents[1]
 PACKAGES = ("aggregates", "judge", "ledger", "monitor", "policies", "proctor", "projections")
 WEIGHTS = "policies/deciding/network.safetensors"
+LEARNED = (HOUSE / "docs/examples/agent/learned.safetensors").read_bytes()
+ALL = ("easy", "medium", "hard")
 SET = "judge/reference_tasks"
 MANIFEST = f"""\
 version = 1
@@ -61,15 +63,16 @@ def test_weights_can_be_read():
 """
 
 
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    """Return this repository, cut down to what decides a run, with two tasks for a network."""
+@pytest.fixture(params=[(weights_for(("R1",)), ("easy", "medium"))])
+def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Return this repository, cut down to what decides a run, with weights and network tasks."""
+    weights, difficulties = request.param
     repo = tmp_path / "repo"
     for name in PACKAGES:
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(HOUSE / name, repo / name, ignore=without)
     shutil.rmtree(repo / SET / "tasks")
-    write_set(repo / SET, [Planned("network", "easy"), Planned("network", "medium")])
+    write_set(repo / SET, [Planned("network", each) for each in difficulties])
     (repo / "tests").mkdir()
     for path, text in {
         "judge/tiers.toml": MANIFEST,
@@ -77,7 +80,7 @@ def repo(tmp_path: Path) -> Path:
         "tests/test_weights.py": TEST,
     }.items():
         (repo / path).write_text(text)
-    (repo / WEIGHTS).write_bytes(weights_for(("R1",)))
+    (repo / WEIGHTS).write_bytes(weights)
     git(repo, "init", "--quiet", "--initial-branch=main")
     git(repo, "add", "--all")
     git(repo, "commit", "--quiet", "--message", "A policy to improve")
@@ -144,3 +147,25 @@ def test_weights_are_rejected_promoted_rolled_back_and_decide_in_a_run(
     weights, checkpoint = run_of_the_champion(home, repo)
     assert weights == Network.read(first).sha256
     assert checkpoint not in (None, found["checkpoint"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("repo", [((HOUSE / WEIGHTS).read_bytes(), ALL)], indirect=True)
+def test_learned_agent_is_rejected_where_the_shipped_network_stands(
+    repo: Path, tmp_path: Path
+) -> None:
+    found = proposed(tmp_path / "home", repo, LEARNED)
+    assert [found[each] for each in ("outcome", "tests_passed")] == ["rejected", True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("repo", [(weights_for(()), ALL)], indirect=True)
+def test_learned_agent_is_promoted_over_one_that_only_waits_and_rolled_back(
+    repo: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    found = proposed(home, repo, LEARNED)
+    assert found["outcome"] == "promoted", found
+    told(home, "checkpoints", "rollback", "active", "--reason", "Tried once.", "--repo", repo)
+    repository = Repository(repo)
+    assert repository.read(repository.head("main"), WEIGHTS) == weights_for(())
