@@ -163,9 +163,7 @@ class NetworkPolicy:
         return Decision.of((rule,), chosen, allowed[chosen], words)
 
 
-def options(
-    rule: str, seen: Observation, *, move: float, fresh: bool
-) -> dict[str, dict[str, Any]]:
+def options(rule: str, seen: Observation, *, move: float, fresh: bool) -> dict[str, dict[str, Any]]:
     """Return the directions that are open to a due rule, each with its parameters.
 
     `move` says how far a learning rate moves, from 0 (the least factor) to 1; `fresh`, whether

@@ -136,9 +136,9 @@ def _begin_worker(server: str, environment: dict[str, str], cwd: Path, parent: i
     _SERVER.ensure_running = lambda: None
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     examinations_forked().__enter__()
-    from monitor import datasets  # noqa: PLC0415 - loads torch
+    from monitor import datasets, shapes  # noqa: PLC0415 - loads torch
 
-    drawn = cache(datasets.draw_shapes)  # the same images for all runs of a comparison
+    drawn = cache(shapes.draw_shapes)  # the same images for all runs of a comparison
 
     def draw_shapes(split: str, count: int, *, seed: int) -> Any:
         return tuple(array.copy() for array in drawn(split, count, seed=seed))

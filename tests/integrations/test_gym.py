@@ -8,12 +8,14 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from frontdoor import answer, call_here
+from situations import observe
 
 pytestmark = [pytest.mark.foreign, pytest.mark.filterwarnings("error")]
 gymnasium = pytest.importorskip("gymnasium")
@@ -21,6 +23,8 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402 - after the skip
 from gymnasium.wrappers import FlattenObservation  # noqa: E402
 
 from monitor.errors import ConfigurationError  # noqa: E402
+from policies.deciding.network import Network, features, options  # noqa: E402
+from policies.deciding.outside import observation_json  # noqa: E402
 from proctor.environment.choices import CHOICES  # noqa: E402
 from proctor.environment.gym import ID  # noqa: E402
 from proctor.errors import ProctorError  # noqa: E402
@@ -216,3 +220,26 @@ def test_agent_of_the_guide_plays_and_is_judged(tmp_path: Path) -> None:
     warnings.simplefilter("default")
     verdict = answer(call_here(["judge", "latest", "--json"], home=tmp_path / "episodes"))
     assert not verdict["hard_fail"]
+
+
+def test_example_reads_situations_as_the_policy_does_and_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(__file__).parents[2] / "docs/examples/agent/train.py"
+    spec = spec_from_file_location("train", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example: Any = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "train", example)
+    spec.loader.exec_module(example)
+    seen = observe({"R7": "not_finite", "R1": "high"}, epoch=9)
+    read = example.read(json.dumps(observation_json(seen)))
+    for rule in seen.due:
+        assert features(rule, read) == features(rule, seen)
+        found = (options(rule, each, move=0.5, fresh=True) for each in (read, seen))
+        assert next(found) == next(found)
+    monkeypatch.setattr(example, "FAULTS", {"dead_activations": 2})
+    weights = tmp_path / "learned.safetensors"
+    monkeypatch.setattr(sys, "argv", ["train.py", "--rounds", "1", "--into", str(weights)])
+    example.main()
+    assert Network.read(weights.read_bytes()).sha256

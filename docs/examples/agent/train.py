@@ -1,6 +1,6 @@
 """Teaches the network of the policy `network` on the environment proctor/Training-v0.
 
-    python train.py [--rounds 28] [--workers 2] [--into learned.safetensors]
+    python train.py [--rounds 8] [--workers 2] [--into learned.safetensors]
 
 It starts from random weights. An episode is a short training with a fault; its reward is the
 validation accuracy at the end, and a tenth of the process score. The loss is PPO's; what an episode
@@ -60,7 +60,7 @@ class Step:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=28)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--into", type=Path, default=HERE / "learned.safetensors")
     chosen = parser.parse_args()
