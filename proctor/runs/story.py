@@ -53,7 +53,8 @@ _PARTS = {  # part of the story -> what its rows belong to, and the query for th
     "waived": (
         "run",
         "SELECT w.rule, TRY_CAST(s.spec -> '$.offers' AS VARCHAR[]) AS offers "
-        "FROM run_waived AS w JOIN run_starts AS s ON s.run_id = w.run_id WHERE w.run_id = ?",
+        "FROM run_waived AS w JOIN run_starts AS s ON s.run_id = w.run_id "
+        "WHERE w.run_id = ? AND w.rule IS NOT NULL",
     ),
     "decisions": (
         "run",
