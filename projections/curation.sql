@@ -76,8 +76,15 @@ made AS (
         run_id,
         (config ->> '$.dataset') = 'shapes' AS data,
         (policy ->> '$.model') IS NULL
-        AND (policy ->> '$.name') IN ('nothing', 'playbook', 'random') AS policy
+        AND CASE policy ->> '$.name' WHEN 'given' THEN c.after ELSE policy ->> '$.name' END
+            IN ('nothing', 'playbook', 'random') AS policy
     FROM run_starts
+    LEFT JOIN (
+        SELECT f.run_id, ANY_VALUE(s.after) AS after
+        FROM credit_forks AS f
+        JOIN credit_starts AS s USING (credit_id)
+        GROUP BY f.run_id
+    ) AS c USING (run_id)
 ),
 
 named AS (
@@ -116,7 +123,7 @@ COMMENT ON VIEW origin_tags IS 'Everything that entered each run: the rows of ru
 COMMENT ON COLUMN origin_tags.run_id IS 'The run';
 COMMENT ON COLUMN origin_tags.kind IS 'data or model';
 COMMENT ON COLUMN origin_tags.name IS 'Fingerprint of the training examples, or who decided; NULL: unknown, which no operator can let in';
-COMMENT ON COLUMN origin_tags.own IS 'Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random) and no operator has a key: then it needs no admission';
+COMMENT ON COLUMN origin_tags.own IS 'Whether the code of the checkpoint makes it (generated data, the policies playbook, nothing and random, the alternatives of proctor credit) and no operator has a key: then it needs no admission';
 
 CREATE VIEW run_forces AS
 WITH sampled AS (
@@ -555,6 +562,7 @@ WITH grouped AS (
         BOOL_OR(d.gold) AS gold,
         BOOL_OR(d.violated) AS violated,
         BOOL_AND(d.run_usable AND d.author IS NOT NULL) AS open_to_use,
+        BOOL_AND(d.run_usable AND LEN(d.faults) = 0) AS faultless,
         BOOL_AND(d.let_in) AS let_in
     FROM curated_decisions AS d
     JOIN decision_outcomes AS o USING (run_id, number)
@@ -568,9 +576,10 @@ asked AS (
 )
 
 SELECT
-    g.* EXCLUDE (open_to_use, let_in),
+    g.* EXCLUDE (open_to_use, faultless, let_in),
     a.rules IS NULL OR a.rules = g.rules AS whole,
     g.open_to_use AND whole AS usable,
+    g.faultless AND whole AS sound,
     g.let_in AND whole AS let_in
 FROM grouped AS g
 LEFT JOIN asked AS a ON a.run_id = g.run_id AND a.call = g.call;
@@ -588,6 +597,7 @@ COMMENT ON COLUMN curated_answers.gold IS 'Whether one of them is marked so';
 COMMENT ON COLUMN curated_answers.violated IS 'Whether the audit that counts names one of them in a violation of its author';
 COMMENT ON COLUMN curated_answers.whole IS 'Whether they answer each rule that was asked about, and no other';
 COMMENT ON COLUMN curated_answers.usable IS 'Whole, and their run may be learned from as a failure: may be shown as what not to do';
+COMMENT ON COLUMN curated_answers.sound IS 'As let_in, but its run exercised or not: may be shown as what to do where something else shows that it was right';
 COMMENT ON COLUMN curated_answers.let_in IS 'Whole, and each is let in: may be shown as what to do';
 
 CREATE VIEW preference_pairs AS
@@ -636,6 +646,99 @@ COMMENT ON COLUMN preference_pairs.rejected IS 'Number of the first decision of 
 COMMENT ON COLUMN preference_pairs.difference IS 'In validation accuracy, as the judge measured both';
 COMMENT ON COLUMN preference_pairs.noise IS 'Two standard errors of that difference, from the size of the validation set; NULL: unknown, and no export takes it';
 COMMENT ON COLUMN preference_pairs.violated IS 'Whether the rejected answer broke the process, which the chosen one did not; such a pair needs no higher accuracy, but none that is lower by more than the noise';
+
+-- What `proctor credit` measured, in the forks' own audited records instead of its own words. The
+-- recorded answer is that of the run, the other one that of the fork in the run's own order.
+CREATE VIEW measured_pairs AS
+WITH answers AS MATERIALIZED (
+    FROM curated_answers
+),
+
+ends AS (
+    SELECT run_id, val_loss AS loss, val_accuracy AS accuracy
+    FROM epochs
+    SEMI JOIN credit_forks USING (run_id)
+    QUALIFY epoch = MAX(epoch) OVER (PARTITION BY run_id)
+),
+
+arms AS (
+    SELECT
+        c.credit_id,
+        c.decision,
+        c.arm,
+        f.parent,
+        f.epoch,
+        ARG_MIN(c.run_id, c.seed) AS run_id,
+        LIST(c.seed ORDER BY c.seed) AS seeds,
+        LIST(c.run_id ORDER BY c.seed) AS runs,
+        LIST(e.loss ORDER BY c.seed) AS losses,
+        LIST(e.accuracy ORDER BY c.seed) AS accuracies,
+        ANY_VALUE(a.number) AS number,
+        ANY_VALUE(a.rules) AS rules,
+        ANY_VALUE(a.does) AS does,
+        BOOL_AND(a.sound) AS sound
+    FROM credit_forks AS c
+    JOIN forks AS f USING (run_id)
+    JOIN ends AS e USING (run_id)
+    JOIN curated_runs AS r USING (run_id)
+    JOIN answers AS a ON a.run_id = c.run_id AND a.epoch = f.epoch
+    GROUP BY c.credit_id, c.decision, c.arm, f.parent, f.epoch
+    HAVING BOOL_AND(r.usable AND a.usable) AND COUNT(DISTINCT a.does) = 1
+)
+
+SELECT
+    m.credit_id,
+    m.idx,
+    m.arm,
+    m.level,
+    m.better,
+    a.run_id AS recorded_run,
+    a.number AS recorded,
+    o.run_id AS other_run,
+    o.number AS other,
+    m.better = 'chosen' AS kept,
+    IF(kept, a.run_id, o.run_id) AS chosen_run,
+    IF(kept, a.number, o.number) AS chosen,
+    IF(kept, o.run_id, a.run_id) AS rejected_run,
+    IF(kept, o.number, a.number) AS rejected,
+    LIST_CONCAT(w.runs, o.runs) AS forks,
+    w.losses AS recorded_losses,
+    o.losses AS other_losses,
+    w.accuracies AS recorded_accuracies,
+    o.accuracies AS other_accuracies
+FROM credit_results AS m
+JOIN credit_starts AS s USING (credit_id)
+JOIN answers AS a ON a.run_id = s.run_id AND LIST_CONTAINS(a.numbers, m.decision)
+JOIN arms AS w
+    ON w.credit_id = m.credit_id AND w.decision = m.decision AND w.arm = 'chosen'
+        AND w.parent = s.run_id AND w.epoch = a.epoch AND w.does = a.does
+JOIN arms AS o
+    ON o.credit_id = m.credit_id AND o.decision = m.decision AND o.arm = m.arm
+        AND o.parent = s.run_id AND o.epoch = a.epoch AND o.rules = a.rules AND o.does <> a.does
+WHERE
+    m.better IS NOT NULL AND w.seeds = o.seeds
+    AND w.seeds = LIST_SORT(TRY_CAST(s.seeds AS BIGINT []))
+    AND IF(kept, a.sound, a.usable AND o.sound);
+COMMENT ON VIEW measured_pairs IS 'Two answers to one situation, of which measured credit says which is better; an export computes the intervals again';
+COMMENT ON COLUMN measured_pairs.credit_id IS 'The measurement';
+COMMENT ON COLUMN measured_pairs.idx IS 'Ledger index of its result';
+COMMENT ON COLUMN measured_pairs.arm IS 'Name of the alternative';
+COMMENT ON COLUMN measured_pairs.level IS 'Of the intervals';
+COMMENT ON COLUMN measured_pairs.better IS 'chosen or other, as the measurement says';
+COMMENT ON COLUMN measured_pairs.recorded_run IS 'The run whose decision was measured';
+COMMENT ON COLUMN measured_pairs.recorded IS 'Number of the first decision of its answer';
+COMMENT ON COLUMN measured_pairs.other_run IS 'The fork with the alternative, in the run''s own order of the examples';
+COMMENT ON COLUMN measured_pairs.other IS 'Number of the first decision of its answer';
+COMMENT ON COLUMN measured_pairs.kept IS 'Whether the recorded answer is the better one';
+COMMENT ON COLUMN measured_pairs.chosen_run IS 'The run of the better answer';
+COMMENT ON COLUMN measured_pairs.chosen IS 'Number of the first decision of the better answer';
+COMMENT ON COLUMN measured_pairs.rejected_run IS 'The run of the worse answer';
+COMMENT ON COLUMN measured_pairs.rejected IS 'Number of the first decision of the worse answer';
+COMMENT ON COLUMN measured_pairs.forks IS 'All runs that the measurement rests on; each was judged, and none is tainted';
+COMMENT ON COLUMN measured_pairs.recorded_losses IS 'Last validation losses of the forks with the recorded answer, by order of the examples';
+COMMENT ON COLUMN measured_pairs.other_losses IS 'Of those with the alternative';
+COMMENT ON COLUMN measured_pairs.recorded_accuracies IS 'Likewise, accuracies';
+COMMENT ON COLUMN measured_pairs.other_accuracies IS 'Likewise, of those with the alternative';
 
 -- A proposal shows what a change came to. One that nobody may learn from any more, or whose author no
 -- operator has admitted, is kept out like a run.

@@ -16,6 +16,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from aggregates.credit import Interval, better_of
+from judge.curation.intervals import interval
 from judge.curation.query import Query
 from judge.curation.situations import Message, situation
 from judge.curation.tables import Tables
@@ -40,6 +42,12 @@ JOIN decisions AS e ON e.run_id = p.rejected_run AND e.number = p.rejected
 WHERE (p.violated OR p.difference >= ?)
     AND p.difference > CASE WHEN p.violated THEN -p.noise ELSE p.noise END{conditions}
 ORDER BY d.idx, e.idx
+"""
+_MEASURED = """
+SELECT p.* FROM measured_pairs AS p
+JOIN answers AS a ON a.run_id = p.recorded_run AND a.number = p.recorded
+JOIN run_forces AS f ON f.run_id = p.recorded_run
+WHERE TRUE{conditions} ORDER BY p.idx
 """
 _PROPOSALS = """
 SELECT
@@ -73,6 +81,7 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     decisions: Annotated[tuple[tuple[str, int], ...], msgspec.Meta(min_length=1)]  # run and number
     id: str  # RUN/NUMBER, of preferences RUN/NUMBER>RUN/NUMBER, of a proposal PROPOSAL/1
+    measured: tuple[str, ...] = ()  # of measured preferences: the runs that were compared
     rejected: tuple[tuple[str, int], ...] = ()
 
 
@@ -110,21 +119,45 @@ def examples(tables: Tables, query: Query, *, blobs: Blobs) -> Iterator[Example]
                 line = canonical({"id": id_, "messages": messages})
                 yield Example(Member(answer.decisions, id_), line)
         return
-    better, values = query.conditions("f", "a")
-    worse, more = query.of_rejected().conditions("g", "b")
-    sql = _PREFERENCES.format(conditions=better + worse)
-    for row in tables.ask(sql, [query.margin, *values, *more]):
+    for row in _measured(tables, query) if query.measured else _compared(tables, query):
         chosen = answers.get(row["chosen_run"], row["chosen"])
         rejected = answers.get(row["rejected_run"], row["rejected"])
-        if chosen.prompt is not None:
+        asked = chosen if row.get("kept", True) else rejected  # a fork is asked nothing
+        if asked.prompt is not None:
             id_ = f"{row['chosen_run']}/{row['chosen']}>{row['rejected_run']}/{row['rejected']}"
             told = {
                 "chosen": [_assistant(chosen.said)],
                 "id": id_,
-                "prompt": chosen.prompt,
+                "prompt": asked.prompt,
                 "rejected": [_assistant(rejected.said)],
             }
-            yield Example(Member(chosen.decisions, id_, rejected.decisions), canonical(told))
+            runs = tuple(row.get("forks", ()))
+            member = Member(chosen.decisions, id_, measured=runs, rejected=rejected.decisions)
+            yield Example(member, canonical(told))
+
+
+def _compared(tables: Tables, query: Query) -> list[dict[str, Any]]:
+    better, values = query.conditions("f", "a")
+    worse, more = query.of_rejected().conditions("g", "b")
+    sql = _PREFERENCES.format(conditions=better + worse)
+    return tables.ask(sql, [query.margin, *values, *more])
+
+
+def _measured(tables: Tables, query: Query) -> Iterator[dict[str, Any]]:
+    """Yield the pairs whose forks show, once more, what was measured; filters are on the run's."""
+    conditions, values = query.conditions("f", "a")
+    for row in tables.ask(_MEASURED.format(conditions=conditions), values):
+        loss, accuracy = (
+            interval([x - y for x, y in zip(more, less, strict=True)], row["level"])
+            if None not in (*more, *less)
+            else Interval(None, None, None)
+            for more, less in (
+                (row["other_losses"], row["recorded_losses"]),
+                (row["recorded_accuracies"], row["other_accuracies"]),
+            )
+        )
+        if better_of(loss, accuracy) == row["better"]:
+            yield row
 
 
 def _proposals(tables: Tables, query: Query, blobs: Blobs) -> Iterator[Example]:

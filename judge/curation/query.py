@@ -28,6 +28,7 @@ class Query:
     gold: bool = False  # only answers with a decision that people marked so
     as_it_was: bool = False  # as of an earlier index, with what was excluded since; on record only
     margin: float = MARGIN  # of preferences, at least; noise is always exceeded as well
+    measured: bool = False  # preferences by measured credit: intervals in place of the margin
 
     def __post_init__(self) -> None:
         """Refuse what cannot be met, by its name."""
@@ -39,6 +40,11 @@ class Query:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise CurationError(f"{name} must be a finite number of at least 0, not {value!r}")
+        if self.measured and (self.kind != "preferences" or self.margin != MARGIN):
+            raise CurationError(
+                "measured is for preferences, and without a margin: the interval of the measured "
+                "credit excludes zero"
+            )
         told = {key for key in self.to_dict() if key not in ("as_it_was", "decided_by")}
         if self.kind == "proposals" and told:
             raise CurationError(
@@ -66,9 +72,10 @@ class Query:
         told: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name == "kind" or (each.name == "margin" and self.kind != "preferences"):
+            margin = self.kind == "preferences" and not self.measured
+            if each.name == "kind" or (each.name == "margin" and not margin):
                 continue
-            if value is None or value == () or (each.name in ("gold", "as_it_was") and not value):
+            if value is None or value == () or (value is False and each.name != "provoked"):
                 continue
             told[each.name] = sorted(set(value)) if isinstance(value, tuple) else value
             if isinstance(value, int) and not isinstance(value, bool):

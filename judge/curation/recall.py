@@ -78,8 +78,10 @@ class _Standing:
     def against(self, export: str, members: Iterable[Member]) -> Iterator[Recalled]:
         for member in members:
             tainted, why = False, []
-            shown = {run for run, _ in member.decisions}  # as right
-            for run in dict.fromkeys(run for run, _ in (*member.decisions, *member.rejected)):
+            # As right, because their runs went well; what forks have shown rests on the forks.
+            shown = set() if member.measured else {run for run, _ in member.decisions}
+            named = (run for run, _ in (*member.decisions, *member.rejected))
+            for run in dict.fromkeys((*named, *member.measured)):
                 unknown = (True, False, ["not found in this ledger"])
                 noun = "proposal" if run in self.proposals else "run"
                 reached, usable, reasons = self.runs.get(run) or self.proposals.get(run, unknown)

@@ -1,22 +1,21 @@
 """`proctor credit`, which trains: forks of a run, in pairs, and what they differ in."""
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import Any
 from uuid import UUID, uuid5
 
 from eventsourcing.application import AggregateNotFoundError
 
-from aggregates.credit import CHOSEN, NOTHING, Credit, Ending, Interval, Place
+from aggregates.credit import CHOSEN, NOTHING, Credit, Ending, Place
 from aggregates.decisions import Decision, Observation, PastDecision, Said
 from aggregates.playbook import DEFER
 from aggregates.run import OWN_ENDS, Run
 from judge.auditing.process import measure_process
 from judge.auditing.replay import replay_run
 from judge.config import JudgeConfig
+from judge.curation.intervals import interval
 from ledger.application import LedgerApplication
 from proctor.cli.command_group import Output
 from proctor.cli.fork_jobs import ending
@@ -30,7 +29,6 @@ from proctor.runs.forks import Origin, Parent, find_origin, given, read_parent, 
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.replay import read_streams
 from proctor.runs.training import MakePolicy, Watching
-from proctor.studies.statistics import paired_interval
 
 LEVEL = 0.95  # of each interval by itself
 
@@ -231,17 +229,11 @@ def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision)
         chosen=past.decision.to_dict(),
         other=decision.to_dict(),
         level=LEVEL,
-        loss=_interval([other.val_loss - chosen.val_loss for chosen, other in pairs]),
-        accuracy=_interval([chosen.val_accuracy - other.val_accuracy for chosen, other in pairs]),
+        loss=interval([other.val_loss - chosen.val_loss for chosen, other in pairs], LEVEL),
+        accuracy=interval(
+            [chosen.val_accuracy - other.val_accuracy for chosen, other in pairs], LEVEL
+        ),
     )
-
-
-def _interval(differences: Sequence[float]) -> Interval:
-    if not all(map(math.isfinite, differences)):
-        return Interval(None, None, None)
-    if any(differences) and len(set(differences)) == 1:  # by chance: there is a spread, unseen
-        return Interval(differences[0], None, None)
-    return Interval(fmean(differences), *paired_interval(differences, LEVEL))
 
 
 _SILENT = Watching(

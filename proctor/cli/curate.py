@@ -128,6 +128,14 @@ def export(
             help="Preferences only: smallest difference between the two runs.",
         ),
     ] = MARGIN,
+    measured: Annotated[
+        bool,
+        typer.Option(
+            "--measured",
+            help="Preferences only: pairs by the measured credit of `proctor credit`, in place of "
+            "a margin.",
+        ),
+    ] = False,
 ) -> Output:
     """Export training data as of an index, and seal it; exit code 1 if there is none.
 
@@ -147,6 +155,7 @@ def export(
         provoked=provoked,
         gold=gold,
         margin=margin,
+        measured=measured,
     )
     for file, other in ((out, parquet), (parquet, out)):
         if file is not None:  # nothing is sealed that cannot be handed out

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from gguf import GGUFWriter, TokenType
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -72,6 +71,8 @@ def write_transformers(folder: Path, tokenizer: Tokenizer, model: LlamaForCausal
 
 def write_gguf(path: Path, tokenizer: Tokenizer, model: LlamaForCausalLM) -> None:
     """Write the model as llama.cpp reads it."""
+    from gguf import GGUFWriter, TokenType  # noqa: PLC0415 - only where llama.cpp is
+
     tokens = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
     shape = model.config
     writer = GGUFWriter(path, "llama")

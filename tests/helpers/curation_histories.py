@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +19,10 @@ from synthetic import PARAMS, SETTINGS, SPEC, measured, synthetic_call
 
 from aggregates.audit import STEPS, Audit
 from aggregates.canonical import digest
+from aggregates.credit import CHOSEN, Credit, Ending, Interval, Place
 from aggregates.curation.corpus import Corpus
 from aggregates.decisions import Decision
+from aggregates.forks import Fork
 from aggregates.improvement.line import Line
 from aggregates.playbook import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.registry import REGISTRY
@@ -182,6 +185,62 @@ class Scene:
             acts=acts,
         )
         return str(run.id)
+
+    def credit(
+        self,
+        run: str,
+        gains: Sequence[float],
+        *,
+        author: str = "playbook",
+        acts: bool = True,
+        claimed: Sequence[float] | None = None,
+    ) -> dict[str, list[str]]:
+        """Record a credit of the run's answer beside the opposite one; return the forks by arm.
+
+        `gains` is what the recorded answer gains in accuracy, for each order of the examples;
+        `claimed`, what the credit's own words make of it.
+        """
+        arm = "nothing" if acts else "decrease_lr"
+        credit = Credit.start(run, after="nothing", seeds=range(len(gains)), arms={1: [arm]})
+        forks: dict[str, list[str]] = {CHOSEN: [], arm: []}
+        known = self.runs[run]
+        for seed, gain in enumerate(gains):
+            for name, runs in forks.items():
+                fork = told_run(
+                    checkpoint=known.checkpoint,
+                    code=code_of(list(self.parents).index(str(known.checkpoint))),
+                    data=DATA[0],
+                    author="given",
+                    parent=None,
+                    group=known.group,
+                    acts=acts == (name == CHOSEN),
+                    forked=run,
+                    accuracy=0.5 + (gain if name == CHOSEN else 0.0),
+                    wording=author if name == CHOSEN else "the alternative",
+                )
+                self.log.save(fork)
+                runs.append(str(fork.id))
+                self.runs[str(fork.id)] = replace(
+                    known, origins=frozenset({("data", DATA[0]), ("model", "given")}), parent=run
+                )
+                last = fork.history[-1]
+                ending = Ending(str(fork.id), 3, "completed", last.val_loss, 0.5, 1, 0)
+                credit.record_fork(Place(1, name, seed), ending)
+        said = [answer_of(each, "anybody").to_dict() for each in (acts, not acts)]
+        told = Interval(*[fmean(claimed or gains)] * 3)
+        credit.measure(
+            1,
+            arm,
+            epoch=FIRES,
+            chosen=said[0],
+            other=said[1],
+            level=0.95,
+            loss=Interval(0.0, 0.0, 0.0),
+            accuracy=told,
+        )
+        credit.end()
+        self.log.save(credit)
+        return forks
 
     def _transcript(
         self,
@@ -372,7 +431,11 @@ def told_run(
     refuse: bool = False,
     effect: bool = True,
     campaign: str | None = None,
+    forked: str | None = None,
+    accuracy: float | None = None,
+    wording: str | None = None,
 ) -> Run:
+    """Tell a run; with `forked` it goes on from that one's epoch FIRES, and ends at `accuracy`."""
     config = {"dataset": "shapes", "seed": group, "epochs": 3, "edits": "live", "waived": []}
     run = Run.start(
         config=config,
@@ -386,31 +449,36 @@ def told_run(
         campaign=campaign,
         checkpoint=checkpoint,
     )
+    if forked is not None:
+        run.fork(Fork(forked, FIRES, "d" * 64, "e" * 64, ()).to_dict())
     for epoch in range(3):
         seen = measured(epoch, diverged=epoch == FIRES)
         seen["train"]["accuracy"] += group / 1_000
         if epoch > FIRES:
             seen["settings"]["lr"] = 0.01 if acts and effect else 0.1
+            if accuracy is not None:
+                seen["validation"]["accuracy"] = accuracy
         run.measure_epoch(seen, {})
         run.evaluate_rules()
         if epoch != FIRES:
             continue
+        run.decide(answer_of(acts, wording or author), source=source)
         if acts:
-            change = ("decrease_lr", PARAMS["decrease_lr"])
-            run.decide(
-                Decision(HYPERPARAMETER_CHANGE, ("R7",), *change, f"{author} slows it down"),
-                source=source,
-            )
             if refuse:
                 run.refuse_remedy("it cannot be done")
                 continue
             settings = {**SETTINGS, **PARAMS["decrease_lr"]}
             run.apply_remedy([{"what": "lr"}], settings=settings, spec=run.spec)
-        else:
-            said = f"{author} waits and sees"
-            run.decide(Decision(NO_ACTION, ("R7",), DEFER, {}, said), source=source)
     run.end("completed")
     return run
+
+
+def answer_of(acts: bool, author: str) -> Decision:
+    """Return the answer to R7 in the epoch FIRES."""
+    if not acts:
+        return Decision(NO_ACTION, ("R7",), DEFER, {}, f"{author} waits and sees")
+    change = ("decrease_lr", PARAMS["decrease_lr"])
+    return Decision(HYPERPARAMETER_CHANGE, ("R7",), *change, f"{author} slows it down")
 
 
 SFT = Query(kind="sft")

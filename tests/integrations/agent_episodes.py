@@ -1,5 +1,6 @@
 """What the frameworks of language model agents are tested with: servers, and a look at the home."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from chat_server import Behaviour, Reply, act_on_first, completion
-from frontdoor import answer, call_here
+from frontdoor import call_here
 
 # R1 fires in the third epoch and in all that follow, until the learning rate is raised far.
 STUCK = {"train_examples": 192, "val_examples": 64, "test_examples": 64, "lr": 1e-7, "epochs": 6}
@@ -57,9 +58,16 @@ UNRELIABLE = in_turn(
 )
 
 
+def done(*arguments: str, home: Path, code: int = 0) -> str:
+    """Return what a command prints."""
+    found = call_here(arguments, home=home)
+    assert found.returncode == code, found.stderr
+    return found.stdout
+
+
 def rows(home: Path, sql: str) -> list[dict[str, Any]]:
     """Return what a home's tables say."""
-    found: list[dict[str, Any]] = answer(call_here(["sql", sql, "--format", "json"], home=home))
+    found: list[dict[str, Any]] = json.loads(done("sql", sql, "--format", "json", home=home))
     return found
 
 
@@ -95,10 +103,10 @@ def assert_recorded(home: Path, told: Sequence[Mapping[str, Any]]) -> None:
     for number, each in enumerate(told):
         head = home / f"head-{number}"
         head.write_text(each["tree_head"], encoding="utf-8")
-        call_here(["verify", "--head", str(head)], home=home)
-        verdict = answer(call_here(["judge", each["run"], "--json"], home=home))
+        done("verify", "--head", str(head), home=home)
+        verdict = json.loads(done("judge", each["run"], "--json", home=home))
         assert verdict.get("hard_fail") is False, verdict
         assert verdict["scores"]["process_score"] == each["process_score"]
         assert verdict["scores"]["obligations"] == each["obligations"]
-        again = call_here(["replay", each["run"], "--execute"], home=home).stdout
+        again = done("replay", each["run"], "--execute", home=home)
         assert f"what is recorded of {each['requests']} calls to a model" in again

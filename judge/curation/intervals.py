@@ -1,0 +1,23 @@
+"""Intervals of measured credit: paired differences, one for each order of the examples.
+
+I/O: none.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from aggregates.credit import Interval
+
+
+def interval(differences: Sequence[float], level: float) -> Interval:
+    """Return the mean with Student's interval; without ends where there is no spread to be seen."""
+    if not all(map(math.isfinite, differences)):
+        return Interval(None, None, None)
+    number, mean = len(differences), fmean(differences)
+    if number < 2 or (any(differences) and len(set(differences)) == 1):
+        return Interval(mean, None, None)
+    from scipy.stats import t  # noqa: PLC0415 - in an extra
+
+    half = float(t.ppf((1 + level) / 2, number - 1)) * stdev(differences) / math.sqrt(number)
+    return Interval(mean, mean - half, mean + half)

@@ -1,0 +1,120 @@
+"""Preference pairs by measured credit: which are drawn, which are not, and which fall later."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from curation_histories import DATA, Scene, request_of
+
+from judge.curation.query import Query
+from judge.curation.recall import recall
+from judge.errors import CurationError
+
+MEASURED = Query(kind="preferences", measured=True)
+CLEAR = [0.30, 0.32, 0.31]  # gained by the recorded answer, in each order of the examples
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, dict[str, Any]]:
+    """Runs with a credit each, of a group of its own, by what is special about them."""
+    scene = Scene(tmp_path_factory.mktemp("measured"))
+    for origin in (("data", DATA[0]), *(("model", m) for m in ("playbook", "small", "given"))):
+        scene.admit(*origin)
+    asked = {"author": "small", "calls": [(("R7",), request_of("small", "R7?"))]}
+    cases: dict[str, dict[str, Any]] = {
+        "kept": {"gains": CLEAR},
+        "asked": {"gains": CLEAR, "run": asked},
+        "reversed": {"gains": [-each for each in CLEAR], "run": {"acts": False}},
+        "unclear": {"gains": [0.3, -0.2, 0.1], "claimed": CLEAR},
+        "other way": {"gains": CLEAR, "claimed": [-each for each in CLEAR]},
+        "one order": {"gains": CLEAR[:1], "claimed": CLEAR},
+        "one not judged": {"gains": CLEAR, "unjudged": 1},
+        "one that failed its audit": {"gains": CLEAR, "failed": 2},
+        "a violation": {"gains": CLEAR, "violation": True},
+    }
+    found = {}
+    for group, (name, case) in enumerate(cases.items()):
+        told = case.get("run", {})
+        run = scene.run(scene.line.active, group=group, **told)
+        scene.audit(run, exercised=False, violation=case.get("violation", False))
+        forks = scene.credit(
+            run,
+            case["gains"],
+            author=told.get("author", "playbook"),
+            acts=told.get("acts", True),
+            claimed=case.get("claimed"),
+        )
+        for number, fork in enumerate(fork for arm in forks.values() for fork in arm):
+            if number != case.get("unjudged"):
+                scene.audit(fork, exercised=False, held=number != case.get("failed"))
+        found[name] = {"run": run, **forks}
+    return scene, found
+
+
+def test_pair_is_drawn_where_judged_forks_show_which_answer_is_better(
+    scene: tuple[Scene, dict[str, Any]],
+) -> None:
+    history, found = scene
+    drawn = {each.member.id: each for each in history.draw(MEASURED).examples}
+    kept, asked, turned = (found[name] for name in ("kept", "asked", "reversed"))
+    names = {
+        "kept": f"{kept['run']}/1>{kept['nothing'][0]}/1",
+        "asked": f"{asked['run']}/1>{asked['nothing'][0]}/1",
+        "reversed": f"{turned['decrease_lr'][0]}/1>{turned['run']}/1",
+    }
+    assert set(drawn) == set(names.values())
+    said = {name: json.loads(drawn[id_].line) for name, id_ in names.items()}
+    assert "playbook slows it down" in said["kept"]["chosen"][0]["content"]
+    assert "the alternative waits" in said["kept"]["rejected"][0]["content"]
+    assert said["asked"]["prompt"][1]["content"] == "R7?"  # as the model was asked
+    assert "the alternative slows it down" in said["reversed"]["chosen"][0]["content"]
+    assert "playbook waits" in said["reversed"]["rejected"][0]["content"]
+    assert said["reversed"]["prompt"][1]["content"].startswith("# Epoch 1")
+    for each in said.values():  # what TRL takes silently
+        assert each["prompt"]
+        assert each["chosen"] != each["rejected"]
+    forks = {fork for name in ("chosen", "nothing") for fork in kept[name]}
+    assert set(drawn[names["kept"]].member.measured) == forks
+
+
+@pytest.mark.slow
+def test_filters_are_on_the_recorded_answer(scene: tuple[Scene, dict[str, Any]]) -> None:
+    history, found = scene
+    by_small = history.draw(replace(MEASURED, decided_by=("small",)))
+    assert [each.member.decisions[0][0] for each in by_small.examples] == [found["asked"]["run"]]
+    assert not history.draw(Query(kind="preferences")).examples  # no run was exercised
+
+
+@pytest.mark.slow
+def test_pair_falls_with_any_fork_that_it_rests_on(tmp_path: Path) -> None:
+    history = Scene(tmp_path)
+    for origin in (("data", DATA[0]), ("model", "playbook"), ("model", "given")):
+        history.admit(*origin)
+    run = history.run(history.line.active)
+    forks = history.credit(run, CLEAR)
+    for each in (run, *(fork for arm in forks.values() for fork in arm)):
+        history.audit(each, exercised=False)
+    history.export(MEASURED)
+    assert not list(recall(history.tables(), blobs=history.blobs))
+    history.audit(forks["nothing"][1], held=False)  # names neither answer
+    (fallen,) = recall(history.tables(), blobs=history.blobs)
+    assert any(forks["nothing"][1] in why and "did not hold" in why for why in fallen.why)
+    assert not history.draw(MEASURED).examples
+
+
+@pytest.mark.slow
+def test_forks_of_credit_need_no_admission_until_an_operator_has_a_key(tmp_path: Path) -> None:
+    history = Scene(tmp_path, operated=False)
+    run = history.run(history.line.active)
+    forks = history.credit(run, CLEAR)
+    for each in (run, *(fork for arm in forks.values() for fork in arm)):
+        history.audit(each, exercised=False)
+    assert len(history.draw(MEASURED).examples) == 1
+
+
+@pytest.mark.parametrize("told", [{"kind": "sft"}, {"kind": "preferences", "margin": 0.1}])
+def test_measured_is_for_preferences_without_a_margin(told: dict[str, Any]) -> None:
+    with pytest.raises(CurationError, match="measured is for preferences, and without a margin"):
+        Query(measured=True, **told)
