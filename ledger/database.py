@@ -158,7 +158,7 @@ class Database(SQLiteFile):
         with self.transaction(write=write) as c:
             return work(c)
 
-    def stamp(self, rows: Any) -> tuple[int, int]:
+    def stamp(self, rows: Any, *, written: object = None) -> tuple[int, int]:  # noqa: ARG002  (the interface's)
         """Return what changes with every commit: by others, then by this connection."""
         (others,) = rows.execute("PRAGMA data_version").fetchone()
         return others, self._connection.total_changes

@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self, TypeVar
@@ -47,6 +47,8 @@ _PATIENCE = 30.0  # for a server that was lost to come back
 _PAUSE = 0.2
 _MAX_FILE = 10_000  # bytes of the file that names a server
 _PREFIX = "POSTGRES_"
+_BEGIN_READ = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _T = TypeVar("_T")
 
@@ -131,7 +133,7 @@ class ServerSettings:
     dbname: str
     host: str = ""  # empty: as libpq chooses, from PGHOST or its default
     port: str = ""
-    user: str = ""
+    user: str = field(default="", compare=False)
     schema: str = _SCHEMA
     password: str = field(default="", repr=False, compare=False)
 
@@ -167,13 +169,26 @@ class ServerSettings:
                 f"{path}: this file does not name a database; it has lines such as "
                 "POSTGRES_DBNAME=proctor"
             )
-        if given is not None and given != stored:
+        if given is not None and given.differs(stored):
             raise StorageError(
                 f"{path}: this ledger is in {stored}, and the environment names {given}; unset "
                 "POSTGRES_DBNAME and the others, or edit the file if the database has moved"
             )
-        password = (given.password if given else "") or os.environ.get("POSTGRES_PASSWORD", "")
-        return cls(**{**vars(stored), "password": password})
+        who = given or cls(
+            dbname="",
+            user=os.environ.get("POSTGRES_USER", ""),
+            password=os.environ.get("POSTGRES_PASSWORD", ""),
+        )
+        return replace(stored, user=who.user or stored.user, password=who.password)
+
+    def differs(self, stored: Self) -> bool:
+        """Tell whether this names another place, as far as it says something."""
+        unsaid = replace(stored, host="", port="", schema=_SCHEMA)
+        return any(
+            getattr(self, each.name) not in (getattr(unsaid, each.name), getattr(stored, each.name))
+            for each in fields(self)
+            if each.compare
+        )
 
     def keep(self, path: Path) -> None:
         """Write the file that names this place, unless it is there."""
@@ -203,7 +218,7 @@ class PostgresStore:
         self.settings = settings
         self._lock = Lock()  # held through a transaction: threads take turns
         self._closed = False
-        self._key = _lock_key(settings.schema)
+        self._begin_write = _begin_write(settings.schema)
         self._connection = connect(path, settings)
 
     def begun(self) -> bool:
@@ -216,8 +231,11 @@ class PostgresStore:
         def make(rows: "_Rows") -> None:  # alone: two that make the same table fail
             if _is_begun(rows, self.settings):
                 return
-            name = sql.Identifier(self.settings.schema)
-            rows.connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+            schema = self.settings.schema
+            there = rows.execute("SELECT to_regnamespace(?)", (_quoted(schema),)).fetchone()
+            if there == (None,):  # else no right to make one is needed
+                name = sql.Identifier(schema)
+                rows.connection.execute(sql.SQL("CREATE SCHEMA {}").format(name))
             for statement in _TABLES:
                 rows.execute(statement)
             for item in meta.items():
@@ -247,11 +265,7 @@ class PostgresStore:
                 self._connection = connect(self.path, self.settings, again=True)
             connection = self._connection
             try:
-                if write:  # first of all: the snapshot of what follows must not be older
-                    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._key,))
-                else:
-                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                connection.execute(self._begin_write if write else _BEGIN_READ)
                 yield _Rows(connection)
                 connection.execute("COMMIT")
             except BaseException:
@@ -269,18 +283,23 @@ class PostgresStore:
                 until = until or time.monotonic() + _PATIENCE
                 if time.monotonic() >= until:
                     raise StorageError(
-                        f"{e}; the server did not come back within {_PATIENCE:.0f} s. A batch that "
+                        f"{e}. The server did not come back within {_PATIENCE:.0f} s. A batch that "
                         "was being written is stored completely or not at all"
                     ) from e
                 time.sleep(_PAUSE)
 
-    def stamp(self, rows: Any) -> object:
+    def stamp(self, rows: Any, *, written: object = None) -> object:
         """Return the newest tree head, which is another after each append."""
+        if written is not None:
+            return written
         found = rows.execute("SELECT size, note FROM tree_heads ORDER BY size DESC LIMIT 1")
         return found.fetchone() or ()
 
     def add_entries(self, rows: Any, entries: Sequence[EntryColumns]) -> None:
-        """Insert entries, in the binary form of COPY: a quarter of the time of as many INSERTs."""
+        """Insert entries; several by COPY, which takes a quarter of the time."""
+        if len(entries) == 1:
+            rows.execute(_INSERT_ENTRY, entries[0])
+            return
         with rows.connection.cursor().copy("COPY entries FROM STDIN (FORMAT BINARY)") as copy:
             copy.write(_copied(entries))
 
@@ -328,7 +347,10 @@ def connect(
             client_encoding="UTF8",
             connect_timeout=_CONNECT_TIMEOUT,
             application_name="proctor",
-            keepalives_idle=30,
+            keepalives_idle=30,  # a server that has vanished is noticed within a minute
+            keepalives_interval=10,
+            keepalives_count=3,
+            tcp_user_timeout=30_000,  # ms
         )
     except psycopg.Error as e:
         text = _plain(e)
@@ -348,8 +370,8 @@ def _prepare(connection: "psycopg.Connection[Any]", path: Path, settings: Server
     connection.execute(
         sql.SQL(
             "SET search_path = {}, pg_temp; SET lock_timeout = {}; "
-            "SET idle_in_transaction_session_timeout = {}"
-        ).format(sql.Identifier(settings.schema), f"{_LOCK_TIMEOUT}s", f"{_STUCK}s")
+            "SET idle_in_transaction_session_timeout = 0"  # a reader may take its time
+        ).format(sql.Identifier(settings.schema), f"{_LOCK_TIMEOUT}s")
     )
     # An acknowledged batch is on the disk, whatever is the default here.
     connection.execute(
@@ -378,9 +400,13 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _lock_key(schema: str) -> int:
+def _begin_write(schema: str) -> bytes:
+    """Return what begins a writer: first the lock, since no snapshot may be older than that."""
     digest = hashlib.sha256(f"ledger/postgres/{schema}".encode()).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
+    key = int.from_bytes(digest[:8], "big", signed=True)
+    begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+    stuck = f"SET LOCAL idle_in_transaction_session_timeout = '{_STUCK}s'"
+    return f"{begin}; {stuck}; SELECT pg_advisory_xact_lock({key})".encode()
 
 
 def _copied(entries: Sequence[EntryColumns]) -> bytes:
@@ -422,11 +448,13 @@ def explained_server(
             f"{path}: another writer has appended to this stream ({_plain(e)}); load it again and "
             "retry"
         ) from e
-    except (errors.CharacterNotInRepertoire, errors.UntranslatableCharacter) as e:
+    except psycopg.DataError as e:
         raise EncodingError(f"PostgreSQL cannot store an event name with a NUL: {_plain(e)}") from e
     except psycopg.Error as e:
         if connection().closed:
-            raise _LostError(f"{path}: the connection to the server was lost: {_plain(e)}") from e
+            raise _LostError(
+                f"{path}: the connection to the server was lost: {_plain(e)}; try again"
+            ) from e
         remedy = next(
             (remedy for kind, remedy in _REMEDIES if isinstance(e, kind)),
             "Check the server's log",

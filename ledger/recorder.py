@@ -202,7 +202,7 @@ class SignedRecorder(recorders.EntryRecorder):
                 clocks=self._clocks,
             )
             made.append(_Attempt(batch, work(batch)))
-            return made[-1], self._store.stamp(c)
+            return made[-1], self._store.stamp(c, written=batch.head)
 
         with self._appending:
             done, stamp = self._store.run(attempt, write=True)

@@ -50,8 +50,11 @@ class Store(Protocol):
     def run(self, work: Callable[[Rows], _T], *, write: bool) -> _T:
         """Do some work in a transaction. A server's may be repeated, if the connection was lost."""
 
-    def stamp(self, rows: Rows) -> object:
-        """Return what is different after each append, whoever appends."""
+    def stamp(self, rows: Rows, *, written: tuple[int, str] | None = None) -> object:
+        """Return what is different after each append, whoever appends.
+
+        `written` is the tree head that this transaction has written, if it has: size and note.
+        """
 
     def add_entries(self, rows: Rows, entries: Sequence[EntryColumns]) -> None:
         """Insert entries."""

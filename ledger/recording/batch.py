@@ -41,6 +41,7 @@ class Batch:
     signer: Signer
     clocks: Clocks
     reading: Reading | None = None  # of the clocks, once something was added
+    head: tuple[int, str] | None = None  # size and note, then
 
     def add(self, events: Sequence[Event]) -> int:
         """Write events and their tree head; return the index of the first.
@@ -113,6 +114,7 @@ class Batch:
             time_ns=now,
         )
         self.reading = reading
+        self.head = tree.size, note
 
     def _next_versions(self, events: Sequence[Event]) -> dict[bytes, int]:
         """Return the streams' last versions; raise ConflictError unless each event is the next."""

@@ -19,7 +19,8 @@ modules in the current folder before Proctor can prevent it. Commands that work 
 ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
 most take `--json`, which prints one JSON document to standard output. Progress and errors go to
 standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are remembered; `off`),
-`PROCTOR_NOTARY` (a notary's socket), `PROCTOR_KEY_PASSPHRASE`.
+`PROCTOR_NOTARY` (a notary's socket), `PROCTOR_KEY_PASSPHRASE`; `PERSISTENCE_MODULE` and
+`POSTGRES_...` ([a ledger on a server](../how-to/use-postgresql.md)).
 
 At a terminal, long answers go through a pager: `PROCTOR_PAGER`, else `PAGER`, else `less`. With
 `PROCTOR_PAGER=cat` there is none. `NO_COLOR=1` prints without colours.

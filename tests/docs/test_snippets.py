@@ -17,6 +17,7 @@ from console_pages import PAGES, SLOW
 from environments import make_environment
 from forked import start_forked
 from frontdoor import call
+from postgres_server import missing, running_server
 
 from judge.reference.situations import observe
 from policies.deciding.outside import process_policy
@@ -121,6 +122,11 @@ def test_console_blocks_print_what_they_show(page: str, tmp_path: Path) -> None:
         if page in SERVED:
             url = servers.enter_context(ChatServer(SERVED[page])).url
             environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
+        if page == "docs/how-to/use-postgresql.md":
+            if reason := missing():
+                pytest.skip(reason)
+            server = servers.enter_context(running_server())
+            environment |= {"PERSISTENCE_MODULE": "ledger.postgres", **server.env()}
         check_blocks(page, text, blocks, environment, tmp_path)
 
 

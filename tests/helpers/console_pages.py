@@ -17,6 +17,7 @@ PAGES = (
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/second-verifier.md",
     "docs/how-to/tune-a-prompt.md",
+    "docs/how-to/use-postgresql.md",
     "docs/how-to/watch-for-drift.md",
     "docs/how-to/watch-your-own-loop.md",
     "docs/how-to/witness.md",
@@ -32,6 +33,7 @@ SLOW = (
     "docs/how-to/roll-back.md",
     "docs/how-to/rotate-a-key.md",
     "docs/how-to/tune-a-prompt.md",
+    "docs/how-to/use-postgresql.md",
     "docs/how-to/watch-for-drift.md",
     "docs/how-to/watch-your-own-loop.md",
 )

@@ -114,10 +114,8 @@ def tables_of(directory: Path) -> Iterator[Tables]:
     from ledger.postgres_store import ServerSettings, connect  # noqa: PLC0415
 
     settings = ServerSettings.of_ledger(paths.server, given=None)
-    with closing(connect(paths.server, settings)) as connection:
-        connection.execute("SET idle_in_transaction_session_timeout = 0")
-        with connection.transaction():
-            yield Tables(connection, mark="%s")
+    with closing(connect(paths.server, settings)) as connection, connection.transaction():
+        yield Tables(connection, mark="%s")
 
 
 def make_tables(directory: Path, *, meta: dict[str, str]) -> None:

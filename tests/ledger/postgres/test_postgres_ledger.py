@@ -89,8 +89,9 @@ def test_ledger_survives_cuts_restarts_and_strangers(
         assert one.insert_events([event()]) == [4]
         assert other.max_notification_id() == 4
 
-        with pytest.raises(EncodingError, match="NUL"):
-            one.insert_events([event(name="test.\0")])
+        for batch in ([event(name="test.\0")], [event(), event(name="test.\0")]):
+            with pytest.raises(EncodingError, match="NUL"):
+                one.insert_events(batch)
         assert [each.id for each in one.select_notifications(1, 10)] == [1, 2, 3, 4]
         assert one.select_notifications(1, 10, topics=["test.other"]) == []
     # The folder is enough from here on, and has no password.
@@ -126,6 +127,15 @@ def test_settings_of_the_environment_and_of_the_folder_may_not_differ(
         pass
     with pytest.raises(StorageError, match="the environment names schema 'another'"):
         opened(tmp_path, server, schema="another").__enter__()
+    more = {"schema": place, "user": "postgres"}
+    with LedgerApplication.open(tmp_path, EventRegistry(), server=server.env(**more)):
+        pass  # what it says again is the same
+    with tables_of(tmp_path) as c:
+        c.execute("CREATE ROLE other LOGIN SUPERUSER")
+    with opened(
+        tmp_path, server, schema=place, user="other"
+    ) as recorder:  # who connects may differ
+        recorder.insert_events([event()])
     paths = LedgerPaths(tmp_path)
     paths.server.write_text("host=here\n")
     with pytest.raises(StorageError, match="does not name a database"):
@@ -388,6 +398,9 @@ def test_producer_that_is_stuck_with_the_lock_does_not_stop_the_others(
         ):
             assert other.insert_events([event()]) == [1]
         assert stuck.insert_events([event()]) == [2]
+        with open_verified(tmp_path) as ledger:  # a reader holds nothing up, and may take long
+            time.sleep(2)
+            assert len(list(ledger.entries())) == 2
 
 
 @contextmanager
