@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 DISPATCH := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations test-pages study-agent study-decider bench lint lock setup clean
+.PHONY: demo test docs test-slow test-dispatch test-foreign test-postgres test-tools test-integrations test-pages bench-pages study-agent study-decider bench lint lock setup clean
 demo: setup
 	$(BIN)/proctor demo
 
@@ -111,6 +111,10 @@ docs: .venv-docs/.installed
 # Pictures for people to look at are in build/pages.
 test-pages: setup .venv-pages/.installed
 	.venv-pages/bin/python -m pytest -m foreign tests/pages
+
+# How soon the live view shows a page of a large ledger, and its memory.
+bench-pages: setup .venv-pages/.installed
+	PYTHONPATH=tests/helpers .venv-pages/bin/python tests/pages/bench_live_view.py
 
 .venv-pages/.installed: tests/pages/install.sh tests/pages/requirements.txt tests/pages/package-lock.json
 	tests/pages/install.sh .venv-pages $(VENV)

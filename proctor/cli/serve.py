@@ -61,7 +61,7 @@ def serve(
         uvicorn.Config(
             view,
             access_log=False,  # the log would have the secret path
-            log_level="warning",
+            log_level="critical",  # the pages and guard.py tell what fails, without a traceback
             lifespan="off",
             server_header=False,
             timeout_keep_alive=10,

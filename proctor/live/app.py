@@ -354,7 +354,7 @@ class _Pages:
             "again": again,
         }
         if standing.position is None:
-            page = render("live/waiting.html", {**values, "again": True})
+            page = render("live/waiting.html", {**values, "again": True, "here": "waiting"})
             status = 200 if standing.error is None else 503
             return HTMLResponse(page, status, headers={"etag": tag})
         return HTMLResponse(

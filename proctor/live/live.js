@@ -10,8 +10,14 @@
 
   const open = (part) => [...part.querySelectorAll("details[open][id]")].map((each) => each.id);
 
+  const page = (of) => of.querySelector("[data-page]")?.dataset.page;
+
   const exchange = (text) => {
     const made = new DOMParser().parseFromString(text, "text/html");
+    if (page(made) !== page(document)) {
+      location.reload(); // there is something to show now
+      return;
+    }
     for (const old of document.querySelectorAll("[data-live][id]")) {
       const found = made.getElementById(old.id);
       // What somebody uses with the keyboard or has selected stays until they leave it.

@@ -26,7 +26,6 @@ from ledger.errors import LedgerError
 from ledger.verification.memory import Memory
 from ledger.verification.reader import VerificationReport, check_new
 from ledger.verification.verified_notes import TreeHead
-from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.remembering import memory, seals
 from projections.bounds import Bounds, bounded_rows
@@ -125,8 +124,10 @@ class Tables:
         while not self._stopped.wait(pause):
             try:
                 self.look()
-            except (LedgerError, OSError, ProctorError, ProjectionError) as error:
-                self._set(error=str(error))
+            except (
+                Exception
+            ) as error:  # pages tell it; without this thread they would stay as they are
+                self._set(error=str(error) or type(error).__name__)
             pause = _EVERY if self.standing.error is None else _AFTER_FAILURE
 
     def _apply(self, directory: Path, report: VerificationReport) -> bool:
@@ -139,7 +140,11 @@ class Tables:
             self._connection = None
             try:
                 if many:
-                    _apply_elsewhere(self.database, directory, self._known.folder)
+                    _apply_elsewhere(
+                        self.database, directory, self._known.folder, stopped=self._stopped
+                    )
+                    if self._stopped.is_set():
+                        return False
                 catch_up(self.database, directory, verified=report.state, wait=WAIT)
             except (AheadError, BusyError):  # more was verified meanwhile; or a query goes on
                 return False
@@ -178,12 +183,20 @@ def _answer(
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def _apply_elsewhere(database: Path, directory: Path, known: Path) -> None:
+def _apply_elsewhere(
+    database: Path, directory: Path, known: Path, *, stopped: threading.Event
+) -> None:
     """Do what is needed for many entries in another process: its memory ends with it."""
     command = [sys.executable, "-P", "-m", __name__, str(database), str(directory), str(known)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
-    if done.returncode:
-        raise ProjectionError(done.stderr.strip().rpartition("\n")[2] or "the tables were not made")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - ours
+        while process.poll() is None:
+            if stopped.wait(0.05):
+                process.kill()
+                return
+        assert process.stderr is not None
+        if process.returncode:
+            problem = process.stderr.read().strip().rpartition("\n")[2]
+            raise ProjectionError(problem or "the tables could not be made")
 
 
 def _main(database: str, directory: str, known: str) -> None:

@@ -27,13 +27,6 @@ def make_hostile_home(path: Path) -> tuple[str, str]:
     home = Home(path)
     with LedgerApplication.open(path / "ledger", REGISTRY) as log:
         hostile = _hostile_run(log)
-        synthetic_audit(
-            log,
-            hostile,
-            violations=[
-                {"kind": HOSTILE, "rule": "R7", "epoch": 2, "emitter": "policy", "detail": HOSTILE}
-            ],
-        )
         body = home.blobs.put(f'{{"messages": [{{"content": "<script>{HOSTILE[2:]}"}}]}}'.encode())
         calls = [
             synthetic_call(
@@ -46,7 +39,14 @@ def make_hostile_home(path: Path) -> tuple[str, str]:
             ),
             synthetic_call("unusable", problem=HOSTILE),
         ]
-        log.save(synthetic_transcript(log, hostile, calls))
+        synthetic_transcript(log, hostile, calls)
+        synthetic_audit(
+            log,
+            hostile,
+            violations=[
+                {"kind": HOSTILE, "rule": "R7", "epoch": 2, "emitter": "policy", "detail": HOSTILE}
+            ],
+        )
         going_on = synthetic_run(log, epochs=4, dead=range(4), end=None)
     return str(hostile.id), str(going_on.id)
 

@@ -10,10 +10,13 @@ project=$2
 command -v chromium > /dev/null || { echo "chromium is missing: apt-get install chromium" >&2; exit 1; }
 test -x "$to/bin/python" || "$project/bin/python" -m venv "$to"
 echo '*' > "$to/.gitignore"
-# All other packages are the project's.
+# All other packages are the project's, and a server that a test starts imports the project itself.
 paths='import sys; print(*(path for path in sys.path if path.endswith("-packages")), sep="\n")'
 purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
-"$project/bin/python" -c "$paths" > "$("$to/bin/python" -c "$purelib")/project.pth"
+{
+    "$project/bin/python" -c "$paths"
+    (cd "$here/../.." && pwd)
+} > "$("$to/bin/python" -c "$purelib")/project.pth"
 "$to/bin/python" -m pip install --quiet --no-deps --requirement "$here/requirements.txt"
 cp "$here/package.json" "$here/package-lock.json" "$to"
 npm --prefix "$to" ci --ignore-scripts --no-audit --no-fund

@@ -114,8 +114,8 @@ def test_page_works_without_a_script(look: Callable[..., Any], server: Server) -
     looking = look(1280, "light", own=server.own, java_script_enabled=False)
     looking.open(server.own)
     looking.window.fill("#token", server.link.partition("#")[2])
-    looking.window.click("text=Open")
+    looking.window.click("#enter button")
     looking.window.wait_for_selector("#runs")
     looking.window.fill("[name=q]", server.going_on)
-    looking.window.click("text=Show")
+    looking.window.click(".filters button")
     assert looking.window.locator("#runs tbody tr").count() == 1

@@ -109,7 +109,7 @@ def test_every_page_shows_hostile_content_as_text(served: Served) -> None:
         assert not re.search(r"<script[^>]*>[^<]|<style| style=", shown), path
         assert set(re.findall(r'(?:src|href|action)="(\w+:[^"]*)"', shown)) <= {"data:,"}, path
     shown = served.page(f"runs/{served.hostile}")
-    assert visible(HOSTILE) in unescape(shown)
+    assert unescape(shown).count(visible(HOSTILE)) > 20  # violations, layers and settings, too
     assert "{{7*7}}" in unescape(shown)
 
 
