@@ -7,6 +7,7 @@ import typer
 
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.options import LimitOption
+from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.runs.process import start_for
 from proctor.runs.run_settings import provoked, read_config
@@ -83,8 +84,14 @@ def campaign(
         typer.Option("--tune/--no-tune", help="Tune the model's advice block between attempts."),
     ] = False,
     writer: WriterOption = None,
+    task: Annotated[Path | None, typer.Option("--task", hidden=True)] = None,
 ) -> Output:
     """Attempt a task several times; the same command continues or shows the result."""
+    if task is not None:
+        raise ProctorError(
+            "a campaign trains the built-in network: its attempts may restart with another model, "
+            "and a task's file has one. Use `proctor run --task` or `proctor compare --task`"
+        )
     chosen = start_for(lambda: provoked(read_config(config, settings or []), provoke, provoke_seed))
     from proctor.cli import campaign_jobs  # noqa: PLC0415 - torch takes seconds to import
 

@@ -87,10 +87,13 @@ def test_policies_that_cannot_be_compared_are_named(tmp_path: Path) -> None:
 TASKS = Path(__file__).parents[3] / "docs" / "examples" / "tasks"
 
 
-def test_task_without_accuracy_cannot_be_compared(tmp_path: Path) -> None:
+def test_what_a_task_cannot_be_used_for_is_said(tmp_path: Path) -> None:
     done = call_here(["compare", "--task", str(TASKS / "characters.py")], home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "characters.py has the metric perplexity (lower is better)" in done.stderr
+    done = call_here(["campaign", "--task", str(TASKS / "tabular.py")], home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "a campaign trains the built-in network" in done.stderr
     assert not (tmp_path / "ledger").exists()
 
 

@@ -213,28 +213,68 @@ def test_train_loss_that_is_changed_alike_in_each_training_is_not_noticed(
     assert verdict["steps"][6]["evidence"]["unchecked"][0].startswith("train loss, ")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "    import time\n    return (1 + time.time() % 1)" + LOSS.replace("    return", " *"),
-        "    import os\n    noise = int.from_bytes(os.urandom(2), 'big') / 1e6\n"
-        + LOSS
-        + " + noise",
-    ],
-    ids=["clock", "unseeded"],
-)
-def test_task_that_is_not_repeatable_is_named(tmp_path: Path, change: str) -> None:
-    name, words = failed_step(judged(tmp_path, (LOSS, change)))
+NOT_REPEATABLE = {
+    "clock": """
+def loss(output, target):
+    import time
+    return (1 + time.time() % 1) * functional.cross_entropy(output, target)
+""",
+    "unseeded": """
+def loss(output, target):
+    import os
+    noise = int.from_bytes(os.urandom(2), 'big') / 1e6
+    return functional.cross_entropy(output, target) + noise
+""",
+    "augmentation": """
+def augment(inputs, targets, params):
+    torch.seed()
+    return inputs + 0.01 * torch.randn(inputs.shape), targets
+""",
+    "scheduler": """
+def scheduler(optimizer, params):
+    import time
+    clock = [1.0, 1 + time.time() % 1]
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: clock[min(epoch, 1)])
+""",
+    "process": """
+def loss(output, target):
+    import time
+    return functional.cross_entropy(output, target) * (1 + time.process_time_ns() % 9973 / 1e6)
+""",
+}
+
+
+@pytest.mark.parametrize("code", NOT_REPEATABLE.values(), ids=NOT_REPEATABLE)
+def test_task_that_is_not_repeatable_is_named(tmp_path: Path, code: str) -> None:
+    run_task(tmp_path, write(tmp_path, TABULAR + code), *SMALL)
+    name, words = failed_step(judge(tmp_path))
     assert name == "probe"
     assert "the task is not repeatable" in words
 
 
-def test_data_that_changes_from_run_to_run_is_named(tmp_path: Path) -> None:
-    change = (
-        "    inputs = torch.randn(count, 8)",
-        "    torch.seed()\n    inputs = torch.randn(count, 8)",
-    )
-    name, words = failed_step(judged(tmp_path, change))
+CHANGING = """
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, number):
+        torch.seed()
+        return torch.randn(8), number % CLASSES
+
+
+def data(params):
+    return Rows(), rows(50)
+"""
+
+
+@pytest.mark.parametrize("by_number", [False, True], ids=["tensors", "by number"])
+def test_data_that_changes_from_run_to_run_is_named(tmp_path: Path, by_number: bool) -> None:
+    drawn = "    inputs = torch.randn(count, 8)"
+    source = TABULAR + CHANGING
+    if not by_number:
+        source = TABULAR.replace(drawn, f"    torch.seed()\n{drawn}")
+    run_task(tmp_path, write(tmp_path, source), *SMALL)
+    name, words = failed_step(judge(tmp_path))
     assert name == "probe"
     assert "the task does not give the data that the run records" in words
 
