@@ -11,6 +11,7 @@ Not covered: activations of compiled models; optimizers whose step takes a closu
 import math
 import time
 from collections.abc import Iterator
+from html import escape
 from typing import Any
 
 import torch
@@ -74,6 +75,22 @@ class WatchedRun:
     def id(self) -> str:
         """The run's id, as `proctor show` takes it."""
         return str(self._session.run.id)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows; `proctor.report(run)` shows the whole run."""
+        run = self._session.run
+        rows = {
+            "run": run.id,
+            "name": self._state.config.name,
+            "epochs": len(run.history),
+            "decisions": len(run.decisions),
+            "ended": run.end_reason or "not yet",
+        }
+        cells = (
+            f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in rows.items()
+        )
+        return f"<table>{''.join(cells)}</table>"
 
     @property
     def in_epoch(self) -> bool:

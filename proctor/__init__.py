@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from monitor.errors import WatchError
+    from proctor.reports.notebook import Report, report
     from proctor.runs.watching import WatchedRun, watch
 
 __version__ = "0.1.0"
-__all__ = ["WatchError", "WatchedRun", "__version__", "watch"]
+__all__ = ["Report", "WatchError", "WatchedRun", "__version__", "report", "watch"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from proctor.runs import watching  # noqa: PLC0415
 
         return getattr(watching, name)
+    if name in {"Report", "report"}:
+        from proctor.reports import notebook  # noqa: PLC0415
+
+        return getattr(notebook, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -23,7 +23,8 @@ _HEAD = """# Python API
 Written by `python -m proctor.cli.python_page` from the docstrings. Edit them there. A whole
 example: [watch your own loop](../how-to/watch-your-own-loop.md).
 
-`import proctor` needs no PyTorch. The first use of `proctor.watch` imports it (extra `train`).
+`import proctor` needs no PyTorch. The first use of `proctor.watch` imports it (extra `train`);
+`proctor.report` needs the extra `report`.
 """
 _POLICIES = """
 ## Policies of your own
@@ -41,7 +42,9 @@ def python_page() -> str:
     lines = [_HEAD]
     lines += _function("proctor.watch", proctor.watch)
     lines += _class("proctor.WatchedRun", proctor.WatchedRun)
-    lines += [f"\n## proctor.WatchError\n\n{_text(proctor.WatchError)}\n", _POLICIES]
+    lines += [f"\n## proctor.WatchError\n\n{_text(proctor.WatchError)}\n"]
+    lines += _function("proctor.report", proctor.report)
+    lines += [*_class("proctor.Report", proctor.Report), _POLICIES]
     lines += _class("monitor.answering.Policy", Policy, level="###")
     for each in (Observation, Settings):
         lines += _fields(f"aggregates.decisions.{each.__name__}", each)

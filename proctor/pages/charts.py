@@ -53,14 +53,16 @@ _AXIS = 48  # pixels beside a plot: the epochs of charts lie below each other
 _STRIP = 32  # pixels above curves, for rules and decisions
 _LONGEST = 300  # characters of a text
 _LAYERS = 80  # of a heatmap
+_CELLS = 6_000  # likewise; a cell has some 130 bytes
 _APART = 16  # pixels between two numbers of decisions
 _CONFIG: Mapping[str, Any] = {
-    "aria": False,  # the whole drawing has one text, see _labelled()
+    "mark": {"aria": False},  # the whole drawing has one text, see _labelled()
     "background": None,
     "font": "Liberation Sans, Arial, Helvetica, sans-serif",
     "padding": {"left": 8, "right": 8, "top": 4, "bottom": 4},
     "view": {"stroke": LINE},
     "axis": {
+        "aria": False,
         "labelColor": SOFT,
         "titleColor": SOFT,
         "titleFontWeight": "normal",
@@ -71,6 +73,7 @@ _CONFIG: Mapping[str, Any] = {
         "tickColor": LINE,
     },
     "legend": {
+        "aria": False,
         "orient": "top",
         "title": None,
         "labelColor": INK,
@@ -465,7 +468,8 @@ def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
 
     def specify(width: int) -> dict[str, Any]:
         wide = width > NARROW
-        step = math.ceil((last + 1) / (200 if wide else 60))
+        most = max(1, (_CELLS if wide else _CELLS // 3) // max(1, len(order)))
+        step = math.ceil((last + 1) / most)
         return {
             "height": 18 * len(order) + 80,
             "data": {"values": _pooled(norms, order, last=last, step=step)},

@@ -45,8 +45,9 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "rules": "SELECT h.epoch, h.rule, h.fired, h.side, h.streak, h.waived, h.outcome, e.value, "
         "e.ema FROM rule_heatmap AS h JOIN rule_evaluations AS e USING (run_id, epoch, rule) "
         "WHERE h.run_id = $id ORDER BY h.epoch, h.precedence",
-        "layers": "SELECT epoch, layer, place, grad_norm FROM layer_metrics WHERE run_id = $id "
-        "ORDER BY epoch, place",
+        "layers": "SELECT layer, MIN(place) AS place, LIST(epoch ORDER BY epoch) AS epochs, "
+        "LIST(grad_norm ORDER BY epoch) AS norms FROM layer_metrics WHERE run_id = $id "
+        "GROUP BY layer ORDER BY MIN(place), layer",
         "decisions": "SELECT o.* EXCLUDE (run_id), d.idx FROM decision_outcomes AS o "
         "JOIN decisions AS d USING (run_id, number) WHERE o.run_id = $id ORDER BY number",
         "effects": "SELECT decision, rule, epoch, worked FROM remedy_effects WHERE run_id = $id "

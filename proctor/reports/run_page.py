@@ -67,8 +67,13 @@ def run_charts(data: Mapping[str, Any]) -> list[Chart]:
     if any(row["lr"] is not None for row in epochs):
         series = {"lr": "learning rate"}
         found.append(charts.curves("lr", "Learning rate", series=series, small=True, **marks))
-    if any(row["grad_norm"] is not None for row in data["layers"]):
-        found.append(charts.layer_heatmap(data["layers"]))
+    norms = [
+        {"epoch": epoch, "layer": row["layer"], "place": row["place"], "grad_norm": norm}
+        for row in data["layers"]
+        for epoch, norm in zip(row["epochs"], row["norms"], strict=True)
+    ]
+    if any(row["grad_norm"] is not None for row in norms):
+        found.append(charts.layer_heatmap(norms))
     return found
 
 
@@ -93,7 +98,20 @@ def run_values(data: Mapping[str, Any]) -> dict[str, Any]:
         "rules": [(rule, RULE_TITLES[rule], _LOOK_FOR[rule]) for rule in PRECEDENCE],
         "epoch_columns": [(spoken(name), True) for name in columns],
         "epoch_rows": [[row[name] for name in columns] for row in data["epochs"][:_TABLE]],
-        "decisions": [_decision(row, data, run) for row in data["decisions"]],
+        "decisions": [_decision(row, data, run) for row in data["decisions"] if not _waits(row)],
+        "waiting_columns": _WAITING,
+        "waiting": [
+            [
+                row["number"],
+                row["epoch"],
+                row["source"],
+                ", ".join(row["cites"] or ()),
+                row["deferred_to"],
+                row["justification"],
+            ]
+            for row in data["decisions"]
+            if _waits(row)
+        ],
         "other_audits": [_other_audit(each) for each in data["audits"] if not each["standing"]],
         "violations": list(_violations(data["violations"])),
         "family_columns": _FAMILY,
@@ -126,13 +144,21 @@ _TITLES = {
 }
 _FAMILY = [
     ("run", False),
-    ("", False),
+    ("which", False),
     ("comes from", False),
     ("ended", False),
     ("policy", False),
     ("verdict", False),
     ("accuracy score", True),
     ("process score", True),
+]
+_WAITING = [
+    ("number", True),
+    ("epoch", True),
+    ("by", False),
+    ("rules", False),
+    ("waits for", False),
+    ("why", False),
 ]
 _STAGES = [
     ("stage", False),
@@ -268,6 +294,10 @@ def _found(steps: Sequence[_Row]) -> str:
 
 def _said(steps: Mapping[str, _Row], name: str) -> str:
     return str(steps[name]["summary"]) if name in steps else f"step {spoken(name)} did not run"
+
+
+def _waits(row: _Row) -> bool:
+    return row["outcome"] == "deferred"
 
 
 def _decision(row: _Row, data: Mapping[str, Any], run: _Row) -> dict[str, Any]:

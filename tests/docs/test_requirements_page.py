@@ -12,7 +12,7 @@ from frontdoor import call_here
 from requirement_homes import HOMES
 
 ROOT = Path(__file__).parents[2]
-ROWS = {"E": 54, "I": 75, "B": 27}
+ROWS = {"E": 54, "I": 75, "B": 28}
 
 
 class Row(NamedTuple):

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from frontdoor import answer, call_here
 from hostile_pages import HOSTILE, Elements, write_hostile_ledger
 
+import proctor
 from ledger.errors import InclusionError, MalformedError, SignatureError
 from ledger.notes import public_bytes
 from ledger.notes import vkey as vkey_of
@@ -50,7 +51,7 @@ def page(source: Source) -> str:
 def test_hostile_texts_are_shown_as_text(page: str) -> None:
     elements = Elements(page)
     assert list(elements.active()) == []
-    assert elements.text.count("window.pwned=1") > 20
+    assert elements.text.count("window.hostile=1") > 20
     assert "49" not in re.findall(r"message\" (\S+) ", elements.text)  # no template ran
     assert "\x1b" not in page
     assert page.count("<script") == page.count("</script") == 2  # its data and its proofs
@@ -222,7 +223,7 @@ def test_every_text_of_every_row_may_be_hostile(
     source.__dict__["contents"] = _spoilt(source.contents)
     elements = Elements(page_of(source))
     assert list(elements.active()) == []
-    assert "window.pwned=1" in elements.text
+    assert "window.hostile=1" in elements.text
 
 
 def _spoilt(value: Any, name: str = "") -> Any:
@@ -264,3 +265,16 @@ def test_charts_take_any_number(value: float) -> None:
     ]
     charts.svg(charts.layer_heatmap(layers), charts.NARROW)
     charts.svg(charts.strip("s", "S", rows=rows, label="epoch", value="x", unit="", caption=""))
+
+
+@pytest.mark.slow
+def test_notebooks_show_the_page_in_a_frame_where_nothing_runs(home: Home, tmp_path: Path) -> None:
+    made = proctor.report(home=home.path)
+    assert made.kind == "run"
+    shown = Elements(made._repr_html_())
+    assert [tag for tag, _ in shown.found] == ["iframe"]
+    assert shown.found[0][1]["sandbox"] is None  # nothing is allowed
+    assert shown.found[0][1]["srcdoc"] == made.html
+    made.save(tmp_path / "run.html")
+    assert (tmp_path / "run.html").read_text() == made.html
+    assert made.svg(made.charts[0]).startswith("<svg ")
