@@ -297,7 +297,7 @@ def _said(steps: Mapping[str, _Row], name: str) -> str:
 
 
 def _waits(row: _Row) -> bool:
-    return row["outcome"] == "deferred"
+    return bool(row["outcome"] == "deferred")
 
 
 def _decision(row: _Row, data: Mapping[str, Any], run: _Row) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ledger.application import LedgerApplication
 HOSTILE = (
     "</script></title></style></textarea><script>window.hostile=1</script>"
     "<img src=x onerror='window.hostile=2'><svg onload=window.hostile=3>"
-    '" onmouseover="window.hostile=4" {{ 7*7 }} {% raw %} \u2028 \u202e \x1b[31m javascript:alert(5)'
+    '" onmouseover="window.hostile=4" {{ 7*7 }} {% raw %} \u2028 \u202e \x1b[31m x:alert(5)'
     " <a href='javascript:window.hostile=6'>x</a> <link rel=stylesheet href=//example.com/x.css>"
 )
 # Fields whose texts other events, or the tables, are found by; and ids, hashes and moments.
