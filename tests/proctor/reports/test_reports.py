@@ -100,7 +100,7 @@ ALTERATIONS: dict[str, tuple[Callable[[str], str], str]] = {
         r"data contents\.\w+\[0\]\.accuracy_score: the report has '0\.99', the ledger '0\.9'",
     ),
     "a chart": (
-        lambda page: re.sub(r'(aria-label="Loss, .*?<path d="M)\d', r"\g<1>9", page, flags=re.S),
+        lambda page: re.sub(r'(id="chart-loss".*?<path[^>]* d="M)\d', r"\g<1>9", page, flags=re.S),
         "page, chart-loss: what is not text, such as a chart or a style, was altered",
     ),
     "an added sentence": (
