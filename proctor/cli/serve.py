@@ -96,6 +96,7 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()  # before the link is printed: whoever opens it at once waits
     except OSError as error:
         listener.close()
         raise ProctorError(

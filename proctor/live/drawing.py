@@ -145,7 +145,8 @@ def rules(cells: Iterable[Mapping[str, Any]], order: Sequence[str]) -> Markup:
     parts.append(f'<p class="keys">{"".join(keys) or "No rule fired."}</p>')
     for kind, width in _RULES.items():
         frame = _Frame(width, height, last // together, 0, 1, logarithmic=False)
-        room = (width - _LEFT - _RIGHT) / (last // together + 1)
+        frame.columns = last // together + 1
+        room = (width - _LEFT - _RIGHT) / frame.columns
         parts.append(_start(kind, width, height, text))
         for place, rule in enumerate(order):
             y = 4 + place * _ROW
@@ -203,6 +204,7 @@ class _Frame:
         self, width: int, height: int, last: float, low: float, high: float, *, logarithmic: bool
     ) -> None:
         self.width, self.height, self.last = width, height, max(last, 1)
+        self.columns = 0  # a value is in the middle of its column, if there are any
         self.logarithmic = logarithmic
         if logarithmic:
             low, high = math.log10(low), math.log10(high)
@@ -212,7 +214,8 @@ class _Frame:
         self.low, self.high = low - room, high + room
 
     def x(self, value: float) -> float:
-        return _LEFT + (self.width - _LEFT - _RIGHT) * value / self.last
+        part = (value + 0.5) / self.columns if self.columns else value / self.last
+        return _LEFT + (self.width - _LEFT - _RIGHT) * part
 
     def y(self, value: float) -> float:
         if self.logarithmic:
