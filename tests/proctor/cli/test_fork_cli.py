@@ -141,7 +141,7 @@ def test_credit_is_measured_in_pairs_and_shown_again(home: Path) -> None:
     ("settings", "why"),
     [
         (["edits=restart"], "restarts for structural changes"),
-        (["lr=0.01"], "no decision that acts"),
+        (["epochs=1"], "no decision that acts"),
     ],
 )
 def test_run_that_has_nothing_to_measure_is_refused(
