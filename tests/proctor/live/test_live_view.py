@@ -213,15 +213,17 @@ def test_no_page_is_shown_without_the_cookie(served: Served) -> None:
         ("POST", b"\xff\xfe", {}, 400),
         ("POST", "a=1&b=2&c=3&d=4&e=5", {}, 400),
         ("POST", "token=" + "x" * 5_000, {}, 413),
-        ("POST", f"token={KEYS.token}", {"Origin": "http://evil.example"}, 403),
-        ("POST", f"token={KEYS.token}", {"Origin": "http://127.0.0.1:9999"}, 403),
-        ("POST", f"token={KEYS.token}", {"Origin": "null"}, 403),
+        ("POST", "token=RIGHT", {"Origin": "http://evil.example"}, 403),
+        ("POST", "token=RIGHT", {"Origin": "http://127.0.0.1:9999"}, 403),
+        ("POST", "token=RIGHT", {"Origin": "null"}, 403),
         ("GET", "", {}, 405),
     ],
 )
 def test_wrong_token_is_rejected(
     served: Served, method: str, body: str | bytes, headers: dict[str, str], status: int
 ) -> None:
+    if body == "token=RIGHT":  # a token in the parameters would name the case differently each time
+        body = f"token={KEYS.token}"
     answered = served.new_client().request(method, "/session", content=body, headers=headers)
     assert answered.status_code == status
     assert "set-cookie" not in answered.headers
