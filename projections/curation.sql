@@ -81,8 +81,9 @@ made AS (
     FROM run_starts
     LEFT JOIN (
         SELECT f.run_id, ANY_VALUE(s.after) AS after
-        FROM credit_forks AS f
+        FROM credit_evidence AS f
         JOIN credit_starts AS s USING (credit_id)
+        WHERE f.backed
         GROUP BY f.run_id
     ) AS c USING (run_id)
 ),
@@ -708,6 +709,8 @@ SELECT
     o.accuracies AS other_accuracies
 FROM credit_results AS m
 JOIN credit_starts AS s USING (credit_id)
+JOIN decision_credit AS b
+    ON b.credit_id = m.credit_id AND b.decision = m.decision AND b.arm = m.arm AND b.backed
 JOIN answers AS a ON a.run_id = s.run_id AND LIST_CONTAINS(a.numbers, m.decision)
 JOIN arms AS w
     ON w.credit_id = m.credit_id AND w.decision = m.decision AND w.arm = 'chosen'

@@ -918,7 +918,97 @@ COMMENT ON COLUMN comparison_cells.test_accuracy IS 'On the split that only the 
 COMMENT ON COLUMN comparison_cells.process_score IS 'From 0 to 1';
 COMMENT ON COLUMN comparison_cells.exercised IS 'Whether enough rules fired and were answered';
 
+-- What a credit says of its forks, against the forks themselves.
+CREATE VIEW credit_evidence AS
+WITH ends AS (
+    SELECT
+        run_id,
+        epoch + 1 AS epochs,
+        IF(ISFINITE(val_loss), val_loss, NULL) AS val_loss,
+        IF(ISFINITE(val_accuracy), val_accuracy, NULL) AS val_accuracy
+    FROM epochs
+    SEMI JOIN credit_forks USING (run_id)
+    QUALIFY epoch = MAX(epoch) OVER (PARTITION BY run_id)
+),
+
+ordered AS (
+    SELECT
+        run_id,
+        parent,
+        epoch,
+        COALESCE(TRY_CAST(orders AS STRUCT(after BIGINT, seed BIGINT) []), []) AS orders
+    FROM forks
+),
+
+listed AS (
+    SELECT
+        c.*,
+        IF(ISFINITE(c.val_loss), c.val_loss, NULL) AS told_loss,
+        IF(ISFINITE(c.val_accuracy), c.val_accuracy, NULL) AS told_accuracy,
+        COUNT(*) OVER (PARTITION BY c.credit_id, c.run_id) AS uses
+    FROM credit_forks AS c
+)
+
+SELECT
+    c.credit_id,
+    c.decision,
+    c.arm,
+    c.seed,
+    c.run_id,
+    e.val_loss,
+    e.val_accuracy,
+    COALESCE(
+        c.uses = 1
+        AND f.parent = s.run_id
+        AND f.epoch = d.epoch
+        AND (r.policy ->> '$.then.name') = s.after
+        AND f.orders = IF(
+            c.seed = 0,
+            LIST_FILTER(COALESCE(a.orders, []), lambda o: o.after <= f.epoch),
+            LIST_APPEND(
+                LIST_FILTER(COALESCE(a.orders, []), lambda o: o.after < f.epoch),
+                {after: f.epoch::BIGINT, seed: c.seed::BIGINT}
+            )
+        )
+        AND x.reason = c.end_reason
+        AND e.epochs = c.epochs
+        AND e.val_loss IS NOT DISTINCT FROM c.told_loss
+        AND e.val_accuracy IS NOT DISTINCT FROM c.told_accuracy,
+        FALSE
+    ) AS backed
+FROM listed AS c
+JOIN credit_starts AS s USING (credit_id)
+LEFT JOIN ordered AS f ON f.run_id = c.run_id
+LEFT JOIN ordered AS a ON a.run_id = f.parent
+LEFT JOIN run_starts AS r ON r.run_id = c.run_id
+LEFT JOIN decisions AS d ON d.run_id = s.run_id AND d.number = c.decision
+LEFT JOIN run_ends AS x ON x.run_id = c.run_id
+LEFT JOIN ends AS e ON e.run_id = c.run_id;
+COMMENT ON VIEW credit_evidence IS 'Each fork that a measurement names, and whether the ledger holds it as told';
+COMMENT ON COLUMN credit_evidence.credit_id IS 'The measurement';
+COMMENT ON COLUMN credit_evidence.decision IS 'Number of the decision in the run that was forked';
+COMMENT ON COLUMN credit_evidence.arm IS 'chosen: the decision as recorded; else the alternative';
+COMMENT ON COLUMN credit_evidence.seed IS 'Order of the examples that it is told to have';
+COMMENT ON COLUMN credit_evidence.run_id IS 'The fork';
+COMMENT ON COLUMN credit_evidence.val_loss IS 'Of the fork''s last epoch; NULL: not finite, or no such run';
+COMMENT ON COLUMN credit_evidence.val_accuracy IS 'Likewise, accuracy';
+COMMENT ON COLUMN credit_evidence.backed IS 'Whether the ledger has this fork, once, of that run, epoch, order and policy, with this end';
+
 CREATE VIEW decision_credit AS
+WITH arms AS (
+    SELECT
+        credit_id,
+        decision,
+        arm,
+        COUNT(*) AS number,
+        BOOL_AND(backed) AS shown,
+        AVG(val_loss) AS loss,
+        BOOL_AND(val_loss IS NOT NULL) AS finite,
+        AVG(val_accuracy) AS accuracy
+    FROM credit_evidence
+    GROUP BY credit_id, decision, arm
+)
+
 SELECT
     s.credit_id,
     s.run_id,
@@ -936,9 +1026,24 @@ SELECT
     r.accuracy_difference,
     r.accuracy_low,
     r.accuracy_high,
-    r.better
+    COALESCE(
+        w.shown AND o.shown AND r.level = 0.95
+        AND w.number = r.pairs AND o.number = r.pairs AND r.pairs = JSON_ARRAY_LENGTH(s.seeds)
+        AND IF(
+            w.finite AND o.finite,
+            ABS(r.loss_difference - (o.loss - w.loss)) < 1e-6 * (1 + ABS(o.loss) + ABS(w.loss)),
+            r.loss_difference IS NULL
+        )
+        AND ABS(r.accuracy_difference - (w.accuracy - o.accuracy)) < 1e-6,
+        FALSE
+    ) AS backed,
+    IF(backed, r.better, NULL) AS better
 FROM credit_results AS r
-JOIN credit_starts AS s USING (credit_id);
+JOIN credit_starts AS s USING (credit_id)
+LEFT JOIN arms AS w
+    ON w.credit_id = r.credit_id AND w.decision = r.decision AND w.arm = 'chosen'
+LEFT JOIN arms AS o
+    ON o.credit_id = r.credit_id AND o.decision = r.decision AND o.arm = r.arm;
 COMMENT ON VIEW decision_credit IS 'What recorded decisions were worth beside their alternatives, measured with forks';
 COMMENT ON COLUMN decision_credit.credit_id IS 'The measurement';
 COMMENT ON COLUMN decision_credit.run_id IS 'The run';
@@ -956,4 +1061,5 @@ COMMENT ON COLUMN decision_credit.loss_high IS 'Upper end of its 95% interval';
 COMMENT ON COLUMN decision_credit.accuracy_difference IS 'Mean final validation accuracy, chosen minus other';
 COMMENT ON COLUMN decision_credit.accuracy_low IS 'Lower end of its 95% interval';
 COMMENT ON COLUMN decision_credit.accuracy_high IS 'Upper end of its 95% interval';
-COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided';
+COMMENT ON COLUMN decision_credit.backed IS 'Whether the forks in the ledger have these means; the forks themselves are judged like any run';
+COMMENT ON COLUMN decision_credit.better IS 'chosen or other; NULL: undecided, or not backed';

@@ -148,7 +148,7 @@ def _measured(tables: Tables, query: Query) -> Iterator[dict[str, Any]]:
     conditions, values = query.conditions("f", "a")
     for row in tables.ask(_MEASURED.format(conditions=conditions), values):
         loss, accuracy = (
-            interval([x - y for x, y in zip(more, less, strict=True)], row["level"])
+            interval([x - y for x, y in zip(more, less, strict=True)])
             if None not in (*more, *less)
             else Interval(None, None, None)
             for more, less in (

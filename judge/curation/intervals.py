@@ -9,8 +9,10 @@ from statistics import fmean, stdev
 
 from aggregates.credit import Interval
 
+LEVEL = 0.95  # of each interval by itself
 
-def interval(differences: Sequence[float], level: float) -> Interval:
+
+def interval(differences: Sequence[float], level: float = LEVEL) -> Interval:
     """Return the mean with Student's interval; without ends where there is no spread to be seen."""
     if not all(map(math.isfinite, differences)):
         return Interval(None, None, None)

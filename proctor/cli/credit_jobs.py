@@ -1,6 +1,6 @@
 """`proctor credit`, which trains: forks of a run, in pairs, and what they differ in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from aggregates.run import OWN_ENDS, Run
 from judge.auditing.process import measure_process
 from judge.auditing.replay import replay_run
 from judge.config import JudgeConfig
-from judge.curation.intervals import interval
+from judge.curation.intervals import LEVEL, interval
 from ledger.application import LedgerApplication
 from proctor.cli.command_group import Output
 from proctor.cli.fork_jobs import ending
@@ -24,13 +24,13 @@ from proctor.environment.choices import choices_on
 from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, counted, error_console, print_table, words
-from proctor.remembering import open_remembered
+from proctor.remembering import open_remembered, open_session
 from proctor.runs.forks import Origin, Parent, find_origin, given, read_parent, train_fork
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.replay import read_streams
 from proctor.runs.training import MakePolicy, Watching
 
-LEVEL = 0.95  # of each interval by itself
+_BACKED = "SELECT decision, arm FROM decision_credit WHERE credit_id = ? AND backed"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ def credit(
         if not measured.ended:
             _measure(home, log, parent, measured, questions, choice, from_start=from_start)
         results = [e for e in log.events.get(measured.id) if type(e) is Credit.Measured]
-    return _output(parent, measured, results)
+    backed = open_session(home).query(_BACKED, [str(measured.id)]).rows
+    return _output(parent, measured, results, {(number, arm) for number, arm in backed})
 
 
 def find_questions(
@@ -229,10 +230,8 @@ def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision)
         chosen=past.decision.to_dict(),
         other=decision.to_dict(),
         level=LEVEL,
-        loss=interval([other.val_loss - chosen.val_loss for chosen, other in pairs], LEVEL),
-        accuracy=interval(
-            [chosen.val_accuracy - other.val_accuracy for chosen, other in pairs], LEVEL
-        ),
+        loss=interval([other.val_loss - chosen.val_loss for chosen, other in pairs]),
+        accuracy=interval([chosen.val_accuracy - other.val_accuracy for chosen, other in pairs]),
     )
 
 
@@ -244,7 +243,9 @@ _SILENT = Watching(
 )
 
 
-def _output(parent: Parent, measured: Credit, results: Sequence[Any]) -> Output:
+def _output(
+    parent: Parent, measured: Credit, results: Sequence[Any], backed: Collection[tuple[int, str]]
+) -> Output:
     forks = [{**place._asdict(), **asdict(found)} for place, found in measured.forks.items()]
     rows = [
         {
@@ -254,6 +255,7 @@ def _output(parent: Parent, measured: Credit, results: Sequence[Any]) -> Output:
                 *("loss", "accuracy", "better"),
             )
         }
+        | {"backed": (each.decision, each.arm) in backed}
         for each in results
     ]
     found = {
@@ -276,7 +278,7 @@ def _output(parent: Parent, measured: Credit, results: Sequence[Any]) -> Output:
                     row["arm"],
                     _told(row["accuracy"]),
                     _told(row["loss"]),
-                    row["better"] or "undecided",
+                    (row["better"] or "undecided") if row["backed"] else "not backed",
                 )
                 for row in rows
             ],
@@ -293,7 +295,16 @@ def _output(parent: Parent, measured: Credit, results: Sequence[Any]) -> Output:
             "after the decision; 95% intervals, each by itself"
         )
 
-    return Output(found, tell)
+    unbacked = sum(not row["backed"] for row in rows)
+    note = (
+        ""
+        if not unbacked
+        else (
+            f"not backed: {counted(unbacked, 'row')} that the ledger's forks contradict; somebody "
+            "with the ledger's key has recorded what no training came to"
+        )
+    )
+    return Output(found, tell, found=bool(unbacked), note=note)
 
 
 def _told(interval: Mapping[str, float | None]) -> str:

@@ -21,9 +21,10 @@ from projections.projector import projected
 __all__ = ["contents_of"]
 
 _FAMILY = """
-SELECT s.run_id, r.parent_run, s.state, s.epochs_planned, s.policy_name, s.verdict,
-    s.accuracy_score, s.process_score, r.started_idx
-FROM run_summary AS s JOIN runs AS r USING (run_id) ORDER BY r.started_idx"""
+SELECT s.run_id, COALESCE(f.parent, r.parent_run) AS parent_run, f.epoch AS forked_after, s.state,
+    s.epochs_planned, s.policy_name, s.verdict, s.accuracy_score, s.process_score, r.started_idx
+FROM run_summary AS s JOIN runs AS r USING (run_id) LEFT JOIN forks AS f USING (run_id)
+ORDER BY r.started_idx"""
 _AUDITS = """
 SELECT a.audit_id, a.hard_fail, a.accuracy_score, a.process_score, a.signed, a.retrained,
     a.standing, a.scored_idx, s.complete

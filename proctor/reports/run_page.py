@@ -146,6 +146,7 @@ _FAMILY = [
     ("run", False),
     ("which", False),
     ("comes from", False),
+    ("forked after epoch", True),
     ("ended", False),
     ("policy", False),
     ("verdict", False),
@@ -282,8 +283,8 @@ def _reasons(summary: _Row, data: Mapping[str, Any]) -> Iterator[str]:
         )
         if summary["process_axis"] == "unexercised":
             yield (
-                "The process score says little here: too few rules fired and were answered to show "
-                "how good the decisions are."
+                "The process score says little here, for the reason that the judge gives: the run "
+                "did not show how good decisions are."
             )
     yield f"Evidence {level}"
 
@@ -424,6 +425,7 @@ def _relative(row: _Row, run: str) -> list[Any]:
         str(row["run_id"])[:8],
         "this run" if row["run_id"] == run else "",
         None if parent is None else str(parent)[:8],
+        row["forked_after"],
         row["state"],
         row["policy_name"],
         row["verdict"],

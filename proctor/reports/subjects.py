@@ -27,7 +27,7 @@ __all__ = ["KINDS", "MOST_ENTRIES", "Overview", "Subject"]
 KINDS = ("run", "campaign", "comparison", "line")  # in the order in which `latest` looks for one
 MOST_ENTRIES = 20_000  # that a report rests on
 _BEGINNINGS = {f"{kind}.started": kind for kind in KINDS[:3]} | {"line.opened": "line"}
-_EDGES = ("run.started", "run.provoked", "run.restart_scheduled", "run.ended")
+_EDGES = ("run.started", "run.forked", "run.provoked", "run.restart_scheduled", "run.ended")
 _CURVES = (*_EDGES, "run.epoch_measured", "run.rules_evaluated")
 _READ = {  # what has to be read of them
     *_BEGINNINGS,
@@ -38,6 +38,7 @@ _READ = {  # what has to be read of them
     "checkpoint.promoted",
     "comparison.run_allotted",
     "proposal.submitted",
+    "run.forked",
 }
 _Wanted = dict[UUID, Collection[str] | None]  # by stream: names of events, None for all
 
@@ -56,6 +57,7 @@ class Overview:
 
     subjects: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     parents: dict[str, str | None] = field(default_factory=dict)  # of runs
+    forks: dict[str, str] = field(default_factory=dict)  # the run that each goes on from
     labels: dict[str, str | None] = field(default_factory=dict)  # checkpoints of runs
     audits: dict[str, list[UUID]] = field(default_factory=dict)  # by run
     members: dict[str, list[str]] = field(default_factory=dict)  # runs of campaign or comparison
@@ -81,6 +83,8 @@ class Overview:
         if entry.name == "run.started":
             self.parents[stream] = body.get("parent_run")
             self.labels[stream] = body.get("checkpoint")
+        elif entry.name == "run.forked":
+            self.forks[stream] = str(body.get("parent"))
         elif entry.name == "audit.started":
             self.audits.setdefault(str(body.get("run")), []).append(entry.stream_id)
         elif entry.name in ("campaign.attempt_started", "comparison.run_allotted"):
@@ -109,12 +113,13 @@ class Overview:
     def family(self, run: str) -> list[str]:
         """Return the runs that a run descends from, nearest first, and those that go on from it."""
         found: list[str] = []
-        parent = self.parents.get(run)
-        while parent is not None and parent in self.parents and parent not in found:
+        parents = {**self.parents, **self.forks}
+        parent = parents.get(run)
+        while parent is not None and parent in parents and parent not in found:
             found.append(parent)
-            parent = self.parents[parent]
+            parent = parents[parent]
         reached = {run}
-        for each, its in self.parents.items():  # parents come before those who go on from them
+        for each, its in parents.items():  # parents come before those who go on from them
             if its in reached and each not in reached:
                 reached.add(each)
                 found.append(each)

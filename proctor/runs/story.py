@@ -54,7 +54,7 @@ _PARTS = {  # part of the story -> what its rows belong to, and the query for th
         "run",
         "SELECT w.rule, TRY_CAST(s.spec -> '$.offers' AS VARCHAR[]) AS offers "
         "FROM run_waived AS w JOIN run_starts AS s ON s.run_id = w.run_id "
-        "WHERE w.run_id = ? AND w.rule IS NOT NULL",
+        "WHERE w.run_id = ? AND w.rule IS NOT NULL ORDER BY w.rule",
     ),
     "decisions": (
         "run",

@@ -22,7 +22,7 @@ from aggregates.canonical import digest
 from aggregates.credit import CHOSEN, Credit, Ending, Interval, Place
 from aggregates.curation.corpus import Corpus
 from aggregates.decisions import Decision
-from aggregates.forks import Fork
+from aggregates.forks import Fork, Order
 from aggregates.improvement.line import Line
 from aggregates.playbook import DEFER, HYPERPARAMETER_CHANGE, NO_ACTION
 from aggregates.registry import REGISTRY
@@ -194,15 +194,20 @@ class Scene:
         author: str = "playbook",
         acts: bool = True,
         claimed: Sequence[float] | None = None,
+        level: float = 0.95,
+        named: Sequence[int] | None = None,
+        after: str = "nothing",
     ) -> dict[str, list[str]]:
         """Record a credit of the run's answer beside the opposite one; return the forks by arm.
 
         `gains` is what the recorded answer gains in accuracy, for each order of the examples;
-        `claimed`, what the credit's own words make of it.
+        `claimed`, `level`, `named` (the order of the forks that the credit names for each order)
+        and `after` are what the credit's own words make of it.
         """
         arm = "nothing" if acts else "decrease_lr"
-        credit = Credit.start(run, after="nothing", seeds=range(len(gains)), arms={1: [arm]})
+        credit = Credit.start(run, after=after, seeds=range(len(gains)), arms={1: [arm]})
         forks: dict[str, list[str]] = {CHOSEN: [], arm: []}
+        endings: dict[str, list[Ending]] = {name: [] for name in forks}
         known = self.runs[run]
         for seed, gain in enumerate(gains):
             for name, runs in forks.items():
@@ -215,6 +220,7 @@ class Scene:
                     group=known.group,
                     acts=acts == (name == CHOSEN),
                     forked=run,
+                    order=seed,
                     accuracy=0.5 + (gain if name == CHOSEN else 0.0),
                     wording=author if name == CHOSEN else "the alternative",
                 )
@@ -224,8 +230,11 @@ class Scene:
                     known, origins=frozenset({("data", DATA[0]), ("model", "given")}), parent=run
                 )
                 last = fork.history[-1]
-                ending = Ending(str(fork.id), 3, "completed", last.val_loss, 0.5, 1, 0)
-                credit.record_fork(Place(1, name, seed), ending)
+                came_to = (last.val_loss, 0.5 + (gain if name == CHOSEN else 0.0))
+                endings[name].append(Ending(str(fork.id), 3, "completed", *came_to, 1, 0))
+        for seed, source in enumerate(named or range(len(gains))):
+            for name, found in endings.items():
+                credit.record_fork(Place(1, name, seed), found[source])
         said = [answer_of(each, "anybody").to_dict() for each in (acts, not acts)]
         told = Interval(*[fmean(claimed or gains)] * 3)
         credit.measure(
@@ -234,7 +243,7 @@ class Scene:
             epoch=FIRES,
             chosen=said[0],
             other=said[1],
-            level=0.95,
+            level=level,
             loss=Interval(0.0, 0.0, 0.0),
             accuracy=told,
         )
@@ -432,6 +441,7 @@ def told_run(
     effect: bool = True,
     campaign: str | None = None,
     forked: str | None = None,
+    order: int = 0,
     accuracy: float | None = None,
     wording: str | None = None,
 ) -> Run:
@@ -444,13 +454,14 @@ def told_run(
         spec=SPEC,
         data={"dataset": "shapes", "fingerprints": {"train": data}, "sizes": {"validation": 2_000}},
         environment={"code_sha256": code},
-        policy={"name": author},
+        policy={"name": author, **({"then": {"name": "nothing"}} if forked else {})},
         parent_run=parent,
         campaign=campaign,
         checkpoint=checkpoint,
     )
     if forked is not None:
-        run.fork(Fork(forked, FIRES, "d" * 64, "e" * 64, ()).to_dict())
+        orders = (Order(FIRES, order),) if order else ()
+        run.fork(Fork(forked, FIRES, "d" * 64, "e" * 64, orders).to_dict())
     for epoch in range(3):
         seen = measured(epoch, diverged=epoch == FIRES)
         seen["train"]["accuracy"] += group / 1_000

@@ -4,10 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from curation_histories import DATA, Scene, request_of
 
+from aggregates.credit import CHOSEN, Credit, Ending, Place
 from judge.curation.query import Query
 from judge.curation.recall import recall
 from judge.errors import CurationError
@@ -77,6 +79,40 @@ def test_pair_is_drawn_where_judged_forks_show_which_answer_is_better(
         assert each["chosen"] != each["rejected"]
     forks = {fork for name in ("chosen", "nothing") for fork in kept[name]}
     assert set(drawn[names["kept"]].member.measured) == forks
+
+
+FORGED: dict[str, dict[str, Any]] = {
+    "none": {},
+    "means that the forks do not have": {"claimed": [0.4, 0.4, 0.4]},
+    "a level at which everything is certain": {"level": 0.01},
+    "one fork for two orders": {"named": [0, 1, 0]},
+    "forks under other orders": {"named": [1, 0, 2]},
+    "another policy afterwards": {"after": "playbook"},
+}
+
+
+def test_credit_that_its_forks_contradict_is_not_backed_and_makes_no_pair(tmp_path: Path) -> None:
+    history = Scene(tmp_path)
+    for origin in (("data", DATA[0]), ("model", "playbook"), ("model", "given")):
+        history.admit(*origin)
+    for group, told in enumerate(FORGED.values()):
+        run = history.run(history.line.active, group=group)
+        forks = history.credit(run, CLEAR, **told)
+        for each in (run, *(fork for arm in forks.values() for fork in arm)):
+            history.audit(each, exercised=False)
+    invented = Credit.start(run, after="nothing", seeds=[0, 1], arms={2: ["nothing"]})
+    for seed in (0, 1):
+        for arm, accuracy in ((CHOSEN, 0.9), ("nothing", 0.1)):
+            ending = Ending(str(UUID(int=seed)), 3, "completed", 1.0, accuracy, 1, 0)
+            invented.record_fork(Place(2, arm, seed), ending)
+    history.log.save(invented)
+    tables = history.tables()
+    backed = tables.ask("SELECT backed FROM decision_credit ORDER BY credit_id")
+    assert sum(row["backed"] for row in backed) == 1
+    assert len(backed) == len(FORGED)
+    told_forks = tables.ask("SELECT backed FROM credit_evidence WHERE decision = 2")
+    assert [row["backed"] for row in told_forks] == [False] * 4
+    assert len(history.draw(MEASURED).examples) == 1
 
 
 @pytest.mark.slow

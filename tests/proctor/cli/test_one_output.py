@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/calibrated_1"
 WITHOUT_JSON = {
     "notary": "serves until it is stopped",
+    "serve": "serves until it is stopped",
     "witness serve": "serves until it is stopped",
 }
 READING = (  # commands that need nothing but a ledger with a run
