@@ -77,7 +77,8 @@ def compare(
 
 def _configure(task: Path | None, file: Path | None, settings: list[str]) -> AnyTraining:
     if task is None:
-        return read_config(file, ["threads=1", *settings])
+        told = any(setting.startswith("threads=") for setting in settings)
+        return read_config(file, settings if told else ["threads=1", *settings])
     from proctor.runs.tasks import configure_task, read_task_file  # noqa: PLC0415 - loads torch
 
     return configure_task(read_task_file(task), settings)

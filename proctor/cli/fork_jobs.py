@@ -16,7 +16,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.terminal import console, print_table
 from proctor.runs.forks import Parent, find_origin, given, read_parent, recorded, train_fork
-from proctor.runs.policies import MIXED, OPENAI, PolicyChoice, make_policies
+from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice, make_policies
 from proctor.runs.progress import watching
 
 RECORDED = "recorded"  # the policy that decides as the run's record says
@@ -36,11 +36,15 @@ def fork(
 ) -> Output:
     """Train forks of a run and tell what they came to."""
     parent = read_parent(home, name)
+    names = (*policies, *((then,) if decisions else ()))
+    asking = {OPENAI, MIXED, HUMAN}  # those that take settings
+    if sets and asking.isdisjoint(names):
+        raise ProctorError(f"{' and '.join(names)}: no such policy takes settings; leave out --set")
     chosen = {
         policy: None
         if policy == RECORDED
-        else PolicyChoice.read(policy, sets if policy in (OPENAI, MIXED) else ())
-        for policy in (*policies, *((then,) if decisions else ()))
+        else PolicyChoice.read(policy, sets if policy in asking else ())
+        for policy in names
     }
     said = {path: read_decisions(path, parent, epoch) for path in decisions}
     for choice in filter(None, chosen.values()):

@@ -84,6 +84,7 @@ def test_what_a_fork_repeats_is_no_training_data_of_its_own(home: Path, forks: A
         (["fork"], "--at EPOCH is missing"),
         (["fork", "--at", "4"], "has the epochs 0 to 3, not epoch 4"),
         (["fork", "--at", "1", "--policy", "nobody"], "unknown policy 'nobody'"),
+        (["fork", "--at", "1", "--policy", "nothing", "--set", "lr=9"], "leave out --set"),
         (["fork", "--at", "1", "--decision", "other.json"], "R7 did not fire in epoch 1"),
         (["fork", "--at", "1", "--decision", "odd.json"], "odd.json"),
         (["credit", "--decision", "99"], "has no decision 99"),
