@@ -5,7 +5,7 @@ Trust: the tables are built in memory from the entries that are given; what thos
 I/O: none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from proctor.output.terminal import as_records, plain
 from proctor.reports.subjects import Subject
 from projections.projector import projected
 
-__all__ = ["contents_of"]
+__all__ = ["contents_of", "rows_about"]
 
 _FAMILY = """
 SELECT s.run_id, COALESCE(f.parent, r.parent_run) AS parent_run, f.epoch AS forked_after, s.state,
@@ -33,10 +33,14 @@ LEFT JOIN audit_strengths AS s ON s.audit_id = a.audit_id AND s.idx = a.scored_i
 WHERE a.run_id = $id ORDER BY a.scored_idx"""
 _VIOLATIONS = (
     "SELECT run_id, kind, rule, epoch, decision, emitter, detail, told, cause "
-    "FROM violation_causes {} ORDER BY run_id, place"
+    "FROM violation_causes WHERE run_id {} ORDER BY run_id, place"
 )
+_CALLS = "SELECT * FROM call_summary WHERE run_id {} ORDER BY run_id"
+_ATTEMPTS = "IN (SELECT run_id FROM attempts WHERE campaign_id = $id)"
+_CELLS = "IN (SELECT run_id FROM comparison_runs WHERE comparison_id = $id)"
 
-# What a report shows -> the query; $id is the subject. A row of the first is what it is about.
+# What a report shows -> the query; $id is the subject. A row of the first is what it is about. The
+# tables may have other subjects, too, except for _FAMILY.
 _QUERIES: Mapping[str, Mapping[str, str]] = {
     "run": {
         "summary": "SELECT * FROM run_summary WHERE run_id = $id",
@@ -58,7 +62,7 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "verdict": "SELECT * FROM audits WHERE run_id = $id AND standing",
         "steps": "SELECT t.step, t.name, t.status, t.summary, t.idx FROM audit_steps AS t "
         "JOIN audits AS a USING (audit_id) WHERE a.run_id = $id AND a.standing ORDER BY t.step",
-        "violations": _VIOLATIONS.format("WHERE run_id = $id"),
+        "violations": _VIOLATIONS.format("= $id"),
         "family": _FAMILY,
         "calls": "SELECT * FROM call_summary WHERE run_id = $id",
         "stages": "SELECT * EXCLUDE (subject, kind) FROM stage_use WHERE subject = $id "
@@ -71,12 +75,12 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "epochs": "SELECT e.run_id, a.number, e.epoch, e.val_loss, e.val_accuracy FROM epochs AS e "
         "JOIN campaign_progress AS a USING (run_id) WHERE a.campaign_id = $id AND NOT a.abandoned "
         "ORDER BY a.number, e.epoch",
-        "violations": _VIOLATIONS.format(""),
+        "violations": _VIOLATIONS.format(_ATTEMPTS),
         "feedback": "SELECT number, idx, feedback FROM feedback WHERE campaign_id = $id "
         "ORDER BY number",
         "advice": "SELECT number, version, advice FROM campaign_advice WHERE campaign_id = $id "
         "ORDER BY number",
-        "calls": "SELECT * FROM call_summary ORDER BY run_id",
+        "calls": _CALLS.format(_ATTEMPTS),
     },
     "comparison": {
         "comparison": "SELECT s.*, e.idx AS ended_idx FROM comparison_starts AS s "
@@ -89,8 +93,8 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "AVG(process_score) AS process_score, "
         "COUNT(problem) AS failed FROM comparison_cells WHERE comparison_id = $id "
         "GROUP BY ALL ORDER BY condition, policy",
-        "violations": _VIOLATIONS.format(""),
-        "calls": "SELECT * FROM call_summary ORDER BY run_id",
+        "violations": _VIOLATIONS.format(_CELLS),
+        "calls": _CALLS.format(_CELLS),
     },
     "line": {
         "line": "SELECT * FROM line_starts WHERE line_id = $id",
@@ -119,7 +123,9 @@ _QUERIES: Mapping[str, Mapping[str, str]] = {
         "e.reason FROM bisections AS b LEFT JOIN bisection_ends AS e USING (bisection_id) "
         "WHERE b.line_id = $id ORDER BY b.idx",
         "runs": "SELECT run_id, checkpoint, idx, tainted, taint_reasons, eligible, why_not "
-        "FROM run_standing ORDER BY idx",
+        "FROM run_standing WHERE run_id IN (SELECT l.run_id FROM run_lineage AS l "
+        "JOIN runs AS r ON r.run_id = l.ancestor JOIN checkpoint_starts AS c "
+        "ON c.checkpoint_id = r.checkpoint WHERE c.line_id = $id) ORDER BY idx",
     },
 }
 _INDEXES = ("idx", "_idx")  # columns end so that hold the index of an entry
@@ -131,10 +137,7 @@ def contents_of(entries: Sequence[VerifiedEntry], subject: Subject) -> dict[str,
     numbered = [replace(entry, index=place) for place, entry in enumerate(entries)]
     with closing(projected(numbered, quarantine=True)) as tables:
         tables.execute("SET threads = 1")  # sums of floats depend on their order
-        found = {
-            name: _rows(tables, sql, subject, entries)
-            for name, sql in _QUERIES[subject.kind].items()
-        }
+        found = rows_about(subject, lambda sql: _rows(tables, sql, subject, entries))
         unreadable = [
             entries[place].index
             for (place,) in tables.execute("SELECT idx FROM unreadable").fetchall()
@@ -144,6 +147,13 @@ def contents_of(entries: Sequence[VerifiedEntry], subject: Subject) -> dict[str,
         raise ProctorError(f"{subject.kind} {subject.id} cannot be shown: its start cannot be read")
     told: dict[str, Any] = plain(found)
     return {**told, "unreadable": unreadable}
+
+
+def rows_about(
+    subject: Subject, ask: Callable[[str], list[dict[str, Any]]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows that a page about a subject shows; `ask` answers a query, `$id` in it."""
+    return {name: ask(sql) for name, sql in _QUERIES[subject.kind].items()}
 
 
 def _rows(

@@ -11,7 +11,7 @@ from proctor.output.terminal import counted
 from proctor.pages import charts
 from proctor.pages.charts import Chart
 from proctor.pages.rendering import number, spoken
-from proctor.reports.values import indented, object_of, share, tile
+from proctor.reports.values import RunName, indented, object_of, share, short, tile
 
 __all__ = [
     "campaign_charts",
@@ -47,14 +47,14 @@ def _note(text: str, state: str = "") -> Any:
     return {"kind": "note", "text": text, "state": state}
 
 
-def _short(value: Any) -> Any:
-    return None if value is None else str(value)[:8]
+def _run(row: _Row) -> RunName | None:
+    return None if row["run_id"] is None else RunName(str(row["run_id"]))
 
 
 def _violations(data: _Data) -> tuple[str, str, str, list[Any]]:
     rows = [
         [
-            _short(row["run_id"]),
+            _run(row),
             spoken(row["kind"]),
             row["rule"],
             row["epoch"],
@@ -76,7 +76,7 @@ def _violations(data: _Data) -> tuple[str, str, str, list[Any]]:
 def _cost(data: _Data) -> tuple[str, str, str, list[Any]]:
     rows = [
         [
-            _short(row["run_id"]),
+            _run(row),
             row["model"],
             row["calls"],
             row["prompt_tokens"],
@@ -124,7 +124,7 @@ def campaign_values(data: _Data) -> dict[str, Any]:
     columns += [("verdict", False), ("accuracy score", True), ("process score", True)]
     columns += [("validation accuracy", True), ("violations", True), ("decisions", True)]
     rows = [
-        [row["number"], _short(row["run_id"]), row["state"]]
+        [row["number"], _run(row), row["state"]]
         + [row["place"], "abandoned" if row["abandoned"] else row["verdict"]]
         + [row[each] for each in ("accuracy_score", "process_score", "validation_accuracy")]
         + [row["violations"], row["decisions"]]
@@ -157,7 +157,7 @@ def campaign_values(data: _Data) -> dict[str, Any]:
                 "Best attempt",
                 str(best["number"]) if best else "none",
                 "good" if best else "warn",
-                f"run {_short(best['run_id'])}" if best else "no ranking yet",
+                f"run {short(best['run_id'])}" if best else "no ranking yet",
             ),
             tile(
                 "Its validation accuracy",
@@ -261,7 +261,7 @@ def comparison_values(data: _Data) -> dict[str, Any]:
             row["condition"],
             row["policy"],
             row["seed"],
-            _short(row["run_id"]),
+            _run(row),
             row["state"],
             row["test_accuracy"],
             row["process_score"],
@@ -446,8 +446,8 @@ def _checkpoints(data: _Data) -> Any:
     rows = [
         [
             row["place"],
-            _short(row["checkpoint_id"]),
-            _short(row["commit"]),
+            short(row["checkpoint_id"]),
+            short(row["commit"]),
             row["origin"],
             "rolled back" if row["rolled_back"] else "active" if row["active"] else "earlier",
             row["runs"],
@@ -464,7 +464,7 @@ def _proposals(data: _Data) -> Iterator[Any]:
     columns += [("why proposed", False), ("verdict", False), ("why it ended so", False)]
     rows = [
         [
-            _short(row["proposal_id"]),
+            short(row["proposal_id"]),
             spoken(row["status"]),
             row["tier"],
             row["proposer"],
@@ -481,7 +481,7 @@ def _proposals(data: _Data) -> Iterator[Any]:
         if reasons:
             yield {
                 "kind": "text",
-                "title": f"Evidence of the verdict on {_short(row['proposal_id'])}: "
+                "title": f"Evidence of the verdict on {short(row['proposal_id'])}: "
                 f"{row['verdict']}",
                 "text": "\n".join(map(str, reasons))
                 + f"\n\nbetter: {row['improvements']}\nworse: {row['regressions']}"
@@ -514,7 +514,7 @@ def _alarms(data: _Data) -> Iterator[Any]:
         state = "bad" if row["open"] else ""
         yield _note(f"Alarm {row['number']}, {row['kind']}: {row['detail']}; {answer}", state)
     for row in data["bisections"]:
-        culprit = _short(row["culprit"]) or "not found"
+        culprit = short(row["culprit"]) or "not found"
         yield _note(
             f"Search for what made the line worse: culprit {culprit}. {row['reason'] or ''}"
         )
@@ -536,7 +536,7 @@ def _taints(tainted: Sequence[_Row]) -> list[Any]:
         return []
     columns = [("run", False), ("checkpoint", False), ("why", False)]
     rows = [
-        [_short(row["run_id"]), _short(row["checkpoint"]), "; ".join(row["taint_reasons"] or ())]
+        [_run(row), short(row["checkpoint"]), "; ".join(row["taint_reasons"] or ())]
         for row in tainted
     ]
     return [_table("Tainted runs", columns, rows)]

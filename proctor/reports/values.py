@@ -3,7 +3,25 @@
 import json
 from typing import Any
 
-__all__ = ["duration", "indented", "object_of", "share", "tile"]
+__all__ = ["RunName", "duration", "indented", "object_of", "share", "short", "tile"]
+
+
+class RunName(str):
+    """The beginning of a run's id, with the whole for pages that can link to it."""
+
+    __slots__ = ("run",)
+    run: str
+
+    def __new__(cls, run: str) -> "RunName":
+        """Return the first eight characters."""
+        made = super().__new__(cls, run[:8])
+        made.run = run
+        return made
+
+
+def short(value: Any) -> str | None:
+    """Return the first characters of an id."""
+    return None if value is None else str(value)[:8]
 
 
 def tile(title: str, value: str, kind: str, text: str) -> dict[str, str]:
