@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from proctor.output.terminal import visible
 
-__all__ = ["CURVES", "Curve", "curves", "rules", "spark"]
+__all__ = ["CURVES", "Curve", "Frame", "curves", "figure", "rules", "spark", "start", "ticks"]
 
 CURVES = 8  # that can be told apart
 _CURVES = {"wide": 620, "narrow": 360}  # two beside each other in a wide window
@@ -26,6 +26,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 24, 34
 _HEIGHT = 260
 _MOST_POINTS = 400  # of a curve; more could not be seen
 _MOST_COLUMNS = 200  # of the rules
+_FEW = 30  # places, whose points are also dots
 _ROW = 22
 _DIGIT = 8
 _SPARK = (96, 22)
@@ -65,16 +66,19 @@ def curves(
     fired: Collection[int] = (),
     done: Mapping[int, str] | None = None,
     logarithmic: bool = False,
+    over: str = "epoch",
+    limit: tuple[float, str] | None = None,
 ) -> Markup:
-    """Return a figure with curves over epochs.
+    """Return a figure with curves over epochs, or over something else that is counted.
 
     `fired` are epochs in which a rule fired; `done` are those behind which a decision was carried
-    out, with its number.
+    out, with its number. `limit` is a value to compare with, and what it is.
     """
     done = done or {}
     drawn = drawn[:CURVES]
-    values = [y for curve in drawn for _, y in curve.finite]
-    last = max((x for curve in drawn for x, _ in curve.points), default=0)
+    values = [y for curve in drawn for _, y in curve.finite] + ([limit[0]] if limit else [])
+    places = {x for curve in drawn for x, _ in curve.points}
+    first, last = min(places, default=0), max(places, default=0)
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     logarithmic = logarithmic and low > 0 and high / low > 100
     notes = []
@@ -82,14 +86,22 @@ def curves(
         notes.append("✕ not a finite number")
     if logarithmic:
         notes.append("logarithmic scale")
-    text = f"{title} over {last + 1:.0f} epochs. " + " ".join(map(_course, drawn))
+    if limit:
+        notes.append(f"the dashed line is {limit[1]}")
+    count = int(last - first) + 1
+    text = f"{title} over {count} {over}{'' if count == 1 else 's'}. " + " ".join(
+        map(_course, drawn)
+    )
     if fired:
         text += f" Rules fired in {len(fired)} epochs."
-    parts = [_figure_start(name, title, "; ".join(notes)), _legend(drawn)]
+    parts = [figure(name, title, "; ".join(notes)), _legend(title, drawn)]
     for kind, width in _CURVES.items():
-        frame = _Frame(width, _HEIGHT, last, low, high, logarithmic=logarithmic)
-        parts.append(_start(kind, width, _HEIGHT, text))
-        parts += frame.axes()
+        frame = Frame(width, _HEIGHT, last, low, high, logarithmic=logarithmic, first=first)
+        parts.append(start(kind, width, _HEIGHT, text))
+        parts += frame.axes(over)
+        if limit:
+            y = frame.y(limit[0])
+            parts.append(f'<path class="done" d="M{_LEFT} {y:.1f}H{width - _RIGHT}"/>')
         free = 0.0  # where the next number does not touch the one before
         for epoch, number in sorted(done.items()):
             x = frame.x(epoch)
@@ -105,6 +117,9 @@ def curves(
         for place, curve in enumerate(drawn):
             path = _path(frame, _thinned(curve.finite))
             parts.append(f'<path class="curve c{place}" d="{path}"/>')
+            if last - first < _FEW:
+                dots = "".join(f"M{frame.x(x):.1f} {frame.y(y):.1f}h0" for x, y in curve.finite)
+                parts.append(f'<path class="dot c{place}" d="{dots}"/>')
             parts += [
                 f'<path class="fired cross" d="M{x - 3:.1f} {_HEIGHT - _BOTTOM - 9}l6 6m0-6l-6 6"/>'
                 for x in map(frame.x, curve.broken()[:_MOST_POINTS])
@@ -137,17 +152,17 @@ def rules(cells: Iterable[Mapping[str, Any]], order: Sequence[str]) -> Markup:
     if together > 1:
         note += f"; a column is {together} epochs"
     height = len(order) * _ROW + _BOTTOM + 4
-    parts = [_figure_start("rules", "Rules that fired", note)]
+    parts = [figure("rules", "Rules that fired", note)]
     keys = [
         f'<span><i class="s-{state}">{_STATES[state][0]}</i> {_STATES[state][1]}</span>'
         for state in used
     ]
     parts.append(f'<p class="keys">{"".join(keys) or "No rule fired."}</p>')
     for kind, width in _RULES.items():
-        frame = _Frame(width, height, last // together, 0, 1, logarithmic=False)
+        frame = Frame(width, height, last // together, 0, 1, logarithmic=False)
         frame.columns = last // together + 1
         room = (width - _LEFT - _RIGHT) / frame.columns
-        parts.append(_start(kind, width, height, text))
+        parts.append(start(kind, width, height, text))
         for place, rule in enumerate(order):
             y = 4 + place * _ROW
             parts.append(
@@ -197,13 +212,22 @@ def spark(values: Sequence[float | None]) -> Markup:
     )
 
 
-class _Frame:
+class Frame:
     """The place of values in a drawing."""
 
     def __init__(
-        self, width: int, height: int, last: float, low: float, high: float, *, logarithmic: bool
+        self,
+        width: int,
+        height: int,
+        last: float,
+        low: float,
+        high: float,
+        *,
+        logarithmic: bool = False,
+        first: float = 0,
     ) -> None:
-        self.width, self.height, self.last = width, height, max(last, 1)
+        self.width, self.height, self.first = width, height, first
+        self.last = max(last, first + 1)
         self.columns = 0  # a value is in the middle of its column, if there are any
         self.logarithmic = logarithmic
         if logarithmic:
@@ -214,48 +238,52 @@ class _Frame:
         self.low, self.high = low - room, high + room
 
     def x(self, value: float) -> float:
-        part = (value + 0.5) / self.columns if self.columns else value / self.last
+        """Return where a counted value is."""
+        part = (value - self.first) / (self.last - self.first)
+        if self.columns:
+            part = (value + 0.5) / self.columns
         return _LEFT + (self.width - _LEFT - _RIGHT) * part
 
     def y(self, value: float) -> float:
+        """Return where a measured value is."""
         if self.logarithmic:
             value = math.log10(value)
         part = (value - self.low) / (self.high - self.low)
         return self.height - _BOTTOM - (self.height - _BOTTOM - _TOP) * part
 
-    def axes(self) -> list[str]:
+    def axes(self, over: str) -> list[str]:
         """Return the lines and numbers of both axes."""
         parts = []
         if self.logarithmic:
             ends = range(math.ceil(self.low), math.floor(self.high) + 1)
-            ticks = [10.0**power for power in ends] or [10 ** ((self.low + self.high) / 2)]
-            ticks = ticks[:: math.ceil(len(ticks) / 6)]
+            marked = [10.0**power for power in ends] or [10 ** ((self.low + self.high) / 2)]
+            marked = marked[:: math.ceil(len(marked) / 6)]
         else:
-            ticks = list(_ticks(self.low, self.high, 5))
-        for value in ticks:
+            marked = list(ticks(self.low, self.high, 5))
+        for value in marked:
             y = self.y(value)
             parts.append(
                 f'<path class="grid" d="M{_LEFT} {y:.1f}H{self.width - _RIGHT}"/>'
                 f'<text class="name" x="{_LEFT - 6}" y="{y + 4:.1f}">{value:.4g}</text>'
             )
-        return parts + self.epochs(self.height)
+        return parts + self.epochs(self.height, over=over)
 
-    def epochs(self, height: int, *, factor: int = 1) -> list[str]:
-        """Return the numbers of the epochs, and what they are."""
+    def epochs(self, height: int, *, factor: int = 1, over: str = "epoch") -> list[str]:
+        """Return the numbers of the epochs, or of what else is counted, and what they are."""
         parts = []
         most = 10 if self.width > 500 else 5
         base = height - _BOTTOM + 4
-        for value in _ticks(0, self.last, most, whole=True):
+        for value in ticks(self.first, self.last, most, whole=True):
             parts.append(
                 f'<text class="tick" x="{self.x(value):.1f}" y="{base + 12}">'
                 f"{value * factor:.0f}</text>"
             )
         middle = _LEFT + (self.width - _LEFT - _RIGHT) / 2
-        parts.append(f'<text class="tick" x="{middle:.0f}" y="{base + 27}">epoch</text>')
+        parts.append(f'<text class="tick" x="{middle:.0f}" y="{base + 27}">{escape(over)}</text>')
         return parts
 
 
-def _ticks(low: float, high: float, most: int, *, whole: bool = False) -> Iterable[float]:
+def ticks(low: float, high: float, most: int, *, whole: bool = False) -> Iterable[float]:
     """Yield round numbers between two."""
     raw = (high - low) / most
     power = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
@@ -268,7 +296,7 @@ def _ticks(low: float, high: float, most: int, *, whole: bool = False) -> Iterab
             yield number * step
 
 
-def _path(frame: _Frame, points: Sequence[tuple[float, float]]) -> str:
+def _path(frame: Frame, points: Sequence[tuple[float, float]]) -> str:
     if len(points) == 1:  # a dot
         return f"M{frame.x(points[0][0]) - 2:.1f} {frame.y(points[0][1]):.1f}h4"
     return "M" + "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in points) if points else ""
@@ -297,14 +325,17 @@ def _course(curve: Curve) -> str:
     )
 
 
-def _figure_start(name: str, title: str, note: str) -> str:
+def figure(name: str, title: str, note: str) -> str:
+    """Return the beginning of a figure."""
     return (
         f'<figure id="chart-{escape(name)}" class="live"><figcaption><b>{escape(title)}.</b> '
         f"{escape(note)}{'.' if note else ''}</figcaption>"
     )
 
 
-def _legend(drawn: Sequence[Curve]) -> str:
+def _legend(title: str, drawn: Sequence[Curve]) -> str:
+    if [curve.label.lower() for curve in drawn] == [title.lower()]:
+        return ""
     keys = [
         f'<span><svg class="key" width="28" height="10" aria-hidden="true">'
         f'<path class="curve c{place}" d="M0 5h28"/></svg> {escape(visible(curve.label))}</span>'
@@ -313,7 +344,8 @@ def _legend(drawn: Sequence[Curve]) -> str:
     return f'<p class="keys">{"".join(keys)}</p>'
 
 
-def _start(kind: str, width: int, height: int, text: str) -> str:
+def start(kind: str, width: int, height: int, text: str) -> str:
+    """Return the beginning of a drawing; `text` says what it shows."""
     return (
         f'<svg class="{kind}" role="img" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" aria-label="{escape(text)}">'

@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 
 from aggregates.rules import PRECEDENCE
 from proctor.output.terminal import visible
+from proctor.pages.plots import Chain, Dots, Lines, Plot
 
 __all__ = [
     "COLOURS",
@@ -96,6 +97,7 @@ class Chart:
     caption: str  # below the title
     text: str  # what it shows, for those who do not see it
     specify: Callable[[int], dict[str, Any]] = field(compare=False)
+    plot: Plot | None = field(default=None, compare=False)  # of those that the live view draws
 
     def drawn(self, *, half: bool = False) -> Markup:
         """Return the two drawings of a page; `half` for a place beside another chart."""
@@ -290,7 +292,19 @@ def curves(
         f"{'; '.join(notes)}." if notes else "",
         f"{title}, by {over}, {ends[0]} to {ends[1]}. {' '.join(told)}",
         specify,
+        Lines(
+            [
+                (label, [(r[over], _value(r[column])) for r in rows])
+                for column, label in series.items()
+            ],
+            over,
+            limit,
+        ),
     )
+
+
+def _value(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float | str) else None  # "NaN" is text in JSON
 
 
 def _course(label: str, points: Sequence[Mapping[str, Any]]) -> str:
@@ -590,6 +604,13 @@ def attempt_curves(rows: Sequence[Mapping[str, Any]]) -> Chart:
         f"Validation accuracy of {len(attempts)} attempts over {last + 1} epochs."
         + (f" The best is {max(best)[0]:.4g}, in attempt {max(best)[1]}." if best else ""),
         specify,
+        Lines(
+            [
+                (f"attempt {n}", [(p["x"], p["value"]) for p in points if p["attempt"] == n])
+                for n in attempts
+            ],
+            "epoch",
+        ),
     )
 
 
@@ -665,6 +686,7 @@ def strip(
         caption,
         f"{title}. Means: {said}." if said else f"{title}. No values.",
         specify,
+        Dots(labels, [(point["label"], point["value"]) for point in points], unit),
     )
 
 
@@ -766,6 +788,7 @@ def lineage(
         + ", ".join(f"{sum(n['state'] == s for n in nodes)} {s}" for s in states)
         + f". {sum(refused.values())} proposals were not promoted.",
         specify,
+        Chain(nodes, edges),
     )
 
 
