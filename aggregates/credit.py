@@ -7,7 +7,7 @@ I/O: none.  Units: losses in nats, accuracies from 0 to 1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
@@ -93,15 +93,7 @@ class Credit(Aggregate):
 
         def apply(self, aggregate: "Credit") -> None:
             """Keep what it came to."""
-            ending = Ending(
-                self.run,
-                self.epochs,
-                self.end_reason,
-                self.val_loss,
-                self.val_accuracy,
-                self.obligations,
-                self.violations,
-            )
+            ending = Ending(**{each.name: getattr(self, each.name) for each in fields(Ending)})
             aggregate.forks[Place(self.decision, self.arm, self.seed)] = ending
 
     class Measured(Aggregate.Event):

@@ -221,21 +221,7 @@ def rebuild(
     Every value on the way is compared with the record: raises JudgeError where one differs, where
     there is no such epoch, or where a snapshot is missing or was changed.
     """
-    started = events[0] if events else None
-    if type(started) is not Run.Started:
-        raise JudgeError("not the events of a run: the first event is not run.started")
-    which = f"run {started.originator_id}"
-    if "task" in started.config or "level" in started.config:
-        kind = "a task's" if "task" in started.config else "a watched loop's"
-        raise JudgeError(
-            f"{which} is {kind}: only the state of a run of the built-in model can be rebuilt; "
-            "train one with `proctor run`"
-        )
-    last = max((each.epoch for each in events if type(each) is Run.RulesEvaluated), default=-1)
-    if not 0 <= epoch <= last:
-        ended = events[-1].reason if type(events[-1]) is Run.Ended else "open"
-        there = f"the epochs 0 to {last}" if last >= 0 else "no measured epoch"
-        raise JudgeError(f"{which} ({ended}) has {there}, not epoch {epoch}: choose one of these")
+    which = verify_epoch(events, epoch)
     saved = {e.epoch: e.sha256 for e in events if type(e) is Run.SnapshotSaved}
     since = max((at for at in saved if at <= epoch), default=None) if blobs is not None else None
     start = None
@@ -275,6 +261,26 @@ def rebuild(
         )
     trained = epoch + 1 if since is None else epoch - since
     return Rebuilt(epoch, found[0], sha256, since, trained, again.values)
+
+
+def verify_epoch(events: Sequence[Any], epoch: int) -> str:
+    """Return the name of a run that has this epoch; raises JudgeError for any other."""
+    started = events[0] if events else None
+    if type(started) is not Run.Started:
+        raise JudgeError("not the events of a run: the first event is not run.started")
+    which = f"run {started.originator_id}"
+    if "task" in started.config or "level" in started.config:
+        kind = "a task's" if "task" in started.config else "a watched loop's"
+        raise JudgeError(
+            f"{which} is {kind}: only the state of a run of the built-in model can be rebuilt; "
+            "train one with `proctor run`"
+        )
+    last = max((each.epoch for each in events if type(each) is Run.RulesEvaluated), default=-1)
+    if not 0 <= epoch <= last:
+        ended = events[-1].reason if type(events[-1]) is Run.Ended else "open"
+        there = f"the epochs 0 to {last}" if last >= 0 else "no measured epoch"
+        raise JudgeError(f"{which} ({ended}) has {there}, not epoch {epoch}: choose one of these")
+    return which
 
 
 def _snapshot(blobs: Blobs, sha256: str, epoch: int) -> bytes:

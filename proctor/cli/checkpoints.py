@@ -28,20 +28,20 @@ app = CommandGroup(
 )
 
 _SHORT = 12  # characters of an id
-_LISTED = """
+LISTED = """
     SELECT s.*, m.production_runs, m.production_good, m.production_alarm
     FROM checkpoint_standing AS s JOIN checkpoint_metrics AS m USING (line_id, checkpoint_id)
     ORDER BY s.line_id, s.idx"""
-_METRICS = """
+METRICS = """
     SELECT * EXCLUDE (line_id, checkpoint_id, idx, place, rolled_back)
     FROM checkpoint_metrics WHERE line_id = ? AND checkpoint_id = ?"""
-_RUNS = """
+RUNS = """
     SELECT run_id, idx, eligible, why_not, label_active, tainted, tainted_idx, taint_reasons
     FROM run_standing WHERE checkpoint = ? ORDER BY idx"""
-_PROPOSALS = """
+PROPOSALS = """
     SELECT p.* FROM proposal_standing AS p
     JOIN checkpoint_proposals AS c USING (proposal_id) WHERE c.checkpoint_id = ? ORDER BY p.idx"""
-_USES = """
+USES = """
     SELECT u.* FROM tainted_uses AS u
     JOIN run_standing AS s USING (run_id) WHERE s.checkpoint = ? ORDER BY u.idx, u.what"""
 
@@ -56,7 +56,7 @@ CheckpointArgument = Annotated[
 @app.command("list", long=True)
 def list_(home: Home, as_of: AsOfOption = None) -> Output:
     """List checkpoints with the runs made under each."""
-    found = _ask(open_session(home, as_of=as_of), _LISTED)
+    found = _ask(open_session(home, as_of=as_of), LISTED)
 
     def tell() -> None:
         columns = ("checkpoint", "line", "place", "origin", "commit", "state", "runs", "eligible")
@@ -73,16 +73,16 @@ def show(
 ) -> Output:
     """Show a checkpoint: its measures, its proposals, its runs, and uses of tainted runs."""
     session = open_session(home, as_of=as_of)
-    listed = {each["checkpoint_id"]: each for each in _ask(session, _LISTED)}
+    listed = {each["checkpoint_id"]: each for each in _ask(session, LISTED)}
     commits = {each: row["commit"] for each, row in listed.items()}
     active = [each for each, row in listed.items() if row["active"]]
     name = find_checkpoint(commits, active, checkpoint)
     found = listed[name]
-    (measured,) = _ask(session, _METRICS, found["line_id"], name)
+    (measured,) = _ask(session, METRICS, found["line_id"], name)
     parts = {
-        "proposals": _ask(session, _PROPOSALS, name),
-        "runs": _ask(session, _RUNS, name),
-        "uses": _ask(session, _USES, name),
+        "proposals": _ask(session, PROPOSALS, name),
+        "runs": _ask(session, RUNS, name),
+        "uses": _ask(session, USES, name),
     }
 
     def tell() -> None:

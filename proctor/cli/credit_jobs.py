@@ -55,7 +55,7 @@ def credit(
     parent = read_parent(home, name)
     questions = find_questions(parent, numbers, against)
     choice = PolicyChoice.read(then, ())
-    if choice.records_calls:
+    if choice.records_calls or then.startswith("exec:"):
         raise ProctorError(
             f"--then {then}: choose a policy that asks nobody, as nothing or playbook"
         )

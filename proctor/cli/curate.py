@@ -281,7 +281,9 @@ def verify(
 def why(home: Home, run: RunArgument = "latest") -> Output:
     """Say whether a run is training data, only a failure, or excluded; exit code 1 unless data."""
     with _opened(home, None) as tables:
-        rows = tables.ask("SELECT run_id FROM run_starts ORDER BY idx")
+        rows = tables.ask(
+            "SELECT run_id FROM run_starts ORDER BY run_id NOT IN (SELECT run_id FROM forks), idx"
+        )
         ids = [UUID(row["run_id"]) for row in rows]
         chosen = str(find_run(ids, run))
         standing = tables.ask("SELECT * FROM curated_runs WHERE run_id = ?", [chosen])[0]

@@ -8,6 +8,7 @@ from typing import Any
 from aggregates.decisions import Said, parse_decision
 from aggregates.errors import AggregateError
 from aggregates.run import Run
+from judge.auditing.reexecution import verify_epoch
 from ledger.application import LedgerApplication
 from proctor.cli.command_group import Output
 from proctor.cli.inputs import read_text
@@ -36,6 +37,7 @@ def fork(
 ) -> Output:
     """Train forks of a run and tell what they came to."""
     parent = read_parent(home, name)
+    verify_epoch(parent.events, epoch)  # before a decision on it is looked at
     names = (*policies, *((then,) if decisions else ()))
     asking = {OPENAI, MIXED, HUMAN}  # those that take settings
     if sets and asking.isdisjoint(names):
@@ -99,6 +101,10 @@ def read_decisions(path: Path, parent: Parent, epoch: int) -> list[Said]:
         ]
     except (ValueError, RecursionError, AggregateError) as error:
         raise ProctorError(f"{path}: {error}") from error
+    if not decisions:
+        raise ProctorError(f"{path}: no decision; give one, or a list of them")
+    if any(each in decisions[:place] for place, each in enumerate(decisions)):
+        raise ProctorError(f"{path}: the same decision twice; leave one out")
     window = range(epoch - parent.run.rules.action_window, epoch + 1)
     fired = {rule for each in window for rule in parent.run.fired(each)}
     for decision in decisions:

@@ -7,26 +7,18 @@ import typer
 
 from proctor.cli.campaign import SetOption
 from proctor.cli.command_group import CommandGroup, Output
-from proctor.cli.options import FromStartOption
+from proctor.cli.options import FromStartOption, RunArgument
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.remembering import open_remembered
 from proctor.runs.process import start_as_recorded
 
-ParentArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="Id of a run, the start of one, or `latest`: the newest run that is no fork.",
-    ),
-]
 app = CommandGroup()
 
 
 @app.command()
 def fork(
     home: Home,
-    run: ParentArgument = "latest",
+    run: RunArgument = "latest",
     at: Annotated[
         int | None, typer.Option("--at", metavar="EPOCH", help="The last epoch that is shared.")
     ] = None,
@@ -62,7 +54,7 @@ def fork(
     """Go on from a recorded epoch of a run with other decisions, as a run of its own."""
     if at is None:
         raise ProctorError("--at EPOCH is missing: `proctor show` lists the run's epochs")
-    run = start_as_recorded(home, _chosen(home, run))
+    run = start_as_recorded(home, run)
     from proctor.cli import fork_jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return fork_jobs.fork(
@@ -81,7 +73,7 @@ def fork(
 @app.command()
 def credit(
     home: Home,
-    run: ParentArgument = "latest",
+    run: RunArgument = "latest",
     decisions: Annotated[
         list[int] | None,
         typer.Option(
@@ -107,7 +99,7 @@ def credit(
     from_start: FromStartOption = False,
 ) -> Output:
     """Measure what decisions were worth: fork the run with the alternatives, and compare."""
-    run = start_as_recorded(home, _chosen(home, run))
+    run = start_as_recorded(home, run)
     from proctor.cli import credit_jobs  # noqa: PLC0415 - torch takes seconds to import
 
     return credit_jobs.credit(
@@ -119,18 +111,3 @@ def credit(
         seeds=seeds,
         from_start=from_start,
     )
-
-
-def _chosen(home: Home, run: str) -> str:
-    """Return the name of the run that is meant: the latest is never one of the forks made of it."""
-    home.require_ledger()
-    if run != "latest":
-        return run
-    runs: dict[str, None] = {}
-    with open_remembered(home.ledger) as ledger:
-        for entry in ledger.entries():
-            if entry.name == "run.started":
-                runs[str(entry.stream_id)] = None
-            elif entry.name == "run.forked":
-                runs.pop(str(entry.stream_id), None)
-    return next(reversed(runs), run)

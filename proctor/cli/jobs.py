@@ -23,7 +23,6 @@ from judge.compare import Difference
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
 from ledger.errors import VerificationError
-from ledger.files import write_durably
 from ledger.paths import LedgerPaths
 from ledger.verification.reader import VerificationReport, check_ledger
 from monitor.config import RunConfig, TaskConfig
@@ -35,6 +34,8 @@ from proctor.cli.command_group import Output
 from proctor.cli.judging import Found, Judged, read_judged
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.entries import describe_verification
+from proctor.output.files import verify_target, write_output
 from proctor.output.terminal import (
     cell,
     console,
@@ -90,7 +91,7 @@ def demo(home: Home, config: RunConfig) -> Output:
             console.print(words(f"  {program} {command} {place}").ljust(82) + why)
 
     return Output(
-        {"run": run_id, "audit": report.to_dict(), "verification": checked},
+        {"run": run_id, "audit": report.to_dict(), "verification": describe_verification(checked)},
         tell,
         found=bool(report.hard_fail or not checked.ok),
     )
@@ -193,13 +194,15 @@ def rebuild(
     home: Home, name: str, epoch: int, *, from_start: bool, to: Path | None, config: JudgeConfig
 ) -> Output:
     """Rebuild the training state of a run after an epoch, and write it to a file if asked for."""
+    if to is not None:
+        verify_target(to, home=home)
     parent = read_parent(home, name)
     with watching() as watchers:
         found = rebuild_state(
             home, parent, epoch, from_start=from_start, config=config, on_epoch=watchers.on_epoch
         )
     if to is not None:
-        write_durably(to, found.state)
+        write_output(to, found.state, home=home)
     told = {"run": str(parent.run.id), **found.to_dict(), "file": None if to is None else str(to)}
 
     def tell() -> None:

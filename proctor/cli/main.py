@@ -143,6 +143,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "proctor.cli.checkpoints",
         "Manage checkpoints: list, roll back, bisect, and watch for drift.",
     ),
+    "schema": (
+        "proctor.cli.schema",
+        "Print the JSON Schema of what a command prints with --json.",
+    ),
     "bench": (
         "proctor.cli.bench",
         "Benchmark the ledger and the monitor on this machine.",

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from ledger.notary.privileges import Account, become, find_account, give_folder,
 from ledger.notary.rules import read_rules
 from ledger.notary.service import Notary, listening, only_notary
 from ledger.paths import LedgerPaths
-from proctor.cli.command_group import CommandGroup
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.errors import ProctorError
 from proctor.home import PASSPHRASE, Home
 
@@ -37,7 +38,7 @@ def notary(
             help="Take events of every name and body: the ledger of another program.",
         ),
     ] = False,
-) -> None:
+) -> Iterator[Output]:
     """Serve a ledger to other users, who cannot read its key or change its files."""
     account = _account(user)
     users = read_rules(rules, owners=(0, account[0]))
@@ -56,7 +57,10 @@ def notary(
         desk = Desk(paths, passphrase=secret, registry=None if any_events else REGISTRY)
         try:
             with listening(socket) as listener:
-                typer.echo(f"{desk.vkey}\nlistening at {socket} as user {account[0]}")
+                yield Output(
+                    {"address": socket, "vkey": desk.vkey, "user": account[0]},
+                    f"{desk.vkey}\nlistening at {socket} as user {account[0]}",
+                )
                 asyncio.run(Notary(desk, users=users).serve(listener))
         finally:
             desk.close()

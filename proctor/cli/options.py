@@ -59,7 +59,11 @@ DataDirOption = Annotated[
     ),
 ]
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="An id, the start of an id, or `latest`.")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="An id, the start of an id, or `latest`: the newest run that is no fork.",
+    ),
 ]
 FromStartOption = Annotated[
     bool,

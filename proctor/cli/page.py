@@ -17,7 +17,8 @@ All commands start with `proctor`; `python -m proctor` is the same. In a folder 
 of other projects, use `proctor` or `python -P -m proctor`: with `-m`, Python looks for its first
 modules in the current folder before Proctor can prevent it. Commands that work on a
 ledger take `--home DIR` (environment `PROCTOR_HOME`, by default `.proctor` in the current folder);
-most take `--json`, which prints one JSON document to standard output. Progress and errors go to
+all take `--json`, which prints one JSON document to standard output
+([shapes](json.md); `proctor schema COMMAND` prints the JSON Schema). Progress and errors go to
 standard error. Other variables: `PROCTOR_STATE` (where verified tree heads are remembered; `off`),
 `PROCTOR_NOTARY` (a notary's socket), `PROCTOR_KEY_PASSPHRASE`; `PERSISTENCE_MODULE` and
 `POSTGRES_...` ([a ledger on a server](../how-to/use-postgresql.md)).
@@ -33,7 +34,7 @@ At a terminal, long answers go through a pager: `PROCTOR_PAGER`, else `PAGER`, e
 | 130 | interrupted with Ctrl-C; a run in progress is closed as interrupted |
 | 141 | the reader of the output closed it, as in `proctor log \| head -1` |
 
-A `RUN` is `latest`, a run's id, or the beginning of one.
+A `RUN` is a run's id, the beginning of one, or `latest`: the newest run that is no fork.
 """
 
 

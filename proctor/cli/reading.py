@@ -38,8 +38,8 @@ def replay(
         str,
         typer.Argument(
             metavar="RUN",
-            help="Id of a run or campaign, the start of an id, or `latest`: the newest run, or the "
-            "newest campaign if there is no run.",
+            help="Id of a run or campaign, the start of an id, or `latest`: the newest run "
+            "that is no fork, or the newest campaign if there is no run.",
         ),
     ] = "latest",
     at: Annotated[

@@ -4,11 +4,12 @@ import ipaddress
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from proctor.cli.command_group import CommandGroup
+from proctor.cli.command_group import CommandGroup, Output
 from proctor.errors import EXIT_HELD, ProctorError
 from proctor.home import Home
 
@@ -32,7 +33,7 @@ def serve(
             "--allow-host", metavar="NAME", help="Another name that browsers may use for this host."
         ),
     ] = None,
-) -> None:
+) -> Iterator[Output]:
     """Show runs in a browser while they train: a local web server that changes nothing.
 
     Prints a link with a secret token; who has the link can see the pages. New entries of the ledger
@@ -73,10 +74,10 @@ def serve(
     try:
         tables.start()
         shown = f"[{address}]" if ":" in address else address
-        print(
-            f"http://{shown}:{listener.getsockname()[1]}/#{keys.token}\n"
-            "Open this link. Who has it can see this home; Ctrl-C stops the server.",
-            flush=True,
+        link = f"http://{shown}:{listener.getsockname()[1]}/#{keys.token}"
+        yield Output(
+            {"address": link, "token": keys.token},
+            f"{link}\nOpen this link. Who has it can see this home; Ctrl-C stops the server.",
         )
         server.run(sockets=[listener])
     except KeyboardInterrupt:

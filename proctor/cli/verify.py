@@ -41,13 +41,12 @@ from proctor.cli.inputs import read_text, read_vkey_file
 from proctor.cli.options import HOME, HomeOption, MaxBlobBytesOption, VkeyOption
 from proctor.errors import ProctorError
 from proctor.home import Home
-from proctor.output.entries import describe_entry, print_entry
+from proctor.output.entries import describe_entry, describe_verification, print_entry
 from proctor.output.files import write_output
 from proctor.output.terminal import (
     console,
     counted,
     error_console,
-    plain,
     words,
 )
 from proctor.remembering import STATE, memory
@@ -247,7 +246,7 @@ def _verify_ledger(
             text += f"\n{words(evidence)} shows the {shown} {_to_whom(evidence)}"
         elif evidence:
             text += "\nno evidence was written: this is neither a fork nor a rollback"
-        told = {**_plain(report), "evidence": shown}
+        told = {**describe_verification(report), "evidence": shown}
         return Output(told, lambda: console.print(text), found=True)
     if keep is not None:
         if report.head is None:
@@ -270,7 +269,9 @@ def _verify_ledger(
                 "forgery; give the owner's with --vkey"
             )
 
-    return Output({**_plain(report), **findings.to_dict()}, tell, found=findings.doubtful)
+    return Output(
+        {**describe_verification(report), **findings.to_dict()}, tell, found=findings.doubtful
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -632,17 +633,3 @@ def _refused(error: VerificationError) -> Output:
         lambda: console.print(f"[red]failed[/]: {kind}: {words(error)}"),
         found=True,
     )
-
-
-def _plain(report: VerificationReport) -> dict[str, Any]:
-    """Return the report without what only other code needs."""
-    return {
-        "ok": report.ok,
-        "size": report.size,
-        "complete_to": report.head.size if report.head else 0,
-        "head": plain(report.head),
-        "error": report.error,
-        "error_type": report.error_type,
-        "index": report.index,
-        "unread": report.unread,
-    }

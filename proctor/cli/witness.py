@@ -87,7 +87,7 @@ def serve(
             help="Address to listen on; port 0 chooses a free port.",
         ),
     ] = "127.0.0.1:8123",
-) -> None:
+) -> Iterator[Output]:
     """Serve requests over HTTP until the process is stopped."""
     from ledger.witnessing.server import make_server, url_of  # noqa: PLC0415 - in an extra
 
@@ -98,7 +98,8 @@ def serve(
         except OSError as error:
             raise ProctorError(f"--listen {listen}: {error.strerror}") from error
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_HELD))
-        print(f"{witness.name} listens on {url_of(server)}", flush=True)
+        url = url_of(server)
+        yield Output({"address": url, "name": witness.name}, f"{witness.name} listens on {url}")
         server.run()
 
 

@@ -4,10 +4,11 @@ from typing import Any
 
 from ledger.errors import LedgerError, MalformedError
 from ledger.mapper import decode_body, ns_to_datetime
+from ledger.verification.reader import VerificationReport
 from ledger.verification.verified_entries import VerifiedEntry
-from proctor.output.terminal import console, outline, print_table
+from proctor.output.terminal import console, outline, plain, print_table
 
-__all__ = ["describe_entry", "describe_head", "print_entry"]
+__all__ = ["describe_entry", "describe_head", "describe_verification", "print_entry"]
 
 
 def describe_entry(entry: VerifiedEntry) -> dict[str, Any]:
@@ -25,6 +26,20 @@ def describe_head(entry: VerifiedEntry) -> dict[str, Any]:
         "event": entry.name,
         "author": entry.author and f"{entry.author.role} {entry.author.key_id.hex()}",
         "hash": entry.entry_hash.hex(),
+    }
+
+
+def describe_verification(report: VerificationReport) -> dict[str, Any]:
+    """Return the report without what only other code needs."""
+    return {
+        "ok": report.ok,
+        "size": report.size,
+        "complete_to": report.head.size if report.head else 0,
+        "head": plain(report.head),
+        "error": report.error,
+        "error_type": report.error_type,
+        "index": report.index,
+        "unread": report.unread,
     }
 
 

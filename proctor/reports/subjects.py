@@ -97,12 +97,13 @@ class Overview:
     def find(self, name: str) -> Subject:
         """Return the subject that `name` means: an id, its start, or `latest`.
 
-        The latest is the newest run; in a ledger without runs the newest campaign, and so on.
+        The latest is the newest run that is no fork; in a ledger without runs the newest campaign,
+        and so on.
         """
         if name == "latest":
             for kind in KINDS:
-                if self.subjects[kind]:
-                    return Subject(kind, self.subjects[kind][-1])
+                if known := sorted(self.subjects[kind], key=lambda each: each not in self.forks):
+                    return Subject(kind, known[-1])
             raise ProctorError("the ledger has nothing to report; `proctor run` makes a run")
         kinds = {each: kind for kind in KINDS for each in self.subjects[kind]}
         found = find_named(

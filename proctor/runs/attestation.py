@@ -44,7 +44,10 @@ _VIOLATIONS = "SELECT kind, rule, epoch, emitter FROM violations WHERE run_id = 
 def verdict_statement(ledger: VerifiedLedger, name: str) -> tuple[UUID, bytes]:
     """Return the run of this name, and the Statement of the verdict on it; or ProctorError."""
     with closing(projected(ledger.entries(), quarantine=True)) as tables:
-        known = _rows(tables, "SELECT run_id FROM run_starts ORDER BY idx")
+        known = _rows(
+            tables,
+            "SELECT run_id FROM run_starts ORDER BY run_id NOT IN (SELECT run_id FROM forks), idx",
+        )
         run = find_run([UUID(row["run_id"]) for row in known], name)
         if not (found := _rows(tables, _AUDIT, str(run))):
             raise ProctorError(f"no audit of run {run} counts; `proctor judge {run}` makes one")

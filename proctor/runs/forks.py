@@ -18,9 +18,10 @@ from aggregates.rules import PROFILES
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from judge.auditing.events import decode_events
-from judge.auditing.reexecution import Rebuilt, rebuild
+from judge.auditing.reexecution import Rebuilt, rebuild, verify_epoch
 from judge.config import JudgeConfig
 from ledger.application import LedgerApplication
+from ledger.errors import LedgerError
 from ledger.verification.verified_entries import VerifiedEntry
 from monitor.answering import Policy
 from monitor.config import RunConfig
@@ -130,6 +131,7 @@ def find_origin(
 ) -> Origin:
     """Return where forks after an epoch start, with everything checked that they will need."""
     run = parent.run
+    verify_epoch(parent.events, epoch)
     if _ours(parent):
         config = RunConfig.from_dict(run.config)
         if config.edits == "restart":
@@ -141,6 +143,9 @@ def find_origin(
             raise ProctorError(
                 f"run {run.id} has an older version of the rules; train it again to fork it"
             )
+        for event in shared_events(parent.events, epoch):
+            if type(event) is Run.WeightsSaved:
+                _verify_weights(home, event)  # a fork that gains nothing hands them in
         splits = prepare(config)
         if dict(splits.fingerprints) != run.data.get("fingerprints"):
             raise ProctorError(
@@ -155,11 +160,17 @@ def find_origin(
         config=JudgeConfig.for_own_run(),
         on_epoch=on_epoch,
     )
-    for event in shared_events(parent.events, epoch):
-        if type(event) is Run.WeightsSaved:
-            home.blobs.get(event.sha256)  # a fork that gains nothing hands them in
     home.blobs.put(rebuilt.state)
     return Origin(parent, rebuilt, splits, shared_digest(parent.events, epoch))
+
+
+def _verify_weights(home: Home, saved: Run.WeightsSaved) -> None:
+    try:
+        home.blobs.get(saved.sha256)
+    except LedgerError as error:
+        raise ProctorError(
+            f"the weights of epoch {saved.epoch}, which a fork starts with, cannot be used: {error}"
+        ) from error
 
 
 def train_fork(

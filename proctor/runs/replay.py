@@ -3,7 +3,7 @@
 Trust: what is told comes from a ledger that has just been verified.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
@@ -85,36 +85,35 @@ def audited_run(entry: VerifiedEntry) -> str | None:
 
 
 def verified_runs(ledger: VerifiedLedger) -> list[UUID]:
-    """Return the runs of a verified ledger in the order in which they started."""
-    return [entry.stream_id for entry in _starts(ledger, "run.started")]
+    """Return the runs of a verified ledger in the order in which they started, forks first."""
+    return _ids_by_start(ledger, "run.started")
 
 
-def _starts(ledger: VerifiedLedger, *names: str) -> Iterator[VerifiedEntry]:
-    """Yield the first entries of streams that can be read: `latest` is never another."""
+def _ids_by_start(ledger: VerifiedLedger, *names: str) -> list[UUID]:
+    """Return the streams whose first entries can be read; the last is what `latest` means.
+
+    Campaigns come first, then forks, which `credit` makes by the dozen, then the other runs.
+    """
+    starts, forks = [], set()
     for entry in ledger.entries():
-        if (
+        if entry.name == "run.forked":
+            forks.add(entry.stream_id)
+        elif (
             entry.name in names
             and entry.stream_version == 1
             and REGISTRY.readable(entry.name, entry.body) is not None
         ):
-            yield entry
+            starts.append(entry)
+    starts.sort(key=lambda each: (each.name == "run.started", each.stream_id not in forks))
+    return [entry.stream_id for entry in starts]
 
 
 def find_recorded(ledger: VerifiedLedger, name: str) -> UUID:
     """Return the run or the campaign of a verified ledger that `name` means; raises ProctorError.
 
-    The latest is the run that started last.
+    The latest is the run that started last and is no fork.
     """
-    starts = list(_starts(ledger, "campaign.started", "run.started"))
-    return find_run(
-        [
-            entry.stream_id
-            for kind in ("campaign.started", "run.started")
-            for entry in starts
-            if entry.name == kind
-        ],
-        name,
-    )
+    return find_run(_ids_by_start(ledger, "campaign.started", "run.started"), name)
 
 
 def read_streams(

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import duckdb
 from rich.text import Text
 
 from aggregates.playbook import why_waived
+from aggregates.registry import REGISTRY
 from aggregates.transcript import Transcript
 from ledger.verification.authority import AUTHORITY_EVENTS
+from ledger.verification.verified_entries import VerifiedEntry
 from proctor.errors import ProctorError
 from proctor.home import Home, find_run
 from proctor.output.aside import SetAside
@@ -30,6 +33,7 @@ from proctor.remembering import open_remembered
 from proctor.runs.replay import audited_run, verified_runs
 from projections.projector import projected
 
+_MOST_FORKS = 8  # that are named
 _UNANSWERED = ("!", "bold red")  # also where a run ended before its answer was carried out
 _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "applied": ("■", "green"),
@@ -38,7 +42,7 @@ _MARKS = {  # what became of a fired rule -> what the heatmap shows
     "refused": ("x", "red"),
 }
 
-_PARTS = {  # part of the story -> what its rows belong to, and the query for them
+PARTS = {  # part of the story -> what its rows belong to, and the query for them
     "provocations": (
         "run",
         "SELECT name, seed, CAST(expects AS VARCHAR[]) AS expects, changes FROM provocations "
@@ -90,11 +94,12 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
         run = find_run(verified_runs(ledger), name)
         audits = {entry.stream_id for entry in ledger.entries() if audited_run(entry) == str(run)}
         streams = {run, Transcript.id_of(run), *audits}
-        entries = [
-            entry
-            for entry in ledger.entries()
-            if entry.stream_id in streams or entry.name in AUTHORITY_EVENTS
-        ]
+        entries, relatives = [], []
+        for entry in ledger.entries():
+            if entry.stream_id in streams or entry.name in AUTHORITY_EVENTS:
+                entries.append(entry)
+            if entry.name == "run.forked":
+                relatives.append(entry)
     # Renumbered, because a projection accepts entries from 0 on without a gap only.
     numbered = [replace(entry, index=index) for index, entry in enumerate(entries)]
     with closing(projected(numbered, quarantine=True)) as connection:
@@ -105,11 +110,25 @@ def read_story(home: Home, name: str) -> dict[str, Any]:
             raise ProctorError(f"run {run} cannot be shown: its start cannot be read")
         (summary,) = summaries
         keys = {"run": str(run), "audit": str(summary["audit_id"])}
-        parts = {part: _records(connection, sql, keys[of]) for part, (of, sql) in _PARTS.items()}
+        parts = {part: _records(connection, sql, keys[of]) for part, (of, sql) in PARTS.items()}
     waived: dict[str, str] = {}
     for row in parts["waived"]:
         waived |= why_waived([row["rule"]], row["offers"])
-    return {"summary": summary, **parts, "waived": waived}
+    return {"summary": summary, **_family(run, relatives), **parts, "waived": waived}
+
+
+def _family(run: UUID, forked: Iterable[VerifiedEntry]) -> dict[str, Any]:
+    """Return the run that a fork goes on from, and a run's own forks, by the events of forks."""
+    parent, forks = None, []
+    for entry in forked:
+        body = REGISTRY.readable(entry.name, entry.body)
+        if body is None:
+            continue
+        if entry.stream_id == run:
+            parent = {"run": str(body["parent"]), "epoch": body["epoch"]}
+        elif body["parent"] == str(run):
+            forks.append({"run": str(entry.stream_id), "epoch": body["epoch"]})
+    return {"fork_of": parent, "forks": forks}
 
 
 def _records(connection: duckdb.DuckDBPyConnection, sql: str, key: str) -> list[dict[str, Any]]:
@@ -136,6 +155,15 @@ def tell_story(story: dict[str, Any]) -> None:
         )
     if summary["parent_run"]:
         console.print(f"restart of run {words(summary['parent_run'])}")
+    if parent := story["fork_of"]:
+        console.print(
+            f"fork of run {words(parent['run'])}, equal to it up to the state of epoch "
+            f"{parent['epoch']}"
+        )
+    if forks := story["forks"]:
+        shown = ", ".join(f"{each['run']} (epoch {each['epoch']})" for each in forks[:_MOST_FORKS])
+        more = f" and {len(forks) - _MOST_FORKS} more" if len(forks) > _MOST_FORKS else ""
+        console.print(f"forks: {shown}{more}")
     if len(story["epochs"]) > 1:
         _plot(story["epochs"], "loss")
         if any(row["val_accuracy"] is not None for row in story["epochs"]):

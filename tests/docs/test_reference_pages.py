@@ -14,6 +14,7 @@ from aggregates.transcript import OUTCOMES
 from monitor.config import RunConfig
 from proctor.cli.page import command_names, write_reference
 from proctor.cli.python_page import python_page
+from proctor.schemas.page import json_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -111,6 +112,10 @@ def test_cli_page_shows_the_help_as_it_is(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_python_page_is_what_its_writer_writes() -> None:
     assert python_page() == page("python.md")
+
+
+def test_json_page_is_what_its_writer_writes() -> None:
+    assert json_page() == page("json.md")
 
 
 def test_words_are_sorted_and_each_is_told_once() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from forked import COMMAND, start_forked
+from json_answers import check_json
 
 from proctor.cli.main import main
 
@@ -63,6 +64,7 @@ def call(
             process.join()
             raise subprocess.TimeoutExpired([*map(str, arguments)], seconds)
         assert process.exitcode is not None
+        _check_json(arguments, out.read_text(), code=code)
         return subprocess.CompletedProcess(
             [*map(str, arguments)], process.exitcode, out.read_text(), err.read_text()
         )
@@ -91,9 +93,16 @@ def call_here(arguments: Sequence[str | Path], *, home: Path) -> subprocess.Comp
             main()
         except SystemExit as exit_:
             code = exit_.code or 0
+    _check_json(arguments, out.getvalue())
     return subprocess.CompletedProcess([*map(str, arguments)], code, out.getvalue(), err.getvalue())
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> Any:
     assert "Traceback" not in done.stderr, done.stderr
     return json.loads(done.stdout)
+
+
+def _check_json(arguments: Sequence[str | Path], printed: str, *, code: str = COMMAND) -> None:
+    """Check each answer with --json against its schema: no call costs a test of its own."""
+    if code == COMMAND and "--json" in arguments and printed:
+        check_json(list(map(str, arguments)), printed)

@@ -14,9 +14,9 @@ from ledger.paths import LedgerPaths
 SETTINGS = with_settings([*TINY, "lr=1e-5", "warm_up_epochs=0"], "epochs=4")
 
 
-def answer(*arguments: str | Path, home: Path) -> Any:
+def answer(*arguments: str | Path, home: Path, found: bool = False) -> Any:
     done = call_here([*arguments, "--json"], home=home)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == found, done.stderr
     return json.loads(done.stdout)
 
 
@@ -87,9 +87,14 @@ def test_what_a_fork_repeats_is_no_training_data_of_its_own(home: Path, forks: A
         (["fork", "--at", "1", "--policy", "nothing", "--set", "lr=9"], "leave out --set"),
         (["fork", "--at", "1", "--decision", "other.json"], "R7 did not fire in epoch 1"),
         (["fork", "--at", "1", "--decision", "odd.json"], "odd.json"),
+        (["fork", "--at", "9", "--decision", "other.json"], "the epochs 0 to 3, not epoch 9"),
+        (["fork", "--at", "1", "--decision", "none.json"], "none.json: no decision"),
+        (["fork", "--at", "1", "--decision", "twice.json"], "the same decision twice"),
         (["credit", "--decision", "99"], "has no decision 99"),
+        (["credit", "--then", "exec:true"], "choose a policy that asks nobody"),
         (["credit", "--decision", "1", "--against", "x"], "'x' is no alternative to decision 1"),
         (["replay", "--at", "9"], "has the epochs 0 to 3, not epoch 9"),
+        (["replay", "--at", "1", "--to", "nowhere/state"], "there is no folder nowhere"),
         (["replay", "--at", "1", "--execute"], "exclude each other"),
         (["replay", "--from-start"], "belong to --at"),
     ],
@@ -107,6 +112,8 @@ def test_what_cannot_be_forked_is_refused_with_the_reason(
     }
     Path("other.json").write_text(json.dumps(decision))
     Path("odd.json").write_text("[1]")
+    Path("none.json").write_text("[]")
+    Path("twice.json").write_text(json.dumps([decision, decision]))
     assert why in refusal(*arguments, home=home)
 
 
@@ -120,6 +127,29 @@ def test_changed_snapshot_is_refused_and_can_be_gone_without(home: Path, tmp_pat
         assert "--from-start" in refusal("replay", "--at", "2", home=copy)
     found = answer("replay", "--at", "2", "--from-start", home=copy)
     assert (found["sha256"], found["epochs"]) == (row["sha256"], 3)
+
+
+def test_changed_weights_are_refused_before_anything_is_trained(home: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    [row] = answer("sql", "SELECT sha256 FROM weights ORDER BY epoch LIMIT 1", home=copy)
+    BlobStore(LedgerPaths(copy / "ledger").blobs).path(row["sha256"]).write_bytes(b"other")
+    why = refusal("fork", "--at", "1", "--policy", "nothing", home=copy)
+    assert "the weights of epoch 0, which a fork starts with, cannot be used" in why
+
+
+def test_latest_is_no_fork_and_show_names_forks_and_parent(home: Path, forks: Any) -> None:
+    made = [each["run"] for each in forks["forks"]]
+    parent = answer("show", home=home)
+    assert parent["summary"]["run_id"] == forks["parent"]
+    assert parent["forks"] == [{"run": run, "epoch": 2} for run in made]
+    assert answer("curate", "why", home=home, found=True)["run_id"] == forks["parent"]
+    assert answer("replay", "--event", "1", home=home)["run"] == forks["parent"]
+    fork = answer("show", made[0], home=home)
+    assert (fork["fork_of"], fork["forks"]) == ({"run": forks["parent"], "epoch": 2}, [])
+    told = call_here(["show"], home=home).stdout
+    assert f"forks: {made[0]} (epoch 2), {made[1]} (epoch 2)" in told
+    assert f"fork of run {forks['parent']}" in call_here(["show", made[0]], home=home).stdout
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Every command prints its result in one way: as text, or with --json as one JSON document."""
 
-import json
 import shlex
 import shutil
 from pathlib import Path
@@ -8,19 +7,16 @@ from typing import Any
 
 import pytest
 import typer
+from json_answers import check_json
 from typer.testing import CliRunner
 
 from proctor.cli.lazy import load
 from proctor.cli.main import app
 from proctor.cli.page import command_names
+from proctor.schemas.commands import ANSWERS
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/calibrated_1"
-WITHOUT_JSON = {
-    "notary": "serves until it is stopped",
-    "serve": "serves until it is stopped",
-    "witness serve": "serves until it is stopped",
-}
 READING = (  # commands that need nothing but a ledger with a run
     "show",
     "replay",
@@ -41,6 +37,7 @@ READING = (  # commands that need nothing but a ledger with a run
     "sql 'SELECT 1'",
     "sql --snapshot COPY",
     "follow --once",
+    "schema verify",
     "witness init --name example.org/w --state STATE",
 )
 
@@ -57,15 +54,15 @@ def leaf_commands() -> dict[str, Any]:
     return found
 
 
-def test_every_command_has_json_or_a_reason() -> None:
+def test_every_command_has_json_and_a_schema() -> None:
     commands = leaf_commands()
-    without = {
+    without = [
         name
         for name, command in commands.items()
         if not any("--json" in parameter.opts for parameter in command.params)
-    }
-    assert without == set(WITHOUT_JSON)
-    assert len(commands) > 60
+    ]
+    assert without == []
+    assert list(ANSWERS) == sorted(commands)
 
 
 @pytest.mark.parametrize("command", READING)
@@ -78,4 +75,5 @@ def test_json_is_one_document(
     monkeypatch.setenv("PROCTOR_STATE", "off")
     result = CliRunner().invoke(app, [*shlex.split(command), "--json"])
     assert result.exit_code in (0, 1), result.output
-    json.loads(result.stdout)
+    assert len(result.stdout.splitlines()) == 1
+    check_json(shlex.split(command), result.stdout)

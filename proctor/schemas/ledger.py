@@ -1,0 +1,368 @@
+"""Shapes of the commands that verify a ledger, hand it over and manage its keys.
+
+I/O: none.
+"""
+
+from typing import Literal, NotRequired, TypedDict
+
+from proctor.schemas.shared import Entry, TreeHead
+
+
+class Verification(TypedDict):
+    """What a verification of a ledger or bundle found."""
+
+    ok: bool
+    size: int  # entries that fit together, up to the fault if there is one
+    complete_to: int
+    head: TreeHead | None
+    error: str | None
+    error_type: str | None
+    index: int | None
+    unread: int  # verified before, and not read this time
+
+
+class Suspect(TypedDict):
+    """Entries that rest on a revoked key."""
+
+    role: str
+    vkey: str
+    reason: str
+    since: str
+    witnessed_before: int  # entries
+    first: int
+    entries: int
+
+
+class Verified(Verification):
+    """A ledger or bundle that is valid; exit code 1 if it is doubtful."""
+
+    witnessed: int | None
+    false_lines: list[tuple[int, str]]
+    suspect: list[Suspect]
+
+
+class Invalid(Verification):
+    """A ledger or bundle that is not valid; exit code 1."""
+
+    evidence: str | None  # kind of the evidence that was written
+
+
+class VerifiedModel(TypedDict):
+    """A model handed over that is valid."""
+
+    ok: Literal[True]
+    run: str
+    verdict: str
+    reservations: list[str]
+    evidence_level: str
+    files: dict[str, str]  # name -> SHA-256
+    size: int
+    origin: str
+
+
+class VerifiedReport(TypedDict):
+    """A report, compared with its proved entries; exit code 1 if it was altered."""
+
+    ok: bool
+    kind: str
+    subject: str
+    entries: int
+    size: int
+    altered: list[str]
+    unchecked: str  # why it was not compared
+
+
+class VerifiedProof(Entry):
+    """An entry that a proof proves."""
+
+    ok: Literal[True]
+    size: int
+    author_verified: Literal[False]
+
+
+class VerifiedEvidence(TypedDict):
+    """Evidence of a fork or rollback that is valid."""
+
+    ok: Literal[True]
+    kind: str
+    vkey: str
+    sizes: list[int]
+    by: list[str]
+
+
+class Step(TypedDict):
+    """A step of a lineage."""
+
+    index: int
+    event: str
+    says: str
+
+
+class LineageSteps(TypedDict):
+    """Where an example comes from."""
+
+    example: str
+    steps: list[Step]
+
+
+class VerifiedLineage(LineageSteps):
+    """A lineage file that is valid."""
+
+    ok: Literal[True]
+    size: int
+
+
+class Lineage(LineageSteps):
+    """Where an example comes from; exit code 1 if a run of it is tainted."""
+
+    out: str | None
+    bytes: int | None
+    remark: str | None
+    tainted: list[tuple[str, str]]  # run, reason
+
+
+class Proof(TypedDict):
+    """A proof of one event."""
+
+    index: int
+    out: str | None
+    proof: str
+
+
+class Exported(TypedDict):
+    """What was exported; only what was asked for has keys."""
+
+    run: NotRequired[str | None]
+    tensorboard: NotRequired[str]
+    mlflow: NotRequired[str]
+    bundle: NotRequired[str]
+    size: NotRequired[int]
+    earlier_heads: NotRequired[int]
+    blobs: NotRequired[int]
+    dsse: NotRequired[str]
+
+
+class Imported(TypedDict):
+    """A bundle that was verified and written into a home."""
+
+    origin: str
+    size: int
+    new: int
+    blobs: int
+    left_out: list[str]
+
+
+class Revocation(TypedDict):
+    """A revocation of a key."""
+
+    index: int
+    since: str
+    reason: str
+
+
+Key = TypedDict(
+    "Key",
+    {
+        "role": str,
+        "key_id": str,
+        "vkey": str,
+        "from": int,  # first entry at which it was in force
+        "to": int | None,  # None: it is in force
+        "revocations": list[Revocation],
+    },
+)
+
+
+class NewKey(TypedDict):
+    """A key that was made."""
+
+    key: str
+    vkey_file: str
+    vkey: str
+
+
+class Pem(TypedDict):
+    """A public key as PEM."""
+
+    pem: str
+
+
+class Granted(TypedDict):
+    """A key that was granted a role."""
+
+    granted: str
+    role: str
+    index: int
+
+
+class Revoked(TypedDict):
+    """A key that was revoked."""
+
+    revoked: str
+    role: str
+    index: int
+
+
+class Rotated(TypedDict):
+    """The new key of the ledger."""
+
+    rotated: str
+
+
+class Vkey(TypedDict):
+    """A witness's public key."""
+
+    vkey: str
+
+
+class Origin(TypedDict):
+    """The origin of a ledger that a witness cosigns from now on."""
+
+    origin: str
+
+
+class Cosigned(TypedDict):
+    """A request that was cosigned."""
+
+    cosigned: Literal[True]
+    out: str
+
+
+class NotCosigned(TypedDict):
+    """A request that contradicts what was cosigned before; exit code 1."""
+
+    cosigned: Literal[False]
+    problem: str
+
+
+class WitnessRequest(TypedDict):
+    """A request file for a witness."""
+
+    out: str
+    size: int
+    old: int
+    rotations: str | None
+
+
+class CosignedHead(TypedDict):
+    """A tree head that bears a cosignature."""
+
+    size: int
+    seconds: int
+
+
+class CosignedLine(CosignedHead):
+    """A cosignature with its line."""
+
+    line: str
+
+
+class Asked(TypedDict):
+    """What came of asking one witness."""
+
+    outcome: Literal["cosigned", "behind", "fork", "refused", "failed"]
+    detail: str
+    cosigned: CosignedLine | None
+
+
+class Witnessed(TypedDict):
+    """What came of asking all witnesses; exit code 1 if the quorum is not met."""
+
+    met: bool
+    size: int
+    witnesses: dict[str, Asked]
+
+
+class Attested(TypedDict):
+    """A model that was handed over."""
+
+    run: str
+    out: str
+    verdict: str
+    reservations: list[str]
+    evidence_level: str
+    files: dict[str, str]
+    publisher: str
+    granted: bool
+    size: int
+
+
+class Snapshot(TypedDict):
+    """A copy of the tables."""
+
+    snapshot: str
+    bytes: int
+
+
+class Written(TypedDict):
+    """An answer in a file."""
+
+    output: str
+    rows: int
+
+
+class CaughtUp(TypedDict):
+    """New entries in the tables; `follow` prints one such document on a line."""
+
+    applied: int
+    position: int
+    note: str | None
+
+
+class ReportFiles(TypedDict):
+    """A report that was written."""
+
+    kind: str
+    subject: str
+    files: dict[str, int]  # path -> bytes
+    charts: list[str]
+    entries: int
+    size: int
+
+
+class Bench(TypedDict):
+    """Rates and times of the ledger on this machine."""
+
+    events: int
+    rounds: int
+    append: dict[str, float]  # events/s
+    append_ratios: dict[str, float]
+    verify: dict[str, float]  # entries/s
+    verify_ratios: dict[str, float]
+    remembered: dict[str, float]  # s
+    limits: dict[str, float]
+    reached: dict[str, float]
+
+
+class MonitorCost(TypedDict):
+    """What watching one model costs."""
+
+    model: str
+    parameters: int
+    step_ms: float
+    watched: list[float]
+    bare: list[float]
+
+
+class ProjectionBench(TypedDict):
+    """What building and keeping the tables costs."""
+
+    events: int
+    mix: dict[str, float]
+    entry_bytes: float
+    append: float
+    bare: float
+    rebuild: float
+    ratio: float
+    bare_seconds: float
+    rebuild_seconds: float
+    peak_mib: dict[str, float]
+    catch_up_seconds: dict[str, float]
+
+
+class CookbookTimes(TypedDict):
+    """What the cookbook's questions cost, in seconds by question."""
+
+    rows: int
+    seconds: dict[str, float]
+    processor: dict[str, float]

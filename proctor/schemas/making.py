@@ -1,0 +1,120 @@
+"""JSON Schemas of what commands print, made from typed shapes.
+
+Every object with named fields is closed: a field that the shape does not name is an error. Rows of
+SQL have the columns of the question that the command asks.
+
+I/O: none but an in-memory database.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import duckdb
+import msgspec
+
+from proctor.errors import ProctorError
+from proctor.schemas.shared import Failure
+from projections.projector import create_schema
+from projections.template import copied
+
+__all__ = ["columns", "definitions", "document"]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_SQL = "x-sql"
+_NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["-Infinity", "Infinity", "NaN"]}]}
+_TYPES: Mapping[str, dict[str, Any]] = {  # type of DuckDB -> what terminal.plain() makes of it
+    "boolean": {"type": "boolean"},
+    "double": _NUMBER,
+    "float": _NUMBER,
+    **{
+        name: {"type": "integer"}
+        for name in ("tinyint", "smallint", "integer", "bigint", "hugeint", "ubigint", "uinteger")
+    },
+}
+
+
+def columns(name: str, says: str, sql: str) -> msgspec.Meta:
+    """Return what makes `Annotated[dict[str, Any], ...]` a row of the answer to a question."""
+    return msgspec.Meta(title=name, description=says, extra_json_schema={_SQL: sql})
+
+
+def document(name: str, shapes: Sequence[Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a command whose answer has one of these shapes, or is a Failure."""
+    answers, defs = definitions((*shapes, Failure))
+    return {
+        "$schema": _DRAFT,
+        "title": f"proctor {name} --json",
+        "anyOf": list(answers),
+        "$defs": defs,
+    }
+
+
+def definitions(shapes: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the schema of each shape, and the definitions to which they refer."""
+    try:
+        answers, defs = msgspec.json.schema_components(shapes)
+    except TypeError as error:
+        raise ProctorError(f"no schema of {shapes}: {error}") from error
+    rows: dict[str, Any] = {}
+    closed = tuple(_closed(each, rows) for each in answers)
+    return closed, {**_closed(defs, rows), **rows}
+
+
+def _closed(schema: Any, rows: dict[str, Any]) -> Any:
+    """Return a schema in which objects have no other fields than those named; keep its rows."""
+    if isinstance(schema, list | tuple):
+        return [_closed(each, rows) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if _SQL in schema:
+        name = schema["title"]
+        rows[name] = {"description": schema["description"], **_row(schema[_SQL])}
+        return {"$ref": f"#/$defs/{name}"}
+    found = {key: _closed(each, rows) for key, each in schema.items()}
+    if "properties" in found:
+        found["additionalProperties"] = False
+    return found
+
+
+@cache
+def _row(sql: str) -> dict[str, Any]:
+    asked = f"SELECT * FROM ({sql}) LIMIT 0"  # noqa: S608 - our own question
+    found = _tables().execute(asked, [None] * max(sql.count("?"), "$1" in sql))
+    return _fields([(name, kind) for name, kind, *_ in found.description or ()])
+
+
+def _fields(kinds: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {name: _nullable(kind) for name, kind in kinds},
+        "required": [name for name, _ in kinds],
+        "additionalProperties": False,
+    }
+
+
+def _nullable(kind: Any) -> dict[str, Any]:
+    value = _value(kind)
+    if "type" in value:
+        return {**value, "type": [value["type"], "null"]}
+    return {"anyOf": [*value["anyOf"], {"type": "null"}]}
+
+
+def _value(kind: Any) -> dict[str, Any]:
+    """Return the schema of a type of DuckDB."""
+    match kind.id:
+        case "list":
+            ((_, inner),) = kind.children
+            return {"type": "array", "items": _nullable(inner)}
+        case "struct":
+            return _fields(kind.children)
+        case "map":
+            return {"type": "object"}
+    return _TYPES.get(kind.id, {"type": "string"})
+
+
+@cache
+def _tables() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    copied(connection, create_schema)
+    return connection

@@ -1,0 +1,66 @@
+"""The check of --json against its schema, which every other test relies on, finds what drifts."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontdoor import call_here
+from json_answers import check_json, faults, schema_of
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden/calibrated_1"
+
+
+@pytest.fixture(scope="module")
+def story() -> Any:
+    return json.loads(call_here(["show", "--json"], home=GOLDEN).stdout)
+
+
+def test_schema_holds_of_the_answer_and_of_a_failure(story: Any) -> None:
+    assert not faults(story, schema_of("show"))
+    failed = call_here(["show", "nobody", "--json"], home=GOLDEN)
+    assert failed.returncode == 2
+    assert json.loads(failed.stdout)["error"] == "ProctorError"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("new",), 1),
+        (("summary", "new"), None),
+        (("summary", "epochs"), "3"),
+        (("summary", "epochs"), True),
+        (("epochs", 0, "train_loss"), "infinite"),
+        (("epochs",), None),
+        (("waived", "R7"), 1),
+    ],
+)
+def test_field_that_drifts_is_named(story: Any, path: tuple[Any, ...], value: Any) -> None:
+    changed = copy.deepcopy(story)
+    *above, last = path
+    place = changed
+    for key in above:
+        place = place[key]
+    place[last] = value
+    with pytest.raises(AssertionError, match=str(last)):
+        check_json(["show", "--json"], json.dumps(changed))
+
+
+def test_missing_field_and_unknown_command_are_named(story: Any) -> None:
+    del story["rules"]
+    with pytest.raises(AssertionError, match="rules is missing"):
+        check_json(["show"], json.dumps(story))
+    with pytest.raises(AssertionError, match="no schema of"):
+        check_json(["nothing"], "{}")
+
+
+def test_schema_is_printed_for_one_command_or_all(tmp_path: Path) -> None:
+    one = json.loads(call_here(["schema", "keys", "list"], home=tmp_path).stdout)
+    assert one == schema_of("keys list")
+    assert one["$defs"]["Key"]["additionalProperties"] is False
+    everything = json.loads(call_here(["schema", "--json"], home=tmp_path).stdout)
+    assert everything["keys list"] == one
+    refused = call_here(["schema", "keys"], home=tmp_path)
+    assert refused.returncode == 2
+    assert "choose from keys grant, keys list" in refused.stderr
