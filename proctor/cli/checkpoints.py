@@ -21,6 +21,7 @@ from proctor.improvement.home import (
 from proctor.output.terminal import as_records, console, counted, print_table, words
 from proctor.remembering import open_session
 from proctor.runs.labels import roll_back_installed
+from proctor.schemas.improvement import LISTED, METRICS, PROPOSALS, RUNS, USES
 from projections.reading import Session
 
 app = CommandGroup(
@@ -28,23 +29,6 @@ app = CommandGroup(
 )
 
 _SHORT = 12  # characters of an id
-LISTED = """
-    SELECT s.*, m.production_runs, m.production_good, m.production_alarm
-    FROM checkpoint_standing AS s JOIN checkpoint_metrics AS m USING (line_id, checkpoint_id)
-    ORDER BY s.line_id, s.idx"""
-METRICS = """
-    SELECT * EXCLUDE (line_id, checkpoint_id, idx, place, rolled_back)
-    FROM checkpoint_metrics WHERE line_id = ? AND checkpoint_id = ?"""
-RUNS = """
-    SELECT run_id, idx, eligible, why_not, label_active, tainted, tainted_idx, taint_reasons
-    FROM run_standing WHERE checkpoint = ? ORDER BY idx"""
-PROPOSALS = """
-    SELECT p.* FROM proposal_standing AS p
-    JOIN checkpoint_proposals AS c USING (proposal_id) WHERE c.checkpoint_id = ? ORDER BY p.idx"""
-USES = """
-    SELECT u.* FROM tainted_uses AS u
-    JOIN run_standing AS s USING (run_id) WHERE s.checkpoint = ? ORDER BY u.idx, u.what"""
-
 CheckpointArgument = Annotated[
     str,
     typer.Argument(

@@ -5,9 +5,25 @@ I/O: none.
 
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from proctor.cli.checkpoints import LISTED, METRICS, PROPOSALS, RUNS, USES
 from proctor.schemas.making import columns
 from proctor.schemas.shared import Number, Tally
+
+LISTED = """
+    SELECT s.*, m.production_runs, m.production_good, m.production_alarm
+    FROM checkpoint_standing AS s JOIN checkpoint_metrics AS m USING (line_id, checkpoint_id)
+    ORDER BY s.line_id, s.idx"""
+METRICS = """
+    SELECT * EXCLUDE (line_id, checkpoint_id, idx, place, rolled_back)
+    FROM checkpoint_metrics WHERE line_id = ? AND checkpoint_id = ?"""
+RUNS = """
+    SELECT run_id, idx, eligible, why_not, label_active, tainted, tainted_idx, taint_reasons
+    FROM run_standing WHERE checkpoint = ? ORDER BY idx"""
+PROPOSALS = """
+    SELECT p.* FROM proposal_standing AS p
+    JOIN checkpoint_proposals AS c USING (proposal_id) WHERE c.checkpoint_id = ? ORDER BY p.idx"""
+USES = """
+    SELECT u.* FROM tainted_uses AS u
+    JOIN run_standing AS s USING (run_id) WHERE s.checkpoint = ? ORDER BY u.idx, u.what"""
 
 Checkpoint = Annotated[
     dict[str, Any], columns("Checkpoint", "A checkpoint: a row of checkpoint_standing.", LISTED)
