@@ -53,8 +53,8 @@ def report(
     if chart is None and not (svg is None and png is None):
         raise ProctorError("--svg and --png write one chart: name it with --chart")
     require_extra("report")
-    from proctor.pages.charts import png as as_png  # noqa: PLC0415 - loads DuckDB, and an extra
-    from proctor.pages.charts import svg as as_svg  # noqa: PLC0415
+    from proctor.pages.charts.drawing import png as as_png  # noqa: PLC0415 - an extra
+    from proctor.pages.charts.drawing import svg as as_svg  # noqa: PLC0415
     from proctor.reports.pages import charts_of, page_of  # noqa: PLC0415
 
     for path, others in ((out, (svg, png)), (svg, (png,)), (png, ())):

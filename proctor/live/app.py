@@ -22,12 +22,14 @@ from starlette.types import ASGIApp
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from ledger.errors import LedgerError
 from proctor.home import Home
-from proctor.live import bodies, console, drawing, queries
+from proctor.live import bodies, console, queries
 from proctor.live.asked import addresses, number, one, one_of, parameters, run_id, text_of
 from proctor.live.guard import Guard, Keys
-from proctor.live.shown import compared, curves_of, sampled, settings_of
+from proctor.live.shown import charts_of, compared, sampled, settings_of
 from proctor.live.tables import Tables
 from proctor.output.terminal import told_level, visible
+from proctor.pages.charts.curves import CURVES, spark
+from proctor.pages.charts.grids import rule_heatmap
 from proctor.pages.rendering import STYLESHEET, render
 from projections.errors import BusyError, ProjectionError, QueryError
 
@@ -132,7 +134,7 @@ class _Pages:
                 "rows": [
                     {
                         **row,
-                        "spark": drawing.spark(sampled(row["losses"], 60)),
+                        "spark": spark(sampled(row["losses"], 60)),
                         "gone": self._is_gone(row),
                     }
                     for row in rows
@@ -168,8 +170,8 @@ class _Pages:
                 "level_told": told_level(started["level"]),
                 "settings": settings_of(started["config"]),
                 "policy_settings": settings_of(started["policy"]),
-                "charts": curves_of(found),
-                "rule_chart": drawing.rules(found["rules"], PRECEDENCE),
+                "charts": charts_of(found),
+                "rule_chart": rule_heatmap(found["rules"]),
                 "rule_titles": RULE_TITLES,
                 "order": PRECEDENCE,
                 "step_rows": [
@@ -187,8 +189,8 @@ class _Pages:
         """Compare the curves, settings and verdicts of some runs."""
         asked = parameters(request, "run", several="run")
         ids = list(dict.fromkeys(run_id(run) for run in asked.get("run", [])))
-        if len(ids) > drawing.CURVES:
-            raise HTTPException(400, f"Choose at most {drawing.CURVES} runs to compare.")
+        if len(ids) > CURVES:
+            raise HTTPException(400, f"Choose at most {CURVES} runs to compare.")
 
         def made() -> dict[str, Any]:
             with self._tables.reading() as ask:

@@ -4,11 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
+from proctor.pages.charts.curves import Curve, curves, curves_of
+from proctor.pages.charts.drawing import Chart
 
-from proctor.live import drawing
-
-__all__ = ["compared", "curves_of", "sampled", "settings_of"]
+__all__ = ["charts_of", "compared", "sampled", "settings_of"]
 
 
 def settings_of(text: str | None) -> dict[str, str]:
@@ -35,61 +34,54 @@ def sampled(values: Sequence[float | None], most: int) -> Sequence[float | None]
     return [*values[:-1:step], *values[-1:]]
 
 
-def _curve(label: str, epochs: Sequence[Mapping[str, Any]], column: str) -> drawing.Curve:
-    return drawing.Curve(label, [(row["epoch"], row[column]) for row in epochs])
-
-
-def curves_of(found: Mapping[str, Any]) -> list[Markup]:
-    """Return the charts of a run."""
+def charts_of(found: Mapping[str, Any]) -> list[Chart]:
+    """Return the curves of a run."""
     epochs = found["epochs"]
-    fired = sorted({row["epoch"] for row in found["rules"] if row["fired"] and not row["waived"]})
-    done = {row["epoch"]: str(row["number"]) for row in reversed(found["done"])}
+    done = [{**row, "outcome": "applied"} for row in found["done"]]
     chosen = (
-        ("loss", "Loss", {"train_loss": "training", "val_loss": "validation"}, True),
-        (
-            "accuracy",
-            "Accuracy",
-            {"train_accuracy": "training", "val_accuracy": "validation"},
-            False,
-        ),
+        ("loss", "Loss", {"train_loss": "training", "val_loss": "validation"}),
+        ("accuracy", "Accuracy", {"train_accuracy": "training", "val_accuracy": "validation"}),
         (
             "gradients",
             "Gradient norm",
             {"max_layer_grad_norm": "largest layer", "min_layer_grad_norm": "smallest layer"},
-            True,
         ),
-        ("lr", "Learning rate", {"lr": "learning rate"}, True),
+        ("lr", "Learning rate", {"lr": "learning rate"}),
     )
     return [
-        drawing.curves(
+        curves_of(
             name,
             title,
-            [_curve(label, epochs, column) for column, label in columns.items()],
-            logarithmic=logarithmic,
-            fired=fired,
-            done=done,
+            epochs,
+            columns,
+            rules=found["rules"],
+            decisions=done,
+            share=name == "accuracy",
         )
-        for name, title, columns, logarithmic in chosen
+        for name, title, columns in chosen
         if any(row[column] is not None for row in epochs for column in columns)
     ]
 
 
-def compared(runs: Sequence[Mapping[str, Any]]) -> list[Markup]:
+def compared(runs: Sequence[Mapping[str, Any]]) -> list[Chart]:
     """Return the charts of several runs."""
     chosen = (
-        ("val_loss", "Validation loss", True),
-        ("val_accuracy", "Validation accuracy", False),
-        ("train_loss", "Training loss", True),
-        ("lr", "Learning rate", True),
+        ("val_loss", "Validation loss"),
+        ("val_accuracy", "Validation accuracy"),
+        ("train_loss", "Training loss"),
+        ("lr", "Learning rate"),
     )
     return [
-        drawing.curves(
+        curves(
             column,
             title,
-            [_curve(_label(run), run["measured"], column) for run in runs],
-            logarithmic=logarithmic,
+            [
+                Curve(_label(run), [(row["epoch"], row[column]) for row in run["measured"]])
+                for run in runs
+            ],
+            share=column == "val_accuracy",
         )
-        for column, title, logarithmic in chosen
+        for column, title in chosen
         if any(row[column] is not None for run in runs for row in run["measured"])
     ]
 

@@ -19,7 +19,6 @@ from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
@@ -92,7 +91,7 @@ class Source:
 
 def made_by() -> dict[str, str]:
     """Return the versions that decide what a page looks like."""
-    return {"proctor": __version__, "vl-convert-python": version("vl-convert-python")}
+    return {"proctor": __version__}
 
 
 def read_source(home: Home, name: str, *, vkey: str | None = None) -> Source:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from proctor.home import Home
 from proctor.output.files import write_output
-from proctor.pages.charts import svg
+from proctor.pages.charts.drawing import svg
 from proctor.reports.files import Source, read_source
 from proctor.reports.pages import charts_of, page_of
 

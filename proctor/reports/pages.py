@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from proctor.pages.charts import Chart
+from proctor.pages.charts.drawing import Chart
 from proctor.pages.rendering import embedded_json, page_policy, render, stylesheet
 from proctor.reports.files import Source, made_by
 from proctor.reports.run_page import run_charts, run_values

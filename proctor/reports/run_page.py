@@ -11,8 +11,9 @@ from typing import Any
 
 from aggregates.rules import PRECEDENCE, RULE_TITLES
 from proctor.output.terminal import counted, told_level, told_score
-from proctor.pages import charts
-from proctor.pages.charts import Chart
+from proctor.pages.charts.curves import curves_of
+from proctor.pages.charts.drawing import Chart
+from proctor.pages.charts.grids import layer_heatmap, rule_heatmap
 from proctor.pages.rendering import number, spoken
 from proctor.reports.values import duration, indented, object_of, share, tile
 
@@ -53,27 +54,27 @@ def run_charts(data: Mapping[str, Any]) -> list[Chart]:
     epochs = data["epochs"]
     if not epochs:
         return []
-    marks = {"rows": epochs, "rules": data["rules"], "decisions": data["decisions"]}
+    marks = {"rules": data["rules"], "decisions": data["decisions"]}
     found = [
-        charts.curves(
-            "loss", "Loss", series={"train_loss": "training", "val_loss": "validation"}, **marks
+        curves_of(
+            "loss", "Loss", epochs, {"train_loss": "training", "val_loss": "validation"}, **marks
         )
     ]
     if any(row["val_accuracy"] is not None or row["train_accuracy"] is not None for row in epochs):
         series = {"train_accuracy": "training", "val_accuracy": "validation"}
-        found.append(charts.curves("accuracy", "Accuracy", series=series, **marks))
+        found.append(curves_of("accuracy", "Accuracy", epochs, series, share=True, **marks))
     if data["rules"]:
-        found.append(charts.rule_heatmap(data["rules"]))
+        found.append(rule_heatmap(data["rules"]))
     if any(row["lr"] is not None for row in epochs):
         series = {"lr": "learning rate"}
-        found.append(charts.curves("lr", "Learning rate", series=series, small=True, **marks))
+        found.append(curves_of("lr", "Learning rate", epochs, series, small=True, **marks))
     norms = [
         {"epoch": epoch, "layer": row["layer"], "place": row["place"], "grad_norm": norm}
         for row in data["layers"]
         for epoch, norm in zip(row["epochs"], row["norms"], strict=True)
     ]
     if any(row["grad_norm"] is not None for row in norms):
-        found.append(charts.layer_heatmap(norms))
+        found.append(layer_heatmap(norms))
     return found
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proctor.output.terminal import counted
-from proctor.pages import charts
-from proctor.pages.charts import Chart
+from proctor.pages.charts.curves import attempt_curves, curves_of
+from proctor.pages.charts.drawing import Chart
+from proctor.pages.charts.lineage import lineage
+from proctor.pages.charts.rows import strip
 from proctor.pages.rendering import number, spoken
 from proctor.reports.values import RunName, indented, object_of, share, short, tile
 
@@ -104,9 +106,9 @@ def campaign_charts(data: _Data) -> list[Chart]:
     if any(row["process_score"] is not None for row in counting):
         rows = [{**row, "attempt": row["number"]} for row in counting]
         series = {"accuracy_score": "accuracy score", "process_score": "process score"}
-        found.append(charts.curves("scores", "Scores", rows=rows, series=series, over="attempt"))
+        found.append(curves_of("scores", "Scores", rows, series, over="attempt", share=True))
     if any(row["val_accuracy"] is not None for row in data["epochs"]):
-        found.append(charts.attempt_curves(data["epochs"]))
+        found.append(attempt_curves(data["epochs"]))
     return found
 
 
@@ -209,8 +211,15 @@ def campaign_values(data: _Data) -> dict[str, Any]:
 # Comparisons
 
 
+def _policies(data: _Data) -> list[str]:
+    """Return the names of the policies, as they were given: the first is the base."""
+    told = object_of(data["comparison"][0]["policies"])
+    return [str(each.get("name")) for each in told if isinstance(each, dict)]
+
+
 def comparison_charts(data: _Data) -> list[Chart]:
     """Return the charts of a comparison: test accuracy, then process score, by condition."""
+    policies = _policies(data)
     found = []
     for place, condition in enumerate(dict.fromkeys(str(c["condition"]) for c in data["cells"])):
         rows = [row for row in data["cells"] if str(row["condition"]) == condition]
@@ -219,10 +228,11 @@ def comparison_charts(data: _Data) -> list[Chart]:
             ("process_score", "Process score"),
         ):
             found.append(
-                charts.strip(
+                strip(
                     f"{value.replace('_', '-')}-{place + 1}",
                     f"{title}, condition {condition}",
                     rows=rows,
+                    labels=policies,
                     label="policy",
                     value=value,
                     unit=title.lower(),
@@ -330,7 +340,7 @@ def line_charts(data: _Data) -> list[Chart]:
     for row in data["proposals"]:
         if row["status"] in ("rejected", "halted"):
             refused[row["base"]] = refused.get(row["base"], 0) + 1
-    found = [charts.lineage(data["checkpoints"], refused)] if data["checkpoints"] else []
+    found = [lineage(data["checkpoints"], refused)] if data["checkpoints"] else []
     for column, title in _METRICS.items():
         rows = [
             {**row, "checkpoint": row["place"]} for row in data["metrics"] if not row["rolled_back"]
@@ -339,32 +349,33 @@ def line_charts(data: _Data) -> list[Chart]:
             name = column.replace("_", "-")
             series = {column: "value"}
             found.append(
-                charts.curves(name, title, rows=rows, series=series, over="checkpoint", small=True)
+                curves_of(name, title, rows, series, over="checkpoint", share=True, small=True)
             )
     if data["production"]:
         rows = [{**row, "run": place} for place, row in enumerate(data["production"], start=1)]
         most = max([_DEFICIT + 1.0, *(float(row["deficit"]) for row in rows)])
         found.append(
-            charts.curves(
+            curves_of(
                 "production",
                 "Production: failures beyond successes",
-                rows=rows,
-                series={"deficit": "deficit"},
+                rows,
+                {"deficit": "deficit"},
                 over="run",
                 limit=(_DEFICIT, "the alarm"),
-                domain=(0.0, most),
+                ends=(0.0, most),
             )
         )
     if data["drift"]:
         rows = [{**row, "measurement": at} for at, row in enumerate(data["drift"], start=1)]
         series = {"success": "share of tasks that were right"}
         found.append(
-            charts.curves(
+            curves_of(
                 "drift",
                 "Measurements outside of proposals",
-                rows=rows,
-                series=series,
+                rows,
+                series,
                 over="measurement",
+                share=True,
             )
         )
     return found

@@ -16,7 +16,10 @@ from ledger.errors import InclusionError, MalformedError, SignatureError
 from ledger.notes import public_bytes
 from ledger.notes import vkey as vkey_of
 from proctor.home import Home
-from proctor.pages import charts
+from proctor.pages.charts.curves import curves_of
+from proctor.pages.charts.drawing import COLOURS, NARROW, svg
+from proctor.pages.charts.grids import layer_heatmap
+from proctor.pages.charts.rows import intervals, strip
 from proctor.pages.rendering import embedded_json, page_policy, stylesheet
 from proctor.remembering import open_remembered
 from proctor.reports.files import Source, differences, open_report, read_source
@@ -72,7 +75,7 @@ def test_every_chart_has_a_text_and_colours_for_dark_pages(page: str) -> None:
     used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"', page)) - {"#000000"}
     shades = {colour for colour in used if not re.search(rf'\[(fill|stroke)="{colour}"\]', page)}
     assert shades == set()
-    assert all(f'="{colour}"]' in stylesheet() for colour in charts.COLOURS)
+    assert all(f'="{colour}"]' in stylesheet() for colour in COLOURS)
 
 
 def test_report_opens_with_the_key_and_needs_no_ledger(page: str, source: Source) -> None:
@@ -259,12 +262,14 @@ def test_charts_take_any_number(value: float) -> None:
         {"epoch": 2**31 - 1, "x": 1.0},
         {"epoch": 7, "x": "NaN"},
     ]
-    charts.svg(charts.curves("x", "X", rows=rows, series={"x": "x"}))
+    svg(curves_of("x", "X", rows, {"x": "x"}))
     layers = [
         {"epoch": row["epoch"], "place": 0, "layer": "a", "grad_norm": row["x"]} for row in rows
     ]
-    charts.svg(charts.layer_heatmap(layers), charts.NARROW)
-    charts.svg(charts.strip("s", "S", rows=rows, label="epoch", value="x", unit="", caption=""))
+    svg(layer_heatmap(layers), NARROW)
+    more = {"unit": "", "caption": ""}
+    svg(strip("s", "S", rows=rows, labels=["0", "7"], label="epoch", value="x", **more))
+    svg(intervals("d", "D", rows=[("a", value, -value, value), ("b", 1.0, None, None)], **more))
 
 
 @pytest.mark.slow

@@ -1,0 +1,243 @@
+"""Curves over epochs, attempts, checkpoints or runs, with the rules that fired and the decisions.
+
+Trust: rows are hostile; a value that is no number is marked or left out.
+I/O: none.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from proctor.pages.charts.drawing import (
+    BLUE,
+    COLOURS,
+    DASHES,
+    INK,
+    LEFT,
+    RED,
+    RIGHT,
+    SOFT,
+    Chart,
+    Columns,
+    Drawing,
+    Key,
+    Scale,
+    course,
+    known,
+    listed,
+    shade,
+)
+
+__all__ = ["CURVES", "Curve", "attempt_curves", "curves", "curves_of", "spark"]
+
+CURVES = len(COLOURS)  # that can be told apart
+_MOST_POINTS = 400  # of a curve; more could not be seen
+_FAR = 30  # times the smallest value: then the scale is logarithmic
+_STRIP = 34  # above curves, for rules and decisions
+_APART = 16  # between the numbers of two decisions
+_SPARK = (96, 22)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a chart. A value that is None was not measured."""
+
+    label: str
+    points: Sequence[tuple[int, Any]]
+    finite: Sequence[tuple[int, float]] = field(init=False)
+    broken: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Divide the points."""
+        finite = [(x, y) for x, y in self.points if known(y)]
+        broken = [x for x, y in self.points if y is not None and not known(y)]
+        object.__setattr__(self, "finite", finite)
+        object.__setattr__(self, "broken", broken)
+
+
+def curves_of(
+    name: str,
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    series: Mapping[str, str],
+    *,
+    over: str = "epoch",
+    **more: Any,
+) -> Chart:
+    """Chart columns of rows over another column; `series` names each column for people."""
+    drawn = [
+        Curve(label, [(row[over], row[column]) for row in rows]) for column, label in series.items()
+    ]
+    return curves(name, title, drawn, over=over, **more)
+
+
+def curves(
+    name: str,
+    title: str,
+    drawn: Sequence[Curve],
+    *,
+    over: str = "epoch",
+    unit: str = "",
+    rules: Iterable[Mapping[str, Any]] = (),
+    decisions: Iterable[Mapping[str, Any]] = (),
+    limit: tuple[float, str] | None = None,
+    ends: tuple[float, float] | None = None,
+    share: bool = False,
+    small: bool = False,
+    sequence: bool = False,
+    told: str = "",
+) -> Chart:
+    """Chart curves over something that is counted.
+
+    Above them: a triangle where a rule fired, and the number of each decision that was carried
+    out, from which a dashed line goes down. `limit` is a line across, and what it is. `ends` are
+    those of the axis of values; a `share` has no logarithmic scale; `small` is half a chart; the
+    curves of a `sequence` become lighter, and its legend names the first and the last.
+    """
+    drawn = [curve for curve in drawn if curve.points]
+    places = [x for curve in drawn for x, _ in curve.points]
+    first, last = min(places, default=0), max(places, default=0)
+    values = [y for curve in drawn for _, y in curve.finite]
+    broken = sorted({x for curve in drawn for x in curve.broken})
+    fired = sorted({row["epoch"] for row in rules if row["fired"] and not row["waived"]})
+    done = [row for row in decisions if row["outcome"] in ("applied", "restart")]
+    far = not share and bool(values) and min(values) > 0 and max(values) / min(values) > _FAR
+    shown = [curve for curve in drawn if curve.finite]
+    looks = _looks(len(shown), sequence=sequence)
+
+    def draw(drawing: Drawing) -> None:
+        if len(shown) > 1:
+            keys = [Key(c.label, *look) for c, look in zip(shown, looks, strict=True)]
+            drawing.legend([keys[0], keys[-1]] if sequence and len(keys) > CURVES else keys)
+        strip = _STRIP if fired or done else 0
+        room = 130 if small else 240 if drawing.width > 700 else 190
+        top, bottom = drawing.plot(room + strip)
+        columns = Columns(first, last, LEFT, drawing.width - RIGHT)
+        scale = Scale(values, bottom, top + strip, logarithmic=far, ends=ends)
+        drawing.measured(scale, most=4 if small else 6)
+        _marks(drawing, columns, done, fired, top=top, bottom=bottom)
+        if limit is not None:
+            across = f"M{LEFT} {scale(limit[0]):.1f}H{drawing.width - RIGHT}"
+            drawing.path(across, stroke=RED, wide=1.5, dashes="6 4")
+        for curve, look in zip(shown, looks, strict=True):
+            at = [(columns(x), scale(y)) for x, y in _thinned(curve.finite)]
+            _line(drawing, at, *look, dots=columns.room > 8)
+        for x in broken[:_MOST_POINTS]:
+            drawing.point("cross", columns(x), bottom - 8, RED, 3)
+        if not values:
+            middle = (LEFT + drawing.width - RIGHT) / 2
+            drawing.text(middle, (top + bottom) / 2, "nothing was measured")
+        drawing.counted(columns, over)
+
+    notes = [
+        *(["▼ a rule fired"] if fired else []),
+        *(["dashed line with a number: that decision changed the training"] if done else []),
+        *(["✕ at the bottom: the value was not a finite number"] if broken else []),
+        *([f"broken line across: {limit[1]}"] if limit is not None else []),
+        *(["logarithmic scale"] if far else []),
+    ]
+    said = [course(curve.label, [y for _, y in curve.finite]) for curve in shown]
+    text = f"{title}, by {over}, {first} to {last}. " + (
+        told or " ".join(said[:CURVES]) or "Nothing was measured."
+    )
+    if fired:
+        text += f" Rules fired in epochs {listed(fired)}."
+    caption = "; ".join(([unit] if unit else []) + notes)
+    caption = caption[:1].upper() + caption[1:]
+    return Chart(name, title, f"{caption}." if caption else "", text, draw)
+
+
+def _marks(
+    drawing: Drawing,
+    columns: Columns,
+    done: Sequence[Mapping[str, Any]],
+    fired: Sequence[int],
+    *,
+    top: float,
+    bottom: float,
+) -> None:
+    """Draw a line for each decision that was carried out, and a triangle where a rule fired."""
+    free = 0.0  # where the next number does not touch the one before
+    lines = []
+    for row in done:
+        x = columns(row["epoch"])
+        lines.append(f"M{x:.1f} {top + 15:.1f}V{bottom:.1f}")
+        if x >= free:
+            drawing.text(x, top + 12, row["number"], colour=INK, bold=True)
+            free = x + _APART
+    drawing.path("".join(lines), stroke=SOFT, dashes="3 3")
+    for epoch in fired:
+        drawing.point("fired", columns(epoch), top + 24, RED)
+
+
+def _line(
+    drawing: Drawing, at: Sequence[tuple[float, float]], colour: str, dashes: str, *, dots: bool
+) -> None:
+    """Draw a curve, with a dot at each value if there is room for dots."""
+    if len(at) > 1:
+        line = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in at)
+        drawing.path(line, stroke=colour, wide=2, dashes=dashes)
+    if dots or len(at) == 1:
+        for x, y in at:
+            drawing.point("circle", x, y, colour, 2.2)
+
+
+def attempt_curves(rows: Sequence[Mapping[str, Any]]) -> Chart:
+    """Chart the validation accuracy of each attempt of a campaign over its epochs."""
+    numbers = sorted({row["number"] for row in rows})
+    drawn = [
+        Curve(
+            f"attempt {number}",
+            [(row["epoch"], row["val_accuracy"]) for row in rows if row["number"] == number],
+        )
+        for number in numbers
+    ]
+    best = max(
+        ((y, curve.label) for curve in drawn for _, y in curve.finite), default=(0.0, "none")
+    )
+    return curves(
+        "curves",
+        "Validation accuracy of each attempt",
+        drawn,
+        share=True,
+        sequence=len(drawn) > CURVES,
+        unit="later attempts are lighter" if len(drawn) > CURVES else "",
+        told=f"{len(drawn)} attempts. The best is {best[0]:.4g}, in {best[1]}.",
+    )
+
+
+def spark(values: Sequence[float | None]) -> Markup:
+    """Return a small line without axes; what it shows stands in figures beside it."""
+    finite = [(place, value) for place, value in enumerate(values) if known(value)]
+    if len(finite) < 2:
+        return Markup("")
+    width, height = _SPARK
+    scale = Scale([y for _, y in finite], height - 2, 2)
+    end = finite[-1][0] or 1
+    points = "L".join(f"{2 + (width - 4) * x / end:.1f} {scale(y):.1f}" for x, y in finite)
+    return Markup(  # noqa: S704 - numbers only
+        f'<svg class="spark" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'aria-hidden="true"><path d="M{points}" fill="none" stroke="{BLUE}" '
+        'stroke-width="1.5"/></svg>'
+    )
+
+
+def _looks(many: int, *, sequence: bool) -> list[tuple[str, str]]:
+    """Return the colour and the dashes of each curve."""
+    if sequence:
+        return [(shade(0.25 + 0.55 * place / max(1, many - 1)), "") for place in range(many)]
+    return [(COLOURS[place % CURVES], DASHES[place % CURVES]) for place in range(many)]
+
+
+def _thinned(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    """Return so many points that each can be seen: of many, the lowest and highest of a stretch."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    size = -(-len(points) // (_MOST_POINTS // 2))
+    kept: list[tuple[int, float]] = []
+    for start in range(0, len(points), size):
+        part = points[start : start + size]
+        kept += sorted({min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])})
+    return kept

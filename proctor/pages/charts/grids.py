@@ -1,0 +1,184 @@
+"""Grids over epochs: which rule fired, and how large the gradients of each layer were.
+
+Source: rows as the views of projections/*.sql name them.
+Trust: rows are hostile.  I/O: none.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aggregates.rules import PRECEDENCE
+from proctor.pages.charts.drawing import (
+    BLUE,
+    BROWN,
+    GREEN,
+    LEFT,
+    ORANGE,
+    PAPER,
+    RED,
+    RIGHT,
+    SOFT,
+    SUNK,
+    Chart,
+    Columns,
+    Drawing,
+    Key,
+    fitted,
+    known,
+    listed,
+    shade,
+)
+
+__all__ = ["layer_heatmap", "rule_heatmap"]
+
+_STATES = {  # what became of a fired rule -> letter, words, colour; the worst first
+    "unanswered": ("!", "unanswered", RED),
+    "refused": ("X", "refused: the remedy could not be carried out", ORANGE),
+    "applied": ("A", "acted on", GREEN),
+    "restart": ("R", "acted on in a restart", BLUE),
+    "deferred": ("D", "deferred: put off", BROWN),
+    "waived": ("w", "waived: does not count in this run", SOFT),
+}
+_ORDER = list(_STATES)
+_MOST_COLUMNS = 240  # of the rules
+_ROW = 26
+_LAYERS = 80
+_CELLS = 6_000  # of the layers
+_LAYER_ROW = 18
+_SHADES = 24
+
+
+def rule_heatmap(cells: Sequence[Mapping[str, Any]]) -> Chart:
+    """Chart the view rule_heatmap: which rule fired in which epoch, and what became of it."""
+    last = max((cell["epoch"] for cell in cells), default=0)
+    together = math.ceil((last + 1) / _MOST_COLUMNS)  # epochs in a column
+    found: dict[tuple[str, int], str] = {}
+    fired: dict[str, list[int]] = {}
+    for cell in cells:
+        if cell["fired"] and cell["rule"] in PRECEDENCE:
+            state = cell["outcome"] if cell["outcome"] in _STATES else "unanswered"
+            state = "waived" if cell["waived"] else state
+            at = cell["rule"], cell["epoch"] // together
+            found[at] = min(found.get(at, state), state, key=_ORDER.index)
+            fired.setdefault(cell["rule"], []).append(cell["epoch"])
+    used = [state for state in _STATES if state in found.values()]
+
+    def draw(drawing: Drawing) -> None:
+        drawing.legend([Key(_STATES[s][1], _STATES[s][2], letter=_STATES[s][0]) for s in used])
+        right = drawing.width - RIGHT
+        columns = Columns(0, last // together, LEFT, right)
+        for place, rule in enumerate(PRECEDENCE):
+            y = drawing.height + place * _ROW
+            drawing.path(f"M{LEFT} {y:.1f}H{right}v{_ROW - 4}H{LEFT}z", fill=SUNK)
+            drawing.text(LEFT - 6, y + 15, rule, anchor="end")
+        wide = max(columns.room - 1, columns.room * 0.9)
+        for state in used:
+            letter, _, colour = _STATES[state]
+            at = [
+                (columns(column), drawing.height + PRECEDENCE.index(rule) * _ROW)
+                for (rule, column), each in sorted(found.items())
+                if each == state
+            ]
+            drawing.path(
+                "".join(
+                    f"M{x - wide / 2:.1f} {y:.1f}h{wide:.1f}v{_ROW - 4}h{-wide:.1f}z" for x, y in at
+                ),
+                fill=colour,
+            )
+            if columns.room >= 11:
+                for x, y in at:
+                    drawing.text(x, y + 15, letter, colour=PAPER, bold=True)
+        drawing.height += len(PRECEDENCE) * _ROW
+        drawing.counted(
+            Columns(0, last, LEFT, right), "epoch" if together == 1 else f"epoch, {together} each"
+        )
+
+    counted = [f"{rule} in {listed(fired[rule])}" for rule in PRECEDENCE if rule in fired]
+    caption = "The rule at the top is acted on first."
+    if together > 1:
+        caption += f" A column is {together} epochs."
+    return Chart(
+        "rules",
+        "Rules that fired",
+        caption if used else f"No rule fired. {caption}",
+        f"Rules by epoch, {last + 1} epochs. "
+        + (f"Fired: {'; '.join(counted)}." if counted else "No rule fired."),
+        draw,
+    )
+
+
+def layer_heatmap(rows: Sequence[Mapping[str, Any]]) -> Chart:
+    """Chart the gradient norms of the table layer_metrics, by layer and epoch."""
+    last = max((row["epoch"] for row in rows), default=0)
+    places = {row["layer"]: row["place"] for row in rows}
+    order = sorted(places, key=lambda layer: (places[layer], layer))[:_LAYERS]
+    norms = {
+        (row["epoch"], row["layer"]): math.log10(row["grad_norm"])
+        for row in rows
+        if known(row["grad_norm"]) and row["grad_norm"] > 0
+    }
+    low, high = min(norms.values(), default=0.0), max(norms.values(), default=0.0)
+
+    def draw(drawing: Drawing) -> None:
+        left = 200 if drawing.width > 700 else 110
+        most = max(1, (_CELLS if drawing.width > 700 else _CELLS // 3) // max(1, len(order)))
+        step = math.ceil((last + 1) / most)
+        _norm_legend(drawing, low, high)
+        columns = Columns(0, last, left, drawing.width - RIGHT)
+        cells: dict[int, list[str]] = {}
+        rank = {layer: place for place, layer in enumerate(order)}
+        for (number, layer), value in _pooled(norms, step=step).items():
+            if layer in rank:
+                begin = left + number * step * columns.room
+                wide = min(step * columns.room, drawing.width - RIGHT - begin)
+                y = drawing.height + rank[layer] * _LAYER_ROW
+                cells.setdefault(_shade_of(value, low, high), []).append(
+                    f"M{begin:.1f} {y:.0f}h{wide:.1f}v{_LAYER_ROW}h{-wide:.1f}z"
+                )
+        for number in sorted(cells):
+            drawing.path("".join(cells[number]), fill=shade(number / (_SHADES - 1)))
+        for layer, place in rank.items():
+            y = drawing.height + place * _LAYER_ROW + 13
+            drawing.text(left - 6, y, fitted(layer, left - 8, end=True), anchor="end")
+        drawing.height += len(order) * _LAYER_ROW
+        drawing.counted(columns, "epoch")
+
+    left_out = f" Of {len(places)} layers, the first {_LAYERS}." if len(places) > _LAYERS else ""
+    spread = f", from {10**low:.3g} to {10**high:.3g}" if norms else ""
+    return Chart(
+        "gradients",
+        "Gradient norm of each layer",
+        "How strongly the loss pulls at each layer; the first layer is at the top. Logarithmic "
+        f"colours; an empty cell was zero, not finite or not measured.{left_out}",
+        f"Gradient norms of {len(order)} layers over {last + 1} epochs{spread}.",
+        draw,
+    )
+
+
+def _shade_of(value: float, low: float, high: float) -> int:
+    return round((_SHADES - 1) * (value - low) / (high - low)) if high > low else _SHADES // 2
+
+
+def _norm_legend(drawing: Drawing, low: float, high: float) -> None:
+    """Draw the colours with the values at both ends and in the middle."""
+    y, x = drawing.height + 6, 92.0
+    wide = 200 / _SHADES
+    drawing.text(0, y + 10, "gradient norm", anchor="start")
+    for number in range(_SHADES):
+        at = x + number * wide
+        drawing.path(
+            f"M{at:.1f} {y:.1f}h{wide + 0.4:.1f}v12h{-wide - 0.4:.1f}z",
+            fill=shade(number / (_SHADES - 1)),
+        )
+    for part in (0.0, 0.5, 1.0) if high > low else (0.5,):
+        drawing.text(x + 200 * part, y + 26, f"{10 ** (low + (high - low) * part):.2g}")
+    drawing.height += 40
+
+
+def _pooled(norms: Mapping[tuple[int, str], float], *, step: int) -> dict[tuple[int, str], float]:
+    """Return cells of some epochs each, with the mean of the logarithms in them."""
+    found: dict[tuple[int, str], list[float]] = {}
+    for (epoch, layer), value in norms.items():
+        found.setdefault((epoch // step, layer), []).append(value)
+    return {place: sum(values) / len(values) for place, values in found.items()}
