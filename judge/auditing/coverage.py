@@ -3,20 +3,29 @@
 The checks are in SQL (coverage.sql), over tables that the judge itself fills from entries that it
 has just verified.
 
-I/O: the connection only.
+I/O: computes in memory.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 from duckdb import DuckDBPyConnection
 
 from aggregates.playbook import FACTORS, MAX_LR, MIN_LR, REMEDIES
 from aggregates.spec import MAX_BLOCKS, MAX_WIDTH
-from judge.auditing.effects import Effects
+from judge.auditing.effects import Effects, find_effects
+from judge.auditing.events import HOSTILE
+from judge.auditing.replayed import Replay
+from judge.errors import StepError
+from ledger.verification.verified_entries import VerifiedEntry
+from projections.errors import ProjectionError
+from projections.projector import create_schema, project
+from projections.template import copied
 
+_BATCH_ROWS = 2_000  # of tables, that wait in memory; some 3 MB
 _CHECKS = Path(__file__).with_name("coverage.sql")
 _EFFECTS_SQL = """
 -- Remedies that did not remedy a rule that they cite.
@@ -130,3 +139,25 @@ def measure_coverage(connection: DuckDBPyConnection, run_id: str) -> Coverage:
         tested=len(tested),
         remedied=remedied,
     )
+
+
+def project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Coverage:
+    """Build the tables of this run alone, in memory, and perform the checks of coverage."""
+    run_id = str(replay.run.id)
+    try:
+        effects = find_effects(replay)
+    except HOSTILE as error:  # where the checks of settings or measurements are off
+        raise StepError(f"the settings in force cannot be read: {error}") from error
+    with duckdb.connect(":memory:") as connection:
+        copied(connection, create_schema)
+        try:
+            # Renumbered, because a projection accepts entries from 0 on without a gap only.
+            numbered = (replace(entry, index=index) for index, entry in enumerate(entries))
+            project(connection, numbered, batch_rows=_BATCH_ROWS)
+        except ProjectionError as error:
+            raise StepError(
+                f"the run's entries cannot be loaded into the tables: {error}"
+            ) from error
+        create_inputs(connection)
+        add_effects(connection, run_id, effects)
+        return measure_coverage(connection, run_id)

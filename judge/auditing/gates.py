@@ -8,23 +8,26 @@ I/O: reads the submission and the dataset; starts one process.
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
-import duckdb
-
-from aggregates.errors import SpecError
-from aggregates.forks import Fork, fork_of, shared_digest, shared_events
+from aggregates.forks import Fork, shared_digest, shared_events
 from aggregates.playbook import why_waived
-from aggregates.provocations import Fault
 from aggregates.run import OWN_ENDS, Run
-from aggregates.spec import ModelSpec, WatchedModel
+from aggregates.spec import WatchedModel
 from judge.auditing import own_model
-from judge.auditing.coverage import Coverage, add_effects, create_inputs, measure_coverage
-from judge.auditing.effects import find_effects
-from judge.auditing.events import HOSTILE, StreamEvents
+from judge.auditing.coverage import Coverage, project_coverage
+from judge.auditing.events import StreamEvents
+from judge.auditing.family import (
+    Parent,
+    compare_fork,
+    execute_parents,
+    read_parents,
+    start_problems,
+    waived_contract,
+)
 from judge.auditing.labels import label_problem
 from judge.auditing.limits import verify_limits
 from judge.auditing.record import RunRecord
@@ -45,25 +48,14 @@ from judge.auditing.unforeseen import Drawn, draw_images
 from judge.config import JudgeConfig
 from judge.confinement.sandbox import Examination, examine
 from judge.errors import JudgeError, SandboxError, StepError
-from ledger.errors import LedgerError
-from ledger.mapper import decode_body
-from ledger.verification.verified_entries import VerifiedEntry
 from monitor.answering import Policy
 from monitor.config import RunConfig
 from monitor.datasets import Split, Splits
 from monitor.environment import describe_environment, other_kind
-from monitor.errors import ConfigurationError, MonitorError
 from monitor.model import ResidualCNN
 from monitor.snapshots import Start, capture, digest_of
 from monitor.state import LiveState
 from monitor.submission import FILES
-from projections.errors import ProjectionError
-from projections.projector import create_schema, project
-from projections.template import copied
-
-_RESTART = "run.restart_scheduled"
-_BATCH_ROWS = 2_000  # of tables, that wait in memory; some 3 MB
-_MAX_PARENTS = 32  # that are replayed and retrained; our own chains have at most 8 restarts
 
 
 class States(Protocol):
@@ -97,19 +89,6 @@ class StepOutcome:
     summary: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     status: str = "passed"
-
-
-@dataclass(frozen=True)
-class Parent:
-    """A run whose restart gave its child the model to start from."""
-
-    entries: Sequence[VerifiedEntry]
-    replay: Replay
-
-    @property
-    def run(self) -> str:
-        """Its id."""
-        return str(self.entries[0].stream_id)
 
 
 class Gates:
@@ -197,7 +176,7 @@ class Gates:
             raise SandboxError(f"load_model() failed: {self.examination.problem}", **said)
         saved = self.replay.submitted
         if saved is not None and self.config.checks("contract"):
-            waived = self._waived_contract()
+            waived = waived_contract(self.record, self.replay)
             said = {**said, "waived": list(waived)}
             verify_contract(saved.model_spec, self.examination, waived=waived)
         return StepOutcome("load_model() returns a model of the required kind", said)
@@ -207,16 +186,6 @@ class Gates:
         with suppress(JudgeError, StepError):
             self._loaded = own_model.load_data(self.replay.run_config, self.config)
         return None if self._loaded is None else self._loaded.validation
-
-    def _waived_contract(self) -> tuple[str, ...]:
-        """Return what a provocation removed from the run, or from a run that it restarts from."""
-        faults = [self.replay.run_config.fault, *map(_fault_of, self.record.ancestors)]
-        taken = [fault.settings for fault in faults if fault is not None]
-        return tuple(
-            part
-            for part, key, value in (("residual", "residual", False), ("norm", "norm", "none"))
-            if any(settings.get(key) == value for settings in taken)
-        )
 
     # Step 3
     def weights(self) -> StepOutcome:
@@ -272,7 +241,7 @@ class Gates:
         spec = self.replay.spec
         offers = spec.offers if isinstance(spec, WatchedModel) else None
         waived = why_waived(self.replay.run.waived, offers)
-        fork = self._verify_fork()
+        self.fork, fork = compare_fork(self.record, self.replay)
         problem = label_problem(
             started.checkpoint,
             started.environment.get("code_sha256"),
@@ -302,49 +271,6 @@ class Gates:
                 **({"waived": waived} if waived else {}),
             },
         )
-
-    def _verify_fork(self) -> dict[str, Any]:
-        """Compare what a fork repeats with what its parent has recorded; raises StepError.
-
-        The parent's part has to be in the ledger before the fork begins, and to give the same
-        digest. Its own orders of the examples begin where it does.
-        """
-        fork = self.fork = fork_of(StreamEvents(self.record.entries))
-        if fork is None:
-            return {}
-        try:
-            return {"fork": self._compare_fork(fork)}
-        except HOSTILE as error:
-            raise StepError(f"the fork's parent {fork.parent} cannot be read: {error}") from error
-
-    def _compare_fork(self, fork: Fork) -> dict[str, Any]:
-        if fork.epoch >= self.replay.epochs:
-            raise StepError(f"the fork of epoch {fork.epoch} has {self.replay.epochs} epochs only")
-        entries = self.record.forked
-        if not entries or entries[0].stream_id == self.run:
-            raise StepError(f"the run is a fork of run {fork.parent}, which the ledger lacks")
-        first = self.record.entries[0].index
-        events = StreamEvents([entry for entry in entries if entry.index < first])
-        if not events or type(events[0]) is not Run.Started:
-            raise StepError(f"run {fork.parent} had not started when its fork did")
-        above = fork_of(events)
-        inherited = tuple(o for o in (above.orders if above else ()) if o.after < fork.epoch)
-        if tuple(o for o in fork.orders if o.after < fork.epoch) != inherited:
-            raise StepError("the fork's orders of the examples are not those of its parent")
-        own = shared_digest(StreamEvents(self.record.entries), fork.epoch)
-        parents = shared_digest(events, fork.epoch)
-        if not own == parents == fork.digest:
-            raise StepError(
-                f"what the fork records up to epoch {fork.epoch} is not what run {fork.parent} "
-                "recorded before it",
-                recorded=fork.digest,
-                own=own,
-                parent=parents,
-            )
-        saved = self.replay.run.snapshots.get(fork.epoch, fork.state)
-        if saved != fork.state:
-            raise StepError(f"the fork starts from another state than the snapshot of {fork.epoch}")
-        return {"parent": fork.parent, "epoch": fork.epoch, "digest": own}
 
     def _verify_newest_rules(self, rules: Mapping[str, Any]) -> None:
         """Raise StepError where the judge's own code made the run and recorded older rules.
@@ -383,17 +309,8 @@ class Gates:
     def architecture(self) -> StepOutcome:
         """Build the model that the edits produce, and compare the submitted one with it."""
         if self.config.checks("architecture"):
-            self.parents = self._read_parents()
-            problems = [
-                *_initial_spec_problems(self.replay, self.record.parent),
-                *self.replay.spec_problems,
-            ]
-            for parent, above in zip(self.parents, [*self.record.chain[1:], ()], strict=False):
-                found = [
-                    *_initial_spec_problems(parent.replay, above),
-                    *parent.replay.spec_problems,
-                ]
-                problems += [f"parent run {parent.run}: {problem}" for problem in found]
+            self.parents = read_parents(self.record, self.config, retrained=self.redo is not None)
+            problems = start_problems(self.record, self.replay, self.parents)
             if problems:
                 raise StepError(
                     f"the architecture does not follow from the recorded decisions: {problems[0]}",
@@ -420,32 +337,6 @@ class Gates:
                 "images": {"seed": self.drawn.seed, "number": len(self.drawn.images)},
             },
         )
-
-    def _read_parents(self) -> list[Parent]:
-        """Replay the runs whose restarts led to this one, as step 5 replays the run itself.
-
-        A parent that scheduled no restart hands nothing on, and neither does what is above it.
-        """
-        found: list[Parent] = []
-        child = self.record.entries
-        family = [StreamEvents(child)]
-        for entries in self.record.chain:
-            if not any(entry.name == _RESTART for entry in entries):
-                break
-            run = entries[0].stream_id
-            if len(found) == _MAX_PARENTS:
-                raise JudgeError(f"run {self.run} descends from more than {_MAX_PARENTS} runs")
-            if entries[-1].index > child[0].index:
-                raise StepError(f"parent run {run} had not ended when its child started")
-            family.append(StreamEvents(entries))
-            retrained = self.redo is not None
-            verify_limits(family[-1], self.config, retrained=retrained, also=family[:-1])
-            try:
-                found.append(Parent(entries, replay_run(entries, config=self.config)))
-            except StepError as error:
-                raise StepError(f"parent run {run}: {error}", **error.evidence) from error
-            child = entries
-        return found
 
     # Step 7
     def probe(self) -> StepOutcome:
@@ -495,7 +386,7 @@ class Gates:
             until = self.saved.epoch + self.redo.draw(left)
             noticed = chance_of_notice(self.saved.epoch, epochs)
         why = f"the run was made with a different {' and '.join(differs)}"
-        if inconclusive := self._execute_parents():
+        if inconclusive := execute_parents(self.parents, self.redo.policy, self.config):
             return {"done": False, "summary": f"not retrained: {inconclusive}"}
         try:
             found = self.retrain(self.redo, until)
@@ -570,65 +461,11 @@ class Gates:
                 states.add(shared_digest(events, epoch), sha256)
         return found
 
-    def _execute_parents(self) -> str | None:
-        """Retrain the runs whose restarts led to this one; return what makes that inconclusive.
-
-        Without this, a parent that nobody trained hands any model on. Raises StepError where one
-        gives other values on the same kind of machine.
-        """
-        assert self.redo is not None, "execute() has looked"
-        for parent in reversed(self.parents):
-            differs = other_kind(
-                parent.replay.started.environment, describe_environment(parent.replay.run_config)
-            )
-            which = f"parent run {parent.run}"
-            try:
-                found = reexecute(
-                    StreamEvents(parent.entries),
-                    self.redo.policy(parent.replay.run),
-                    config=self.config,
-                )
-            except JudgeError as error:
-                if not differs:
-                    raise StepError(f"{which}: {error}") from error
-                return f"{which}: {error}"
-            if found.same:
-                continue
-            words = f"{which}, retrained: {found.total} of {found.values} values differ"
-            if not differs:
-                first = found.differences[0].to_dict()
-                raise StepError(
-                    f"{words} from the recorded ones",
-                    executed={"done": True, "parent": parent.run, "first": first},
-                )
-            return f"{words}; it was made with a different {' and '.join(differs)}"
-        return None
-
     def weights_are_as_measured(self) -> bool:
         """Return whether no remedy lies between the epoch's measurement and the save."""
         return self.saved.kind == "best" or all(
             remedy.epoch != self.saved.epoch for remedy in self.replay.run.remedies
         )
-
-
-def _initial_spec_problems(replay: Replay, parent: Sequence[VerifiedEntry]) -> list[str]:
-    """Return why a run cannot start from the model that it does; `parent` are the entries."""
-    started = replay.started
-    if started.parent_run is not None and not parent:
-        return [f"parent run {started.parent_run} not found in the ledger"]
-    try:
-        restarts = [decode_body(e.body)["spec"] for e in parent if e.name == _RESTART]
-        expected = (
-            ModelSpec.from_dict(restarts[-1])
-            if restarts
-            else replay.run_config.spec(len(started.data["classes"]))
-        )
-    except (ConfigurationError, LedgerError, SpecError, KeyError, TypeError) as error:
-        return [f"the initial specification cannot be derived: {error}"]
-    if ModelSpec.from_dict(started.spec) != expected:
-        whose = "the parent run's restart" if restarts else "the configuration"
-        return [f"the run starts from a different model than {whose} specifies"]
-    return []
 
 
 def chance_of_notice(saved: int, epochs: int) -> dict[str, float]:
@@ -640,33 +477,3 @@ def chance_of_notice(saved: int, epochs: int) -> dict[str, float]:
     """
     left = epochs - saved
     return {"anywhere": (saved + 1 + (left - 1) / 2) / epochs, "last": 1 / left}
-
-
-def _fault_of(started: VerifiedEntry) -> Fault | None:
-    """Return the fault of an ancestor by its first entry, None where that is no configuration."""
-    try:
-        return RunConfig.from_dict(decode_body(started.body)["config"]).fault
-    except (LedgerError, MonitorError, AttributeError, KeyError, TypeError, ValueError):
-        return None
-
-
-def project_coverage(entries: Sequence[VerifiedEntry], replay: Replay) -> Coverage:
-    """Build the tables of this run alone, in memory, and perform the checks of coverage."""
-    run_id = str(replay.run.id)
-    try:
-        effects = find_effects(replay)
-    except HOSTILE as error:  # where the checks of settings or measurements are off
-        raise StepError(f"the settings in force cannot be read: {error}") from error
-    with duckdb.connect(":memory:") as connection:
-        copied(connection, create_schema)
-        try:
-            # Renumbered, because a projection accepts entries from 0 on without a gap only.
-            numbered = (replace(entry, index=index) for index, entry in enumerate(entries))
-            project(connection, numbered, batch_rows=_BATCH_ROWS)
-        except ProjectionError as error:
-            raise StepError(
-                f"the run's entries cannot be loaded into the tables: {error}"
-            ) from error
-        create_inputs(connection)
-        add_effects(connection, run_id, effects)
-        return measure_coverage(connection, run_id)

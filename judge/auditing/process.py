@@ -8,9 +8,8 @@ I/O: none; it computes in memory.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from judge.auditing.coverage import Violation
+from judge.auditing.coverage import Violation, project_coverage
 from judge.auditing.defensibility import find_excessive, find_indefensible
-from judge.auditing.gates import project_coverage
 from judge.auditing.replay import replay_run
 from judge.auditing.scores import process_score
 from judge.config import JudgeConfig
