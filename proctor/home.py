@@ -1,7 +1,7 @@
 """The home folder: one ledger, its projection, and the submissions of its runs.
 
     ledger/               the signed ledger, its keys and its blobs
-    projections.duckdb    a cache; delete it and it is built again
+    projections.duckdb    tables for other tools, by `proctor follow`; no command reads it
     runs/RUN/submission/  what a run hands in
     runs/RUN/running.lock held by the process that trains
     tuning/*.lock         held by the process that tunes a model's advice
@@ -40,6 +40,7 @@ from ledger.notary.rules import User
 from ledger.paths import LedgerPaths
 from ledger.recording.opening import has_key
 from proctor.errors import ProctorError
+from proctor.noted_runs import NotedRuns, noted_runs
 
 if TYPE_CHECKING:
     from eventsourcing.persistence import Notification
@@ -116,7 +117,7 @@ class Home:
 
     @property
     def projection(self) -> Path:
-        """The DuckDB file."""
+        """The DuckDB file for other tools."""
         return self.path / "projections.duckdb"
 
     @property
@@ -206,7 +207,7 @@ class Home:
             pass
 
     def _close_crashed(self, log: "LedgerApplication") -> None:
-        for run_id in open_runs(log):
+        for run_id in open_runs(log, noted_runs(self.path)):
             if self.is_training(run_id):
                 continue
             run = _readable_run(log, run_id)
@@ -241,15 +242,19 @@ def runs_under(log: "LedgerApplication", checkpoints: Container[str]) -> list[UU
     return [run for run, start in starts if getattr(start, "checkpoint", None) in checkpoints]
 
 
-def open_runs(log: "LedgerApplication") -> list[UUID]:
-    """Return the runs that have started and not ended."""
-    runs: dict[UUID, None] = {}
-    for run, name in _run_events(log):
+def open_runs(log: "LedgerApplication", noted: NotedRuns | None = None) -> list[UUID]:
+    """Return the runs that have started and not ended; read only what is new since `noted`."""
+    last, runs = (0, []) if noted is None else noted.recall(log.recorder)
+    found = dict.fromkeys(runs)
+    end = log.recorder.max_notification_id() or 0
+    for run, name in _run_events(log, start=last + 1, stop=end):
         if name == "run.started":
-            runs[run] = None
+            found[run] = None
         else:
-            runs.pop(run, None)
-    return list(runs)
+            found.pop(run, None)
+    if noted is not None:
+        noted.keep(log.recorder, end, list(found), after=last)
+    return list(found)
 
 
 def find_run(ids: list[UUID], name: str) -> UUID:
@@ -271,16 +276,18 @@ def find_named(known: Iterable[Id], name: str, *, noun: str, see: str) -> Id:
     return found[0]
 
 
-def _run_events(log: "LedgerApplication") -> Iterator[tuple[UUID, str]]:
-    for each in notifications(log, "run.started", "run.ended"):
+def _run_events(
+    log: "LedgerApplication", *, start: int = 1, stop: int | None = None
+) -> Iterator[tuple[UUID, str]]:
+    for each in notifications(log, "run.started", "run.ended", start=start, stop=stop):
         yield UUID(str(each.originator_id)), each.topic
 
 
 def notifications(
-    log: "LedgerApplication", *topics: str, start: int = 1
+    log: "LedgerApplication", *topics: str, start: int = 1, stop: int | None = None
 ) -> Iterator["Notification"]:
     """Yield the events of these names from a notification on, a page in each transaction."""
-    while page := log.recorder.select_notifications(start, 1_000, topics=topics):
+    while page := log.recorder.select_notifications(start, 1_000, stop, topics):
         yield from page
         start = page[-1].id + 1
 

@@ -1,15 +1,14 @@
-"""Where this user's verifier remembers the newest tree head of every ledger it has verified.
+"""What this user's verifier remembers of every ledger it has verified, and its tables of them."""
 
-A folder outside of every home, because whoever writes a ledger must not write it: PROCTOR_STATE,
-or `proctor` in XDG_STATE_HOME, or ~/.local/state/proctor. PROCTOR_STATE=off remembers nothing.
-"""
-
+import atexit
 import hashlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,14 +24,13 @@ from ledger.verification.reader import (
 )
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.state import state_folder
 
 if TYPE_CHECKING:
     from ledger.blobs import Blobs
     from projections.cache import CatchUp
     from projections.reading import Session
-    from projections.seals import Seals
 
-STATE = "PROCTOR_STATE"
 _UNREADABLE = "SELECT COUNT(*), MIN(idx) FROM unreadable"
 _SILENT = 1.0  # s that a command waits before it says so
 _PATIENCE = 600.0  # s that it waits then: a large ledger's tables take minutes
@@ -40,14 +38,8 @@ _PATIENCE = 600.0  # s that it waits then: a large ledger's tables take minutes
 
 def memory() -> Memory | None:
     """Return what this user remembers, or None if nothing is to be remembered."""
-    chosen = os.environ.get(STATE)
-    if chosen == "off":
-        return None
-    if chosen:
-        return Memory(Path(chosen))
-    state = os.environ.get("XDG_STATE_HOME")
-    base = Path(state) if state else Path.home() / ".local" / "state"
-    return Memory(base / "proctor")
+    folder = state_folder()
+    return None if folder is None else Memory(folder)
 
 
 class TrainedStates:
@@ -82,21 +74,47 @@ class TrainedStates:
         return hashlib.sha256(f"{shared} {sha256} {code_sha256()}".encode()).hexdigest()
 
 
-def seals() -> "Seals":
-    """Return the seals of DuckDB files; those of this process alone if nothing is remembered."""
-    from projections.seals import Seals  # noqa: PLC0415 - only tables need it
+def tables(home: Home, *, unverified: bool = False) -> Path:
+    """Return where this user's tables of a home are, whether there are any yet or not.
 
-    known = memory()
-    if known is not None:
-        return Seals(known.folder)
-    return _own_seals()
+    They lie with what is remembered, where whoever writes the home cannot write; without that, in
+    a folder of this process. Tables of entries that were not verified are a file of their own.
+    """
+    from projections.database_file import own_folder  # noqa: PLC0415 - loads DuckDB
+
+    place = home.path.resolve()
+    folder = state_folder()
+    if folder is None:
+        return _folder_of_process(place, os.geteuid()) / f"{unverified}.duckdb"
+    name = hashlib.sha256(str(place).encode(errors="surrogateescape")).hexdigest()[:32]
+    kept = own_folder(folder / "tables")
+    database = kept / f"{name}{'.unverified' if unverified else ''}.duckdb"
+    if not database.exists():
+        with suppress(OSError):  # then a file lies there for longer
+            _sweep(kept)
+            (kept / f"{name}.home").write_text(str(place), errors="surrogateescape")
+    return database
 
 
-@cache
-def _own_seals() -> "Seals":
-    from projections.seals import Seals  # noqa: PLC0415 - only tables need it
+def _sweep(folder: Path) -> None:
+    """Remove the tables of homes that are gone."""
+    for noted in folder.glob("*.home"):
+        if not Path(noted.read_text(errors="surrogateescape")).exists():
+            for part in folder.glob(f"{noted.stem}.*"):
+                part.unlink(missing_ok=True)
 
-    return Seals(None)
+
+@lru_cache(maxsize=1)
+def _folder_of_process(place: Path, user: int) -> Path:  # noqa: ARG001 - a folder for each
+    folder = Path(tempfile.mkdtemp(prefix="proctor-tables-"))
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Remove the folder, unless this is a process that was forked from its owner."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def recall(vkey: str) -> Remembered | None:
@@ -149,20 +167,21 @@ def bring_up_to_date(home: Home, *, unverified: bool = False) -> "CatchUp":
 
     home.require_ledger()
     home.close_crashed()
+    database = tables(home, unverified=unverified)
     wait, state, vkey = _SILENT, None, ""
     if not unverified:
         with open_remembered(home.ledger) as ledger:  # raises where it does not hold
             state, vkey = ledger.state, ledger.vkey
     while True:
         try:
-            return catch_up(home.projection, home.ledger, wait=wait, seals=seals(), verified=state)
+            return catch_up(database, home.ledger, wait=wait, verified=state)
         except AheadError:  # another command has verified more meanwhile
             assert state is not None
             state = verify_since(home.ledger, vkey=vkey, state=state)
         except BusyError:
             if wait != _SILENT:
                 raise
-            print(f"waiting: another process uses {home.projection}", file=sys.stderr)
+            print(f"waiting: another process uses {database}", file=sys.stderr)
             wait = _PATIENCE
 
 
@@ -174,7 +193,7 @@ def open_session(home: Home, *, as_of: int | None = None, unverified: bool = Fal
     if as_of is not None and as_of >= done.position:
         raise ProctorError(f"--as-of {as_of}: the ledger has the entries 0 to {done.position - 1}")
     now, then = (
-        Session(home.projection, as_of=each, seals=seals(), copy=done.copy)
+        Session(tables(home, unverified=unverified), as_of=each, needs=done.position)
         for each in (None, as_of)
     )
     [(count, first)] = now.query(_UNREADABLE).rows

@@ -2,37 +2,36 @@
 
 Writers take turns at a lock file beside it, which also covers its replacement.
 
-Trust: a file that is damaged, foreign, of another schema or ahead of its ledger is replaced, and
-with seals every file that is not as this user's program has written it.
+Trust: a file that is damaged, foreign, of another schema or ahead of its ledger is replaced. What
+the tables hold is trusted: the file lies where nobody but this user can write (tables_folder()).
 I/O: the DuckDB file, its neighbours .lock, .new, .old and .wal; reads the ledger.  Units: seconds.
 """
 
 import shutil
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 
-from ledger.errors import ConsistencyError, LedgerError
-from ledger.files import open_regular
+from ledger.errors import ConsistencyError
 from ledger.verification.states import State
 from projections.bulk import apply_new
 from projections.database_file import (
     WAIT,
-    PrivateCopy,
     connected,
+    copy_between,
     is_duckdb,
     locked,
-    stamp_of,
 )
-from projections.errors import AheadError, ProjectionError, TableError
+from projections.errors import AheadError, BusyError, ProjectionError, TableError, is_no_room
 from projections.projector import create_documented, read_position, schema_hash
-from projections.seals import Seals, sealed_copy
 from projections.source import END, LedgerSource, open_source
 from projections.template import template
 
-__all__ = ["CatchUp", "catch_up", "rebuild"]
+__all__ = ["CatchUp", "catch_up", "publish", "rebuild"]
+
+_SOON = 0.5  # others may read the file so long before it is copied
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,6 @@ class CatchUp:
     applied: int  # entries
     position: int  # index of the next entry
     note: str | None = None  # why the file was built anew, where it was not asked for
-    # With seals: the tables as they are now, whatever others do to the file.
-    copy: PrivateCopy | None = field(default=None, compare=False, repr=False)
 
 
 class _StaleError(Exception):
@@ -60,26 +57,30 @@ def catch_up(
     *,
     stop: int = END,
     wait: float = WAIT,
-    seals: Seals | None = None,
     verified: State | None = None,
 ) -> CatchUp:
     """Apply to the DuckDB file what the ledger in a directory has since gained.
 
     `stop`: apply no entry from this index on. `verified`: the end state of a verification; apply
-    only entries up to it, and only if their links lead to its last hash. `seals`: rebuild a file
-    that does not match its seal; without seals the file is trusted. Raises BusyError if others hold
-    the file for longer than `wait`, AheadError if the tables are ahead of what was verified,
-    ProjectionError for entries that cannot be applied, ConsistencyError for a ledger that was
-    changed after it had been verified, LedgerError for one that cannot be read.
+    only entries up to it, and only if their links lead to its last hash. Nothing is written where
+    nothing is new. While others ask the file, a copy of it catches up and takes its place.
+
+    Raises BusyError if others change the file for longer than `wait`, AheadError if the tables are
+    ahead of what was verified, ProjectionError for entries that cannot be applied, ConsistencyError
+    for a ledger that was changed after it had been verified, LedgerError for one that cannot be
+    read.
     """
     deadline = time.monotonic() + wait
     if verified is not None:
         stop = min(stop, verified.size)
     with locked(database, deadline), open_source(directory, linked=verified is not None) as ledger:
-        work = _Work(ledger, deadline, stop, verified)
-        if seals is not None:
-            return _sealed(database, work, seals)
-        return _caught_up(database, work)
+        if verified is not None and _is_at(database, verified, deadline):
+            return CatchUp(0, verified.size)
+        try:
+            soon = min(deadline, time.monotonic() + _SOON)
+            return _caught_up(database, _Work(ledger, soon, stop, verified))
+        except BusyError:
+            return _caught_up_beside(database, _Work(ledger, deadline, stop, verified))
 
 
 def _caught_up(database: Path, work: "_Work") -> CatchUp:
@@ -90,45 +91,56 @@ def _caught_up(database: Path, work: "_Work") -> CatchUp:
         return replace(_apply(database, work), note=f"rebuilt: {why}")
 
 
-def _sealed(database: Path, work: "_Work", seals: Seals) -> CatchUp:
-    """Work on a private copy of the file, for others may change the file itself at any time."""
-    copy = PrivateCopy(seals.folder)
-    why = _copied_sealed(database, copy.path, seals)
-    if why is not None:
-        copy.path.unlink(missing_ok=True)
-    done = replace(_caught_up(copy.path, work), copy=copy)
-    if why is not None or done.note is not None or done.applied:
+def publish(database: Path, target: Path, *, wait: float = WAIT) -> None:
+    """Put a copy of the DuckDB file in another place, for tools that read it there.
+
+    What lies there is replaced as a whole; what is no DuckDB file is kept beside it, as .old.
+    """
+    deadline = time.monotonic() + wait
+    with locked(target, deadline):
+        new = target.with_name(f"{target.name}.new")
         try:
-            new = database.with_name(f"{database.name}.new")
             new.unlink(missing_ok=True)
-            with copy.path.open("rb") as source, new.open("xb") as target:
-                seal = sealed_copy(source, target)
-            if why and database.exists():
-                _discard(database, keep=True)
-            new.replace(database)
-            database.with_name(f"{database.name}.wal").unlink(missing_ok=True)
+            with new.open("xb") as file:
+                copy_between(database, file, deadline=deadline)
+            if target.exists() and not is_duckdb(target):
+                _discard(target, keep=True)
+            target.with_name(f"{target.name}.wal").unlink(missing_ok=True)
+            new.replace(target)
         except OSError as e:
-            raise ProjectionError(f"{database}: cannot be written: {e.strerror}") from e
-        seals.keep(database, seal)
-    copy.stamp = stamp_of(database)
-    return done if not why else replace(done, note=f"rebuilt: {why}")
+            raise ProjectionError(f"{target}: cannot be written: {e.strerror}") from e
 
 
-def _copied_sealed(database: Path, private: Path, seals: Seals) -> str | None:
-    """Copy the file if it matches its seal; return why not, empty where there is nothing to say."""
-    if not database.exists():
-        return ""
-    if database.with_name(f"{database.name}.wal").exists():
-        return "changes that were not ours were waiting beside it"
-    sealed = seals.recall(database)
-    if sealed is None:
-        return "" if seals.folder is None else "it was not written by this user"
+def _is_at(database: Path, verified: State, deadline: float) -> bool:
+    """Tell whether the tables end where the verification did."""
     try:
-        with open_regular(database) as source, private.open("wb") as target:
-            copied = sealed_copy(source, target, most=sealed.size)
-    except (LedgerError, OSError) as e:
-        return f"it could not be read ({e})"
-    return None if copied == sealed else "it was changed after it had been written"
+        if not database.exists() or not is_duckdb(database):
+            return False
+        with connected(database, deadline, read_only=True) as connection:
+            found = read_position(connection)
+    except (duckdb.Error, ProjectionError):
+        return False
+    return bool(verified.size) and found == (
+        verified.size,
+        verified.last_hash.hex(),
+        schema_hash(),
+    )
+
+
+def _caught_up_beside(database: Path, work: "_Work") -> CatchUp:
+    """Catch up in a copy and put it in the file's place: who reads the file keeps what it has."""
+    new = database.with_name(f"{database.name}.new")
+    try:
+        _discard(new, keep=False)  # what a killed process has left
+        with new.open("xb") as file:
+            copy_between(database, file, deadline=work.deadline)
+        done = _caught_up(new, work)
+        new.replace(database)
+    except OSError as e:
+        raise ProjectionError(f"{database}: cannot be written: {e.strerror}") from e
+    finally:
+        _discard(new, keep=False)
+    return done
 
 
 @dataclass(frozen=True)
@@ -168,8 +180,8 @@ def _apply(database: Path, work: _Work) -> CatchUp:
             raise
         raise _StaleError(str(e)) from e
     except (duckdb.Error, TableError) as e:
-        if fresh:
-            raise ProjectionError(f"{database}: {e}") from e
+        if fresh or is_no_room(e):  # then the file is as it was
+            raise ProjectionError(f"{database}: {_first_line(e)}") from e
         raise _StaleError(
             f"it was damaged or not a projection ({_first_line(e)})", ours=False
         ) from e

@@ -8,12 +8,13 @@ Trust: file and SQL are hostile.  I/O: the file.  Units: seconds.
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
-import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import duckdb
 
@@ -23,17 +24,18 @@ from projections.errors import BusyError, ProjectionError
 __all__ = [
     "CONFIG",
     "WAIT",
-    "PrivateCopy",
     "connected",
+    "copy_between",
     "is_duckdb",
     "locked",
+    "own_folder",
     "pause",
     "private_folder",
-    "stamp_of",
 ]
 
 WAIT = 10.0  # for other processes, in all
 _PAUSE = 0.05  # between two attempts
+_PIECE = 1 << 20  # bytes
 # DuckDB would otherwise fetch extensions for files it does not know, and read what SQL names.
 CONFIG: dict[str, str | int | float | list[str]] = {
     "allow_community_extensions": False,
@@ -97,6 +99,22 @@ def locked(database: Path, deadline: float, *, shared: bool = False) -> Iterator
         os.close(handle)  # which releases the lock
 
 
+def own_folder(folder: Path) -> Path:
+    """Return a folder that only this user can enter, made if need be; raises ProjectionError."""
+    try:
+        for each in (folder.parent, folder):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as e:
+        raise ProjectionError(f"{folder}: cannot be made: {e.strerror}") from e
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise ProjectionError(
+            f"{folder}: other users can enter this folder, so its tables may be forged; remove it, "
+            "and they are built anew"
+        )
+    return folder
+
+
 @contextmanager
 def private_folder(beside: Path | None) -> Iterator[Path]:
     """Yield a folder that only this user can enter, and remove it; in a folder, if one is given."""
@@ -112,26 +130,16 @@ def private_folder(beside: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class PrivateCopy:
-    """A copy of the DuckDB file that only this user can reach, removed when nobody holds it."""
-
-    def __init__(self, beside: Path | None) -> None:
-        self.stamp: tuple[int, ...] = ()  # of the file that it is a copy of
-        with ExitStack() as stack:
-            self.path = stack.enter_context(private_folder(beside)) / "tables.duckdb"
-            weakref.finalize(self, stack.pop_all().close)
-
-
-def stamp_of(database: Path) -> tuple[int, ...]:
-    """Return what changes with a file, nothing where there is none.
-
-    If somebody forges it, the earlier copy is used.
-    """
-    try:
-        found = database.stat()
-    except OSError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def copy_between(database: Path, target: BinaryIO, *, deadline: float) -> None:
+    """Copy the DuckDB file as it is between two changes; raises as connected() does."""
+    while True:
+        # Opened first and closed last: closing a file gives up DuckDB's lock on it.
+        with database.open("rb") as file, connected(database, deadline, read_only=True):
+            complete = not database.with_name(f"{database.name}.wal").exists()
+            if complete and os.path.samestat(os.fstat(file.fileno()), database.stat()):
+                shutil.copyfileobj(file, target, _PIECE)
+                return
+        pause(database, deadline)  # it was exchanged meanwhile, or waits for the next to catch up
 
 
 def pause(database: Path, deadline: float) -> None:

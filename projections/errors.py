@@ -1,5 +1,8 @@
 """Errors of the projections package; one root, so that callers catch one thing."""
 
+import errno
+import os
+
 
 class ProjectionError(Exception):
     """The read models could not be brought up to date, or could not be asked."""
@@ -19,3 +22,11 @@ class AheadError(ProjectionError):
 
 class QueryError(ProjectionError):
     """DuckDB refused a question, in its own words."""
+
+
+_NO_ROOM = [os.strerror(number) for number in (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)]
+
+
+def is_no_room(error: Exception) -> bool:
+    """Tell whether this says that the disk is full: DuckDB has no type of its own for it."""
+    return any(reason in str(error) for reason in _NO_ROOM)

@@ -31,7 +31,7 @@ from ledger import bodies
 from ledger.errors import LedgerError, UnknownEventError
 from ledger.verification.authority import AUTHORITY_EVENTS
 from ledger.verification.verified_entries import VerifiedEntry
-from projections.errors import ProjectionError, TableError
+from projections.errors import ProjectionError, TableError, is_no_room
 from projections.mapping import SCHEMA, TABLES, Row
 from projections.rows import rows_of
 from projections.template import copied
@@ -148,10 +148,11 @@ def projected(
 
 def read_position(connection: duckdb.DuckDBPyConnection) -> tuple[int, str | None, str]:
     """Return the index of the next entry, the last entry's hash and the schema's hash."""
-    row = connection.execute("SELECT next_idx, last_hash, schema_hash FROM position").fetchone()
-    if row is None:
+    rows = connection.execute("SELECT next_idx, last_hash, schema_hash FROM position").fetchall()
+    if not rows:
         raise ProjectionError("the position is missing; rebuild the projection")
-    return int(row[0]), row[1], str(row[2])
+    [(next_idx, last_hash, schema)] = rows
+    return int(next_idx), last_hash, str(schema)
 
 
 def project(
@@ -246,7 +247,7 @@ class _Batch:
         try:
             self._write(next_idx, last_hash)
         except duckdb.Error as e:
-            if not self.quarantine:
+            if not self.quarantine or is_no_room(e):
                 raise TableError(
                     f"the entries before entry {next_idx} cannot be loaded into the tables: {e}"
                 ) from e
@@ -282,6 +283,8 @@ class _Batch:
             try:
                 self._write(*position)
             except duckdb.Error as e:
+                if is_no_room(e):
+                    raise TableError(f"entry {entry.index} cannot be loaded: {e}") from e
                 self._clear()
                 self._set_aside(entry, f"entry {entry.index} ({entry.name}): {e}")
                 try:

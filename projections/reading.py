@@ -5,31 +5,28 @@ read are rejected before DuckDB runs them.
 I/O: reads the DuckDB file, for no longer than one answer takes.  Units: seconds.
 """
 
-import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import duckdb
 
-from ledger.files import open_regular
 from projections.bounds import Bounds, bounded_rows
 from projections.database_file import (
     CONFIG,
     WAIT,
-    PrivateCopy,
     connected,
+    copy_between,
     is_duckdb,
-    locked,
     pause,
-    stamp_of,
 )
 from projections.errors import ProjectionError, QueryError
-from projections.seals import Seals, sealed_copy
+from projections.projector import read_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,9 +58,8 @@ class QueryResult:
 class Session:
     """Runs queries one after the other; the file is free between them, and variables stay set.
 
-    With `seals`, queries run on a private copy of the file, which must match its seal. A new copy
-    is made when the file has changed since. `copy` is the one that catch_up() has made. `bounds`
-    are those of each query().
+    `needs`: wait while the file holds fewer entries, because somebody builds it anew. `bounds` are
+    those of each query().
     """
 
     def __init__(
@@ -72,14 +68,12 @@ class Session:
         *,
         as_of: int | None = None,
         wait: float = WAIT,
-        seals: Seals | None = None,
-        copy: PrivateCopy | None = None,
+        needs: int = 0,
         bounds: Bounds | None = None,
     ) -> None:
         self._database = database
         self._wait = wait
-        self._seals = seals
-        self._copy = copy
+        self._needs = needs
         self._bounds = bounds
         self._variables: dict[str, Any] = {} if as_of is None else {AS_OF: as_of}
 
@@ -114,14 +108,8 @@ class Session:
     @contextmanager
     def _asked(self, sql: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.StatementType]]:
         """Hold the file open for one question; what goes wrong meanwhile is a QueryError."""
-        deadline = time.monotonic() + self._wait
-        if self._seals is None:
-            database = self._database
-            _require(database)
-        else:
-            database = self._private(self._seals, deadline)
         try:
-            with connected(database, deadline, read_only=True, bounds=self._bounds) as connection:
+            with self._opened() as connection:
                 kind = _kind(connection, sql)
                 for name, value in self._variables.items():
                     connection.execute(f"SET VARIABLE {_quoted(name)} = ?", [value])
@@ -131,40 +119,25 @@ class Session:
         except (duckdb.Error, OverflowError, RuntimeError, ValueError) as e:
             raise QueryError(str(e)) from e  # all but the first: there is no such Python value
 
-    def _private(self, seals: Seals, deadline: float) -> Path:
-        """Return a copy that nobody else can change, of a file that matches its seal.
-
-        While others hold the file, or have put one with another seal in its place, an earlier copy
-        is as good as it was.
-        """
-        try:
-            with locked(self._database, deadline, shared=True):
+    @contextmanager
+    def _opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        deadline = time.monotonic() + self._wait
+        while True:
+            if not self._needs or self._database.is_file():
                 _require(self._database)
-                stamp = stamp_of(self._database)
-                if self._copy is None or self._copy.stamp != stamp:
-                    copy = PrivateCopy(seals.folder)
-                    copy_sealed(self._database, copy.path, seals)
-                    copy.stamp = stamp if stamp == stamp_of(self._database) else ()
-                    self._copy = copy
-        except ProjectionError:
-            if self._copy is None:
-                raise
-        return self._copy.path
+                with connected(
+                    self._database, deadline, read_only=True, bounds=self._bounds
+                ) as connection:
+                    if not self._needs or self._holds_enough(connection):
+                        yield connection
+                        return
+            pause(self._database, deadline)
 
-
-def copy_sealed(database: Path, target: Path, seals: Seals) -> None:
-    """Copy the DuckDB file; raise ProjectionError unless it matches its seal."""
-    sealed = seals.recall(database)
-    try:
-        with open_regular(database) as source, target.open("xb") as file:
-            copied = sealed_copy(source, file, most=0 if sealed is None else sealed.size)
-    except OSError as e:
-        raise ProjectionError(f"{database}: cannot be copied: {e.strerror}") from e
-    if copied != sealed:
-        raise ProjectionError(
-            f"{database}: the file was changed after it had been written; ask again, and it is "
-            "built anew"
-        )
+    def _holds_enough(self, connection: duckdb.DuckDBPyConnection) -> bool:
+        try:
+            return read_position(connection)[0] >= self._needs
+        except (duckdb.Error, ProjectionError):
+            return False
 
 
 def query(
@@ -174,7 +147,6 @@ def query(
     *,
     as_of: int | None = None,
     wait: float = WAIT,
-    seals: Seals | None = None,
 ) -> QueryResult:
     """Answer one SQL statement from the DuckDB file alone; it can see no other file.
 
@@ -182,7 +154,7 @@ def query(
     Raises QueryError with DuckDB's words, BusyError when others hold the file for longer than
     `wait`.
     """
-    return Session(database, as_of=as_of, wait=wait, seals=seals).query(sql, parameters)
+    return Session(database, as_of=as_of, wait=wait).query(sql, parameters)
 
 
 def arrow_table(
@@ -208,24 +180,20 @@ def statements(sql: str) -> list[str]:
         raise QueryError(str(e)) from e
 
 
-def snapshot(
-    database: Path, target: BinaryIO, *, wait: float = WAIT, copy: PrivateCopy | None = None
-) -> None:
+def snapshot(database: Path, target: BinaryIO, *, wait: float = WAIT) -> None:
     """Copy the DuckDB file as it is between two changes; raises as query() does.
-
-    `copy` is what catch_up() has made of it, which nobody else holds.
 
     DuckDB 2.0 and later read all of the copy. DuckDB 1.3 to 1.5 read all but the four views whose
     correlated subqueries they cannot plan (docs/how-to/query.md).
     """
-    if copy is None:
-        copy = PrivateCopy(None)
-        with copy.path.open("xb") as file:
-            _copy(database, file, wait=wait)
-    portable = copy.path.with_name("portable.duckdb")
-    _write_portable(copy.path, portable)
-    with portable.open("rb") as file:
-        shutil.copyfileobj(file, target)
+    _require(database)
+    with TemporaryDirectory(prefix="proctor-tables-") as name:
+        copy, portable = Path(name) / "tables.duckdb", Path(name) / "portable.duckdb"
+        with copy.open("xb") as file:
+            copy_between(database, file, deadline=time.monotonic() + wait)
+        _write_portable(copy, portable)
+        with portable.open("rb") as file:
+            shutil.copyfileobj(file, target)
 
 
 def _write_portable(database: Path, target: Path) -> None:
@@ -239,20 +207,6 @@ def _write_portable(database: Path, target: Path) -> None:
             connection.execute(f"DETACH {_PORTABLE}")
     except duckdb.Error as e:
         raise ProjectionError(f"the copy cannot be written: {e}") from e
-
-
-def _copy(database: Path, target: BinaryIO, *, wait: float) -> None:
-    """Copy the DuckDB file as it is."""
-    deadline = time.monotonic() + wait
-    while True:
-        _require(database)
-        # Opened first and closed last: closing a file gives up DuckDB's lock on it.
-        with database.open("rb") as file, connected(database, deadline, read_only=True):
-            complete = not database.with_name(f"{database.name}.wal").exists()
-            if complete and os.path.samestat(os.fstat(file.fileno()), database.stat()):
-                shutil.copyfileobj(file, target)
-                return
-        pause(database, deadline)  # it was exchanged meanwhile, or waits for the next to catch up
 
 
 def _require(database: Path) -> None:

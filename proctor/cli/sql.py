@@ -3,7 +3,6 @@
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +19,8 @@ from proctor.output.answers import Form, form_of, print_answer, write_answer
 from proctor.output.files import appearing
 from proctor.output.paging import paged
 from proctor.output.sql_shell import shell
-from proctor.remembering import bring_up_to_date, memory, open_session, seals
-from projections.cache import CatchUp, catch_up
+from proctor.remembering import bring_up_to_date, memory, open_session, tables
+from projections.cache import CatchUp, catch_up, publish
 from projections.errors import AheadError, BusyError
 from projections.reading import snapshot
 
@@ -60,9 +59,9 @@ def sql(
     if copy is not None:
         if (query, form, output, as_of) != (None, None, None, None):
             raise ProctorError("--snapshot copies the whole file and runs no query; give it alone")
-        done = bring_up_to_date(home, unverified=unverified)
+        bring_up_to_date(home, unverified=unverified)
         with appearing(copy, home) as file:
-            snapshot(home.projection, file, copy=done.copy)
+            snapshot(tables(home, unverified=unverified), file)
             size = file.tell()
         return Output({"snapshot": copy, "bytes": size}, f"wrote {size:,} bytes to {copy}")
     chosen = form_of(form, output, as_json=as_json)
@@ -88,10 +87,10 @@ def follow(
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Catch up once and exit.")] = False,
 ) -> Iterator[Output]:
-    """Keep the tables up to date during runs; new entries are verified first.
+    """Keep projections.duckdb in the home up to date, for other tools; entries are verified first.
 
-    With --json, each check that found new entries prints one JSON document on a line. Ctrl-C
-    stops it. The file is locked only while entries are applied; in between, others can query it.
+    It is a copy of this user's tables, replaced as a whole. With --json, each check that found new
+    entries prints one JSON document on a line. Ctrl-C stops it.
     """
     home.require_ledger()
     position: int | None = None
@@ -100,7 +99,7 @@ def follow(
         while True:
             done = look(home, known, position)
             if done is not None:
-                if done.applied or position is None:
+                if done.position != position:
                     yield _told(done)
                 position = done.position
             if once:
@@ -117,12 +116,14 @@ def look(home: Home, known: Memory, position: int | None) -> CatchUp | None:
     if report.size == position:
         return None
     try:
-        done = catch_up(home.projection, directory, seals=seals(), verified=report.state)
-        return replace(done, copy=None)  # which nobody asks
+        done = catch_up(tables(home), directory, verified=report.state)
+        if done.position != position:
+            publish(tables(home), home.projection)
     except AheadError:  # another command has verified more: so does the next look
         return None
     except BusyError:  # somebody asks for long; next time
         return None
+    return done
 
 
 def _told(done: CatchUp) -> Output:

@@ -49,7 +49,8 @@ from proctor.output.terminal import (
     error_console,
     words,
 )
-from proctor.remembering import STATE, memory
+from proctor.remembering import memory
+from proctor.state import STATE
 
 if TYPE_CHECKING:
     from judge.lineage.files import OpenedLineage

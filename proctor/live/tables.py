@@ -1,7 +1,7 @@
 """The tables behind the pages: a private DuckDB file that follows the ledger.
 
 New entries are verified first, as for `proctor follow`. The file is in a folder that only this user
-can enter and is removed at the end, so no other command waits for it, and it needs no seal. Pages
+can enter and is removed at the end, so no other command waits for it. Pages
 share one read-only opening; it is closed while entries are applied.
 
 Trust: the ledger is hostile until it is verified; pages show the last state that was.
@@ -27,12 +27,12 @@ from ledger.verification.memory import Memory
 from ledger.verification.reader import VerificationReport, check_new
 from ledger.verification.verified_notes import TreeHead
 from proctor.home import Home
-from proctor.remembering import memory, seals
+from proctor.remembering import memory, tables
+from proctor.state import state_folder
 from projections.bounds import Bounds, bounded_rows
 from projections.cache import catch_up
-from projections.database_file import WAIT, connected, locked, private_folder
+from projections.database_file import WAIT, connected, copy_between, private_folder
 from projections.errors import AheadError, BusyError, ProjectionError, QueryError
-from projections.reading import copy_sealed
 
 __all__ = ["PAGE", "Ask", "Standing", "Tables"]
 
@@ -77,7 +77,7 @@ class Tables:
     def open(self) -> None:
         """Make the folder, for those who call look() themselves."""
         self._home.require_ledger()
-        self._folder = self._stack.enter_context(private_folder(seals().folder))
+        self._folder = self._stack.enter_context(private_folder(state_folder()))
         self._known = memory() or Memory(self._folder / "memory")
         self.database = self._folder / "tables.duckdb"
 
@@ -133,7 +133,7 @@ class Tables:
     def _apply(self, directory: Path, report: VerificationReport) -> bool:
         """Bring the tables to the verified state; return False if that must wait."""
         if not self.database.exists():
-            self._begin_with_sealed()
+            self._begin_with_ours()
         many = report.size - (self.standing.position or 0) > _MANY
         with self._turns.writing():
             self._opened.close()
@@ -157,14 +157,11 @@ class Tables:
                     )
         return True
 
-    def _begin_with_sealed(self) -> None:
-        """Take a copy of the home's tables, if they are as this user's program has written them."""
-        known = seals()
-        with suppress(ProjectionError, LedgerError, OSError):
-            if known.folder is not None and self._home.projection.is_file():
-                with locked(self._home.projection, time.monotonic(), shared=True):
-                    copy_sealed(self._home.projection, self.database, known)
-                return
+    def _begin_with_ours(self) -> None:
+        """Take a copy of the tables that other commands of this user have made."""
+        with suppress(duckdb.Error, OSError, ProjectionError), self.database.open("xb") as file:
+            copy_between(tables(self._home), file, deadline=time.monotonic())
+            return
         self.database.unlink(missing_ok=True)
 
     def _set(self, **changes: Any) -> None:

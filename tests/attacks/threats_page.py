@@ -76,8 +76,9 @@ it.
 ## A verifier's memory, changed by someone who can write it
 
 A key in the same folder, which only its owner can read, authenticates each file. Someone who can
-read that key and write the folder can write any memory, and any seal of a DuckDB file of tables.
-Nothing detects that: they are the verifier's own user, or root.
+read that key and write the folder can write any memory. The tables that `proctor sql` asks lie in
+a folder inside of it that only its owner can enter; who writes there can write any table. Nothing
+detects that: they are the verifier's own user, or root.
 """,
     ("blob", "files"): """\
 ## Blobs, changed by someone who can write the ledger's files

@@ -1,11 +1,14 @@
 """The DuckDB file of a home, changed by somebody else: no command answers from it."""
 
-import os
+import multiprocessing
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -16,9 +19,8 @@ from ledger.errors import ConsistencyError
 from ledger.verification.reader import open_verified
 from proctor.home import Home
 from projections.cache import catch_up
-from projections.errors import AheadError, ProjectionError
-from projections.reading import Session, query, snapshot
-from projections.seals import Seals
+from projections.errors import AheadError, BusyError, ProjectionError
+from projections.reading import Session, query
 
 SCORES = "SELECT accuracy_score, process_score FROM audit_scores"
 FORGED = "UPDATE log.audit_scores SET accuracy_score = 9, process_score = 9"
@@ -35,12 +37,6 @@ def home(tmp_path: Path) -> Path:
 def updated(database: Path, folder: Path) -> None:
     with duckdb.connect(str(database)) as connection:
         connection.execute(FORGED)
-
-
-def updated_with_its_times(database: Path, folder: Path) -> None:
-    found = database.stat()
-    updated(database, folder)
-    os.utime(database, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def in_the_log_beside(database: Path, folder: Path) -> None:
@@ -76,124 +72,145 @@ def earlier(database: Path, folder: Path) -> None:
         connection.execute(f"{FORGED}; UPDATE log.position SET next_idx = next_idx - 1")
 
 
-WAYS = [byte_flipped, earlier, in_the_log_beside, linked, replaced, updated, updated_with_its_times]
+WAYS = [byte_flipped, earlier, in_the_log_beside, linked, replaced, updated]
 
 
-@pytest.mark.parametrize("remembered", [True, False])
-@pytest.mark.parametrize("forge", WAYS)
-@pytest.mark.sampled(3)
-def test_forged_table_is_rejected(
-    home: Path, tmp_path: Path, forge: Callable[[Path, Path], None], remembered: bool
-) -> None:
-    state = tmp_path / "state" if remembered else None
-    honest = answer(call(["sql", SCORES, "--json"], home=home, state=state))
-    forge(home / "projections.duckdb", tmp_path)
-    assert answer(call(["sql", SCORES, "--json"], home=home, state=state)) == honest
-    forge(home / "projections.duckdb", tmp_path)
-    copy = tmp_path / "copy.duckdb"
-    assert call(["sql", "--snapshot", copy], home=home, state=state).returncode == 0
-    with duckdb.connect(str(copy)) as connection:
-        [scores] = connection.execute(SCORES).fetchall()
-    assert list(scores) == list(honest[0].values())
-    forge(home / "projections.duckdb", tmp_path)
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
+    """Return a home, what its user remembers, and the honest answer."""
+    home, state = (tmp_path_factory.mktemp("asked") / name for name in ("home", "state"))
+    with Home(home).open_log() as log:
+        synthetic_audit(log, synthetic_run(log))
     assert call(["follow", "--once"], home=home, state=state).returncode == 0
+    return home, state, answer(call(["sql", SCORES, "--json"], home=home, state=state))
+
+
+@pytest.mark.parametrize("forge", WAYS)
+@pytest.mark.sampled(2)
+def test_forged_table_in_the_home_is_rejected(
+    asked: tuple[Path, Path, Any], tmp_path: Path, forge: Callable[[Path, Path], None]
+) -> None:
+    home, state, honest = asked
+    forge(home / "projections.duckdb", tmp_path)
+    assert answer(call(["sql", SCORES, "--json"], home=home, state=state)) == honest
+    assert call(["follow", "--once"], home=home, state=state).returncode == 0
+    copied = dict(zip(("accuracy_score", "process_score"), scores(home), strict=True))
+    assert [copied] == honest
+    assert not (home / "projections.duckdb.wal").exists()
+
+
+def scores(home: Path) -> tuple[Any, ...]:
+    [found] = query(home / "projections.duckdb", SCORES).rows
+    return found
+
+
+def test_tables_of_unverified_entries_are_not_asked_later(home: Path, tmp_path: Path) -> None:
+    """The entries are forged while somebody asks without verification, and put back again."""
+    state = tmp_path / "state"
+    honest = answer(call(["sql", SCORES, "--json"], home=home, state=state))
+    ledger = home / "ledger" / "ledger.sqlite"
+    content = ledger.read_bytes()
+    forged = content.replace(b"process_score\xcb?", b"process_score\xcb@")
+    assert forged != content
+    ledger.write_bytes(forged)
+    told = answer(call(["sql", SCORES, "--unverified", "--json"], home=home, state=state))
+    assert told != honest
+    ledger.write_bytes(content)
     assert answer(call(["sql", SCORES, "--json"], home=home, state=state)) == honest
 
 
-def test_file_is_kept_when_nobody_has_changed_it(home: Path, tmp_path: Path) -> None:
+def test_folder_that_others_can_enter_is_refused(home: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    asked = ["follow", "--once", "--json"]
-    first = answer(call(asked, home=home, state=state))
-    assert (first["applied"], first["note"]) == (first["position"], None)
-    before = (home / "projections.duckdb").stat().st_ino
-    again = answer(call(asked, home=home, state=state))
-    assert (again["applied"], again["note"]) == (0, None)
-    assert (home / "projections.duckdb").stat().st_ino == before
-    updated(home / "projections.duckdb", tmp_path)
-    done = answer(call(asked, home=home, state=state))
-    assert done["note"] == "rebuilt: it was changed after it had been written"
+    assert call(["sql", "SELECT 1"], home=home, state=state).returncode == 0
+    (state / "tables").chmod(0o770)
+    done = call(["sql", "SELECT 1"], home=home, state=state)
+    assert (done.returncode, "other users can enter this folder" in done.stderr) == (2, True)
 
 
-def test_session_asks_what_matches_its_seal(home: Path, tmp_path: Path) -> None:
-    database, seals = home / "projections.duckdb", Seals(tmp_path / "state")
-    catch_up(database, home / "ledger", seals=seals)
-    session = Session(database, seals=seals)
-    honest = session.query(SCORES)
-    found = database.stat()
-    byte_flipped(database, tmp_path)
-    os.utime(database, ns=(found.st_atime_ns, found.st_mtime_ns))
-    assert session.query(SCORES) == honest  # from its copy
-    with pytest.raises(ProjectionError, match="changed after it had been written"):
-        Session(database, seals=seals).query(SCORES)
-    assert list((tmp_path / "state").glob(".tables-*")) != []
-    del session
-    assert list((tmp_path / "state").glob(".tables-*")) == []
+def test_tables_of_a_home_that_is_gone_are_removed(tmp_path: Path) -> None:
+    homes, state = (tmp_path / "one", tmp_path / "two"), tmp_path / "state"
+    for home in homes:
+        with Home(home).open_log() as log:
+            synthetic_run(log)
+        assert call(["sql", "SELECT 1"], home=home, state=state).returncode == 0
+        shutil.rmtree(home)
+    assert len(list((state / "tables").glob("*.duckdb"))) == 1
 
 
-def test_session_answers_when_others_rebuild_or_remove_the_file(home: Path, tmp_path: Path) -> None:
-    database, ours, theirs = home / "projections.duckdb", Seals(None), Seals(None)
-    done = catch_up(database, home / "ledger", seals=ours)
-    session = Session(database, seals=ours, copy=done.copy)
-    honest = session.query(SCORES)
-    catch_up(database, home / "ledger", seals=theirs)  # who knows nothing of our seal
-    assert session.query(SCORES) == honest
-    assert Session(database, seals=ours, copy=done.copy).query(SCORES) == honest
-    database.unlink()
-    assert session.query(SCORES) == honest
-    with (tmp_path / "copy.duckdb").open("xb") as file:
-        snapshot(database, file, copy=done.copy)
-    assert query(tmp_path / "copy.duckdb", SCORES) == honest
+def test_session_waits_for_tables_that_others_build_anew(home: Path, tmp_path: Path) -> None:
+    database, aside = tmp_path / "tables.duckdb", tmp_path / "aside.duckdb"
+    done = catch_up(database, home / "ledger", stop=3)
+    database.replace(aside)
+    with pytest.raises(BusyError):
+        Session(database, needs=3, wait=0.1).query(SCORES)
+    aside.replace(database)
+    with pytest.raises(BusyError):
+        Session(database, needs=4, wait=0.1).query(SCORES)
+    assert Session(database, needs=done.position).query("SELECT 1").rows == [(1,)]
 
 
-def test_seal_that_somebody_else_wrote_is_rejected(home: Path, tmp_path: Path) -> None:
-    database, state = home / "projections.duckdb", tmp_path / "state"
-    catch_up(database, home / "ledger", seals=Seals(state))
-    (seal,) = state.glob("*.tables")
-    old = Seals(state).recall(database)
-    assert old is not None
-    seal.write_text(seal.read_text().replace(old.sha256, "0" * 64))
-    assert Seals(state).recall(database) is None
-    done = catch_up(database, home / "ledger", seals=Seals(state))
-    assert done.note == "rebuilt: it was not written by this user"
+def test_tables_catch_up_while_somebody_asks_them(home: Path, tmp_path: Path) -> None:
+    database = tmp_path / "tables.duckdb"
+    catch_up(database, home / "ledger", stop=3)
+    code = f"import duckdb; c = duckdb.connect({str(database)!r}, read_only=True)"
+    code += "; print(1, flush=True); input(); print(c.execute('FROM position').fetchone()[0])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        done = catch_up(database, home / "ledger")
+        assert done.applied == done.position - 3 > 0
+        assert reader.communicate("\n")[0] == "3\n"  # what it had opened
+    assert query(database, "SELECT COUNT(*) FROM events").rows == [(done.position,)]
+    assert sorted(each.name for each in tmp_path.glob("tables*")) == [
+        "tables.duckdb",
+        "tables.duckdb.lock",
+    ]
 
 
-@pytest.mark.parametrize("sealed", [True, False])
-def test_file_that_is_too_long_is_not_read(home: Path, tmp_path: Path, sealed: bool) -> None:
-    """A sparse file costs nothing to make; its copy would fill the disk."""
-    database, seals = home / "projections.duckdb", Seals(tmp_path / "state")
-    catch_up(database, home / "ledger", seals=seals)
-    session = Session(database, seals=seals)
-    honest = session.query(SCORES)
-    if not sealed:
-        for seal in (tmp_path / "state").glob("*.tables"):
-            seal.unlink()
-    os.truncate(database, 2**43)  # 8 TiB
-    assert session.query(SCORES) == honest  # from its copy
-    with pytest.raises(ProjectionError, match="changed after it had been written"):
-        Session(database, seals=seals).query(SCORES)
-    done = catch_up(database, home / "ledger", seals=seals)
-    assert done.note is not None
-    assert Session(database, seals=seals).query(SCORES) == honest
+def test_tables_stay_as_they_are_when_the_disk_is_full(home: Path, tmp_path: Path) -> None:
+    database = tmp_path / "tables.duckdb"
+    with Home(home).open_log() as log:
+        synthetic_run(log, epochs=100)
+    catch_up(database, home / "ledger", stop=3)
+    process = multiprocessing.get_context("fork").Process(
+        target=_catch_up_without_room, args=(database, home / "ledger")
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert query(database, "SELECT COUNT(*) FROM events").rows == [(3,)]
+    assert query(database, "SELECT COUNT(*) FROM unreadable").rows == [(0,)]
+    done = catch_up(database, home / "ledger")
+    assert (done.applied, done.note) == (done.position - 3, None)
+
+
+def _catch_up_without_room(database: Path, directory: Path) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))  # SQLite writes 32 KiB to read
+    with pytest.raises(ProjectionError, match="File too large"):
+        catch_up(database, directory)
 
 
 def test_entries_behind_the_verified_ones_are_not_shown(home: Path, tmp_path: Path) -> None:
     """What came between the verification and the tables is left to the next verification."""
-    database, seals = home / "projections.duckdb", Seals(tmp_path / "state")
+    database = tmp_path / "tables.duckdb"
     with open_verified(home / "ledger") as ledger:
         state = ledger.state
     with Home(home).open_log() as log:
         synthetic_run(log)
-    done = catch_up(database, home / "ledger", seals=seals, verified=state)
+    done = catch_up(database, home / "ledger", verified=state)
     assert done.position == state.size
-    catch_up(database, home / "ledger", seals=seals)
+    catch_up(database, home / "ledger")
     with pytest.raises(AheadError):
-        catch_up(database, home / "ledger", seals=seals, verified=state)
+        catch_up(database, home / "ledger", verified=state)
 
 
 def test_entries_that_are_changed_after_the_verification_are_rejected(
     home: Path, tmp_path: Path
 ) -> None:
-    database, seals = home / "projections.duckdb", Seals(tmp_path / "state")
+    database = tmp_path / "tables.duckdb"
     with open_verified(home / "ledger") as ledger:
         state = ledger.state
     path = home / "ledger" / "ledger.sqlite"
@@ -201,6 +218,6 @@ def test_entries_that_are_changed_after_the_verification_are_rejected(
     assert b"accuracy_score" in content
     path.write_bytes(content.replace(b"process_score", b"PROCESS_SCORE"))
     with pytest.raises(ConsistencyError, match="changed"):
-        catch_up(database, home / "ledger", seals=seals, verified=state)
+        catch_up(database, home / "ledger", verified=state)
     path.write_bytes(content)
-    assert catch_up(database, home / "ledger", seals=seals, verified=state).position == state.size
+    assert catch_up(database, home / "ledger", verified=state).position == state.size

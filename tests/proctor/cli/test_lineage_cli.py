@@ -90,7 +90,7 @@ def test_lineage_of_what_was_rolled_back_since_is_told_with_exit_code_1(
         adopted = next(each.id for each in line.checkpoints.values() if each.commit == "c0" * 20)
         line.roll_back(adopted, "it was worse after all")
         log.save(line)
-    assert call_here(["sql", "SELECT 1"], home=later).returncode == 0
+    assert call_here(["follow", "--once"], home=later).returncode == 0
     with duckdb.connect(Home(later).projection) as cache:  # which is no evidence
         cache.execute("DELETE FROM log.checkpoint_rollbacks")
     done = call(["lineage", after, "--out", tmp_path / "one.lineage"], home=later)
