@@ -22,6 +22,7 @@ from aggregates.rules import PROFILES, RulesConfig
 from aggregates.run import Run
 from aggregates.spec import ModelSpec
 from ledger.blobs import Blobs
+from ledger.progress import advanced
 from monitor.answering import Policy, answer_rules
 from monitor.computing import computing_as
 from monitor.config import RunConfig
@@ -39,7 +40,6 @@ from monitor.submission import write_submission
 
 OnEpoch = Callable[[Run, dict[str, Any]], None]  # the run so far, the measured part
 OnState = Callable[[int, LiveState], None]  # epoch, as it is before the epoch's decisions
-OnStep = Callable[[int, int, int], None]  # epoch, optimizer steps done, of how many
 
 
 def train(
@@ -59,7 +59,6 @@ def train(
     fork: Fork | None = None,
     start: Start | None = None,
     on_epoch: OnEpoch | None = None,
-    on_step: OnStep | None = None,
     on_state: OnState | None = None,
 ) -> Run:
     """Train one model under watch and return its closed run.
@@ -117,7 +116,6 @@ def train(
                 policy,
                 fork=fork,
                 on_epoch=on_epoch,
-                on_step=on_step,
                 on_state=on_state,
             )
             deliverables = None
@@ -157,7 +155,6 @@ def _train_epochs(
     *,
     fork: Fork | None,
     on_epoch: OnEpoch | None,
-    on_step: OnStep | None,
     on_state: OnState | None,
 ) -> str:
     """Train until the last epoch, a stop or a restart; return why it ended."""
@@ -173,7 +170,7 @@ def _train_epochs(
             len(splits.train), seed=state.config.seed, epoch=epoch, fork=order_seed(fork, epoch)
         )
         try:
-            reported = _train_epoch(state, watch, splits, epoch, order=order, on_step=on_step)
+            reported = _train_epoch(state, watch, splits, epoch, order=order)
         finally:
             watch.close()
         measured = session.measure(state.model, watch, state.settings, reported=reported)
@@ -207,7 +204,6 @@ def _train_epoch(
     epoch: int,
     *,
     order: torch.Tensor,  # (examples,)
-    on_step: OnStep | None,
 ) -> dict[str, Any]:
     """Train one epoch; return what the loop has to say of itself, which no rule reads."""
     started, clipped = time.monotonic(), 0
@@ -232,8 +228,7 @@ def _train_epoch(
             clipped += int(norm > settings.clip_norm)
         state.optimizer.step()
         watch.updated()
-        if on_step is not None:
-            on_step(epoch, step + 1, steps)
+        advanced("training", epoch * steps + step + 1, state.config.epochs * steps)
     return {
         "seconds": time.monotonic() - started,
         "clipped_steps": clipped,

@@ -25,6 +25,7 @@ from aggregates.run import Run
 from aggregates.spec import Spec, WatchedModel, apply_edit
 from aggregates.weights import verify_canonical
 from ledger.blobs import Blobs
+from ledger.progress import advanced
 from monitor.answering import Policy, answer_rules
 from monitor.computing import computing_as
 from monitor.config import TaskConfig
@@ -187,6 +188,7 @@ def _train_epochs(
             best = value
             session.save_weights("best", state.worker, state.spec)
         reason = answer_rules(session, state, policy)
+        advanced("training", epoch + 1, last + 1)
         if on_epoch is not None:
             on_epoch(session.run, measured)
         if reason != "completed":

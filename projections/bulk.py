@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING
 
 import duckdb
 
+from ledger.progress import advanced
 from projections.errors import TableError
 from projections.projector import project, read_position
 from projections.source import END, LedgerSource, open_source
@@ -95,6 +96,7 @@ def _apply_stretches(
         behind = after  # the hash of the entry before the next stretch; `after`: before the batch
         for at in range(start, end, STRETCH):
             stop = min(at + STRETCH, end)
+            advanced("building tables", stop - start, end - start)
             while not ahead or (len(ahead) < AHEAD and _bytes_of(ahead) < BATCH_BYTES):
                 ahead.append(next(coming))
             data = ahead.popleft().result()

@@ -214,7 +214,6 @@ def rebuild(
     *,
     blobs: Blobs | None,
     config: JudgeConfig | None = None,
-    on_epoch: Callable[[Run, dict[str, Any]], None] | None = None,
 ) -> Rebuilt:
     """Rebuild the state after an epoch, from the nearest snapshot in `blobs` or from the start.
 
@@ -242,7 +241,6 @@ def rebuild(
         until_epoch=epoch,
         config=config,
         start=start,
-        on_epoch=on_epoch,
         on_state=on_state,
     )
     if not again.same or not found:

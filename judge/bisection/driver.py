@@ -24,6 +24,7 @@ from judge.bisection.search import RULES, SearchState, next_probe, standing
 from judge.confinement.supervised import discard
 from judge.errors import BisectionError
 from judge.gauntlet.workplace import Workplace
+from ledger.progress import advanced
 
 __all__ = ["Question", "chain", "chosen_before", "go_on", "open_search", "working"]
 
@@ -136,6 +137,7 @@ def go_on(
         got = known.get((order[number], repeat))
         if got is None:
             checkpoint = line.checkpoints[order[number]]
+            advanced("probes", made, most)
             got = probe(place, oracle, checkpoint, repeat=repeat, folder=folder)
             made += 1
         found = _recorded(place, found, order[number], got)

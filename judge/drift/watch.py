@@ -23,6 +23,7 @@ from judge.errors import DriftError
 from judge.gauntlet.hygiene import Rollback, roll_back
 from judge.gauntlet.workplace import Workplace
 from ledger.entries import AuthorKey
+from ledger.progress import advanced
 
 __all__ = [
     "Finding",
@@ -74,6 +75,7 @@ def measure_baseline(place: Workplace, *, make: Maker | None, repeats: int) -> R
                 f"fixed at {number} repeats; use another number of --siblings to make another "
                 "baseline"
             )
+        advanced("evaluations", number, repeats)
         share = evaluate(place, first, purpose="baseline", make=make)
         place.tell(first, f"baseline {number + 1} of {repeats}: {share:.1%}")
     return known

@@ -25,6 +25,7 @@ from judge.gauntlet.stages import record
 from judge.gauntlet.tasks.benchmark import ARMS, Arm, TaskResult, drawn_seed, export, run_task
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.workplace import Workplace
+from ledger.progress import advanced
 
 _TWICE = 2  # pairs of each deterministic task that a promotion takes
 
@@ -60,6 +61,7 @@ def benchmark(place: Workplace, records: ProposalIndex, proposal: Proposal) -> N
                 for arm in place.random.sample(ARMS, k=2):
                     if arm in given:  # by a process that was stopped between the two
                         continue
+                    advanced("answers to reference tasks", len(proposal.results))
                     result = run_task(
                         task,
                         trees[arm],

@@ -32,6 +32,7 @@ from ledger.handover.bundle_files import (
 )
 from ledger.handover.tiles import TILE_WIDTH, Tiler, tile_path
 from ledger.paths import LedgerPaths
+from ledger.progress import advanced
 from ledger.verification.proofs import leaf_hash
 from ledger.verification.reader import VerifiedLedger, open_verified, read_vkey
 from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_tree_head
@@ -98,7 +99,8 @@ def copy_blobs(source: Path, target: Path, *, limits: BlobLimits | None) -> int:
         raise BundleError(
             f"{target}: the blobs need {needed:,} bytes, and {max(free - _SPARE, 0):,} are free"
         )
-    for digest, size in missing.items():
+    for number, (digest, size) in enumerate(missing.items(), start=1):
+        advanced("copying blobs", number, len(missing))
         with closing(store.write()) as writer:
             for chunk in blob_chunks(source, digest, size=size):
                 writer.add(chunk)
@@ -151,6 +153,7 @@ def _write_tree(out: Path, ledger: VerifiedLedger) -> None:
         if len(entries) == TILE_WIDTH:
             publish(out, tile_path("entries", count // TILE_WIDTH - 1), join_sized(entries))
             entries = []
+            advanced("exporting entries", count, ledger.size)
         for tile in tiler.add(leaf_hash(data)):
             publish(out, tile.path, tile.hashes)
     if entries:

@@ -30,6 +30,7 @@ from ledger.handover.bundle_files import (
     read_file,
 )
 from ledger.handover.tiles import TILE_WIDTH, Tile, Tiler, tile_path
+from ledger.progress import advanced
 from ledger.verification.reader import VerificationReport, Verified
 from ledger.verification.states import Signatures
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
@@ -178,6 +179,7 @@ class BundlePass:
         """Yield the entries of the entry bundles, to the size of the newest tree head."""
         for start in range(0, self.newest.size, TILE_WIDTH):
             width = min(TILE_WIDTH, self.newest.size - start)
+            advanced("verifying the bundle", start + width, self.newest.size)
             path = tile_path("entries", start // TILE_WIDTH, width=width)
             try:
                 data = read_file(self.folder, path, limit=width * (2 + _MAX_ENTRY))

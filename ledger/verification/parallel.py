@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from ledger.errors import VerificationError
+from ledger.progress import advanced
 from ledger.verification.authority import authority_stream
 from ledger.verification.snapshots import Snapshot, SQLiteSnapshot, connected
 from ledger.verification.states import Signatures, State, decides_keys
@@ -106,6 +107,8 @@ def verify_whole(
         )
         for (start, skipped), end in zip(starts, [*ends, None], strict=True)
     ]
+    if ends:  # this process does the first part of several, which take as long
+        advanced("verifying", 0, ends[0])
     with _working(tasks[1:], path=stored.file) as workers:
         segments = [tasks[0].do(stored)]
         segments += [_result(worker) for worker in workers]

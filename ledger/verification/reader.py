@@ -27,6 +27,7 @@ from ledger.errors import (
 )
 from ledger.files import read_text
 from ledger.paths import MAX_VKEY, LedgerPaths
+from ledger.progress import advanced
 from ledger.verification.authority import Authority
 from ledger.verification.marks import Mark, joined, marked_entries, marked_notes
 from ledger.verification.memory import Memory, Remembered
@@ -35,7 +36,7 @@ from ledger.verification.snapshots import Snapshot, snapshot
 from ledger.verification.states import Signatures, State, root_of
 from ledger.verification.vectorized import MismatchError
 from ledger.verification.verified_entries import VerifiedEntry, parse_entry
-from ledger.verification.verified_notes import TreeHead, open_tree_head
+from ledger.verification.verified_notes import TreeHead, open_tree_head, parse_tree_head
 from ledger.verification.verify import EntryRow, HeadRow, Verification
 
 __all__ = [
@@ -339,6 +340,13 @@ def _newest_note(stored: Snapshot) -> str | None:
     return None if note is None else str(note)
 
 
+def _claimed_size(stored: Snapshot) -> int | None:
+    """Return how many entries the newest tree head speaks of, for progress: nobody relies on it."""
+    with suppress(VerificationError):
+        return parse_tree_head(_newest_note(stored) or "").size
+    return None
+
+
 def read_vkey(path: Path) -> str:
     """Return the public key that lies beside a ledger, without looking at what it says."""
     with explained(path):
@@ -392,6 +400,7 @@ def _verify(stored: Snapshot, verification: Verification, *, processes: int = 1)
     vkey = verification.vkey
     with stored.explained():
         _check_meta(stored, vkey=vkey)
+        advanced("verifying", 0, _claimed_size(stored))
         try:
             whole = verify_whole(
                 stored,

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ledger.progress import advanced
 from ledger.verification.authority import Authority
 from ledger.verification.marks import MARKED, Mark, NoteMarks
 from ledger.verification.states import Signatures, State, decides_keys, open_head, root_of
@@ -177,6 +178,7 @@ class _Pass:
                 self._check_head(head, growth)
                 head = next(heads, None)
             self._check_kept(growth, after=before)
+            advanced("verifying", self._state.size - self._start.size)
         self._check_end(head)
         return Segment(
             start=self._start,

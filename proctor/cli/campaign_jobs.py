@@ -17,11 +17,12 @@ from proctor.cli.command_group import Output
 from proctor.cli.jobs import judge_here, print_cut_off, print_ranked_by, verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.progress import unseen
 from proctor.output.terminal import console, counted, print_table, words
 from proctor.runs.campaign_feedback import read_verdict
 from proctor.runs.campaign_run import CutOff, Harness, Task
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
-from proctor.runs.progress import watching
+from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.transcript_log import read_tally
 from proctor.runs.verdicts import Standing, read_standings
@@ -57,10 +58,8 @@ def campaign(
         opened = task.open(log)
         if opened.ranking is None:
             with (
-                watching(bars=policy != HUMAN) as watchers,
-                tuning(
-                    home, log, choice.settings if tune else None, writer, say=watchers.say
-                ) as tuner,
+                unseen(when=policy == HUMAN),
+                tuning(home, log, choice.settings if tune else None, writer, say=say) as tuner,
             ):
                 harness = Harness(
                     home,
@@ -69,7 +68,7 @@ def campaign(
                     make_policy=make_policies(choice, log, home.blobs),
                     judge_run=lambda run_id: judge_here(home, log, run_id, config=judge),
                     splits=splits,
-                    watching=watchers,
+                    watching=watching(),
                     tuning=tuner,
                 )
                 harness.carry_on()

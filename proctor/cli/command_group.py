@@ -1,9 +1,9 @@
 """How every command prints its result and exits.
 
 A command of a CommandGroup returns an Output, or yields several. A command that yields keeps its
-files open while an Output is printed. This module adds `--json`, prints each Output as text or as
-JSON, and exits with the documented code. A parameter of type Home, or of a dataclass of options,
-becomes the options that it is made of.
+files open while an Output is printed. This module adds `--json`, shows progress, prints each Output
+as text or as JSON, and exits with the documented code. A parameter of type Home, or of a dataclass
+of options, becomes the options that it is made of.
 
 I/O: prints to standard output.
 """
@@ -22,6 +22,7 @@ from proctor.cli.options import HOME, HomeOption, JsonOption
 from proctor.errors import EXIT_FOUND, EXIT_HELD, ProctorError
 from proctor.home import Home
 from proctor.output.paging import paged
+from proctor.output.progress import showing
 from proctor.output.terminal import console, error_console, is_text, print_json, words
 
 __all__ = ["CommandGroup", "Output"]
@@ -96,7 +97,8 @@ def _answering(command: Callable[..., Any], *, long: bool) -> Callable[..., None
         arguments |= {name: given[name] for name in own}
         if asks:
             arguments[_JSON] = as_json
-        done = command(**arguments)
+        with showing(wanted=not as_json):
+            done = command(**arguments)
         code = EXIT_HELD
         with paged() if long else nullcontext():
             for output in (done,) if isinstance(done, Output) else done or ():

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from aggregates.comparison import Cell, Comparison
 from judge.config import JudgeConfig
 from ledger.errors import LedgerError
+from ledger.progress import advanced
 from monitor.config import RunConfig, TaskConfig
 from proctor.cli.command_group import Output
 from proctor.cli.compare_table import Standing, standings
@@ -88,26 +87,15 @@ def compare(
 
 
 def _carry_out(home: Home, plan: Plan, workers: int | None) -> Comparison:
-    """Carry a comparison out, with a bar that shows how far it has come."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("runs"),
-        TimeRemainingColumn(),
-    )
-    with (
-        home.open_log() as log,
-        Progress(*columns, console=error_console, transient=True) as progress,
-    ):
-        task = progress.add_task("comparing", total=None)
+    """Carry a comparison out, and tell how far it has come."""
 
-        def on_done(done: int, total: int, this: Cell, problem: str | None) -> None:
-            progress.update(task, completed=done, total=total)
-            if problem is not None:
-                failed = f"{this.policy}, {this.condition}, seed {this.seed} failed: {problem}"
-                error_console.print(words(failed))
+    def on_done(done: int, total: int, this: Cell, problem: str | None) -> None:
+        advanced("comparing", done, total)
+        if problem is not None:
+            failed = f"{this.policy}, {this.condition}, seed {this.seed} failed: {problem}"
+            error_console.print(words(failed))
 
+    with home.open_log() as log:
         return carry_out(home, log, plan, work=train_and_judge, workers=workers, on_done=on_done)
 
 

@@ -17,6 +17,7 @@ from judge.auditing.replay import replay_run
 from judge.config import JudgeConfig
 from judge.curation.intervals import LEVEL, interval
 from ledger.application import LedgerApplication
+from ledger.progress import advanced
 from proctor.cli.command_group import Output
 from proctor.cli.fork_jobs import ending
 from proctor.cli.jobs import verify_ready
@@ -28,7 +29,7 @@ from proctor.remembering import open_remembered, open_session
 from proctor.runs.forks import Origin, Parent, find_origin, given, read_parent, train_fork
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.replay import read_streams
-from proctor.runs.training import MakePolicy, Watching
+from proctor.runs.training import SILENT, MakePolicy
 
 _BACKED = "SELECT decision, arm FROM decision_credit WHERE credit_id = ? AND backed"
 
@@ -160,6 +161,7 @@ def _measure(
         log.save(measured)
         for place in missing:
             assert origin is not None, "something is missing"
+            advanced("forks", len(measured.forks), total)
             decision = past.decision if place.arm == CHOSEN else question.arms[place.arm]
             policy = given(past.epoch, _said(parent, past, decision), then)
             measured.record_fork(place, _train(home, log, origin, policy, measured, place))
@@ -196,7 +198,7 @@ def _train(
             run: Run = log.repository.get(run_id)
         except AggregateNotFoundError:
             run = train_fork(
-                home, log, origin, policy, order=place.seed, watching=_SILENT, run_id=run_id
+                home, log, origin, policy, order=place.seed, watching=SILENT, run_id=run_id
             )
         if run.end_reason in OWN_ENDS:
             return Ending(**{**ending(log, run), **_process(home, run.id)})
@@ -233,14 +235,6 @@ def _compare(measured: Credit, past: PastDecision, arm: str, decision: Decision)
         loss=interval([other.val_loss - chosen.val_loss for chosen, other in pairs]),
         accuracy=interval([chosen.val_accuracy - other.val_accuracy for chosen, other in pairs]),
     )
-
-
-_SILENT = Watching(
-    on_start=lambda _run, _config: None,
-    on_epoch=lambda _run, _measured: None,
-    on_step=lambda _epoch, _done, _steps: None,
-    say=lambda _text: None,
-)
 
 
 def _output(

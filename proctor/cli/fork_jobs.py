@@ -10,15 +10,17 @@ from aggregates.errors import AggregateError
 from aggregates.run import Run
 from judge.auditing.reexecution import verify_epoch
 from ledger.application import LedgerApplication
+from ledger.progress import advanced
 from proctor.cli.command_group import Output
 from proctor.cli.inputs import read_text
 from proctor.cli.jobs import verify_ready
 from proctor.errors import ProctorError
 from proctor.home import Home
+from proctor.output.progress import unseen
 from proctor.output.terminal import console, print_table
 from proctor.runs.forks import Parent, find_origin, given, read_parent, recorded, train_fork
 from proctor.runs.policies import HUMAN, MIXED, OPENAI, PolicyChoice, make_policies
-from proctor.runs.progress import watching
+from proctor.runs.progress import say, watching
 
 RECORDED = "recorded"  # the policy that decides as the run's record says
 
@@ -52,8 +54,9 @@ def fork(
     for choice in filter(None, chosen.values()):
         verify_ready(home, choice, campaign=False)
     found: list[dict[str, Any]] = []
-    with home.open_log() as log, watching() as watchers:
-        origin = find_origin(home, parent, epoch, from_start=from_start, on_epoch=watchers.on_epoch)
+    with home.open_log() as log, unseen(when=HUMAN in names):
+        say(f"the state of run {parent.run.id} after epoch {epoch}")
+        origin = find_origin(home, parent, epoch, from_start=from_start)
         make = {
             policy: recorded(parent) if choice is None else make_policies(choice, log, home.blobs)
             for policy, choice in chosen.items()
@@ -62,7 +65,8 @@ def fork(
         forks += [(str(path), given(epoch, said[path], make[then])) for path in decisions]
         for label, make_policy in forks:
             for order in range(orders):
-                run = train_fork(home, log, origin, make_policy, order=order, watching=watchers)
+                advanced("forks", len(found), len(forks) * orders)
+                run = train_fork(home, log, origin, make_policy, order=order, watching=watching())
                 found.append({"decided_by": label, "order": order, **ending(log, run)})
     told = {
         "parent": str(parent.run.id),

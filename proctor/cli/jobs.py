@@ -36,6 +36,7 @@ from proctor.errors import ProctorError
 from proctor.home import Home
 from proctor.output.entries import describe_verification
 from proctor.output.files import verify_target, write_output
+from proctor.output.progress import unseen
 from proctor.output.terminal import (
     cell,
     console,
@@ -57,7 +58,7 @@ from proctor.runs.campaign_replay import (
 from proctor.runs.campaign_run import MAX_RESTARTS, Harness, rank_runs
 from proctor.runs.forks import read_parent, rebuild_state
 from proctor.runs.policies import HUMAN, PolicyChoice, make_policies
-from proctor.runs.progress import watching
+from proctor.runs.progress import say, watching
 from proctor.runs.run_settings import read_pairs
 from proctor.runs.story import print_violations, print_waived, read_story, tell_story
 from proctor.runs.tasks import read_task_file, run_task
@@ -123,7 +124,8 @@ def run_a_task(
     verify_ready(home, choice, campaign=False)
     found: list[float] = []
 
-    with home.open_log() as log, watching(bars=False) as watchers:
+    watchers = watching()
+    with home.open_log() as log, unseen(when=policy == HUMAN):
 
         def on_epoch(run: Run, measured: dict[str, Any]) -> None:
             watchers.on_epoch(run, measured)
@@ -197,10 +199,7 @@ def rebuild(
     if to is not None:
         verify_target(to, home=home)
     parent = read_parent(home, name)
-    with watching() as watchers:
-        found = rebuild_state(
-            home, parent, epoch, from_start=from_start, config=config, on_epoch=watchers.on_epoch
-        )
+    found = rebuild_state(home, parent, epoch, from_start=from_start, config=config)
     if to is not None:
         write_output(to, found.state, home=home)
     told = {"run": str(parent.run.id), **found.to_dict(), "file": None if to is None else str(to)}
@@ -226,13 +225,12 @@ def _is_snapshot(event: object) -> bool:
 
 def _again(home: Home, name: str, config: JudgeConfig) -> RunAgain | CampaignAgain:
     records = read_records(home, name)
-    with watching() as watchers:
-        if records.whole_campaign:
-            return redo_campaign(
-                home, records, config=config, on_epoch=watchers.on_epoch, say=watchers.say
-            )
-        run_id = str(records.chosen)
-        return redo_run(home, records, run_id, config=config, on_epoch=watchers.on_epoch)
+    on_epoch = watching().on_epoch
+    if records.whole_campaign:
+        return redo_campaign(home, records, config=config, on_epoch=on_epoch, say=say)
+    run_id = str(records.chosen)
+    say(f"run {run_id} again")
+    return redo_run(home, records, run_id, config=config, on_epoch=on_epoch)
 
 
 def verify_ready(home: Home, policy: PolicyChoice, *, campaign: bool, tune: bool = False) -> None:
@@ -262,7 +260,8 @@ def _train(
 
     Runs that follow one another are a campaign; they are judged as they end, to be ranked.
     """
-    with watching(bars=policy.name != HUMAN) as watchers:
+    watchers = watching()
+    with unseen(when=policy.name == HUMAN):
         make_policy = make_policies(policy, log, home.blobs)
         if config.edits == "live":
             this = Attempt(config)

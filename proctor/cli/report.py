@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.errors import MalformedError
+from ledger.progress import advanced
 from proctor.cli.command_group import CommandGroup, Output
 from proctor.cli.failures import require_extra
 from proctor.cli.inputs import read_octets, read_vkey_file
@@ -61,6 +62,7 @@ def report(
         if path is not None:
             verify_target(path, home=home, others=(*others, vkey))
     source = _source(home, subject, vkey)
+    advanced("drawing charts", 0)
     charts = charts_of(source)
     chosen = None
     if chart is not None:

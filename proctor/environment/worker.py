@@ -187,7 +187,6 @@ class Worker:
                 watching=Watching(
                     on_start=lambda _run, _config: None,
                     on_epoch=self._on_epoch,
-                    on_step=lambda _epoch, _done, _steps: None,
                     say=lambda _text: None,
                 ),
             )

@@ -11,6 +11,7 @@ from io import TextIOWrapper
 from ledger.errors import LedgerError
 from proctor.errors import EXIT_HELD, EXIT_USAGE, ProctorError
 from proctor.output.answers import Form, print_answer
+from proctor.output.progress import settle
 from proctor.output.terminal import error_console, is_text, words
 from projections.errors import ProjectionError
 from projections.reading import Session, statements
@@ -57,6 +58,7 @@ def _typed() -> Iterator[str]:
 
     error_console.print(_WELCOME)
     text = ""
+    settle()
     while True:
         try:
             line = input("    ...> " if text else "proctor> ")

@@ -22,6 +22,7 @@ from aggregates.run import OWN_ENDS, Run
 from judge.auditing.report import AuditReport
 from judge.auditing.scores import rank
 from ledger.application import LedgerApplication
+from ledger.progress import advanced
 from monitor.config import RunConfig
 from monitor.datasets import Splits
 from proctor.errors import ProctorError
@@ -157,6 +158,7 @@ class Harness:
         while len(self.campaign.runs) < self.campaign.attempts:
             if chain and following is None and self.verdicts:
                 break
+            advanced("attempts", len(self.campaign.runs), self.campaign.attempts)
             run = self._make(following or Attempt(RunConfig.from_dict(self.campaign.config)))
             following = self._settle(run)
         self._tune()

@@ -38,7 +38,7 @@ from proctor.runs.labels import record_installed
 from proctor.runs.policies import PolicyChoice, make_policies
 from proctor.runs.run_settings import provoked
 from proctor.runs.tasks import configure, own_data, run_task
-from proctor.runs.training import Attempt, Watching, train_run
+from proctor.runs.training import SILENT, Attempt, train_run
 
 Config = RunConfig | TaskConfig
 Make = Callable[[Mapping[str, Any]], Config]  # from a condition's settings
@@ -286,12 +286,12 @@ def train_cell(job: Job, home: Home, log: LedgerApplication) -> None:
             Attempt(job.config),
             make_policy=policy,
             splits=prepare(job.config),
-            watching=_SILENT,
+            watching=SILENT,
             run_id=run_id,
         )
     elif job.task is not None:
         run_task(
-            home, log, job.task, job.config, make_policy=policy, watching=_SILENT, run_id=run_id
+            home, log, job.task, job.config, make_policy=policy, watching=SILENT, run_id=run_id
         )
 
 
@@ -299,14 +299,6 @@ def own_folder(config: Config) -> str | None:
     """Return the data folder that the judge of an own task reads; None for another training."""
     folder = config.params.get("data_dir") if isinstance(config, TaskConfig) else None
     return folder if isinstance(folder, str) else None
-
-
-_SILENT = Watching(
-    on_start=lambda _run, _config: None,
-    on_epoch=lambda _run, _measured: None,
-    on_step=lambda _epoch, _done, _steps: None,
-    say=lambda _text: None,
-)
 
 
 def _is_done(log: LedgerApplication, run_id: str) -> bool:

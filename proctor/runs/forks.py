@@ -27,7 +27,7 @@ from monitor.answering import Policy
 from monitor.config import RunConfig
 from monitor.datasets import Splits
 from monitor.environment import describe_environment, other_kind
-from monitor.loop import OnEpoch, prepare
+from monitor.loop import prepare
 from monitor.snapshots import Start
 from policies.deciding.recorded import RecordedPolicy
 from proctor.errors import ProctorError
@@ -102,7 +102,6 @@ def rebuild_state(
     *,
     from_start: bool = False,
     config: JudgeConfig | None = None,
-    on_epoch: OnEpoch | None = None,
 ) -> Rebuilt:
     """Rebuild a run's state after an epoch; raises JudgeError or ProctorError saying why not.
 
@@ -117,7 +116,6 @@ def rebuild_state(
         epoch,
         blobs=None if from_start or other else home.blobs,
         config=config,
-        on_epoch=on_epoch,
     )
 
 
@@ -127,7 +125,6 @@ def find_origin(
     epoch: int,
     *,
     from_start: bool = False,
-    on_epoch: OnEpoch | None = None,
 ) -> Origin:
     """Return where forks after an epoch start, with everything checked that they will need."""
     run = parent.run
@@ -158,7 +155,6 @@ def find_origin(
         epoch,
         from_start=from_start,
         config=JudgeConfig.for_own_run(),
-        on_epoch=on_epoch,
     )
     home.blobs.put(rebuilt.state)
     return Origin(parent, rebuilt, splits, shared_digest(parent.events, epoch))

@@ -1,53 +1,31 @@
-"""Progress of a training in the terminal: a bar for the steps, a line for each epoch."""
+"""A line for each epoch of a training, on standard error."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from aggregates.run import Run
 from monitor.config import RunConfig, TaskConfig
-from proctor.output.terminal import error_console, words
+from proctor.output.terminal import counted, error_console, words
 from proctor.runs.training import Watching
 
 
-@contextmanager
-def watching(*, bars: bool = True) -> Iterator[Watching]:
-    """Show progress on standard error; standard output stays the command's answer.
-
-    Without `bars` nothing moves: somebody may be typing there.
-    """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
-        TimeRemainingColumn(),
+def watching() -> Watching:
+    """Return what tells of runs on standard error; standard output stays the command's answer."""
+    return Watching(
+        on_start=_tell_start,
+        on_epoch=lambda run, measured: say(_epoch_line(run, measured)),
+        say=say,
     )
-    with Progress(*columns, console=error_console, transient=True, disable=not bars) as progress:
-        task = progress.add_task("loading data", total=None)
-        epochs = 0
 
-        def start(run_id: UUID, config: RunConfig | TaskConfig) -> None:
-            nonlocal epochs
-            epochs = config.epochs
-            what = config.name if isinstance(config, TaskConfig) else config.dataset
-            error_console.print(f"run {run_id}: {words(what)}, {config.epochs} epochs")
 
-        def step(epoch: int, done: int, steps: int) -> None:
-            progress.update(
-                task, description=f"epoch {epoch + 1} of {epochs}", completed=done, total=steps
-            )
+def say(text: str) -> None:
+    """Print somebody's or our own words on standard error."""
+    error_console.print(words(text))
 
-        def epoch(run: Run, measured: dict[str, Any]) -> None:
-            error_console.print(words(_epoch_line(run, measured)))
 
-        def say(text: str) -> None:
-            error_console.print(words(text))
-
-        yield Watching(on_start=start, on_epoch=epoch, on_step=step, say=say)
+def _tell_start(run_id: UUID, config: RunConfig | TaskConfig) -> None:
+    what = config.name if isinstance(config, TaskConfig) else config.dataset
+    say(f"run {run_id}: {what}, {counted(config.epochs, 'epoch')}")
 
 
 def _epoch_line(run: Run, measured: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from ledger.application import LedgerApplication
 from monitor.answering import Policy
 from monitor.config import RunConfig, TaskConfig
 from monitor.datasets import Splits
-from monitor.loop import OnEpoch, OnStep, train
+from monitor.loop import OnEpoch, train
 from monitor.snapshots import Start
 from proctor.home import Home
 from proctor.runs.labels import find_label, record_installed
@@ -29,8 +29,14 @@ class Watching:
 
     on_start: Callable[[UUID, RunConfig | TaskConfig], None]
     on_epoch: OnEpoch
-    on_step: OnStep
     say: Callable[[str], None]  # anything else that is worth a line
+
+
+SILENT = Watching(
+    on_start=lambda _run, _config: None,
+    on_epoch=lambda _run, _measured: None,
+    say=lambda _text: None,
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,6 @@ def train_run(
             fork=this.fork,
             start=this.start,
             on_epoch=on_epoch,
-            on_step=watching.on_step,
         )
 
 

@@ -18,6 +18,7 @@ from proctor.errors import EXIT_FOUND, EXIT_HELD
 from proctor.home import Home
 from proctor.improvement.home import BRANCH, hidden_folder, open_controller
 from proctor.improvement.reports import events_of
+from proctor.output.progress import settle
 from proctor.output.summaries import INFRA_SUMMARIES
 from proctor.output.terminal import console, on_one_line, print_json, words
 from proctor.remembering import open_remembered
@@ -196,6 +197,7 @@ def _entries(controller: Controller, stream: UUID) -> tuple[int, ...]:
 
 
 def _tell(step: DemoStep, *, number: int) -> None:
+    settle()
     mark = "held" if step.as_it_should else "NOT AS IT SHOULD BE"
     console.print(words(f"{number}. {step.what}: {mark}"))
     console.print(words(f"   {on_one_line(step.found)}"))

@@ -19,6 +19,7 @@ from aggregates.run import Run
 from aggregates.spec import Edit, apply_edit
 from ledger.application import LedgerApplication
 from ledger.errors import StorageError
+from ledger.progress import listening
 from monitor.config import RunConfig
 from monitor.errors import ConfigurationError, DatasetError, MonitorError, PolicyError
 from monitor.loop import epoch_order, train
@@ -288,18 +289,18 @@ def test_interrupted_run_is_closed_as_interrupted() -> None:
     log = LedgerApplication.in_memory(REGISTRY)
     identity = uuid4()
 
-    def interrupt(epoch: int, step: int, _steps: int) -> None:
-        if (epoch, step) == (1, 2):
+    def interrupt(_what: str, done: int, total: int | None) -> None:
+        if total is not None and done == total // config.epochs + 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    config = RunConfig.from_dict(TINY)
+    with listening(interrupt), pytest.raises(KeyboardInterrupt):
         train(
-            RunConfig.from_dict(TINY),
+            config,
             ScriptedPolicy(),
             log=log,
             blobs=MemoryBlobs(),
             run_id=identity,
-            on_step=interrupt,
         )
     run: Run = log.repository.get(identity)
     assert (run.end_reason, run.epoch) == ("interrupted", 0)

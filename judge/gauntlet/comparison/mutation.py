@@ -24,6 +24,7 @@ from judge.gauntlet.repository.manifest import Manifest
 from judge.gauntlet.tasks.benchmark import Arm, TaskResult, run_task
 from judge.gauntlet.tasks.reference_set import Task
 from judge.gauntlet.tasks.scoring import SCORERS, Scorer
+from ledger.progress import advanced
 
 __all__ = [
     "Equivalent",
@@ -180,7 +181,8 @@ def mutate_run(
         shutil.copytree(tree, copy, ignore=shutil.ignore_patterns("__pycache__"))
         if by := run(copy):
             raise GauntletError(f"the unchanged tree already fails ({by}): fix it first")
-        for mutant in chosen:
+        for number, mutant in enumerate(chosen):
+            advanced("planted defects", number, len(chosen))
             by = _judged(mutant, copy, run)
             if by is not None:
                 caught[mutant.id] = by

@@ -59,11 +59,7 @@ def conduct(home: Home, task: Task, choice: PolicyChoice, *, tune: bool = True) 
     """Carry a campaign on, with a tuner that asks two scenarios."""
     settings = choice.settings
     assert settings is not None
-    with (
-        home.open_log() as log,
-        closing(ChatClient(settings, "none")) as client,
-        watching(bars=False) as watchers,
-    ):
+    with home.open_log() as log, closing(ChatClient(settings, "none")) as client:
         tuner = Tuner(
             log,
             home.blobs,
@@ -83,7 +79,7 @@ def conduct(home: Home, task: Task, choice: PolicyChoice, *, tune: bool = True) 
                 make_policy=make_policies(choice, log, home.blobs),
                 judge_run=lambda run: judge_here(home, log, run),
                 splits=prepare(task.config),
-                watching=watchers,
+                watching=watching(),
                 tuning=tuner if tune else None,
             )
             harness.carry_on()

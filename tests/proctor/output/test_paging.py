@@ -1,17 +1,14 @@
 """Long answers at a terminal go through a pager; elsewhere nothing stands in between."""
 
-import os
-import pty
-import sys
 from pathlib import Path
 
 import pytest
 from frontdoor import call_here
 from synthetic import synthetic_run
+from terminals import at_a_terminal
 
 from aggregates.registry import REGISTRY
 from ledger.application import LedgerApplication
-from proctor.cli.main import main
 from proctor.home import Home
 
 SED = "sed s/^/through:/"
@@ -23,29 +20,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with LedgerApplication.open(Home(folder).ledger, REGISTRY) as log:
         synthetic_run(log, epochs=5)
     return folder
-
-
-def at_a_terminal(*arguments: str, **variables: str) -> tuple[str, int]:
-    """Return what the command writes at a terminal of its own, and its exit code."""
-    child, terminal = pty.fork()
-    if not child:
-        os.environ.update({"TERM": "xterm", "COLUMNS": "200", **variables})
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-        sys.argv = ["proctor", *arguments]
-        try:
-            main()
-        except SystemExit as exit_:
-            os._exit(exit_.code if isinstance(exit_.code, int) else 3)
-        finally:
-            os._exit(4)
-    written = b""
-    while True:
-        try:
-            written += os.read(terminal, 65536)
-        except OSError:  # the terminal's last user has gone
-            break
-    os.close(terminal)
-    return written.decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_log_at_a_terminal_goes_through_the_pager(home: Path) -> None:

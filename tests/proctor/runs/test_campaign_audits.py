@@ -53,7 +53,7 @@ def _train_only(path: Path, settings: list[str], *, attempts: int) -> Path:
     def interrupt(_: UUID) -> Any:
         raise KeyboardInterrupt
 
-    with home.open_log() as log, watching(bars=False) as watchers:
+    with home.open_log() as log:
         harness = Harness(
             home,
             log,
@@ -61,7 +61,7 @@ def _train_only(path: Path, settings: list[str], *, attempts: int) -> Path:
             make_policy=make_policies(choice, log, home.blobs),
             judge_run=interrupt,
             splits=prepare(config),
-            watching=watchers,
+            watching=watching(),
         )
         with pytest.raises(KeyboardInterrupt):
             harness.carry_on()
