@@ -129,7 +129,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "follow": (
         "proctor.cli.sql",
-        "Keep the tables up to date during runs; new entries are verified first.",
+        "Keep projections.duckdb in the home up to date, for other tools; entries are verified first.",
     ),
     "serve": (
         "proctor.cli.serve",
