@@ -129,7 +129,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "follow": (
         "proctor.cli.sql",
-        "Keep projections.duckdb in the home up to date, for other tools; entries are verified first.",
+        "Keep projections.duckdb in the home up to date, for other tools; entries are verified "
+        "first.",
     ),
     "serve": (
         "proctor.cli.serve",
