@@ -20,7 +20,7 @@ from proctor.output.progress import settle, showing, unseen
 
 
 def _work(*, wanted: bool = True, typing: bool = False) -> None:
-    progress.error_console = Console(stderr=True)  # which asks once whether this is a terminal
+    setattr(progress, "error_console", Console(stderr=True))  # noqa: B010 - which asks once whether this is a terminal
     with showing(wanted=wanted), unseen(when=typing):
         for done in range(10):
             advanced("counting", done, 12)
